@@ -1,0 +1,48 @@
+"""The only module that reads time. Rules get a `Clock` passed in, so tests can turn it by hand."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall-clock and monotonic time, both in whole milliseconds."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch (UTC): what a record's timestamp means."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds that never go backwards: what deadlines and timeouts are measured with."""
+        ...
+
+
+class SystemClock:
+    """The machine's own time."""
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+
+class ManualClock:
+    """A clock that moves only when told to. Wall and monotonic time advance together."""
+
+    def __init__(self, *, wall_ms: int = 1_000_000_000_000) -> None:
+        self._wall_ms = wall_ms
+        self._monotonic_ms = 0
+
+    def wall_ms(self) -> int:
+        return self._wall_ms
+
+    def monotonic_ms(self) -> int:
+        return self._monotonic_ms
+
+    def advance(self, ms: int) -> None:
+        if ms < 0:
+            raise ValueError(f"time only goes forward, got {ms} ms")
+        self._wall_ms += ms
+        self._monotonic_ms += ms

@@ -1,0 +1,118 @@
+"""Request and response classes by (api key, version), and the frames that carry them.
+
+kio holds one frozen dataclass per API, version and direction. This module finds them, and reads and writes a
+whole frame's body: header, then message. The four-byte length in front of a frame belongs to whoever owns the
+socket.
+"""
+
+from __future__ import annotations
+
+import io
+from functools import cache
+from typing import Any
+
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.schema.index import api_key_map, schema_name_map
+from kio.serial import entity_reader, entity_writer
+
+__all__ = [
+    "API_KEYS",
+    "API_NAMES",
+    "ErrorCode",
+    "known_versions",
+    "nested",
+    "read_body",
+    "read_request",
+    "read_response",
+    "request_class",
+    "response_class",
+    "write_request",
+    "write_response",
+]
+
+API_NAMES: dict[int, str] = dict(api_key_map)
+API_KEYS: dict[str, int] = {name: key for key, name in API_NAMES.items()}
+
+
+@cache
+def request_class(api_key: int, version: int) -> Any:
+    """kio's request class, e.g. `request_class(API_KEYS["produce"], 11)`. Raises `KioIndexError`."""
+    return load_request_schema(api_key, version)
+
+
+@cache
+def response_class(api_key: int, version: int) -> Any:
+    """kio's response class of one API version. Raises `KioIndexError`."""
+    return load_response_schema(api_key, version)
+
+
+@cache
+def nested(message_class: Any, name: str) -> Any:
+    """A nested class of a message by its name, e.g. `nested(ProduceRequest_v11, "TopicProduceData")`."""
+    import importlib
+
+    return getattr(importlib.import_module(message_class.__module__), name)
+
+
+@cache
+def known_versions(api_key: int) -> tuple[int, int]:
+    """Lowest and highest version of an API that kio can read and write."""
+    versions = schema_name_map[API_NAMES[api_key]].keys()
+    return min(versions), max(versions)
+
+
+@cache
+def _reader(message_class: Any) -> Any:
+    return entity_reader(message_class)
+
+
+@cache
+def _writer(message_class: Any) -> Any:
+    return entity_writer(message_class)
+
+
+def read_body(message_class: Any, frame: bytes, position: int = 0) -> tuple[Any, int]:
+    """The message that starts at `position`, and the bytes it took. Garbage raises."""
+    return _reader(message_class)(frame, position)  # type: ignore[no-any-return]
+
+
+def read_request(frame: bytes, api_key: int, version: int) -> tuple[Any, Any]:
+    """(header, request) of one request frame whose first four bytes named `api_key` and `version`."""
+    message_class = request_class(api_key, version)
+    header, size = read_body(message_class.__header_schema__, frame)
+    request, _ = read_body(message_class, frame, size)
+    return header, request
+
+
+def read_response(frame: bytes, api_key: int, version: int) -> tuple[int, Any]:
+    """(correlation id, response) of one response frame."""
+    message_class = response_class(api_key, version)
+    header, size = read_body(message_class.__header_schema__, frame)
+    response, _ = read_body(message_class, frame, size)
+    return header.correlation_id, response
+
+
+def write_request(request: Any, *, correlation_id: int, client_id: str | None) -> bytes:
+    """Header and body of a request frame (without its length)."""
+    header_class = request.__header_schema__
+    fields: dict[str, Any] = {
+        "request_api_key": request.__api_key__,
+        "request_api_version": request.__version__,
+        "correlation_id": correlation_id,
+    }
+    if "client_id" in header_class.__dataclass_fields__:
+        fields["client_id"] = client_id
+    buffer = io.BytesIO()
+    _writer(header_class)(buffer, header_class(**fields))
+    _writer(request.__class__)(buffer, request)
+    return buffer.getvalue()
+
+
+def write_response(response: Any, *, correlation_id: int) -> bytes:
+    """Header and body of a response frame (without its length)."""
+    header_class = response.__header_schema__
+    buffer = io.BytesIO()
+    _writer(header_class)(buffer, header_class(correlation_id=correlation_id))
+    _writer(response.__class__)(buffer, response)
+    return buffer.getvalue()
