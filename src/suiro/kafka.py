@@ -1,0 +1,347 @@
+"""Starts a real Apache Kafka, as its own process, for tests, benchmarks and comparisons.
+
+One KRaft node (broker and controller in one), its jars resolved once by Maven into
+`~/.cache/suiro/kafka-<version>`. Nothing of this is needed to use suiro; where Maven or Java is missing,
+`KafkaUnavailable` says what to install.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+
+from suiro.clock import SystemClock
+from suiro.errors import TransientError, UsageError
+
+__all__ = [
+    "KAFKA_VERSION",
+    "KafkaProcess",
+    "KafkaUnavailable",
+    "java_command",
+    "kafka_classpath",
+    "kafka_tool",
+]
+
+KAFKA_VERSION = "4.3.1"
+MINIMUM_JAVA = 17
+MAVEN_TIMEOUT_S = 600
+FORMAT_TIMEOUT_S = 60
+START_TIMEOUT_S = 90
+STOP_TIMEOUT_S = 30
+READY_POLL_S = 0.05
+ANSWER_TIMEOUT_S = 2.0
+LOG_TAIL_LINES = 20
+
+# What bin/kafka-run-class.sh of the distribution gives to every broker.
+JVM_OPTIONS = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+LOGGING_OPTIONS = (
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+)
+
+# One node can hold one replica; its own topics stay small so that a test starts and stops quickly.
+SINGLE_NODE_SETTINGS = {
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "num.partitions": "1",
+    # How long the controller holds a killed broker's place against its successor (9 s by default).
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+}
+
+POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>suiro</groupId><artifactId>kafka</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA_VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{KAFKA_VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+
+class KafkaUnavailable(UsageError):
+    """Apache Kafka cannot be started here: Maven or Java 17+ is missing, or the jars did not resolve."""
+
+
+class KafkaProcess:
+    """One running Apache Kafka. Made by `start`; it keeps its ports and its data over `restart`."""
+
+    def __init__(
+        self, directory: Path, *, java: str, classpath: str, heap: str, ports: tuple[int, int]
+    ) -> None:
+        self.directory = directory
+        self.bootstrap_servers = f"127.0.0.1:{ports[0]}"
+        self._port = ports[0]
+        self._command = [
+            *_dies_with_parent(),
+            java,
+            f"-Xms{heap}",
+            f"-Xmx{heap}",
+            *JVM_OPTIONS,
+            *LOGGING_OPTIONS,
+            "-cp",
+            classpath,
+            "kafka.Kafka",
+            str(self._properties_path),
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+        atexit.register(self.kill)
+
+    @classmethod
+    def start(
+        cls, directory: str | Path, *, settings: Mapping[str, str] | None = None, heap: str = "1g"
+    ) -> KafkaProcess:
+        """Formats `directory` (made if absent) and returns once the broker answers.
+
+        `settings` are broker settings in Kafka's own names. Raises `KafkaUnavailable`, or `TransientError`
+        with the end of the server's log if Kafka gave up or did not answer in `START_TIMEOUT_S`.
+        """
+        java, classpath = java_command(), kafka_classpath()
+        directory = Path(directory).resolve()
+        directory.mkdir(parents=True, exist_ok=True)
+        ports = _free_ports()
+        kafka = cls(directory, java=java, classpath=classpath, heap=heap, ports=ports)
+        kafka._write_properties(ports, settings or {})
+        kafka._format(java, classpath)
+        kafka._launch()
+        return kafka
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise UsageError(f"Kafka in {self.directory} is not running; call restart() first")
+        return self._process.pid
+
+    @property
+    def data_directory(self) -> Path:
+        """Where the partitions' folders are."""
+        return self.directory / "data"
+
+    @property
+    def log_path(self) -> Path:
+        return self.directory / "server.log"
+
+    def stop(self) -> None:
+        """A clean stop (SIGTERM), or kill -9 if that takes longer than `STOP_TIMEOUT_S`."""
+        process = self._process
+        if process is None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._process = None
+        atexit.unregister(self.kill)
+
+    def kill(self) -> None:
+        """kill -9, as a crash would."""
+        process = self._process
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        self._process = None
+        atexit.unregister(self.kill)
+
+    def restart(self) -> None:
+        """Starts again on the same ports and data; stops cleanly first if it still runs."""
+        self.stop()
+        atexit.register(self.kill)
+        self._launch()
+
+    def __enter__(self) -> KafkaProcess:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    @property
+    def _properties_path(self) -> Path:
+        return self.directory / "server.properties"
+
+    def _write_properties(self, ports: tuple[int, int], settings: Mapping[str, str]) -> None:
+        broker, controller = ports
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(self.data_directory),
+            **SINGLE_NODE_SETTINGS,
+            **settings,
+        }
+        self._properties_path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+
+    def _format(self, java: str, classpath: str) -> None:
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        command = [java, "-XX:TieredStopAtLevel=1", *LOGGING_OPTIONS, "-cp", classpath]
+        command += ["kafka.tools.StorageTool", "format", "--standalone", "--ignore-formatted"]
+        command += ["-t", cluster_id, "-c", str(self._properties_path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S, check=False)
+        if done.returncode != 0:
+            said = (done.stderr or done.stdout).strip()
+            raise UsageError(f"Kafka did not format {self.data_directory}: {said}")
+
+    def _launch(self) -> None:
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        clock = SystemClock()
+        deadline_ms = clock.monotonic_ms() + START_TIMEOUT_S * 1000
+        pause = Event()
+        while not _answers(self._port):
+            if self._process.poll() is not None:
+                code = self._process.returncode
+                self._process = None
+                raise TransientError(f"Kafka ended with exit code {code} at its start; {self._log_tail()}")
+            if clock.monotonic_ms() > deadline_ms:
+                self.kill()
+                raise TransientError(f"Kafka did not answer within {START_TIMEOUT_S} s; {self._log_tail()}")
+            pause.wait(READY_POLL_S)
+
+    def _log_tail(self) -> str:
+        lines = self.log_path.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        return f"the end of {self.log_path}:\n" + "\n".join(lines)
+
+
+def java_command() -> str:
+    """The path of a `java` of version 17 or later: JAVA_HOME's, else the PATH's."""
+    home = os.environ.get("JAVA_HOME")
+    candidates = [str(Path(home) / "bin" / "java")] if home else []
+    on_path = shutil.which("java")
+    if on_path:
+        candidates.append(on_path)
+    for java in candidates:
+        if (_java_version(java) or 0) >= MINIMUM_JAVA:
+            return java
+    raise KafkaUnavailable(
+        f"Apache Kafka needs Java {MINIMUM_JAVA} or later in JAVA_HOME or on the PATH; looked at: "
+        f"{', '.join(candidates) or 'nothing (neither is set)'}"
+    )
+
+
+def kafka_classpath() -> str:
+    """Kafka's jars and its tools' as a Java class path; resolved by Maven on first use, cached after that."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "suiro"
+    jars = cache / f"kafka-{KAFKA_VERSION}"
+    if not jars.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        with _locked(cache / f"kafka-{KAFKA_VERSION}.lock"):
+            if not jars.is_dir():
+                _resolve_jars(jars)
+    return str(jars / "*")
+
+
+def kafka_tool(main_class: str, arguments: Sequence[str], *, heap: str = "512m") -> list[str]:
+    """The command line of one of Kafka's tools, e.g. `org.apache.kafka.tools.DumpLogSegments`."""
+    return [java_command(), f"-Xmx{heap}", *LOGGING_OPTIONS, "-cp", kafka_classpath(), main_class, *arguments]
+
+
+def _resolve_jars(target: Path) -> None:
+    """Fills a folder beside `target`, then renames it: `target` is either absent or complete."""
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise KafkaUnavailable(
+            f"Apache Kafka's jars are not in {target} and Maven's `mvn` is not on the PATH"
+        )
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="resolving-") as work:
+        pom = Path(work) / "pom.xml"
+        pom.write_text(POM)
+        filled = Path(work) / "jars"
+        command = [maven, "-q", "-B", "-f", str(pom)]
+        command += ["dependency:copy-dependencies", f"-DoutputDirectory={filled}"]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise KafkaUnavailable(f"Maven did not resolve Kafka's jars within {MAVEN_TIMEOUT_S} s") from None
+        if done.returncode != 0:
+            raise KafkaUnavailable(f"Maven could not resolve Kafka's jars: {done.stdout.strip()[-2000:]}")
+        filled.rename(target)
+
+
+def _java_version(java: str) -> int | None:
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', done.stderr)
+    if found is None:
+        return None
+    major = int(found[1])
+    return int(found[2] or 0) if major == 1 else major
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as first, socket.socket() as second:
+        first.bind(("127.0.0.1", 0))
+        second.bind(("127.0.0.1", 0))
+        return first.getsockname()[1], second.getsockname()[1]
+
+
+def _dies_with_parent() -> list[str]:
+    """Where util-linux has it: the kernel kills the JVM if we die without stopping it."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "KILL"] if setpriv else []
+
+
+def _answers(port: int) -> bool:
+    """Whether a broker on `port` answers ApiVersions (version 0: no header fields beyond the client id)."""
+    request = struct.pack(">hhih", 18, 0, 1, -1)
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_TIMEOUT_S) as connection:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            answer = connection.recv(10, socket.MSG_WAITALL)
+    except OSError:
+        return False
+    return len(answer) == 10 and struct.unpack(">iih", answer)[1:] == (1, 0)
