@@ -1,0 +1,112 @@
+"""The other side of every benchmark: clients and peers that we did not write, and what a process costs.
+
+Apache Kafka itself is started by `suiro.kafka`. Here are Spark's own Kafka connector (jars from Maven Central,
+resolved once into the user's cache folder), the franz-go consumer of `benchmarks/consumer` and Kafka's own
+`ProducerPerformance`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from suiro.kafka import kafka_tool
+
+CONNECTOR = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.13.1",
+)
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "suiro"
+CONSUMER_SOURCE = Path(__file__).parent / "consumer"
+
+
+class Unavailable(RuntimeError):
+    """A peer cannot be had on this machine; the message names the missing tool."""
+
+
+def connector_jars() -> list[Path]:
+    """Spark's Kafka connector and what it needs, as `spark.jars` wants them."""
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise Unavailable("Spark's own Kafka connector is resolved with Maven: mvn is not on the PATH")
+    jars = []
+    for coordinate in CONNECTOR:
+        _, artifact, version = coordinate.split(":")
+        jar = CACHE / "spark-connector" / f"{artifact}-{version}.jar"
+        if not jar.exists():
+            subprocess.run(
+                [
+                    maven,
+                    "-q",
+                    "dependency:copy",
+                    f"-Dartifact={coordinate}",
+                    f"-DoutputDirectory={jar.parent}",
+                ],
+                check=True,
+            )
+        jars.append(jar)
+    return jars
+
+
+def consumer() -> Path:
+    """The compiled franz-go consumer."""
+    go = shutil.which("go")
+    if go is None:
+        raise Unavailable("the fetch benchmark's consumer is written in Go: go is not on the PATH")
+    binary = CACHE / "benchmark-consumer"
+    binary.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run([go, "build", "-o", str(binary), "."], cwd=CONSUMER_SOURCE, check=True)
+    return binary
+
+
+def produce(bootstrap: str, topic: str, *, records: int, record_bytes: int) -> float:
+    """Records a second that Kafka's own `ProducerPerformance` reports (acks=all, linger 5 ms, 128 kB batches)."""
+    settings = f"bootstrap.servers={bootstrap} acks=all linger.ms=5 batch.size=131072 buffer.memory=134217728"
+    result = subprocess.run(
+        kafka_tool(
+            "org.apache.kafka.tools.ProducerPerformance",
+            ["--topic", topic, "--num-records", str(records), "--record-size", str(record_bytes),
+             "--throughput", "-1", "--producer-props", *settings.split()],
+            heap="1g",
+        ),
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    found = re.findall(r"([\d.]+) records/sec", result.stdout.strip().splitlines()[-1])
+    if not found:
+        raise RuntimeError(f"ProducerPerformance said no rate: {result.stdout[-500:]} {result.stderr[-500:]}")
+    return float(found[-1])
+
+
+def consume(binary: Path, bootstrap: str, topic: str, *, records: int) -> float:
+    """Records a second of one franz-go consumer reading the topic from its start."""
+    result = subprocess.run(
+        [str(binary), bootstrap, topic, str(records)], check=True, capture_output=True, text=True
+    )
+    answer = json.loads(result.stdout)
+    return float(answer["records"] / answer["seconds"])
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a process has used so far."""
+
+    cpu_seconds: float
+    rss_mib: float
+
+
+def cost(pid: int) -> Cost:
+    """CPU seconds (user and system, all threads) and resident memory of one process, from /proc."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    ticks = int(fields[11]) + int(fields[12])
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return Cost(
+        cpu_seconds=ticks / os.sysconf("SC_CLK_TCK"),
+        rss_mib=pages * os.sysconf("SC_PAGE_SIZE") / 2**20,
+    )
