@@ -1,0 +1,187 @@
+"""The five codecs of record batch v2. PyArrow does the work, and is imported only when it has to.
+
+Snappy is read in both forms that exist in logs: the xerial framing of Java producers and raw blocks; raw is
+written, which every client reads. LZ4 frames are written block by block with the "independent" flag, because
+Kafka's Java reader refuses linked blocks, which PyArrow's frame writer makes from 64 KB on.
+"""
+
+from __future__ import annotations
+
+import zlib
+from functools import cache
+from typing import Any
+
+from suiro.errors import CorruptRecordError, UsageError
+from suiro.protocol.crc32c import BytesLike
+
+__all__ = [
+    "CODEC_IDS",
+    "CODEC_NAMES",
+    "GZIP",
+    "LZ4",
+    "MAX_DECOMPRESSED_BYTES",
+    "NONE",
+    "SNAPPY",
+    "ZSTD",
+    "codec_id",
+    "codec_name",
+    "compress",
+    "decompress",
+]
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+CODEC_NAMES: dict[int, str] = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
+CODEC_IDS: dict[str, int] = {name: codec for codec, name in CODEC_NAMES.items()}
+
+MAX_DECOMPRESSED_BYTES = 512 * 1024 * 1024
+"""One batch never becomes more than this, whatever it claims: a few crafted bytes must not fill memory."""
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_SIZE = 16
+_LZ4_BLOCK_SIZE = 64 * 1024
+# Magic, FLG (version 1, independent blocks), BD (64 KB blocks) and their checksum: what Java producers write.
+_LZ4_FRAME_START = b"\x04\x22\x4d\x18\x60\x40\x82"
+_LZ4_END_MARK = bytes(4)
+_LZ4_STORED = 0x80000000
+_CHUNK = 256 * 1024
+
+
+def codec_name(codec: int) -> str:
+    """`compression.type`'s word for a codec id. Raises `CorruptRecordError` for ids without one (5-7)."""
+    try:
+        return CODEC_NAMES[codec]
+    except KeyError:
+        raise CorruptRecordError(f"no compression codec has the id {codec}; known: {CODEC_NAMES}") from None
+
+
+def codec_id(name: str) -> int:
+    """The codec id of `compression.type`'s word."""
+    try:
+        return CODEC_IDS[name]
+    except KeyError:
+        raise UsageError(f"unknown compression {name!r}; choose one of {', '.join(CODEC_IDS)}") from None
+
+
+def compress(codec: int, data: BytesLike) -> bytes:
+    """`data` in the codec's form, as the bytes after a batch's header."""
+    match codec:
+        case 0:
+            return bytes(data)
+        case 1:
+            compressor = zlib.compressobj(wbits=31)
+            return compressor.compress(data) + compressor.flush()
+        case 2:
+            return _arrow_codec("snappy").compress(data, asbytes=True)  # type: ignore[no-any-return]
+        case 3:
+            return _lz4_frame(memoryview(data))
+        case 4:
+            return _arrow_codec("zstd").compress(data, asbytes=True)  # type: ignore[no-any-return]
+        case _:
+            raise UsageError(f"no compression codec has the id {codec}; known: {CODEC_NAMES}")
+
+
+def decompress(codec: int, data: BytesLike, *, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes:
+    """What `compress` was given. Raises `CorruptRecordError` for garbage or for more than `limit` bytes."""
+    name = codec_name(codec)
+    try:
+        match codec:
+            case 0:
+                return bytes(data)
+            case 1:
+                return _gunzip(memoryview(data), limit)
+            case 2:
+                return _unsnappy(memoryview(data), limit)
+            case _:
+                return _read_stream(name, data, limit)
+    except (OSError, ValueError, zlib.error) as error:  # pyarrow raises OSError and ValueError for garbage
+        raise CorruptRecordError(f"a {name} batch does not decompress: {error}") from error
+
+
+@cache
+def _arrow_codec(name: str) -> Any:
+    import pyarrow as pa
+
+    return pa.Codec(name)
+
+
+def _lz4_frame(data: memoryview) -> bytes:
+    codec = _arrow_codec("lz4_raw")
+    parts = [_LZ4_FRAME_START]
+    for start in range(0, len(data), _LZ4_BLOCK_SIZE):
+        block = data[start : start + _LZ4_BLOCK_SIZE]
+        packed = codec.compress(block, asbytes=True)
+        if len(packed) < len(block):
+            parts += (len(packed).to_bytes(4, "little"), packed)
+        else:
+            parts += ((len(block) | _LZ4_STORED).to_bytes(4, "little"), bytes(block))
+    parts.append(_LZ4_END_MARK)
+    return b"".join(parts)
+
+
+def _gunzip(data: memoryview, limit: int) -> bytes:
+    parts = []
+    size = 0
+    rest: BytesLike = data
+    while True:
+        member = zlib.decompressobj(wbits=31)
+        part = member.decompress(rest, limit - size + 1)
+        size += len(part)
+        _check_limit(size, limit)
+        if not member.eof:
+            raise CorruptRecordError("a gzip batch ends in the middle")
+        parts.append(part)
+        rest = member.unused_data
+        if not rest:
+            return b"".join(parts)
+
+
+def _unsnappy(data: memoryview, limit: int) -> bytes:
+    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _unsnappy_block(data, limit)
+    if len(data) < _XERIAL_HEADER_SIZE:
+        raise CorruptRecordError("a snappy batch ends inside its xerial header")
+    parts = []
+    at = _XERIAL_HEADER_SIZE
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        block = data[at + 4 : at + 4 + size]
+        if at + 4 + size > len(data):
+            raise CorruptRecordError(f"a snappy block claims {size} bytes, {max(len(block), 0)} are left")
+        part = _unsnappy_block(block, limit)
+        limit -= len(part)
+        parts.append(part)
+        at += 4 + size
+    return b"".join(parts)
+
+
+def _unsnappy_block(block: memoryview, limit: int) -> bytes:
+    size = shift = at = 0
+    while True:
+        if at >= len(block) or shift > 28:
+            raise CorruptRecordError("a snappy block does not start with its length")
+        byte = block[at]
+        size |= (byte & 0x7F) << shift
+        at += 1
+        shift += 7
+        if byte < 0x80:
+            break
+    _check_limit(size, limit)
+    return _arrow_codec("snappy").decompress(block, size, asbytes=True)  # type: ignore[no-any-return]
+
+
+def _read_stream(name: str, data: BytesLike, limit: int) -> bytes:
+    import pyarrow as pa
+
+    parts = []
+    size = 0
+    with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), name) as stream:
+        while part := stream.read(_CHUNK):
+            size += len(part)
+            _check_limit(size, limit)
+            parts.append(part)
+    return b"".join(parts)
+
+
+def _check_limit(size: int, limit: int) -> None:
+    if size > limit:
+        raise CorruptRecordError(f"a batch decompresses to more than {limit} bytes; it was made to do harm")

@@ -1,0 +1,281 @@
+"""Records of a batch one at a time, in plain Python: slow, exact, easy to read.
+
+For the small system topics (`__consumer_offsets`, `__transaction_state`), for control batches, and as the
+reference that the compiled `columnar` is tested against.
+
+    length varint | attributes i8 | timestampDelta varlong | offsetDelta varint
+    | keyLength varint | key | valueLength varint | value | headerCount varint | headers
+    header: keyLength varint | key | valueLength varint | value        (a length of -1 is null)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from suiro.errors import CorruptRecordError, UsageError
+from suiro.protocol.compression import NONE, compress, decompress
+from suiro.protocol.crc32c import BytesLike, crc32c
+from suiro.protocol.record_batch import (
+    CONTROL_BIT,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    pack_header,
+    read_header,
+)
+
+__all__ = ["Record", "control_batch", "control_type", "decode_batch", "encode_batch"]
+
+_CONTROL_KEY = struct.Struct(">hh")  # version, type
+_CONTROL_VALUE = struct.Struct(">hi")  # version, coordinator epoch
+_ABORT = 0
+_COMMIT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One record. `timestamp` in milliseconds since the epoch."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def encode_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    compression: int = NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+    leader_epoch: int = -1,
+    log_append_time: bool = False,
+    last_offset_delta: int | None = None,
+) -> bytes:
+    """One batch of records whose offsets rise from `base_offset` on, with or without gaps.
+
+    `last_offset_delta` is the last record's unless given (compaction keeps the old one, and empty batches
+    have nothing else). With `log_append_time` every record reads back with the batch's largest timestamp.
+    """
+    base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
+    max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)
+    body = bytearray()
+    previous = -1
+    for record in records:
+        delta = record.offset - base_offset
+        if not previous < delta < 1 << 31:
+            raise UsageError(
+                f"record offsets must rise from the base offset {base_offset} on: {record.offset} follows"
+                f" {base_offset + previous if previous >= 0 else 'the start'}"
+            )
+        previous = delta
+        _put_record(body, record, delta, record.timestamp - base_timestamp)
+    if last_offset_delta is None:
+        last_offset_delta = previous
+    elif last_offset_delta < previous:
+        raise UsageError(f"last_offset_delta {last_offset_delta} is before the last record's {previous}")
+    payload = compress(compression, body)
+    attributes = compression
+    attributes |= LOG_APPEND_TIME_BIT if log_append_time else 0
+    attributes |= TRANSACTIONAL_BIT if transactional else 0
+    attributes |= CONTROL_BIT if control else 0
+    header = BatchHeader(
+        base_offset,
+        HEADER_SIZE - LOG_OVERHEAD + len(payload),
+        leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
+    return pack_header(header, crc_tail=crc32c(payload)) + payload
+
+
+def decode_batch(buf: BytesLike, position: int = 0) -> tuple[Record, ...]:
+    """All records of the batch at `position`, control records too. The CRC is not checked (`verify` does).
+
+    Raises `CorruptRecordError` for a torn batch and for lengths that lie.
+    """
+    header = read_header(buf, position)
+    view = memoryview(buf)[position : position + header.size]
+    if len(view) < header.size:
+        raise CorruptRecordError(
+            f"the batch at byte {position} (offset {header.base_offset}) is cut:"
+            f" {len(view)} of {header.size} bytes"
+        )
+    reader = _Reader(decompress(header.compression, view[HEADER_SIZE:]))
+    if header.count < 0:
+        raise CorruptRecordError(f"the batch at offset {header.base_offset} claims {header.count} records")
+    try:
+        records = tuple(_get_record(reader, header) for _ in range(header.count))
+        if reader.at != len(reader.data):
+            raise CorruptRecordError(f"{len(reader.data) - reader.at} bytes are left after the last record")
+    except CorruptRecordError as error:
+        raise CorruptRecordError(f"the batch at offset {header.base_offset} is corrupt: {error}") from None
+    return records
+
+
+def control_batch(
+    *,
+    commit: bool,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> bytes:
+    """The marker that ends a transaction in one partition (one record, never delivered to readers)."""
+    record = Record(
+        offset=base_offset,
+        timestamp=timestamp,
+        key=_CONTROL_KEY.pack(0, _COMMIT if commit else _ABORT),
+        value=_CONTROL_VALUE.pack(0, coordinator_epoch),
+    )
+    return encode_batch(
+        (record,),
+        base_offset=base_offset,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+        leader_epoch=leader_epoch,
+    )
+
+
+def control_type(record: Record) -> Literal["abort", "commit"] | None:
+    """What a control batch's record says; None for types that end no transaction (KRaft has some)."""
+    if record.key is None or len(record.key) < _CONTROL_KEY.size:
+        return None
+    _, kind = _CONTROL_KEY.unpack_from(record.key)
+    if kind == _ABORT:
+        return "abort"
+    return "commit" if kind == _COMMIT else None
+
+
+def _put_record(out: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:
+    body = bytearray(1)  # attributes: no bit is in use
+    _put_varint(body, timestamp_delta)
+    _put_varint(body, offset_delta)
+    _put_bytes(body, record.key)
+    _put_bytes(body, record.value)
+    _put_varint(body, len(record.headers))
+    for name, value in record.headers:
+        _put_bytes(body, name.encode())
+        _put_bytes(body, value)
+    _put_varint(out, len(body))
+    out += body
+
+
+def _put_bytes(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        _put_varint(out, -1)
+    else:
+        _put_varint(out, len(value))
+        out += value
+
+
+def _put_varint(out: bytearray, value: int) -> None:
+    """Zigzag, seven bits a byte; 32 and 64 bits are written alike."""
+    rest = (value << 1) ^ (value >> 63)
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+
+
+class _Reader:
+    __slots__ = ("at", "data")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def varint(self, *, bits: int = 32) -> int:
+        value = shift = 0
+        while True:
+            if self.at >= len(self.data):
+                raise CorruptRecordError("it ends inside a number")
+            if shift >= bits:
+                raise CorruptRecordError(f"a number has more than {bits} bits")
+            byte = self.data[self.at]
+            self.at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                value &= (1 << bits) - 1
+                return (value >> 1) ^ -(value & 1)
+            shift += 7
+
+    def bytes(self) -> bytes | None:
+        size = self.varint()
+        if size < 0:
+            return None
+        if size > len(self.data) - self.at:
+            raise CorruptRecordError(f"a length says {size}, {len(self.data) - self.at} bytes are left")
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+
+def _get_record(reader: _Reader, header: BatchHeader) -> Record:
+    size = reader.varint()
+    end = reader.at + size
+    if size < 0 or end > len(reader.data):
+        raise CorruptRecordError(f"a record claims {size} bytes, {len(reader.data) - reader.at} are left")
+    reader.at += 1  # attributes
+    timestamp_delta = reader.varint(bits=64)
+    offset_delta = reader.varint()
+    key = reader.bytes()
+    value = reader.bytes()
+    headers = tuple(_get_header(reader) for _ in range(_header_count(reader)))
+    if reader.at != end:
+        raise CorruptRecordError(f"a record claims {size} bytes and has {size + reader.at - end}")
+    timestamp = (
+        header.max_timestamp if header.is_log_append_time else _int64(header.base_timestamp + timestamp_delta)
+    )
+    return Record(
+        offset=_int64(header.base_offset + offset_delta),
+        timestamp=timestamp,
+        key=key,
+        value=value,
+        headers=headers,
+    )
+
+
+def _int64(value: int) -> int:
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _header_count(reader: _Reader) -> int:
+    count = reader.varint()
+    if not 0 <= count <= len(reader.data) - reader.at:
+        raise CorruptRecordError(f"a record claims {count} headers")
+    return count
+
+
+def _get_header(reader: _Reader) -> tuple[str, bytes | None]:
+    name = reader.bytes()
+    if name is None:
+        raise CorruptRecordError("a header has no name")
+    # Java reads names that are not UTF-8 with the replacement character; a reader must get past them.
+    return name.decode(errors="replace"), reader.bytes()
