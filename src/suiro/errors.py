@@ -41,3 +41,70 @@ class UnsupportedVersionError(UsageError):
 
 class DataLossError(FatalError):
     """Offsets that were planned are gone (retention, a deleted or recreated topic)."""
+
+
+class BrokenConnectionError(TransientError):
+    """A broker refused, closed or garbled a connection, or did not answer in time."""
+
+
+class DeadlineExceededError(TransientError):
+    """Every retry within the deadline failed. The message ends with the last failure."""
+
+
+class KafkaError(SuiroError):
+    """A broker answered with an error code. `code_name` is Kafka's own name for it, in capitals."""
+
+    def __init__(self, message: str, code_name: str) -> None:
+        super().__init__(message, code_name)
+        self.code_name = code_name
+
+    def __str__(self) -> str:
+        return f"{self.args[0]} ({self.code_name})"
+
+
+class RetriableKafkaError(KafkaError, TransientError):
+    """Leadership or a coordinator moved, or the broker is not ready; the client retries these by itself."""
+
+
+class RefusedError(KafkaError, UsageError):
+    """The broker will refuse the same request again: a wrong argument, a missing permission, too large."""
+
+
+class UnknownTopicError(RefusedError):
+    """The topic, or one of its partitions, does not exist."""
+
+
+class TopicExistsError(RefusedError):
+    """The topic to create exists already."""
+
+
+class AbortableError(KafkaError, TransientError):
+    """The open transaction is lost, and only it: initialise the producer again, then redo the transaction."""
+
+
+class FencedError(KafkaError, FatalError):
+    """Another producer took over this transactional id (or the coordinator timed the transaction out)."""
+
+
+class BrokerFailureError(KafkaError, FatalError):
+    """The broker reports corrupt data or an error it cannot name; look into its log."""
+
+
+class OffsetOutOfRangeError(FatalError):
+    """The partition does not hold the offset asked for: retention removed it, or it was never written."""
+
+    def __init__(
+        self, topic: str, partition: int, offset: int, log_start_offset: int, log_end_offset: int
+    ) -> None:
+        super().__init__(topic, partition, offset, log_start_offset, log_end_offset)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}-{self.partition} holds offsets {self.log_start_offset} to {self.log_end_offset}, "
+            f"not {self.offset}; start from an offset in this range"
+        )

@@ -1,0 +1,157 @@
+"""Topics: create, delete, describe their settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from suiro.client.cluster import Cluster, TopicInfo
+from suiro.client.connection import build
+from suiro.client.error_codes import error_for, raise_for
+from suiro.errors import KafkaError, RetriableKafkaError, TopicExistsError, UnknownTopicError
+from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
+
+__all__ = ["NewTopic", "create_topics", "delete_topics", "describe_configs"]
+
+DEFAULT = -1  # the broker's default number of partitions or replicas
+_TOPIC_RESOURCE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create; `configs` are topic settings in Kafka's names."""
+
+    name: str
+    partitions: int = DEFAULT
+    replication: int = DEFAULT
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+def create_topics(
+    cluster: Cluster, topics: Sequence[NewTopic], *, exist_ok: bool, timeout_ms: int | None
+) -> None:
+    """Returns once every partition has a leader."""
+    attempts = cluster.attempts(f"create topics {', '.join(topic.name for topic in topics)}", timeout_ms)
+    pending = {topic.name: topic for topic in topics}
+    repeated = False
+
+    def once(deadline_ms: int) -> None:
+        nonlocal repeated
+        again, repeated = repeated, True
+        for name, error in _create(cluster, list(pending.values()), deadline_ms).items():
+            # After a lost answer "it exists" may well be our own doing.
+            if error is None or (isinstance(error, TopicExistsError) and (exist_ok or again)):
+                pending.pop(name, None)
+            else:
+                raise error
+
+    if pending:
+        attempts.run(once)
+    attempts.run(lambda deadline_ms: _require_leaders(cluster, [topic.name for topic in topics], deadline_ms))
+
+
+def _create(cluster: Cluster, topics: Sequence[NewTopic], deadline_ms: int) -> dict[str, KafkaError | None]:
+    connection = cluster.controller(deadline_ms)
+    version = connection.version("create_topics", 2, 7)
+    message = request_class(API_KEYS["create_topics"], version)
+    topic_class, config_class = nested(message, "CreatableTopic"), nested(message, "CreatableTopicConfig")
+    request = message(
+        topics=tuple(
+            topic_class(
+                name=topic.name,
+                num_partitions=topic.partitions,
+                replication_factor=topic.replication,
+                assignments=(),
+                configs=tuple(
+                    config_class(name=name, value=str(value)) for name, value in topic.configs.items()
+                ),
+            )
+            for topic in topics
+        ),
+        timeout=timedelta(milliseconds=cluster.settings.request_timeout_ms),
+        validate_only=False,
+    )
+    response = connection.call(request, deadline_ms=deadline_ms)
+    return {
+        item.name: None
+        if item.error_code is ErrorCode.none
+        else error_for(
+            item.error_code, f"create topic {item.name!r}", detail=getattr(item, "error_message", None)
+        )
+        for item in response.topics
+    }
+
+
+def _require_leaders(cluster: Cluster, names: Sequence[str], deadline_ms: int) -> None:
+    found = cluster.refresh(names, deadline_ms)
+    for name in names:
+        info = found.get(name)
+        if info is None or any(partition.leader < 0 for partition in info.partitions):
+            raise error_for(ErrorCode.leader_not_available, f"wait for the leaders of topic {name!r}")
+
+
+def delete_topics(
+    cluster: Cluster, names: Sequence[str], *, missing_ok: bool, timeout_ms: int | None
+) -> None:
+    """Returns once the metadata no longer has them."""
+    attempts = cluster.attempts(f"delete topics {', '.join(names)}", timeout_ms)
+    repeated = False
+
+    def once(deadline_ms: int) -> None:
+        nonlocal repeated
+        again, repeated = repeated, True
+        connection = cluster.controller(deadline_ms)
+        version = connection.version("delete_topics", 1, 5)
+        request = request_class(API_KEYS["delete_topics"], version)(
+            topic_names=tuple(names), timeout=timedelta(milliseconds=cluster.settings.request_timeout_ms)
+        )
+        for item in connection.call(request, deadline_ms=deadline_ms).responses:
+            code = item.error_code
+            if code is ErrorCode.unknown_topic_or_partition and (missing_ok or again):
+                continue
+            error = None if code is ErrorCode.none else error_for(code, f"delete topic {item.name!r}")
+            if error is not None and code is ErrorCode.unknown_topic_or_partition:
+                raise UnknownTopicError(*error.args)
+            if error is not None:
+                raise error
+
+    def gone(deadline_ms: int) -> None:
+        left: dict[str, TopicInfo] = cluster.refresh(names, deadline_ms)
+        if left:
+            raise RetriableKafkaError(f"wait for topics {', '.join(left)} to go", "TOPIC_STILL_THERE")
+
+    if names:
+        attempts.run(once)
+        attempts.run(gone)
+
+
+def describe_configs(
+    cluster: Cluster, topics: Sequence[str], *, timeout_ms: int | None
+) -> dict[str, dict[str, str | None]]:
+    """{topic: {setting: value}}, defaults included."""
+
+    def once(deadline_ms: int) -> dict[str, dict[str, str | None]]:
+        connection = cluster.any_broker(deadline_ms)
+        version = connection.version("describe_configs", 1, 4)
+        message = request_class(API_KEYS["describe_configs"], version)
+        resource_class = nested(message, "DescribeConfigsResource")
+        request = build(
+            message,
+            resources=tuple(
+                resource_class(resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=None)
+                for name in topics
+            ),
+            include_synonyms=False,
+            include_documentation=False,
+        )
+        response = connection.call(request, deadline_ms=deadline_ms)
+        for result in response.results:
+            what = f"describe the settings of topic {result.resource_name!r}"
+            raise_for(result.error_code, what, detail=result.error_message)
+        return {
+            result.resource_name: {item.name: item.value for item in result.configs}
+            for result in response.results
+        }
+
+    return cluster.attempts("describe topic settings", timeout_ms).run(once)

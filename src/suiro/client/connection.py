@@ -1,0 +1,274 @@
+"""One blocking connection to one broker: frames out, frames in, in order.
+
+A broker answers a connection's requests in the order they came, so responses are matched by position; the
+correlation id only proves it. After any failure the connection is closed: half a frame cannot be resumed.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from suiro import __version__
+from suiro.client.error_codes import raise_for
+from suiro.client.security import authenticate, tls_context
+from suiro.client.settings import ClientSettings
+from suiro.clock import Clock
+from suiro.errors import BrokenConnectionError, ConfigError, SuiroError, UnsupportedVersionError
+from suiro.protocol.messages import (
+    API_KEYS,
+    API_NAMES,
+    ErrorCode,
+    read_response,
+    request_class,
+    write_request,
+)
+
+__all__ = ["Buffer", "Connection", "build"]
+
+Buffer = bytes | bytearray | memoryview
+
+_LENGTH = struct.Struct(">i")
+_CORRELATION = struct.Struct(">i")
+
+
+class Connection:
+    """Made by `open`. Not thread-safe."""
+
+    def __init__(
+        self, connected: socket.socket, *, host: str, port: int, settings: ClientSettings, clock: Clock
+    ):
+        self.address = f"{host}:{port}"
+        self.closed = False
+        self._socket = connected
+        self._settings = settings
+        self._clock = clock
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._in_flight: deque[int] = deque()
+        self._next_correlation_id = 0
+        self._has_flags = not isinstance(connected, ssl.SSLSocket)
+
+    @classmethod
+    def open(
+        cls, host: str, port: int, *, settings: ClientSettings, clock: Clock, deadline_ms: int
+    ) -> Connection:
+        """Connects, secures, authenticates, and learns which versions the broker speaks.
+
+        Raises `ConfigError` where the name does not resolve, else `BrokenConnectionError`.
+        """
+        setup_deadline_ms = min(
+            deadline_ms, clock.monotonic_ms() + settings.socket_connection_setup_timeout_ms
+        )
+        connected = _connect(host, port, settings, setup_deadline_ms - clock.monotonic_ms())
+        connection = cls(connected, host=host, port=port, settings=settings, clock=clock)
+        try:
+            connection._negotiate(setup_deadline_ms)
+            authenticate(connection, settings, setup_deadline_ms)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @property
+    def in_flight(self) -> int:
+        """Requests sent and not yet answered."""
+        return len(self._in_flight)
+
+    def version(self, api: str, lowest: int, highest: int) -> int:
+        """The highest version both sides speak. Raises `UnsupportedVersionError`."""
+        theirs = self._versions.get(API_KEYS[api])
+        if theirs is None:
+            raise UnsupportedVersionError(f"{self.address} does not serve {api}")
+        chosen = min(highest, theirs[1])
+        if chosen < max(lowest, theirs[0]):
+            raise UnsupportedVersionError(
+                f"{self.address} serves {api} in versions {theirs[0]} to {theirs[1]}, "
+                f"this client needs one of {lowest} to {highest}"
+            )
+        return chosen
+
+    def call(self, request: Any, *, deadline_ms: int) -> Any:
+        """Sends a kio request and returns its kio response."""
+        self.send(request, deadline_ms=deadline_ms)
+        return self.receive(request.__api_key__, request.__version__, deadline_ms=deadline_ms)
+
+    def send(self, request: Any, *, deadline_ms: int) -> None:
+        """Sends a kio request; `receive` gets its response, after those of all requests sent before."""
+        correlation_id = self.take_correlation_id()
+        body = write_request(request, correlation_id=correlation_id, client_id=self._settings.client_id)
+        self.send_frame([body], correlation_id, deadline_ms=deadline_ms)
+
+    def receive(self, api_key: int, version: int, *, deadline_ms: int) -> Any:
+        frame = self.receive_frame(deadline_ms=deadline_ms)
+        try:
+            return read_response(frame, api_key, version)[1]
+        except Exception as error:
+            self.close()
+            what = f"{API_NAMES[api_key]} version {version}"
+            raise BrokenConnectionError(
+                f"{self.address} answered {what} with bytes that cannot be read: {error!r}"
+            ) from error
+
+    def take_correlation_id(self) -> int:
+        self._next_correlation_id = (self._next_correlation_id + 1) & 0x7FFFFFFF
+        return self._next_correlation_id
+
+    def send_frame(self, parts: Sequence[Buffer], correlation_id: int, *, deadline_ms: int) -> None:
+        """Sends one request frame, given in parts and without its length."""
+        size = sum(len(part) for part in parts)
+        try:
+            self._set_timeout(deadline_ms)
+            if self._has_flags and size > 65_536:
+                self._send_parts([_LENGTH.pack(size), *parts])
+            else:
+                self._socket.sendall(b"".join([_LENGTH.pack(size), *parts]))
+        except OSError as error:
+            raise self._broken("sending a request", error) from error
+        self._in_flight.append(correlation_id)
+
+    def receive_frame(self, *, deadline_ms: int) -> bytes:
+        """The next response frame without its length."""
+        if not self._in_flight:
+            raise AssertionError("no request is waiting for a response")
+        try:
+            self._set_timeout(deadline_ms)
+            (size,) = _LENGTH.unpack(self._receive_exactly(4))
+            if not 4 <= size <= self._settings.receive_message_max_bytes:
+                raise OSError(f"a response of {size} bytes is announced: is this a Kafka port?")
+            frame = self._receive_exactly(size)
+            expected = self._in_flight.popleft()
+            (correlation_id,) = _CORRELATION.unpack_from(frame)
+            if correlation_id != expected:
+                raise OSError(f"response {correlation_id} came where {expected} was expected")
+        except OSError as error:
+            raise self._broken("waiting for a response", error) from error
+        return frame
+
+    def close(self) -> None:
+        self.closed = True
+        self._in_flight.clear()
+        self._socket.close()
+
+    def _negotiate(self, deadline_ms: int) -> None:
+        """ApiVersions 3; an older broker answers it in version 0 with UNSUPPORTED_VERSION (KIP-511)."""
+        api_key = API_KEYS["api_versions"]
+        request = request_class(api_key, 3)(client_software_name="suiro", client_software_version=__version__)
+        self.send(request, deadline_ms=deadline_ms)
+        frame = self.receive_frame(deadline_ms=deadline_ms)
+        if struct.unpack_from(">h", frame, 4)[0] == ErrorCode.unsupported_version:
+            response = self.call(request_class(api_key, 0)(), deadline_ms=deadline_ms)
+        else:
+            try:
+                response = read_response(frame, api_key, 3)[1]
+            except Exception as error:
+                raise BrokenConnectionError(
+                    f"{self.address} did not answer ApiVersions as Kafka does; is this a Kafka port, and is "
+                    f"security.protocol ({self._settings.security_protocol}) that port's?"
+                ) from error
+        raise_for(response.error_code, f"ask {self.address} for its API versions")
+        self._versions = {item.api_key: (item.min_version, item.max_version) for item in response.api_keys}
+
+    def _set_timeout(self, deadline_ms: int) -> None:
+        """The time left goes to the kernel, so that one call can wait for a whole large response."""
+        now_ms = self._clock.monotonic_ms()
+        left_ms = min(deadline_ms - now_ms, self._settings.request_timeout_ms)
+        if left_ms <= 0:
+            raise TimeoutError("no time is left")
+        if not self._has_flags:
+            self._socket.settimeout(left_ms / 1000)
+            return
+        left = struct.pack("ll", left_ms // 1000, left_ms % 1000 * 1000)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, left)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, left)
+
+    def _send_parts(self, parts: list[Buffer]) -> None:
+        """sendmsg without joining the parts; a signal or a full socket may cut it short."""
+        views = [memoryview(part) for part in parts]
+        while views:
+            sent = self._socket.sendmsg(views)
+            while views and sent >= len(views[0]):
+                sent -= len(views[0])
+                del views[0]
+            if views and sent:
+                views[0] = views[0][sent:]
+
+    def _receive_exactly(self, size: int) -> bytes:
+        """One `bytes` object the kernel fills: no buffer in between, no second copy."""
+        if not self._has_flags:
+            return self._receive_through_tls(size)
+        data = self._socket.recv(size, socket.MSG_WAITALL)
+        if len(data) == size:
+            return data
+        parts = [data]
+        missing = size - len(data)
+        while missing:
+            part = self._socket.recv(missing, socket.MSG_WAITALL) if parts[-1] else b""
+            if not part:
+                raise ConnectionError("the broker closed the connection")
+            parts.append(part)
+            missing -= len(part)
+        return b"".join(parts)
+
+    def _receive_through_tls(self, size: int) -> bytes:
+        buffer = bytearray(size)
+        view, filled = memoryview(buffer), 0
+        while filled < size:
+            count = self._socket.recv_into(view[filled:])
+            if count == 0:
+                raise ConnectionError("the broker closed the connection")
+            filled += count
+        return bytes(buffer)
+
+    def _broken(self, doing: str, error: OSError) -> BrokenConnectionError:
+        self.close()
+        if isinstance(error, BlockingIOError | TimeoutError):
+            reason = "no answer in time"
+        else:
+            reason = str(error) or type(error).__name__
+        return BrokenConnectionError(f"connection to {self.address} broke while {doing}: {reason}")
+
+
+def build(message_class: Any, **fields: Any) -> Any:
+    """A kio message of the fields that this version of it has."""
+    known = message_class.__dataclass_fields__
+    return message_class(**{name: value for name, value in fields.items() if name in known})
+
+
+def _connect(host: str, port: int, settings: ClientSettings, timeout_ms: int) -> socket.socket:
+    try:
+        connected = socket.create_connection((host, port), timeout=max(timeout_ms, 1) / 1000)
+    except socket.gaierror as error:
+        if error.errno == socket.EAI_AGAIN:
+            raise BrokenConnectionError(
+                f"looking up the host name {host!r} failed: {error.strerror}"
+            ) from error
+        raise ConfigError(
+            f"the host name {host!r} does not resolve ({error.strerror}); check bootstrap.servers, or the "
+            "broker's advertised.listeners"
+        ) from error
+    except OSError as error:
+        reason = "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        raise BrokenConnectionError(
+            f"cannot connect to {host}:{port}: {reason}; is a broker running there?"
+        ) from error
+    try:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if settings.send_buffer_bytes > 0:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
+        if settings.receive_buffer_bytes > 0:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
+        context = tls_context(settings)
+        if context is None:
+            connected.settimeout(None)  # deadlines are the kernel's: see _set_timeout
+            return connected
+        return context.wrap_socket(connected, server_hostname=host)
+    except OSError as error:
+        connected.close()
+        raise BrokenConnectionError(f"TLS with {host}:{port} failed: {error}") from error
+    except SuiroError:
+        connected.close()
+        raise

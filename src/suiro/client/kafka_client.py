@@ -1,0 +1,179 @@
+"""`Client`: everything this package does, behind one object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from suiro.client import admin
+from suiro.client.admin import NewTopic
+from suiro.client.cluster import Cluster, TopicInfo, TopicPartition
+from suiro.client.connection import Buffer
+from suiro.client.fetch import Fetched, fetch
+from suiro.client.offsets import CommittedOffset, ListedOffset, list_offsets, offset_commit, offset_fetch
+from suiro.client.produce import produce
+from suiro.client.settings import ClientSettings
+from suiro.client.transaction import TransactionalProducer
+from suiro.clock import Clock, SystemClock
+
+__all__ = ["Client"]
+
+
+class Client:
+    """A connection to a Kafka cluster, opened on first use. Not thread-safe; one per thread is cheap.
+
+    `settings` have the names of Kafka's clients (`client.id`, `request.timeout.ms`...); an unknown one is a
+    `ConfigError`. Every operation repeats what may succeed later until `default.api.timeout.ms`, or the
+    `timeout_ms` given with the call, has passed; then it raises `DeadlineExceededError`.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        settings: Mapping[str, str | int] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._cluster = Cluster(
+            bootstrap_servers,
+            settings=ClientSettings.from_mapping(settings or {}),
+            clock=clock or SystemClock(),
+        )
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    # -- topics ------------------------------------------------------------------------------------------
+
+    def metadata(
+        self, topics: Sequence[str] | None = None, *, timeout_ms: int | None = None
+    ) -> dict[str, TopicInfo]:
+        """The named topics, or all. A topic that does not exist is absent; none is ever created by asking."""
+        attempts = self._cluster.attempts("fetch metadata", timeout_ms)
+        return attempts.run(lambda deadline_ms: self._cluster.refresh(topics, deadline_ms))
+
+    def create_topics(
+        self, topics: Sequence[NewTopic], *, exist_ok: bool = False, timeout_ms: int | None = None
+    ) -> None:
+        """Returns once every partition has a leader. Raises `TopicExistsError` unless `exist_ok`."""
+        admin.create_topics(self._cluster, topics, exist_ok=exist_ok, timeout_ms=timeout_ms)
+
+    def delete_topics(
+        self, names: Sequence[str], *, missing_ok: bool = False, timeout_ms: int | None = None
+    ) -> None:
+        """Returns once they are gone from the metadata. Raises `UnknownTopicError` unless `missing_ok`."""
+        admin.delete_topics(self._cluster, names, missing_ok=missing_ok, timeout_ms=timeout_ms)
+
+    def describe_configs(
+        self, topics: Sequence[str], *, timeout_ms: int | None = None
+    ) -> dict[str, dict[str, str | None]]:
+        """{topic: {setting: value}}, defaults included."""
+        return admin.describe_configs(self._cluster, topics, timeout_ms=timeout_ms)
+
+    # -- records -----------------------------------------------------------------------------------------
+
+    def list_offsets(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        *,
+        read_committed: bool = False,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, ListedOffset]:
+        """Of each partition: EARLIEST, LATEST, or the first record at or after a timestamp in ms.
+
+        With `read_committed`, LATEST is the last stable offset.
+        """
+        return list_offsets(self._cluster, wanted, read_committed=read_committed, timeout_ms=timeout_ms)
+
+    def fetch(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        read_committed: bool = True,
+        max_bytes: int = 64 * 1024 * 1024,
+        partition_max_bytes: int = 16 * 1024 * 1024,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, Fetched]:
+        """What each partition has from its offset on; `data` is empty where nothing came in `max_wait_ms`.
+
+        `data` is a read-only memoryview of the response. The first batch may begin before the offset, the last
+        may be cut off, and aborted transactions are still in it (`Fetched.aborted`). Raises
+        `OffsetOutOfRangeError`.
+        """
+        return fetch(
+            self._cluster,
+            offsets,
+            read_committed=read_committed,
+            max_bytes=max_bytes,
+            partition_max_bytes=partition_max_bytes,
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            timeout_ms=timeout_ms,
+        )
+
+    def produce(
+        self,
+        batches: Mapping[TopicPartition, Buffer],
+        *,
+        transactional_id: str | None = None,
+        acks: int = -1,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, int]:
+        """One batch to each partition; returns base offsets."""
+        items = [(topic, partition, data) for (topic, partition), data in batches.items()]
+        offsets = produce(
+            self._cluster, items, transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms
+        )
+        return dict(zip(batches, offsets, strict=True))
+
+    def produce_many(
+        self,
+        batches: Iterable[tuple[str, int, Buffer]],
+        *,
+        transactional_id: str | None = None,
+        acks: int = -1,
+        timeout_ms: int | None = None,
+    ) -> list[int]:
+        """(topic, partition, batch) in order, pipelined; returns the base offset of each.
+
+        A generator is read as the pipeline has room. `timeout_ms` is how long to go on without progress.
+        """
+        return produce(
+            self._cluster, batches, transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms
+        )
+
+    def transaction(self, transactional_id: str, *, timeout_ms: int = 60_000) -> TransactionalProducer:
+        """`timeout_ms`: how long a transaction may stay open before the coordinator aborts it."""
+        return TransactionalProducer(self._cluster, transactional_id, timeout_ms=timeout_ms)
+
+    # -- groups ------------------------------------------------------------------------------------------
+
+    def offset_fetch(
+        self,
+        group: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        require_stable: bool = True,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, CommittedOffset | None]:
+        """Committed offsets of a group; None where there is none. Waits while a transaction holds one."""
+        return offset_fetch(
+            self._cluster, group, partitions, require_stable=require_stable, timeout_ms=timeout_ms
+        )
+
+    def offset_commit(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, tuple[int, str]],
+        *,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Commits (offset, metadata) of each partition, outside of any membership."""
+        offset_commit(self._cluster, group, offsets, timeout_ms=timeout_ms)

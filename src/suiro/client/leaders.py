@@ -1,0 +1,99 @@
+"""One question about many partitions: split by leader, asked of all leaders at once, repeated where it failed.
+
+An answer that came is kept while the others are asked again, so the result is complete or an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from suiro.client.cluster import Cluster, TopicPartition
+from suiro.client.connection import Connection
+from suiro.client.retry import RETRIED
+from suiro.errors import BrokenConnectionError, KafkaError, RetriableKafkaError
+
+__all__ = ["ask_leaders", "by_topic"]
+
+V = TypeVar("V")
+R = TypeVar("R")
+
+
+def ask_leaders(
+    cluster: Cluster,
+    what: str,
+    wanted: Mapping[TopicPartition, V],
+    *,
+    send: Callable[[Connection, Mapping[TopicPartition, V], int], None],
+    receive: Callable[[Connection, Mapping[TopicPartition, V], int], Mapping[TopicPartition, R | KafkaError]],
+    timeout_ms: int | None = None,
+) -> dict[TopicPartition, R]:
+    """`send` and `receive` get (connection, the wanted partitions it leads, deadline)."""
+    attempts = cluster.attempts(what, timeout_ms)
+    pending, results = dict(wanted), dict[TopicPartition, R]()
+    while pending:
+        failure = _ask_once(
+            cluster, pending, results, send=send, receive=receive, deadline_ms=attempts.deadline_ms
+        )
+        if failure is not None:
+            attempts.failed(failure)
+    return results
+
+
+def _ask_once(
+    cluster: Cluster,
+    pending: dict[TopicPartition, V],
+    results: dict[TopicPartition, R],
+    *,
+    send: Callable[[Connection, Mapping[TopicPartition, V], int], None],
+    receive: Callable[[Connection, Mapping[TopicPartition, V], int], Mapping[TopicPartition, R | KafkaError]],
+    deadline_ms: int,
+) -> RetriableKafkaError | BrokenConnectionError | None:
+    """Moves what was answered from `pending` to `results`; returns one failure worth a further attempt."""
+    failure: RetriableKafkaError | BrokenConnectionError | None = None
+    asked: list[tuple[Connection, dict[TopicPartition, V]]] = []
+    try:
+        for node_id, items in _grouped(cluster, pending, deadline_ms).items():
+            connection = cluster.broker(node_id, deadline_ms)
+            send(connection, items, deadline_ms)
+            asked.append((connection, items))
+    except RETRIED as error:
+        cluster.heed(error, pending)
+        failure = error
+    fatal: KafkaError | None = None
+    for connection, items in asked:
+        try:
+            answers = receive(connection, items, deadline_ms)
+        except BrokenConnectionError as error:
+            cluster.heed(error, items)
+            failure = error
+            continue
+        for partition, answer in answers.items():
+            if not isinstance(answer, KafkaError):
+                results[partition] = answer
+                pending.pop(partition, None)
+            elif isinstance(answer, RetriableKafkaError):
+                cluster.heed(answer, [partition])
+                failure = answer
+            else:
+                fatal = answer
+    if fatal is not None:
+        raise fatal
+    return failure
+
+
+def by_topic(partitions: Mapping[TopicPartition, V]) -> dict[str, list[tuple[int, V]]]:
+    """{topic: [(partition, value)]}, the shape of most requests."""
+    topics: dict[str, list[tuple[int, V]]] = {}
+    for (topic, partition), value in partitions.items():
+        topics.setdefault(topic, []).append((partition, value))
+    return topics
+
+
+def _grouped(
+    cluster: Cluster, pending: Mapping[TopicPartition, V], deadline_ms: int
+) -> dict[int, dict[TopicPartition, V]]:
+    groups: dict[int, dict[TopicPartition, V]] = {}
+    for partition, leader in cluster.leaders(pending, deadline_ms).items():
+        groups.setdefault(leader, {})[partition] = pending[partition]
+    return groups

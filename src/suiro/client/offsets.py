@@ -1,0 +1,205 @@
+"""Offsets: a partition's own (earliest, latest, by time), and those committed by groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from suiro.client.cluster import GROUP, Cluster, TopicPartition
+from suiro.client.connection import Connection, build
+from suiro.client.error_codes import error_for, raise_for
+from suiro.client.leaders import ask_leaders, by_topic
+from suiro.client.settings import OFFSET_METADATA_MAX_CHARS
+from suiro.errors import KafkaError, UsageError
+from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "CommittedOffset",
+    "ListedOffset",
+    "check_metadata",
+    "list_offsets",
+    "offset_commit",
+    "offset_fetch",
+]
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedOffset:
+    offset: int  # -1: no record at or after the timestamp asked for
+    timestamp: int  # the record's, in ms; -1 for EARLIEST and LATEST
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedOffset:
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+def list_offsets(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    *,
+    read_committed: bool,
+    timeout_ms: int | None = None,
+) -> dict[TopicPartition, ListedOffset]:
+    versions: dict[Connection, int] = {}
+
+    def send(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> None:
+        lowest = 7 if MAX_TIMESTAMP in items.values() else 2
+        version = versions[connection] = connection.version("list_offsets", lowest, 7)
+        message = request_class(API_KEYS["list_offsets"], version)
+        topic_class = nested(message, "ListOffsetsTopic")
+        partition_class = nested(message, "ListOffsetsPartition")
+        topics = tuple(
+            topic_class(
+                name=topic,
+                partitions=tuple(
+                    build(
+                        partition_class, partition_index=partition, current_leader_epoch=-1, timestamp=value
+                    )
+                    for partition, value in partitions
+                ),
+            )
+            for topic, partitions in by_topic(items).items()
+        )
+        isolation_level = 1 if read_committed else 0
+        request = message(replica_id=-1, isolation_level=isolation_level, topics=topics)
+        connection.send(request, deadline_ms=deadline_ms)
+
+    def receive(
+        connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int
+    ) -> dict[TopicPartition, ListedOffset | KafkaError]:
+        response = connection.receive(API_KEYS["list_offsets"], versions[connection], deadline_ms=deadline_ms)
+        return {
+            (topic.name, item.partition_index): _listed(topic.name, item)
+            for topic in response.topics
+            for item in topic.partitions
+        }
+
+    return ask_leaders(cluster, "list offsets", wanted, send=send, receive=receive, timeout_ms=timeout_ms)
+
+
+def _listed(topic: str, item: Any) -> ListedOffset | KafkaError:
+    if item.error_code is not ErrorCode.none:
+        return error_for(item.error_code, f"list offsets of {topic}-{item.partition_index}")
+    return ListedOffset(
+        offset=item.offset, timestamp=item.timestamp, leader_epoch=getattr(item, "leader_epoch", -1)
+    )
+
+
+def offset_fetch(
+    cluster: Cluster,
+    group: str,
+    partitions: Iterable[TopicPartition] | None,
+    *,
+    require_stable: bool,
+    timeout_ms: int | None = None,
+) -> dict[TopicPartition, CommittedOffset | None]:
+    """Of `partitions`, or of all that the group committed. None: nothing committed.
+
+    With `require_stable` this waits (up to the deadline) while a transaction holds one of these offsets.
+    """
+    wanted = None if partitions is None else by_topic(dict.fromkeys(partitions))
+
+    def once(connection: Connection, deadline_ms: int) -> dict[TopicPartition, CommittedOffset | None]:
+        version = connection.version("offset_fetch", 7 if require_stable else 2, 7)
+        message = request_class(API_KEYS["offset_fetch"], version)
+        topic_class = nested(message, "OffsetFetchRequestTopic")
+        topics = None
+        if wanted is not None:
+            topics = tuple(
+                topic_class(name=topic, partition_indexes=tuple(partition for partition, _ in items))
+                for topic, items in wanted.items()
+            )
+        request = build(message, group_id=group, topics=topics, require_stable=require_stable)
+        response = connection.call(request, deadline_ms=deadline_ms)
+        raise_for(response.error_code, f"fetch the offsets of group {group!r}")
+        found: dict[TopicPartition, CommittedOffset | None] = {}
+        for topic in response.topics:
+            for item in topic.partitions:
+                what = f"fetch the offset of group {group!r} in {topic.name}-{item.partition_index}"
+                raise_for(item.error_code, what)
+                found[topic.name, item.partition_index] = _committed(item)
+        return found
+
+    what = f"fetch the offsets of group {group!r}"
+    return cluster.at_coordinator(GROUP, group, what, once, timeout_ms=timeout_ms)
+
+
+def _committed(item: Any) -> CommittedOffset | None:
+    if item.committed_offset < 0:
+        return None
+    return CommittedOffset(
+        offset=item.committed_offset,
+        leader_epoch=getattr(item, "committed_leader_epoch", -1),
+        metadata=item.metadata or "",
+    )
+
+
+def offset_commit(
+    cluster: Cluster,
+    group: str,
+    offsets: Mapping[TopicPartition, tuple[int, str]],
+    *,
+    timeout_ms: int | None = None,
+) -> None:
+    """Commits (offset, metadata) outside of any membership; the group must have no live members."""
+    check_metadata(offsets)
+
+    def once(connection: Connection, deadline_ms: int) -> None:
+        version = connection.version("offset_commit", 2, 8)
+        message = request_class(API_KEYS["offset_commit"], version)
+        topic_class = nested(message, "OffsetCommitRequestTopic")
+        partition_class = nested(message, "OffsetCommitRequestPartition")
+        topics = tuple(
+            topic_class(
+                name=topic,
+                partitions=tuple(
+                    build(
+                        partition_class,
+                        partition_index=partition,
+                        committed_offset=offset,
+                        committed_leader_epoch=-1,
+                        committed_metadata=metadata,
+                    )
+                    for partition, (offset, metadata) in items
+                ),
+            )
+            for topic, items in by_topic(offsets).items()
+        )
+        request = build(
+            message,
+            group_id=group,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            group_instance_id=None,
+            retention_time=timedelta(milliseconds=-1),
+            topics=topics,
+        )
+        response = connection.call(request, deadline_ms=deadline_ms)
+        for topic in response.topics:
+            for item in topic.partitions:
+                what = f"commit the offset of group {group!r} in {topic.name}-{item.partition_index}"
+                raise_for(item.error_code, what)
+
+    what = f"commit offsets of group {group!r}"
+    cluster.at_coordinator(GROUP, group, what, once, timeout_ms=timeout_ms)
+
+
+def check_metadata(offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
+    for (topic, partition), (_, metadata) in offsets.items():
+        if len(metadata) > OFFSET_METADATA_MAX_CHARS:
+            raise UsageError(
+                f"the metadata of the offset in {topic}-{partition} has {len(metadata)} characters, "
+                f"brokers take {OFFSET_METADATA_MAX_CHARS}"
+            )

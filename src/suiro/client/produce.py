@@ -1,0 +1,337 @@
+"""Produce: record batches out, pipelined, in order per partition, each acknowledged.
+
+Always true:
+- one batch per partition per request (brokers take no more), at most
+  `max.in.flight.requests.per.connection` requests unanswered per broker;
+- batches of one partition are appended in the order given. When one fails and may be repeated, no later batch of
+  its partition is sent until all that are under way have been answered; then all of them are sent again, in order
+  and with the same sequences, and the broker recognises those it has (it remembers the last five);
+- batches without a producer id cannot be recognised, so only one per partition is under way, and a repeated one
+  may be there twice.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from suiro.client.cluster import Cluster, TopicPartition
+from suiro.client.connection import Buffer, Connection
+from suiro.client.error_codes import error_for
+from suiro.client.retry import RETRIED
+from suiro.errors import AbortableError, BrokenConnectionError, RetriableKafkaError
+from suiro.protocol.messages import API_KEYS, ErrorCode
+
+__all__ = ["Outgoing", "produce"]
+
+LOWEST_VERSION, HIGHEST_VERSION = (
+    7,
+    11,
+)  # from 12 on, a broker takes a Produce as joining the transaction (KIP-890)
+FIRST_FLEXIBLE_VERSION = 9
+
+_API_KEY = API_KEYS["produce"]
+_HEADER = struct.Struct(">hhih")
+_INT = struct.Struct(">i")
+_SHORT = struct.Struct(">h")
+_PRODUCER_ID = struct.Struct(">q")
+_PRODUCER_ID_POSITION = 43
+_RESPONSE_EXTRA_MS = 5_000  # a broker answers REQUEST_TIMED_OUT itself; we wait a little longer than it does
+
+# The broker has the batch: it answers a repeated one with success, or with this code where it no longer knows
+# the offsets.
+_APPENDED = frozenset({ErrorCode.none, ErrorCode.duplicate_sequence_number})
+
+
+@dataclass(slots=True, eq=False)
+class Outgoing:
+    """One batch on its way."""
+
+    place: int  # in the order given
+    target: TopicPartition
+    data: Buffer
+    idempotent: bool
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    batches: dict[TopicPartition, Outgoing]
+    version: int
+
+
+def produce(
+    cluster: Cluster,
+    batches: Iterable[tuple[str, int, Buffer]],
+    *,
+    transactional_id: str | None = None,
+    acks: int = -1,
+    timeout_ms: int | None = None,
+) -> list[int]:
+    """The base offset of each batch, in the order given (-1: a repeated batch of which the broker has only the fact).
+
+    `batches` is read as the pipeline has room (`buffer.memory`), so it may be a generator. The deadline
+    (`delivery.timeout.ms`, or `timeout_ms`) starts anew with each acknowledgement.
+    """
+    pipeline = _Pipeline(
+        cluster, batches, transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms
+    )
+    try:
+        return pipeline.run()
+    except BaseException:
+        pipeline.drop_connections()
+        raise
+
+
+class _Pipeline:
+    def __init__(
+        self,
+        cluster: Cluster,
+        batches: Iterable[tuple[str, int, Buffer]],
+        *,
+        transactional_id: str | None,
+        acks: int,
+        timeout_ms: int | None,
+    ) -> None:
+        self._cluster = cluster
+        self._settings = cluster.settings
+        self._source: Iterator[tuple[str, int, Buffer]] = iter(batches)
+        self._exhausted = False
+        self._transactional_id = transactional_id
+        self._acks = acks
+        delivery_timeout_ms = timeout_ms or self._settings.delivery_timeout_ms
+        self._request_timeout_ms = min(self._settings.request_timeout_ms, delivery_timeout_ms)
+        self._attempts = cluster.attempts("produce", delivery_timeout_ms)
+        self._offsets: list[int] = []
+        self._held_bytes = 0
+        self._waiting: dict[TopicPartition, deque[Outgoing]] = {}
+        self._under_way: dict[TopicPartition, int] = {}
+        self._failed: dict[TopicPartition, list[Outgoing]] = {}
+        self._requests: dict[Connection, deque[_Request]] = {}
+        self._failure: RetriableKafkaError | BrokenConnectionError | None = None
+
+    def run(self) -> list[int]:
+        while True:
+            self._take()
+            if not self._waiting and not self._requests and not self._failed:
+                return self._offsets
+            try:
+                self._send_all()
+            except RETRIED as error:
+                self._cluster.heed(error, self._waiting)
+                self._failure = error
+            self._receive_one()
+            if self._failure is not None and not self._requests:
+                # Nothing is under way, so nothing can be overtaken: wait, then send the failed ones again.
+                failure, self._failure = self._failure, None
+                self._attempts.failed(failure)
+
+    def drop_connections(self) -> None:
+        """Responses still to come would be taken for those of later requests."""
+        for connection in self._requests:
+            connection.close()
+
+    # -- sending -----------------------------------------------------------------------------------------
+
+    def _take(self) -> None:
+        while not self._exhausted and self._held_bytes < self._settings.buffer_memory:
+            item = next(self._source, None)
+            if item is None:
+                self._exhausted = True
+                return
+            topic, partition, data = item
+            (producer_id,) = _PRODUCER_ID.unpack_from(data, _PRODUCER_ID_POSITION)
+            batch = Outgoing(len(self._offsets), (topic, partition), data, producer_id >= 0)
+            self._offsets.append(-1)
+            self._held_bytes += len(data)
+            self._waiting.setdefault(batch.target, deque()).append(batch)
+
+    def _send_all(self) -> None:
+        """Fills every leader's pipeline."""
+        while self._failure is None:
+            ready = [target for target in self._waiting if self._may_send(target)]
+            if not ready:
+                return
+            by_leader: dict[int, list[TopicPartition]] = {}
+            for target, leader in self._cluster.leaders(ready, self._attempts.deadline_ms).items():
+                by_leader.setdefault(leader, []).append(target)
+            sent = False
+            for leader, targets in by_leader.items():
+                connection = self._cluster.broker(leader, self._attempts.deadline_ms)
+                if connection.in_flight < self._settings.max_in_flight_requests_per_connection:
+                    self._send(connection, targets)
+                    sent = True
+            if not sent:
+                return
+
+    def _may_send(self, target: TopicPartition) -> bool:
+        if target in self._failed:
+            return False
+        return self._waiting[target][0].idempotent or not self._under_way.get(target)
+
+    def _send(self, connection: Connection, targets: list[TopicPartition]) -> None:
+        request = _Request({}, connection.version("produce", LOWEST_VERSION, HIGHEST_VERSION))
+        size = 0
+        for target in targets:
+            batch = self._waiting[target][0]
+            if request.batches and size + len(batch.data) > self._settings.max_request_size:
+                break
+            size += len(batch.data)
+            request.batches[target] = batch
+        for target in request.batches:
+            self._pop_waiting(target)
+            self._under_way[target] = self._under_way.get(target, 0) + 1
+        # Noted before it is sent: should sending break, the batches are found among those under way.
+        self._requests.setdefault(connection, deque()).append(request)
+        correlation_id = connection.take_correlation_id()
+        parts = _encode(
+            request,
+            correlation_id=correlation_id,
+            client_id=self._settings.client_id,
+            transactional_id=self._transactional_id,
+            acks=self._acks,
+            timeout_ms=self._request_timeout_ms,
+        )
+        try:
+            connection.send_frame(parts, correlation_id, deadline_ms=self._attempts.deadline_ms)
+        except BrokenConnectionError as error:
+            self._lost(connection, error)
+
+    def _pop_waiting(self, target: TopicPartition) -> None:
+        queue = self._waiting[target]
+        queue.popleft()
+        if not queue:
+            del self._waiting[target]
+
+    # -- receiving ---------------------------------------------------------------------------------------
+
+    def _receive_one(self) -> None:
+        """Waits for the response that is due first on one connection; the others' wait in their sockets."""
+        connection = next(iter(self._requests), None)
+        if connection is None:
+            return
+        queue = self._requests.pop(connection)
+        deadline_ms = self._cluster.clock.monotonic_ms() + self._request_timeout_ms + _RESPONSE_EXTRA_MS
+        try:
+            response = connection.receive(_API_KEY, queue[0].version, deadline_ms=deadline_ms)
+        except BrokenConnectionError as error:
+            self._requests[connection] = queue
+            self._lost(connection, error)
+            return
+        request = queue.popleft()
+        if queue:
+            self._requests[connection] = queue  # behind the other connections
+        answered = {
+            (topic.name, item.index): item
+            for topic in response.responses
+            for item in topic.partition_responses
+        }
+        for target, batch in request.batches.items():
+            self._answered(batch, answered.get(target))
+        for target in request.batches:
+            self._settle(target)
+
+    def _answered(self, batch: Outgoing, item: Any) -> None:
+        self._under_way[batch.target] -= 1
+        code = ErrorCode.unknown_server_error if item is None else item.error_code
+        if code in _APPENDED:
+            self._offsets[batch.place] = item.base_offset
+            self._held_bytes -= len(batch.data)
+            self._attempts.progressed()
+            return
+        topic, partition = batch.target
+        error = error_for(
+            code, f"produce to {topic}-{partition}", detail=getattr(item, "error_message", None)
+        )
+        if isinstance(error, RetriableKafkaError):
+            self._cluster.heed(error, [batch.target])
+            self._failure = error
+        elif not (isinstance(error, AbortableError) and batch.target in self._failed):
+            # (A batch behind a failed one is out of order only because of that one.)
+            raise error
+        self._failed.setdefault(batch.target, []).append(batch)
+
+    def _lost(self, connection: Connection, error: BrokenConnectionError) -> None:
+        """The connection broke: whether its requests were served is unknown, so all are repeated."""
+        requests = self._requests.pop(connection)
+        targets: dict[TopicPartition, None] = {}
+        for request in requests:
+            for target, batch in request.batches.items():
+                self._under_way[target] -= 1
+                self._failed.setdefault(target, []).append(batch)
+                targets[target] = None
+        self._failure = error
+        self._cluster.heed(error, targets)
+        for target in targets:
+            self._settle(target)
+
+    def _settle(self, target: TopicPartition) -> None:
+        """Once nothing of a partition is under way, its failed batches go back to the front, in order."""
+        if self._under_way.get(target):
+            return
+        self._under_way.pop(target, None)
+        failed = self._failed.pop(target, None)
+        if failed:
+            failed.sort(key=lambda batch: batch.place)
+            self._waiting.setdefault(target, deque()).extendleft(reversed(failed))
+
+
+def _encode(
+    request: _Request,
+    *,
+    correlation_id: int,
+    client_id: str,
+    transactional_id: str | None,
+    acks: int,
+    timeout_ms: int,
+) -> list[Buffer]:
+    """The frame in parts, the batches as they are: no copy of the data is made."""
+    flexible = request.version >= FIRST_FLEXIBLE_VERSION
+    name = _compact_text if flexible else _text
+    count = _unsigned if flexible else _count
+    tags = b"\0" if flexible else b""
+    client = client_id.encode()
+    head = [_HEADER.pack(_API_KEY, request.version, correlation_id, len(client)), client, tags]
+    head += [name(transactional_id), _SHORT.pack(acks), _INT.pack(timeout_ms)]
+    topics: dict[str, list[Outgoing]] = {}
+    for (topic, _), batch in request.batches.items():
+        topics.setdefault(topic, []).append(batch)
+    head.append(count(len(topics)))
+    parts: list[Buffer] = [b"".join(head)]
+    for topic, batches in topics.items():
+        parts.append(name(topic) + count(len(batches)))
+        for batch in batches:
+            parts += (_INT.pack(batch.target[1]) + count(len(batch.data)), batch.data, tags)
+        parts.append(tags)
+    parts.append(tags)
+    return [part for part in parts if len(part)]
+
+
+def _text(value: str | None) -> bytes:
+    if value is None:
+        return _SHORT.pack(-1)
+    encoded = value.encode()
+    return _SHORT.pack(len(encoded)) + encoded
+
+
+def _compact_text(value: str | None) -> bytes:
+    if value is None:
+        return b"\0"
+    encoded = value.encode()
+    return _unsigned(len(encoded)) + encoded
+
+
+def _count(length: int) -> bytes:
+    return _INT.pack(length)
+
+
+def _unsigned(length: int) -> bytes:
+    """A compact length: one more than the length, as an unsigned varint."""
+    value, out = length + 1, bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
