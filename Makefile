@@ -1,0 +1,57 @@
+# suiro: every command a contributor needs. Only Python >= 3.11, make and git are expected.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test bench soak lint constraints clean
+
+## The main job on real data, from an empty machine to checked counts. DEMO="--plain --kafka" passes options on.
+demo: $(VENV)/.installed-demo
+	$(BIN)/suiro demo $(DEMO)
+
+## Everything a change must pass. TESTS="tests/unit -k codec" narrows it.
+test: lint
+	$(BIN)/python -m pytest $(TESTS)
+
+## Style, types and the layer contracts.
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+## Every benchmark, small; prints each ratio with the peer's name.
+bench: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks
+
+## Kill -9 at drawn moments for as long as SUIRO_SOAK_SECONDS says.
+soak: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m soak --override-ini timeout=0 -s
+
+## Renews constraints.txt: the newest versions that pyproject.toml allows, by name and version only.
+constraints:
+	rm -rf build/constraints && $(PYTHON) -m venv build/constraints
+	build/constraints/bin/python -m pip install --quiet --disable-pip-version-check '.[dev]'
+	{ echo '# Every dependency of development, demo and tests, pinned by name and version. `make constraints` renews it.'; \
+	  build/constraints/bin/python -m pip freeze --exclude suiro; } > constraints.txt
+	rm -rf build/constraints
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# The stamps hold what is installed: a second run starts at once, a changed pyproject.toml installs again.
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit("suiro needs Python 3.11 or later, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-demo: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "Installing into $(VENV) (once; Spark is the big one)"
+	$(PIP) -e '.[demo]'
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "Installing into $(VENV) (once; Spark is the big one)"
+	$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.installed-demo
