@@ -1,0 +1,57 @@
+"""One partition on disk in Kafka's own file layout. Enter here.
+
+`DataDirectory` owns a node's folder and opens the `PartitionLog`s in it; `LogConfig` holds a topic's
+settings; every refusal is a `LogError` whose `code` is Kafka's. A tour of the modules, from the disk
+up: `files` and `index`, `transaction_index`, `segment`; pure rules in `admission`, `producer_state`,
+`retention`; `recovery`, `lookup` and `partition` join them; `directory` holds many.
+"""
+
+from suiro.log.admission import Origin
+from suiro.log.config import TOPIC_SETTINGS, LogConfig, TopicSetting, parse_topic_setting
+from suiro.log.directory import DataDirectory, PartitionPlace
+from suiro.log.errors import (
+    BatchesTooLargeError,
+    BatchTooLargeError,
+    CorruptBatchError,
+    InvalidBatchError,
+    InvalidProducerEpochError,
+    InvalidTimestampError,
+    InvalidTransactionStateError,
+    LogError,
+    OffsetOutOfRangeError,
+    OutOfOrderSequenceError,
+    StorageError,
+    TransactionCoordinatorFencedError,
+)
+from suiro.log.files import FileHandle
+from suiro.log.partition import Appended, FlushJob, PartitionLog, ReadResult, Region
+from suiro.log.producer_state import ProducerEntry
+
+__all__ = [
+    "TOPIC_SETTINGS",
+    "Appended",
+    "BatchTooLargeError",
+    "BatchesTooLargeError",
+    "CorruptBatchError",
+    "DataDirectory",
+    "FileHandle",
+    "FlushJob",
+    "InvalidBatchError",
+    "InvalidProducerEpochError",
+    "InvalidTimestampError",
+    "InvalidTransactionStateError",
+    "LogConfig",
+    "LogError",
+    "OffsetOutOfRangeError",
+    "Origin",
+    "OutOfOrderSequenceError",
+    "PartitionLog",
+    "PartitionPlace",
+    "ProducerEntry",
+    "ReadResult",
+    "Region",
+    "StorageError",
+    "TopicSetting",
+    "TransactionCoordinatorFencedError",
+    "parse_topic_setting",
+]

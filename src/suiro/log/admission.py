@@ -1,0 +1,81 @@
+"""Which bytes may become part of a log: the checks on a batch that need no knowledge of the log.
+
+Kafka's LogValidator as far as it can be had from the header and the CRC. Records are not looked at one
+by one: the CRC says that they are what the producer made, and a batch whose records contradict its
+header is met by whoever decodes it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from suiro.errors import CorruptRecordError
+from suiro.log.config import LogConfig
+from suiro.log.errors import (
+    BatchesTooLargeError,
+    BatchTooLargeError,
+    CorruptBatchError,
+    InvalidBatchError,
+    InvalidTimestampError,
+)
+from suiro.protocol.record_batch import BatchHeader, read_header, verify
+
+Origin = Literal["client", "coordinator"]
+
+
+def admit(
+    data: bytes | bytearray | memoryview, config: LogConfig, *, origin: Origin, now_ms: int
+) -> list[tuple[int, BatchHeader]]:
+    """(position, header) of each batch in `data`, all of them whole and valid. Raises a LogError."""
+    batches: list[tuple[int, BatchHeader]] = []
+    position, end = 0, len(data)
+    while position < end or not batches:
+        try:
+            header = read_header(data, position)
+            verify(data, position, header)
+        except CorruptRecordError as error:
+            raise CorruptBatchError(str(error)) from error
+        _check_sizes(header, config, origin=origin)
+        if origin == "client":
+            _check_client_header(header, config, now_ms)
+        batches.append((position, header))
+        position += header.size
+    if len(batches) > 1 and end > config.segment_bytes:
+        raise BatchesTooLargeError(f"{end} bytes in one append, segment.bytes is {config.segment_bytes}")
+    return batches
+
+
+def _check_sizes(header: BatchHeader, config: LogConfig, *, origin: Origin) -> None:
+    # A coordinator's own records are bounded by it; refusing them here would stop a group or transaction.
+    if header.size > config.max_message_bytes and origin == "client":
+        raise BatchTooLargeError(
+            f"the batch has {header.size} bytes, max.message.bytes is {config.max_message_bytes}"
+        )
+    if header.size > config.segment_bytes:
+        raise BatchesTooLargeError(
+            f"the batch has {header.size} bytes, segment.bytes is {config.segment_bytes}"
+        )
+
+
+def _check_client_header(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    if header.attributes & 0x20:
+        raise InvalidBatchError("clients may not write control batches")
+    if header.base_offset != 0:
+        raise InvalidBatchError(f"a producer's batch starts at offset 0, this one at {header.base_offset}")
+    if header.count <= 0 or header.last_offset_delta != header.count - 1:
+        raise InvalidBatchError(
+            f"the batch claims {header.count} records and a last offset delta of {header.last_offset_delta}"
+        )
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise InvalidBatchError(
+            f"producer {header.producer_id} sent epoch {header.producer_epoch} and sequence "
+            f"{header.base_sequence}; both must be 0 or more"
+        )
+    if config.message_timestamp_type == "CreateTime":
+        latest = now_ms + config.message_timestamp_after_max_ms
+        earliest = now_ms - config.message_timestamp_before_max_ms
+        if header.max_timestamp > latest or (header.max_timestamp < earliest and header.max_timestamp >= 0):
+            raise InvalidTimestampError(
+                f"the batch's largest timestamp {header.max_timestamp} is outside {earliest} to {latest} "
+                "(message.timestamp.before.max.ms, message.timestamp.after.max.ms)"
+            )

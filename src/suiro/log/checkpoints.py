@@ -1,0 +1,75 @@
+"""The small text files of a data directory, in Kafka's formats.
+
+A checkpoint is a version line (0), a line with the number of entries, then one entry a line.
+`partition.metadata` and `meta.properties` are `name: value` and `name=value` lines.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from uuid import UUID
+
+from suiro.errors import ConfigError
+from suiro.log.files import replace_file
+
+PARTITION_METADATA = "partition.metadata"
+
+
+def read_checkpoint(path: Path, *, columns: int) -> list[list[str]]:
+    """Rows of a checkpoint file; [] where it is absent. Raises ConfigError where it is not one."""
+    try:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    rows = [line.rsplit(" ", columns - 1) for line in lines[2:]]
+    whole = len(lines) >= 2 and lines[0] == "0" and lines[1] == str(len(rows))
+    if not whole or any(len(row) != columns for row in rows):
+        raise ConfigError(f"{path} is not a checkpoint file (version 0); remove it to have it rebuilt")
+    return rows
+
+
+def write_checkpoint(path: Path, rows: Sequence[str]) -> None:
+    replace_file(path, "\n".join(["0", str(len(rows)), *rows, ""]).encode(), sync=False)
+
+
+def id_text(identifier: UUID) -> str:
+    """A UUID as Kafka writes it: 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(identifier.bytes).decode().rstrip("=")
+
+
+def id_from_text(text: str) -> UUID:
+    return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+
+
+def read_partition_metadata(directory: Path) -> UUID | None:
+    """The topic id that a partition's directory belongs to; None where there is no such file."""
+    try:
+        lines = (directory / PARTITION_METADATA).read_text().splitlines()
+    except FileNotFoundError:
+        return None
+    values = dict(line.split(": ", 1) for line in lines if ": " in line)
+    try:
+        return id_from_text(values["topic_id"])
+    except (KeyError, ValueError) as error:
+        raise ConfigError(f"{directory / PARTITION_METADATA} holds no topic id") from error
+
+
+def write_partition_metadata(directory: Path, topic_id: UUID) -> None:
+    content = f"version: 0\ntopic_id: {id_text(topic_id)}"
+    replace_file(directory / PARTITION_METADATA, content.encode(), sync=False)
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """A Java properties file of plain `name=value` lines; {} where it is absent."""
+    try:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        return {}
+    pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith(("#", "!")))
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def write_properties(path: Path, values: Mapping[str, str]) -> None:
+    replace_file(path, "".join(f"{name}={value}\n" for name, value in values.items()).encode())

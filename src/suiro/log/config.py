@@ -1,0 +1,199 @@
+"""The settings of one topic's logs, by Kafka's topic configuration names.
+
+`TOPIC_SETTINGS` is the one table: name, type, default, bounds. `LogConfig.from_settings` reads the
+strings that CreateTopics and `--set` carry. A name that Kafka does not know is an error; one that
+Kafka knows and we do not honour is an error that says so, unless it asks for what we do anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from suiro.errors import ConfigError
+
+MAX_INT = 2**31 - 1
+MAX_LONG = 2**63 - 1
+
+SettingType = Literal["BOOLEAN", "STRING", "INT", "LONG", "DOUBLE", "LIST"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSetting:
+    """One row: `low` is the least number accepted, `choices` the words. `unsupported` says why we refuse."""
+
+    type: SettingType
+    default: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    unsupported: str | None = None
+
+
+def _int(default: int, low: int) -> TopicSetting:
+    return TopicSetting(type="INT", default=str(default), low=low, high=MAX_INT)
+
+
+def _long(default: int, low: int | None = None) -> TopicSetting:
+    return TopicSetting(
+        type="LONG", default=str(default), low=-MAX_LONG if low is None else low, high=MAX_LONG
+    )
+
+
+def _not_here(type_: SettingType, default: str, why: str) -> TopicSetting:
+    return TopicSetting(type=type_, default=default, unsupported=why)
+
+
+_TIERED = "tiered storage is not part of this node"
+_REPLICATION = "this node does not replicate"
+_RECOMPRESSION = "batches are stored as the producer compressed them"
+_WEEK_MS = 7 * 24 * 60 * 60 * 1000
+_DAY_MS = 24 * 60 * 60 * 1000
+
+TOPIC_SETTINGS: dict[str, TopicSetting] = {
+    "cleanup.policy": TopicSetting(type="LIST", default="delete", choices=("compact", "delete")),
+    "compression.gzip.level": _not_here("INT", "-1", _RECOMPRESSION),
+    "compression.lz4.level": _not_here("INT", "9", _RECOMPRESSION),
+    "compression.type": _not_here("STRING", "producer", _RECOMPRESSION),
+    "compression.zstd.level": _not_here("INT", "3", _RECOMPRESSION),
+    "delete.retention.ms": _long(_DAY_MS, 0),
+    "file.delete.delay.ms": _long(60_000, 0),
+    "flush.messages": _long(MAX_LONG, 1),
+    "flush.ms": _long(MAX_LONG, 0),
+    "follower.replication.throttled.replicas": _not_here("LIST", "", _REPLICATION),
+    "index.interval.bytes": _int(4096, 0),
+    "internal.segment.bytes": TopicSetting(type="INT", default="", low=61, high=MAX_INT),
+    "leader.replication.throttled.replicas": _not_here("LIST", "", _REPLICATION),
+    "local.retention.bytes": _not_here("LONG", "-2", _TIERED),
+    "local.retention.ms": _not_here("LONG", "-2", _TIERED),
+    "max.compaction.lag.ms": _long(MAX_LONG, 1),
+    "max.message.bytes": _int(1_048_588, 0),
+    "message.timestamp.after.max.ms": _long(3_600_000, 0),
+    "message.timestamp.before.max.ms": _long(MAX_LONG, 0),
+    "message.timestamp.type": TopicSetting(
+        type="STRING", default="CreateTime", choices=("CreateTime", "LogAppendTime")
+    ),
+    "min.cleanable.dirty.ratio": TopicSetting(type="DOUBLE", default="0.5", low=0, high=1),
+    "min.compaction.lag.ms": _long(0, 0),
+    "min.insync.replicas": _int(1, 1),
+    "preallocate": _not_here("BOOLEAN", "false", "segment files grow as they are written"),
+    "remote.copy.lag.bytes": _not_here("LONG", "0", _TIERED),
+    "remote.copy.lag.ms": _not_here("LONG", "0", _TIERED),
+    "remote.log.copy.disable": _not_here("BOOLEAN", "false", _TIERED),
+    "remote.log.delete.on.disable": _not_here("BOOLEAN", "false", _TIERED),
+    "remote.storage.enable": _not_here("BOOLEAN", "false", _TIERED),
+    "retention.bytes": _long(-1),
+    "retention.ms": _long(_WEEK_MS, -1),
+    "segment.bytes": _int(1 << 30, 1 << 20),
+    "segment.index.bytes": _int(10 << 20, 4),
+    "segment.jitter.ms": _long(0, 0),
+    "segment.ms": _long(_WEEK_MS, 1),
+    "unclean.leader.election.enable": TopicSetting(type="BOOLEAN", default="false"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """What a partition log needs to know; sizes in bytes, times in milliseconds.
+
+    Settings that are accepted and have no effect here: `file.delete.delay.ms` (a deleted file stays
+    readable until the last response from it is sent), `segment.jitter.ms`, `min.insync.replicas` and
+    `unclean.leader.election.enable` (one replica), and those of compaction while there is no cleaner.
+    """
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = _WEEK_MS
+    segment_index_bytes: int = 10 << 20
+    segment_jitter_ms: int = 0
+    index_interval_bytes: int = 4096
+    retention_bytes: int = -1
+    retention_ms: int = _WEEK_MS
+    max_message_bytes: int = 1_048_588
+    message_timestamp_type: str = "CreateTime"
+    message_timestamp_before_max_ms: int = MAX_LONG
+    message_timestamp_after_max_ms: int = 3_600_000
+    cleanup_policy: tuple[str, ...] = ("delete",)
+    flush_messages: int = MAX_LONG
+    flush_ms: int = MAX_LONG
+    file_delete_delay_ms: int = 60_000
+    delete_retention_ms: int = _DAY_MS
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = MAX_LONG
+    min_cleanable_dirty_ratio: float = 0.5
+    min_insync_replicas: int = 1
+    unclean_leader_election_enable: bool = False
+
+    @property
+    def compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes_old_segments(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, str | None]) -> LogConfig:
+        """From Kafka's names and strings; None means the default. Raises ConfigError, naming the setting."""
+        known = {field.name for field in fields(cls)}
+        values: dict[str, Any] = {}
+        for name, text in settings.items():
+            value = parse_topic_setting(name, text)
+            field_name = name.replace(".", "_")
+            if field_name in known:
+                values[field_name] = value
+        if settings.get("internal.segment.bytes") is not None:
+            values["segment_bytes"] = parse_topic_setting(
+                "internal.segment.bytes", settings["internal.segment.bytes"]
+            )
+        config = cls(**values)
+        if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+            raise ConfigError(
+                f"min.compaction.lag.ms ({config.min_compaction_lag_ms}) is above max.compaction.lag.ms "
+                f"({config.max_compaction_lag_ms})"
+            )
+        return config
+
+
+def parse_topic_setting(name: str, text: str | None) -> Any:
+    """The value of one setting, checked against its row in `TOPIC_SETTINGS`."""
+    setting = TOPIC_SETTINGS.get(name)
+    if setting is None:
+        raise ConfigError(f"unknown topic setting {name!r}")
+    text = setting.default if text is None else text.strip()
+    if setting.unsupported is not None:
+        if text.lower() != setting.default:
+            raise ConfigError(
+                f"topic setting {name}={text}: Kafka has it, this node does not ({setting.unsupported}); "
+                f"leave it out or set it to {setting.default!r}"
+            )
+        return text
+    match setting.type:
+        case "BOOLEAN":
+            if text.lower() not in ("true", "false"):
+                raise ConfigError(f"topic setting {name}={text!r}: expected true or false")
+            return text.lower() == "true"
+        case "LIST" | "STRING":
+            return _words(name, setting, text)
+        case "INT" | "LONG" | "DOUBLE":
+            return _number(name, setting, text)
+
+
+def _words(name: str, setting: TopicSetting, text: str) -> str | tuple[str, ...]:
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    wrong = [word for word in words if word not in setting.choices]
+    if wrong or (setting.type == "STRING" and len(words) != 1) or len(set(words)) != len(words):
+        raise ConfigError(f"topic setting {name}={text!r}: expected {' or '.join(setting.choices)}")
+    return words if setting.type == "LIST" else words[0]
+
+
+def _number(name: str, setting: TopicSetting, text: str) -> float | int:
+    try:
+        value = float(text) if setting.type == "DOUBLE" else int(text)
+    except ValueError:
+        raise ConfigError(f"topic setting {name}={text!r}: expected a number") from None
+    if setting.low is not None and value < setting.low:
+        raise ConfigError(f"topic setting {name}={text}: must be at least {setting.low}")
+    if setting.high is not None and value > setting.high:
+        raise ConfigError(f"topic setting {name}={text}: must be at most {setting.high}")
+    return value

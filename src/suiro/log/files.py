@@ -1,0 +1,57 @@
+"""File handles that live as long as anything still sends from them, and whole-file writes.
+
+A read answers with `(fd, position, length)` and the bytes go out later, by sendfile, when the socket
+has room. Meanwhile retention may drop the segment or the log may be closed. Were the descriptor
+closed then, the number could be given to another file at once, and its bytes sent to a consumer. So
+the descriptor is a `FileHandle`: an int that closes itself when its last holder lets go. The log
+drops its own reference and unlinks the name; a response still holding the handle sends the old bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class FileHandle(int):
+    """An open descriptor, usable wherever an int is. Keep the object itself: `int(handle)` does not hold it."""
+
+    def __del__(self, _close=os.close) -> None:  # type: ignore[no-untyped-def]
+        # `_close` is bound early: at interpreter exit the module's globals may be gone.
+        try:
+            _close(self)
+        except OSError:
+            pass
+
+
+def open_handle(path: Path, *, create: bool = False) -> FileHandle:
+    """Open for reading and writing (`create` makes a file that is not there yet)."""
+    return FileHandle(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
+
+
+def write_all(handle: FileHandle, buffers: Sequence[bytes | memoryview], position: int, size: int) -> None:
+    """Write `size` bytes from the buffers at a position; raises OSError, after which the tail is undefined."""
+    written = os.pwritev(handle, buffers, position)
+    if written == size:
+        return
+    # A short write: the disk is nearly full or a signal came. Go on with what is left.
+    rest = b"".join(buffers)
+    while written < size:
+        count = os.pwrite(handle, memoryview(rest)[written:], position + written)
+        if count == 0:
+            raise OSError("the disk took no more bytes")
+        written += count
+
+
+def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:
+    """Whole or not at all: written beside, synced, renamed."""
+    beside = path.with_name(path.name + ".tmp")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(descriptor, content)
+        if sync:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(beside, path)

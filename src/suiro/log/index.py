@@ -1,0 +1,154 @@
+"""Sparse indexes of a segment: offset -> position, and time -> offset. Entries of fixed size, ascending.
+
+Kafka's formats: `.index` holds (relative offset i32, position i32), where the offset is the last one of
+the batch that begins at the position; `.timeindex` holds (timestamp i64, relative offset i32): the
+largest timestamp so far and the last offset of the first batch that has it. The newest entries stay
+in memory until a few hundred have gathered; they can always be rebuilt from the log, so they are not
+synced. Look-ups bisect the file with small reads and load nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+from suiro.log.files import FileHandle, open_handle
+
+PENDING_BYTES = 4096
+_CHUNK_BYTES = 4096
+
+
+class EntryFile:
+    """An append-only file of fixed-size ascending entries."""
+
+    def __init__(self, path: Path, entry: struct.Struct, *, max_bytes: int) -> None:
+        self.path = path
+        self._entry = entry
+        self._max_entries = max_bytes // entry.size
+        self._handle: FileHandle | None = None
+        self._pending = bytearray()
+        size = path.stat().st_size if path.exists() else 0
+        self._flushed = size // entry.size
+
+    @property
+    def count(self) -> int:
+        return self._flushed + len(self._pending) // self._entry.size
+
+    @property
+    def is_full(self) -> bool:
+        # One place is kept free: sealing a segment adds its last time entry.
+        return self.count >= self._max_entries - 1
+
+    def add(self, *fields: int) -> None:
+        self._pending += self._entry.pack(*fields)
+        if len(self._pending) >= PENDING_BYTES:
+            try:
+                self.flush()
+            except OSError:
+                pass  # A full disk. The entries stay in memory and are tried again with the next ones.
+
+    def entry(self, number: int) -> tuple[int, ...]:
+        size = self._entry.size
+        if number >= self._flushed:
+            return self._entry.unpack_from(self._pending, (number - self._flushed) * size)
+        return self._entry.unpack(os.pread(self.handle, size, number * size))
+
+    def last(self) -> tuple[int, ...] | None:
+        return self.entry(self.count - 1) if self.count else None
+
+    def floor(self, value: int, *, column: int = 0) -> tuple[int, ...] | None:
+        """The last entry whose column is at most `value`, or None."""
+        size, low, high = self._entry.size, 0, self.count
+        if low < self._flushed < high:
+            if self.entry(self._flushed)[column] <= value:
+                low = self._flushed
+            else:
+                high = self._flushed
+        if low >= self._flushed:
+            found = self._bisect(self._pending, low - self._flushed, high - self._flushed, value, column)
+            return None if found is None else self._entry.unpack_from(self._pending, found * size)
+        while (high - low) * size > _CHUNK_BYTES:
+            middle = (low + high) // 2
+            if self.entry(middle)[column] <= value:
+                low = middle
+            else:
+                high = middle
+        chunk = os.pread(self.handle, (high - low) * size, low * size)
+        found = self._bisect(chunk, 0, len(chunk) // size, value, column)
+        return None if found is None else self._entry.unpack_from(chunk, found * size)
+
+    def _bisect(self, buffer: bytes | bytearray, low: int, high: int, value: int, column: int) -> int | None:
+        size, first, unpack = self._entry.size, low, self._entry.unpack_from
+        while low < high:
+            middle = (low + high) // 2
+            if unpack(buffer, middle * size)[column] <= value:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1 if low > first else None
+
+    def flush(self) -> None:
+        """Hand the newest entries to the operating system. Raises OSError where the disk is full."""
+        handle = self.handle
+        while self._pending:
+            written = os.pwrite(handle, self._pending, self._flushed * self._entry.size)
+            whole = written // self._entry.size
+            if whole == 0:
+                raise OSError("the disk took no more bytes")
+            del self._pending[: whole * self._entry.size]
+            self._flushed += whole
+
+    def clear(self) -> None:
+        """Start anew, as an empty file."""
+        self._pending.clear()
+        self._flushed = 0
+        os.ftruncate(self.handle, 0)
+
+    def release(self) -> None:
+        """Flush and let go of the file; the next use opens it again. On a full disk it stays open."""
+        try:
+            self.flush()
+        except OSError:
+            return
+        self._handle = None
+
+    @property
+    def handle(self) -> FileHandle:
+        if self._handle is None:
+            self._handle = open_handle(self.path, create=True)
+        return self._handle
+
+
+class OffsetIndex(EntryFile):
+    """(relative last offset of a batch, its position), one entry about every `index.interval.bytes`."""
+
+    def __init__(self, path: Path, *, max_bytes: int) -> None:
+        super().__init__(path, struct.Struct(">ii"), max_bytes=max_bytes)
+
+    def position_before(self, relative_offset: int) -> int:
+        """A batch start at or before the batch that holds this offset."""
+        found = self.floor(relative_offset)
+        return 0 if found is None else found[1]
+
+    def batch_start_before(self, position: int) -> int:
+        """The last indexed batch start at or before a file position."""
+        found = self.floor(position, column=1)
+        return 0 if found is None else found[1]
+
+
+class TimeIndex(EntryFile):
+    """(largest timestamp so far, relative last offset of the first batch that has it), both ascending."""
+
+    def __init__(self, path: Path, *, max_bytes: int) -> None:
+        super().__init__(path, struct.Struct(">qi"), max_bytes=max_bytes)
+
+    def add_if_later(self, timestamp: int, relative_offset: int) -> None:
+        last = self.last()
+        if timestamp > (last[0] if last is not None else -1):
+            self.add(timestamp, relative_offset)
+
+    def offset_before(self, timestamp: int) -> int:
+        """A relative offset before which no record is as late as this timestamp."""
+        found = self.floor(timestamp - 1)
+        return 0 if found is None else found[1]

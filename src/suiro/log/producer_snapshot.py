@@ -1,0 +1,118 @@
+"""The `<offset>.snapshot` file: a partition's producers as they stood at that offset.
+
+Kafka's ProducerSnapshot, version 1: version i16, CRC-32C u32 of all that follows, count i32, then per
+producer its last batch, coordinator epoch and open transaction. Only the last of the five remembered
+batches is kept; a snapshot is a few hundred bytes that save reading the log again.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+
+from suiro.log.errors import CorruptBatchError
+from suiro.log.producer_state import BATCHES_REMEMBERED, NO_SEQUENCE, AppendedBatch, ProducerEntry
+from suiro.protocol.crc32c import crc32c
+
+SUFFIX = ".snapshot"
+VERSION = 1
+_HEAD = struct.Struct(">hI")
+_COUNT = struct.Struct(">i")
+# producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch,
+# first offset of the open transaction
+_ENTRY = struct.Struct(">qhiqiqiq")
+
+
+def encode(entries: Iterable[ProducerEntry]) -> bytes:
+    rows = []
+    for entry in entries:
+        last = entry.batches[-1] if entry.batches else AppendedBatch(NO_SEQUENCE, -1, 0, entry.last_timestamp)
+        rows.append(
+            _ENTRY.pack(
+                entry.producer_id,
+                entry.producer_epoch,
+                last.last_sequence,
+                last.last_offset,
+                last.offset_delta,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                entry.transaction_first_offset,
+            )
+        )
+    body = _COUNT.pack(len(rows)) + b"".join(rows)
+    return _HEAD.pack(VERSION, crc32c(body)) + body
+
+
+def decode(data: bytes) -> list[ProducerEntry]:
+    """The producers in a snapshot. Raises CorruptBatchError where it is torn or altered."""
+    if len(data) < _HEAD.size + _COUNT.size:
+        raise CorruptBatchError(f"producer snapshot of {len(data)} bytes is torn")
+    version, crc = _HEAD.unpack_from(data)
+    if version != VERSION:
+        raise CorruptBatchError(f"producer snapshot has version {version}, known is {VERSION}")
+    body = data[_HEAD.size :]
+    (count,) = _COUNT.unpack_from(body)
+    if crc32c(body) != crc or len(body) != _COUNT.size + count * _ENTRY.size:
+        raise CorruptBatchError("producer snapshot does not match its CRC")
+    return [_entry(*row) for row in _ENTRY.iter_unpack(body[_COUNT.size :])]
+
+
+def _entry(
+    producer_id: int,
+    producer_epoch: int,
+    last_sequence: int,
+    last_offset: int,
+    offset_delta: int,
+    timestamp: int,
+    coordinator_epoch: int,
+    transaction_first_offset: int,
+) -> ProducerEntry:
+    batches: deque[AppendedBatch] = deque(maxlen=BATCHES_REMEMBERED)
+    if last_sequence >= 0:
+        batches.append(AppendedBatch(last_sequence, last_offset, offset_delta, timestamp))
+    return ProducerEntry(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        coordinator_epoch=coordinator_epoch,
+        last_timestamp=timestamp,
+        transaction_first_offset=transaction_first_offset,
+        batches=batches,
+        whole=last_sequence < 0,
+    )
+
+
+def snapshot_path(directory: Path, offset: int) -> Path:
+    return directory / f"{offset:020d}{SUFFIX}"
+
+
+def write(directory: Path, offset: int, entries: Iterable[ProducerEntry]) -> None:
+    """Written beside and renamed, so that a crash leaves the whole file or none."""
+    path = snapshot_path(directory, offset)
+    beside = path.with_suffix(".snapshot.tmp")
+    beside.write_bytes(encode(entries))
+    os.replace(beside, path)
+
+
+def offsets(directory: Path) -> list[int]:
+    """Offsets of the snapshots in a partition's directory, ascending."""
+    return sorted(int(p.stem) for p in directory.glob(f"*{SUFFIX}") if p.stem.isdigit())
+
+
+def load_newest(directory: Path, *, at_most: int) -> tuple[int, list[ProducerEntry]]:
+    """The newest readable snapshot at or before an offset: (its offset, producers); (-1, []) if none."""
+    for offset in reversed([o for o in offsets(directory) if o <= at_most]):
+        try:
+            return offset, decode(snapshot_path(directory, offset).read_bytes())
+        except (CorruptBatchError, OSError):
+            snapshot_path(directory, offset).unlink(missing_ok=True)
+    return -1, []
+
+
+def remove(directory: Path, *, keep: Iterable[int]) -> None:
+    kept = set(keep)
+    for offset in offsets(directory):
+        if offset not in kept:
+            snapshot_path(directory, offset).unlink(missing_ok=True)

@@ -1,0 +1,258 @@
+"""What a partition remembers of each producer, and the rules an append has to pass. No I/O.
+
+Always true:
+- a batch equal to one of the producer's last five (same epoch, same first and last sequence) is a
+  duplicate: it is answered with the old offsets and not written again (KIP-98, KAFKA-5494);
+- otherwise sequences follow each other without a gap, wrap from 2**31-1 to 0, and a new producer
+  epoch starts at 0;
+- an epoch lower than the last one seen is fenced;
+- `open_transactions` is in order of first offset, so its first value is the first unstable offset.
+
+Rules and order of the checks are those of Kafka's ProducerAppendInfo and ProducerStateManager.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from suiro.log.errors import (
+    InvalidProducerEpochError,
+    InvalidTransactionStateError,
+    OutOfOrderSequenceError,
+    TransactionCoordinatorFencedError,
+)
+
+BATCHES_REMEMBERED = 5
+NO_OFFSET = -1
+NO_SEQUENCE = -1
+NO_EPOCH = -1
+MAX_SEQUENCE = 0x7FFFFFFF
+
+
+class AppendedBatch(NamedTuple):
+    """One of a producer's last batches: enough to know it again and to answer for it."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+    @property
+    def first_sequence(self) -> int:
+        return sequence_before(self.last_sequence, self.offset_delta)
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction on this partition that its marker has just ended."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class ProducerEntry:
+    """One producer on one partition. `transaction_first_offset` is -1 outside a transaction.
+
+    `whole` is false after a restart from a snapshot, which keeps only the last batch; `refill`
+    brings the others back from the log where they are needed.
+    """
+
+    producer_id: int
+    producer_epoch: int = NO_EPOCH
+    coordinator_epoch: int = NO_EPOCH
+    last_timestamp: int = -1
+    transaction_first_offset: int = NO_OFFSET
+    batches: deque[AppendedBatch] = field(default_factory=lambda: deque(maxlen=BATCHES_REMEMBERED))
+    whole: bool = True
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def take_epoch(self, producer_epoch: int) -> None:
+        """Move to a new epoch; what was remembered of the older one counts no more."""
+        if producer_epoch != self.producer_epoch:
+            self.producer_epoch = producer_epoch
+            self.batches.clear()
+            self.whole = True
+
+    def duplicate_of(self, producer_epoch: int, first: int, last: int) -> AppendedBatch | None:
+        if producer_epoch == self.producer_epoch:
+            for batch in self.batches:
+                if batch.last_sequence == last and batch.first_sequence == first:
+                    return batch
+        return None
+
+    def copy(self) -> ProducerEntry:
+        return ProducerEntry(
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            coordinator_epoch=self.coordinator_epoch,
+            last_timestamp=self.last_timestamp,
+            transaction_first_offset=self.transaction_first_offset,
+            batches=self.batches.copy(),
+            whole=self.whole,
+        )
+
+
+class ProducerStates:
+    """All producers of one partition. `check_*` only looks and raises; `add_*` records what was appended."""
+
+    def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
+        self.entries: dict[int, ProducerEntry] = {entry.producer_id: entry for entry in entries}
+        open_entries = [e for e in self.entries.values() if e.transaction_first_offset >= 0]
+        open_entries.sort(key=lambda entry: entry.transaction_first_offset)
+        self.open_transactions: dict[int, int] = {
+            entry.producer_id: entry.transaction_first_offset for entry in open_entries
+        }
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        return next(iter(self.open_transactions.values()), None)
+
+    def duplicate_of(
+        self, producer_id: int, producer_epoch: int, first_sequence: int, last_sequence: int
+    ) -> AppendedBatch | None:
+        entry = self.entries.get(producer_id)
+        return None if entry is None else entry.duplicate_of(producer_epoch, first_sequence, last_sequence)
+
+    def check_batch(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        first_sequence: int,
+        *,
+        transactional: bool,
+        check_sequence: bool = True,
+    ) -> None:
+        """Raise unless a batch with these numbers may be appended now."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            # Nothing is known of this producer (it is new, expired, or its records are gone with
+            # retention), so there is nothing to compare with and any sequence is accepted.
+            return
+        if producer_epoch < entry.producer_epoch:
+            raise InvalidProducerEpochError(
+                f"producer {producer_id} sent epoch {producer_epoch}, but epoch {entry.producer_epoch} "
+                "has written here: this producer instance is fenced"
+            )
+        if check_sequence:
+            _check_sequence(entry, producer_epoch, first_sequence)
+        if entry.transaction_first_offset >= 0 and not transactional:
+            raise InvalidTransactionStateError(
+                f"producer {producer_id} sent a batch outside its transaction, which is open since "
+                f"offset {entry.transaction_first_offset}"
+            )
+
+    def add_batch(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        last_sequence: int,
+        *,
+        first_offset: int,
+        last_offset: int,
+        timestamp: int,
+        transactional: bool,
+    ) -> None:
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(producer_id=producer_id)
+        entry.take_epoch(producer_epoch)
+        entry.batches.append(AppendedBatch(last_sequence, last_offset, last_offset - first_offset, timestamp))
+        entry.last_timestamp = timestamp
+        if transactional and entry.transaction_first_offset < 0:
+            entry.transaction_first_offset = first_offset
+            self.open_transactions[producer_id] = first_offset
+
+    def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+        """Raise unless the coordinator may write a commit or abort marker with these numbers."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            return
+        if producer_epoch < entry.producer_epoch:
+            raise InvalidProducerEpochError(
+                f"marker for producer {producer_id} with epoch {producer_epoch}, but epoch "
+                f"{entry.producer_epoch} has written here"
+            )
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise TransactionCoordinatorFencedError(
+                f"marker for producer {producer_id} from coordinator epoch {coordinator_epoch}, but "
+                f"coordinator epoch {entry.coordinator_epoch} has written here"
+            )
+
+    def add_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        offset: int,
+        timestamp: int,
+        aborted: bool,
+    ) -> CompletedTransaction | None:
+        """Record a marker; the transaction it ended, or None where none was open here."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(producer_id=producer_id)
+        entry.take_epoch(producer_epoch)
+        entry.coordinator_epoch = coordinator_epoch
+        entry.last_timestamp = timestamp
+        first_offset = entry.transaction_first_offset
+        if first_offset < 0:
+            return None
+        entry.transaction_first_offset = NO_OFFSET
+        del self.open_transactions[producer_id]
+        return CompletedTransaction(producer_id, first_offset, offset, aborted)
+
+    def refill(self, producer_id: int, producer_epoch: int, batches: Iterable[AppendedBatch]) -> None:
+        """Put back the batches that a snapshot had dropped, as they stand in the log."""
+        entry = self.entries[producer_id]
+        if producer_epoch == entry.producer_epoch:
+            entry.batches = deque(batches, maxlen=BATCHES_REMEMBERED)
+        entry.whole = True
+
+    def expire(self, before_ms: int) -> None:
+        """Forget producers whose last batch is older than `before_ms` and who have no open transaction."""
+        old = [
+            entry.producer_id
+            for entry in self.entries.values()
+            if entry.last_timestamp < before_ms and entry.transaction_first_offset < 0
+        ]
+        for producer_id in old:
+            del self.entries[producer_id]
+
+    def copy_of(self, producer_ids: Iterable[int]) -> ProducerStates:
+        """These producers alone, to try several batches on before any of them is written."""
+        return ProducerStates(self.entries[p].copy() for p in set(producer_ids) if p in self.entries)
+
+
+def sequence_before(sequence: int, count: int) -> int:
+    """`count` sequences earlier; sequences wrap at 2**31-1."""
+    return sequence - count if sequence >= count else MAX_SEQUENCE - (count - sequence) + 1
+
+
+def _check_sequence(entry: ProducerEntry, producer_epoch: int, first_sequence: int) -> None:
+    if producer_epoch != entry.producer_epoch:
+        if first_sequence != 0 and entry.producer_epoch != NO_EPOCH:
+            raise OutOfOrderSequenceError(
+                f"producer {entry.producer_id} began epoch {producer_epoch} with sequence {first_sequence}; "
+                "a new epoch begins with 0"
+            )
+        return
+    last = entry.last_sequence
+    follows = first_sequence == last + 1 or (first_sequence == 0 and last == MAX_SEQUENCE)
+    if not follows:
+        raise OutOfOrderSequenceError(
+            f"producer {entry.producer_id} (epoch {producer_epoch}) sent sequence {first_sequence} after "
+            f"{last}; an earlier batch is missing"
+        )

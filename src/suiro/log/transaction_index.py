@@ -1,0 +1,61 @@
+"""The `.txnindex` of a segment: the transactions whose abort marker lies in it, in order of the markers.
+
+Kafka's entry, version 0: version i16, producer id i64, first offset i64, last offset (the marker's)
+i64, and the last stable offset after the marker i64. A read_committed fetch answers with the entries
+that overlap its range; the client leaves their records out. Small, so it is read whole.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+from suiro.log.files import FileHandle, open_handle
+
+_ENTRY = struct.Struct(">hqqqq")
+_VERSION = 0
+
+
+class AbortedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TransactionIndex:
+    """Absent while no transaction was aborted, as Kafka has it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._entries: list[AbortedTransaction] | None = None
+
+    @property
+    def entries(self) -> list[AbortedTransaction]:
+        if self._entries is None:
+            try:
+                data = self.path.read_bytes()
+            except FileNotFoundError:
+                data = b""
+            whole = len(data) // _ENTRY.size * _ENTRY.size
+            self._entries = [AbortedTransaction(*row[1:]) for row in _ENTRY.iter_unpack(data[:whole])]
+        return self._entries
+
+    def add(self, entry: AbortedTransaction) -> None:
+        """Remember it and hand it to the operating system. An OSError costs nothing: recovery rebuilds."""
+        entries = self.entries
+        entries.append(entry)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.pwrite(descriptor, _ENTRY.pack(_VERSION, *entry), (len(entries) - 1) * _ENTRY.size)
+        finally:
+            os.close(descriptor)
+
+    def clear(self) -> None:
+        self._entries = []
+        self.path.unlink(missing_ok=True)
+
+    def handles_to_sync(self) -> list[FileHandle]:
+        return [open_handle(self.path)] if self.path.exists() else []
