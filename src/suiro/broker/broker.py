@@ -1,0 +1,198 @@
+"""The broker: Kafka's semantics over the logs of one data directory.
+
+Everything runs on one event loop's thread. One owner per state: topics and partitions in `TopicRegistry`, groups
+and committed offsets in `GroupCoordinator`, transactions in `TransactionCoordinator`, sockets in `Server`.
+Handlers ask them; nothing else changes them.
+"""
+
+from __future__ import annotations
+
+import logging
+from asyncio import AbstractEventLoop, TimerHandle
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from suiro.broker.connection import Connection
+from suiro.broker.dispatch import Dispatcher
+from suiro.broker.groups import GroupCoordinator
+from suiro.broker.server import Server
+from suiro.broker.topics import (
+    INTERNAL_TOPICS,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    Partition,
+    Topic,
+    TopicRegistry,
+)
+from suiro.broker.transactions import TransactionCoordinator
+from suiro.clock import Clock, SystemClock
+from suiro.config import NodeSettings
+from suiro.log import DataDirectory
+from suiro.protocol.messages import ErrorCode
+
+logger = logging.getLogger(__name__)
+
+_WILDCARDS = ("0.0.0.0", "::")
+_IDLE_CHECK_MS = 30_000
+_ID_EXPIRY_CHECK_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """What a broker is started with. `port` 0 takes a free one."""
+
+    data: Path
+    host: str = "127.0.0.1"
+    port: int = 9092
+    settings: NodeSettings = field(default_factory=NodeSettings)
+
+
+class Broker:
+    """`start`, serve from the loop, `stop`. Not restartable: make a new one."""
+
+    def __init__(self, config: BrokerConfig, *, loop: AbstractEventLoop, clock: Clock | None = None) -> None:
+        self.config = config
+        self.settings = config.settings
+        self.loop = loop
+        self.clock = clock or SystemClock()
+        self.node_id = config.settings.node_id
+        self.leader_epoch = 0
+        self.host = config.host
+        self.port = config.port
+        self._timers: set[TimerHandle] = set()
+        self._directory: DataDirectory | None = None
+        self.server = Server(
+            loop=loop,
+            sink=Dispatcher(self),
+            clock=self.clock,
+            max_request_bytes=self.settings.socket_request_max_bytes,
+            max_connections=self.settings.max_connections,
+            max_idle_ms=self.settings.connections_max_idle_ms,
+        )
+
+    def start(self) -> None:
+        """Lock the data directory, recover its logs, replay groups and transactions, then listen.
+
+        Raises `ConfigError` where the directory or the address is taken.
+        """
+        self._directory = directory = DataDirectory.open(self.config.data, node_id=self.node_id)
+        try:
+            self.cluster_id = directory.cluster_id
+            self.topics = TopicRegistry(directory, settings=self.settings, clock=self.clock)
+            self.topics.load()
+            self.groups = GroupCoordinator(self)
+            self.transactions = TransactionCoordinator(self)
+            self.groups.load()
+            self.transactions.load()
+            self.host, self.port = self.server.listen(self.config.host, self.config.port)
+        except BaseException:
+            directory.abandon()
+            self._directory = None
+            raise
+        every = self.every
+        every(self.settings.log_retention_check_interval_ms, self._apply_retention)
+        every(self.settings.log_flush_offset_checkpoint_interval_ms, self._sync)
+        every(_IDLE_CHECK_MS, self.server.close_idle)
+        every(_ID_EXPIRY_CHECK_MS, self.transactions.expire_ids)
+        every(
+            self.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            self.transactions.abort_timed_out,
+        )
+        every(self.settings.offsets_retention_check_interval_ms, self.groups.expire_offsets)
+
+    def stop(self) -> None:
+        """Close every connection and log; the next start needs no recovery."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        self.server.close()
+        if self._directory is not None:
+            self.groups.close()
+            self._directory.close()
+            self._directory = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        host = "127.0.0.1" if self.host in _WILDCARDS else self.host
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+    def advertised(self, connection: Connection) -> tuple[str, int]:
+        """The address to tell a client: the one it reached us by, if we listen on all of them."""
+        if self.host in _WILDCARDS:
+            return connection.local_address
+        return self.host, self.port
+
+    def check_leader_epoch(self, current: int) -> ErrorCode:
+        """What a request that names the leader epoch it knows must hear."""
+        if current == -1 or current == self.leader_epoch:
+            return ErrorCode.none
+        return (
+            ErrorCode.fenced_leader_epoch if current < self.leader_epoch else ErrorCode.unknown_leader_epoch
+        )
+
+    def is_internal(self, topic: str) -> bool:
+        return topic in INTERNAL_TOPICS
+
+    def create_topic(
+        self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
+    ) -> Topic:
+        """Create a topic with a checked name. An internal topic gets its own settings, whoever asks for it."""
+        if name in INTERNAL_TOPICS:
+            return self.internal_topic(name)
+        return self.topics.create(
+            name, partitions=partitions or self.settings.num_partitions, configs=configs or {}
+        )
+
+    def internal_topic(self, name: str) -> Topic:
+        """The topic of the coordinators, made when first needed."""
+        topic = self.topics.topic(name)
+        if topic is None:
+            partitions = {
+                OFFSETS_TOPIC: self.settings.offsets_topic_num_partitions,
+                TRANSACTIONS_TOPIC: self.settings.transaction_state_log_num_partitions,
+            }[name]
+            topic = self.topics.create(name, partitions=partitions, configs={"cleanup.policy": "compact"})
+        return topic
+
+    def delete_topic(self, topic: Topic) -> None:
+        self.topics.delete(topic)
+        self.groups.forget_topic(topic.name)
+
+    def every(self, interval_ms: int, action: Callable[[], None]) -> None:
+        """Run an action again and again; a failure is logged, not the end of it."""
+
+        def run() -> None:
+            self._timers.discard(handle)
+            try:
+                action()
+            except Exception:
+                logger.exception("%s failed; it runs again in %d ms", action, interval_ms)
+            self.every(interval_ms, action)
+
+        handle = self.loop.call_later(interval_ms / 1000, run)
+        self._timers.add(handle)
+
+    def _apply_retention(self) -> None:
+        now = self.clock.wall_ms()
+        for partition in self.topics.partitions():
+            partition.log.apply_retention(now)
+
+    def _sync(self) -> None:
+        """Sync the logs that grew, in another thread, so that a start after a crash has little to scan."""
+        for partition in self.topics.partitions():
+            log = partition.log
+            if log.recovery_point < log.log_end_offset:
+                self.loop.create_task(self._sync_one(partition))
+        if self._directory is not None:
+            self._directory.checkpoint()
+
+    async def _sync_one(self, partition: Partition) -> None:
+        job = partition.log.flush_job()
+        try:
+            await self.loop.run_in_executor(None, job.run)
+        except OSError:
+            logger.exception("cannot sync %s-%d to disk", partition.topic, partition.index)
+            return
+        if not partition.deleted:
+            partition.log.flushed(job.end_offset)

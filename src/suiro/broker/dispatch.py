@@ -1,0 +1,248 @@
+"""From request frames to handlers and back.
+
+`APIS` is the whole list of what the node answers, and in which versions. A handler module is imported, and its
+messages' schema is loaded, when the first request needs it: that keeps the start short.
+
+A handler is a function `handle(broker, exchange, request)`. It returns the response (a kio message, or pieces
+with file regions), or `None` when the answer comes later through the exchange, or never.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from suiro.broker.connection import BadFrameError, Connection, Piece
+from suiro.protocol import messages
+from suiro.protocol.messages import ErrorCode
+
+if TYPE_CHECKING:
+    from suiro.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """One Kafka API as this node speaks it. The handler's module bears the API's name."""
+
+    key: int
+    name: str
+    min_version: int
+    max_version: int
+
+
+# Transactions are V1 (KIP-890 part 2 is not offered), so Produce, AddPartitionsToTxn, TxnOffsetCommit and EndTxn
+# stop below the versions that mean V2. JoinGroup and the other classic group APIs are whole.
+APIS: dict[int, Api] = {
+    key: Api(key=key, name=name, min_version=low, max_version=high)
+    for key, name, low, high in (
+        (0, "produce", 3, 11),
+        (1, "fetch", 4, 18),
+        (2, "list_offsets", 1, 10),
+        (3, "metadata", 0, 13),
+        (8, "offset_commit", 2, 9),
+        (9, "offset_fetch", 1, 9),
+        (10, "find_coordinator", 0, 6),
+        (11, "join_group", 0, 9),
+        (12, "heartbeat", 0, 4),
+        (13, "leave_group", 0, 5),
+        (14, "sync_group", 0, 5),
+        (15, "describe_groups", 0, 5),
+        (16, "list_groups", 0, 5),
+        (18, "api_versions", 0, 4),
+        (19, "create_topics", 2, 7),
+        (20, "delete_topics", 1, 6),
+        (21, "delete_records", 0, 2),
+        (22, "init_producer_id", 0, 5),
+        (23, "offset_for_leader_epoch", 2, 4),
+        (24, "add_partitions_to_txn", 0, 3),
+        (25, "add_offsets_to_txn", 0, 4),
+        (26, "end_txn", 0, 4),
+        (28, "txn_offset_commit", 0, 4),
+        (32, "describe_configs", 1, 4),
+        (37, "create_partitions", 0, 3),
+        (42, "delete_groups", 0, 2),
+        (60, "describe_cluster", 0, 2),
+    )
+}
+API_VERSIONS_KEY = 18
+
+
+class Exchange:
+    """One request and the way back to whoever sent it."""
+
+    __slots__ = (
+        "_at_once",
+        "_dispatching",
+        "api_key",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "version",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        api_key: int,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+    ) -> None:
+        self.connection = connection
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id or ""
+        self._dispatching = True
+        self._at_once: list[Piece] | None = None
+
+    @property
+    def response_class(self) -> Any:
+        return messages.response_class(self.api_key, self.version)
+
+    def make(self, name: str, /, **fields: Any) -> Any:
+        """A nested value of this version's response; fields that the version does not have are left out."""
+        return build(messages.nested(self.response_class, name), **fields)
+
+    def response(self, **fields: Any) -> Any:
+        """This version's response; fields that the version does not have are left out."""
+        return build(self.response_class, **fields)
+
+    def answer(self, response: Any) -> None:
+        """Send the response. Call once, unless the handler returns it."""
+        self._send(encode(response, self.correlation_id))
+
+    def no_answer(self) -> None:
+        """This request gets no response (Produce with acks=0)."""
+        self._send([])
+
+    def on_abandoned(self, callback: Callable[[], None]) -> None:
+        """What to run if the connection closes before the answer."""
+        self.connection.on_abandoned = callback
+
+    def _send(self, pieces: list[Piece]) -> None:
+        if self._dispatching:
+            self._at_once = pieces
+        else:
+            self.connection.answer(pieces)
+
+    def finish_dispatch(self, response: Any) -> bool:
+        """After the handler: send what is there. False: the answer is still to come."""
+        self._dispatching = False
+        if response is not None:
+            self._at_once = encode(response, self.correlation_id)
+        if self._at_once is None:
+            return False
+        self.connection.on_abandoned = None
+        if self._at_once:
+            self.connection.send(self._at_once)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class RawResponse:
+    """A response body encoded by its handler, in pieces; `flexible` tells which response header it gets."""
+
+    pieces: list[Piece]
+    flexible: bool
+
+
+def encode(response: Any, correlation_id: int) -> list[Piece]:
+    """A response's frame with its length in front."""
+    if isinstance(response, RawResponse):
+        header = correlation_id.to_bytes(4, "big") + (b"\0" if response.flexible else b"")
+        size = len(header) + sum(len(p) if isinstance(p, bytes) else p[2] for p in response.pieces)
+        return [size.to_bytes(4, "big") + header, *response.pieces]
+    body = messages.write_response(response, correlation_id=correlation_id)
+    return [len(body).to_bytes(4, "big") + body]
+
+
+@cache
+def _field_names(message_class: Any) -> frozenset[str]:
+    return frozenset(message_class.__dataclass_fields__)
+
+
+def build(message_class: Any, **fields: Any) -> Any:
+    """An instance from those of `fields` that the class has: one handler serves every version."""
+    names = _field_names(message_class)
+    return message_class(**{name: value for name, value in fields.items() if name in names})
+
+
+class Dispatcher:
+    """Reads a frame's header, finds the handler, calls it. Implements `connection.RequestSink`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._handlers: dict[int, Callable[[Broker, Exchange, Any], Any]] = {}
+
+    def handle(self, connection: Connection, frame: memoryview) -> bool:
+        api_key = int.from_bytes(frame[0:2], "big", signed=True)
+        version = int.from_bytes(frame[2:4], "big", signed=True)
+        connection.last_active_ms = self._broker.clock.monotonic_ms()
+        api = APIS.get(api_key)
+        if api is None:
+            raise BadFrameError(f"no API has the key {api_key}, or this node does not have it")
+        if not api.min_version <= version <= api.max_version:
+            if api_key == API_VERSIONS_KEY:
+                return self._answer_unknown_api_versions(connection, frame)
+            raise BadFrameError(
+                f"{api.name} version {version} is outside {api.min_version}..{api.max_version}"
+            )
+        try:
+            header, request = messages.read_request(frame, api_key, version)  # type: ignore[arg-type]
+        except Exception as error:
+            raise BadFrameError(
+                f"{api.name} version {version} in {len(frame)} bytes does not parse: {error!r}"
+            ) from None
+        exchange = Exchange(
+            connection,
+            api_key=api_key,
+            version=version,
+            correlation_id=header.correlation_id,
+            client_id=getattr(header, "client_id", None),
+        )
+        try:
+            response = self._handler(api)(self._broker, exchange, request)
+        except Exception:
+            logger.exception(
+                "%s version %d from %s failed; closing its connection", api.name, version, connection.peer
+            )
+            connection.close()
+            return True
+        return exchange.finish_dispatch(response)
+
+    def _handler(self, api: Api) -> Callable[[Broker, Exchange, Any], Any]:
+        handler = self._handlers.get(api.key)
+        if handler is None:
+            handler = import_module(f"suiro.broker.handlers.{api.name}").handle
+            self._handlers[api.key] = handler
+        return handler
+
+    def _answer_unknown_api_versions(self, connection: Connection, frame: memoryview) -> bool:
+        """KIP-511: a client may ask in a version we do not know; it gets version 0, the error and the list."""
+        response = api_versions_response(version=0, error_code=ErrorCode.unsupported_version)
+        connection.send(encode(response, int.from_bytes(frame[4:8], "big", signed=True)))
+        return True
+
+
+def api_versions_response(*, version: int, error_code: ErrorCode) -> Any:
+    from datetime import timedelta
+
+    response_class = messages.response_class(API_VERSIONS_KEY, version)
+    entry = messages.nested(response_class, "ApiVersion")
+    return build(
+        response_class,
+        error_code=error_code,
+        api_keys=tuple(
+            entry(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
+            for api in APIS.values()
+        ),
+        throttle_time=timedelta(0),
+    )

@@ -1,0 +1,22 @@
+"""Heartbeat: the member lives; hears of a rebalance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from suiro.broker.broker import Broker
+from suiro.broker.dispatch import Exchange
+from suiro.broker.handlers import NO_THROTTLE
+from suiro.protocol.messages import ErrorCode
+
+
+def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    code = ErrorCode.invalid_group_id
+    if request.group_id:
+        code = broker.groups.heartbeat(
+            request.group_id,
+            member_id=request.member_id,
+            instance_id=getattr(request, "group_instance_id", None),
+            generation=request.generation_id,
+        )
+    return exchange.response(throttle_time=NO_THROTTLE, error_code=code)

@@ -1,0 +1,60 @@
+"""JoinGroup: answered when the rebalance that it causes, or joins, is complete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from suiro.broker.broker import Broker
+from suiro.broker.dispatch import Exchange
+from suiro.broker.groups.group import JoinReply, JoinRequest
+from suiro.broker.handlers import NO_THROTTLE, whole_ms
+from suiro.protocol.messages import ErrorCode
+
+
+def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    def answer(reply: JoinReply) -> None:
+        exchange.answer(_response(exchange, reply))
+
+    if not request.group_id:
+        return _response(
+            exchange, JoinReply(token=None, code=ErrorCode.invalid_group_id, member_id=request.member_id)
+        )
+    session_timeout_ms = whole_ms(request.session_timeout)
+    rebalance_timeout = getattr(request, "rebalance_timeout", None)  # version 0 has none
+    instance_id = getattr(request, "group_instance_id", None)
+    join = JoinRequest(
+        member_id=request.member_id,
+        instance_id=instance_id,
+        client_id=exchange.client_id,
+        client_host="/" + exchange.connection.peer.rpartition(":")[0],
+        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=session_timeout_ms if rebalance_timeout is None else whole_ms(rebalance_timeout),
+        protocol_type=request.protocol_type,
+        protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
+        needs_known_member_id=exchange.version >= 4 and instance_id is None,
+        may_skip_assignment=exchange.version >= 9,
+    )
+    broker.groups.join(request.group_id, join, answer)
+    return None
+
+
+def _response(exchange: Exchange, reply: JoinReply) -> Any:
+    return exchange.response(
+        throttle_time=NO_THROTTLE,
+        error_code=reply.code,
+        generation_id=reply.generation,
+        protocol_type=reply.protocol_type,
+        protocol_name=reply.protocol if exchange.version >= 7 else reply.protocol or "",
+        leader=reply.leader,
+        skip_assignment=reply.skip_assignment,
+        member_id=reply.member_id,
+        members=tuple(
+            exchange.make(
+                "JoinGroupResponseMember",
+                member_id=member_id,
+                group_instance_id=instance_id,
+                metadata=metadata,
+            )
+            for member_id, instance_id, metadata in reply.members
+        ),
+    )

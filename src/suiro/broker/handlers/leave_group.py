@@ -1,0 +1,30 @@
+"""LeaveGroup: one member, or (version 3) several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from suiro.broker.broker import Broker
+from suiro.broker.dispatch import Exchange
+from suiro.broker.handlers import NO_THROTTLE
+from suiro.protocol.messages import ErrorCode
+
+
+def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    if not request.group_id:
+        return exchange.response(throttle_time=NO_THROTTLE, error_code=ErrorCode.invalid_group_id, members=())
+    if exchange.version < 3:
+        code = broker.groups.leave(request.group_id, member_id=request.member_id, instance_id=None)
+        return exchange.response(throttle_time=NO_THROTTLE, error_code=code)
+    members = tuple(
+        exchange.make(
+            "MemberResponse",
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            error_code=broker.groups.leave(
+                request.group_id, member_id=member.member_id, instance_id=member.group_instance_id
+            ),
+        )
+        for member in request.members
+    )
+    return exchange.response(throttle_time=NO_THROTTLE, error_code=ErrorCode.none, members=members)

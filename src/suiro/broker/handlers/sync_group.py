@@ -1,0 +1,40 @@
+"""SyncGroup: the leader brings the assignment; the others wait for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from suiro.broker.broker import Broker
+from suiro.broker.dispatch import Exchange
+from suiro.broker.groups.group import SyncReply
+from suiro.broker.handlers import NO_THROTTLE
+from suiro.protocol.messages import ErrorCode
+
+
+def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    def answer(reply: SyncReply) -> None:
+        exchange.answer(_response(exchange, reply))
+
+    if not request.group_id:
+        return _response(exchange, SyncReply(token=None, code=ErrorCode.invalid_group_id))
+    broker.groups.sync(
+        request.group_id,
+        member_id=request.member_id,
+        instance_id=getattr(request, "group_instance_id", None),
+        generation=request.generation_id,
+        protocol_type=getattr(request, "protocol_type", None),
+        protocol=getattr(request, "protocol_name", None),
+        assignments={entry.member_id: entry.assignment for entry in request.assignments},
+        waiter=answer,
+    )
+    return None
+
+
+def _response(exchange: Exchange, reply: SyncReply) -> Any:
+    return exchange.response(
+        throttle_time=NO_THROTTLE,
+        error_code=reply.code,
+        protocol_type=reply.protocol_type,
+        protocol_name=reply.protocol,
+        assignment=reply.assignment,
+    )

@@ -1,0 +1,37 @@
+"""The commands as `suiro --help` lists them. Each imports what it needs when it is called."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import suiro
+
+app = typer.Typer(name="suiro", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(suiro.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    """Event streaming in Python: a log that speaks the Kafka protocol, and exactly-once Spark pipelines."""
+
+
+@app.command(
+    "node",
+    help="Run a node: a log that any Kafka client can use. `suiro node --help` has the options.",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+)
+def _node(context: typer.Context) -> None:
+    from suiro.cli.node import main
+
+    raise typer.Exit(main(context.args))

@@ -1,0 +1,67 @@
+"""`suiro node`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from suiro.errors import ConfigError, SuiroError
+
+_DESCRIPTION = """\
+Run a node: a log that any Kafka client can use. Once it answers, it prints one JSON line on stdout; logs go to
+stderr. SIGTERM or SIGINT stops it cleanly."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code: 0 after a clean stop, 1 if the node cannot run, 2 for a wrong call."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    # kio looks for Hypothesis, and importing that where tests are installed would double the node's start.
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
+    try:
+        from suiro.config import NodeSettings, read_properties
+        from suiro.node import serve
+
+        settings = NodeSettings()
+        if options.config is not None:
+            settings = settings.with_settings(
+                read_properties(options.config), source=f"--config {options.config}"
+            )
+        settings = settings.with_settings(dict(_assignment(text) for text in options.set), source="--set")
+        if options.registry is not None:
+            raise ConfigError("--registry: this version of suiro has no schema registry yet; leave it out")
+        serve(data=options.data, listen=options.listen, settings=settings)
+    except SuiroError as error:
+        print(f"suiro node: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="suiro node", description=_DESCRIPTION, allow_abbrev=False)
+    parser.add_argument("--listen", default="127.0.0.1:9092", metavar="HOST:PORT", help="port 0: a free one")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="default: temporary, removed at exit")
+    parser.add_argument("--registry", metavar="HOST:PORT", help="schema registry (not yet)")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="settings as in Kafka's server.properties"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="one setting, by Kafka's name; repeatable",
+    )
+    return parser
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not found or not name:
+        raise ConfigError(f"--set {text}: expected NAME=VALUE")
+    return name.strip(), value

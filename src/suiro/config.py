@@ -1,0 +1,313 @@
+"""The node's settings: Kafka's names, their types, ranges and defaults, in one table.
+
+`NodeSettings` is the table. A field's name is the setting's with `_` for `.`; its metadata holds the rest.
+Topic settings (`suiro.log` owns them) have a node-wide default under another name, as in Kafka: `segment.bytes`
+and `log.segment.bytes`; `topic_settings` maps them.
+
+An unknown name is an error; a name that Apache Kafka has and this node does not is an error that says so.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from suiro.errors import ConfigError
+
+MAX_INT = 2**31 - 1
+MAX_LONG = 2**63 - 1
+
+
+def _setting(
+    default: Any,
+    doc: str,
+    *,
+    low: int | None = None,
+    high: int | None = None,
+    choices: tuple[str, ...] = (),
+    topic: str | None = None,
+) -> Any:
+    return field(
+        default=default,
+        metadata={"doc": doc, "low": low, "high": high, "choices": choices, "topic": topic},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """Every setting of a node. Defaults are Apache Kafka's unless the description gives a reason."""
+
+    node_id: int = _setting(1, "This node's id in answers to clients.", low=0, high=MAX_INT)
+    auto_create_topics_enable: bool = _setting(True, "Create a topic when a client first asks for it.")
+    num_partitions: int = _setting(1, "Partitions of a topic whose creator does not say.", low=1, high=10_000)
+    delete_topic_enable: bool = _setting(True, "Allow DeleteTopics.")
+    socket_request_max_bytes: int = _setting(104_857_600, "Largest request frame.", low=1024, high=MAX_INT)
+    max_connections: int = _setting(
+        10_000, "Open client connections; one more is refused. (Kafka has no limit.)", low=1, high=MAX_INT
+    )
+    connections_max_idle_ms: int = _setting(600_000, "Close a connection idle for so long.", low=1000)
+    fetch_max_bytes: int = _setting(57_671_680, "Most bytes of records in one Fetch answer.", low=1024)
+    fetch_max_wait_ms: int = _setting(
+        60_000, "Longest long poll, whatever the client asks. (Not a Kafka setting.)", low=0, high=MAX_INT
+    )
+    offsets_topic_num_partitions: int = _setting(
+        4,
+        "Partitions of __consumer_offsets. (Kafka 50: a single node gains nothing from them.)",
+        low=1,
+        high=1000,
+    )
+    offsets_retention_minutes: int = _setting(
+        10_080, "Committed offsets of a group without members are kept for so long.", low=1, high=MAX_INT
+    )
+    offsets_retention_check_interval_ms: int = _setting(600_000, "How often that is checked.", low=1)
+    offset_metadata_max_bytes: int = _setting(
+        4096, "Longest metadata of a committed offset.", low=0, high=32_767
+    )
+    group_initial_rebalance_delay_ms: int = _setting(
+        0, "How long a new group waits for more members. (Kafka 3000; its own sample files set 0.)", low=0
+    )
+    group_min_session_timeout_ms: int = _setting(6000, "Shortest session.timeout.ms of a member.", low=1)
+    group_max_session_timeout_ms: int = _setting(1_800_000, "Longest session.timeout.ms of a member.", low=1)
+    group_max_size: int = _setting(MAX_INT, "Members in one group.", low=1, high=MAX_INT)
+    transaction_state_log_num_partitions: int = _setting(
+        4, "Partitions of __transaction_state. (Kafka 50.)", low=1, high=1000
+    )
+    transaction_max_timeout_ms: int = _setting(
+        900_000, "Longest transaction.timeout.ms of a producer.", low=1, high=MAX_INT
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = _setting(
+        1000, "How often timed-out transactions are looked for. (Kafka 10000.)", low=1
+    )
+    transactional_id_expiration_ms: int = _setting(
+        604_800_000, "A transactional id unused for so long is forgotten.", low=1
+    )
+    log_flush_offset_checkpoint_interval_ms: int = _setting(
+        60_000, "How often logs are synced to disk, which bounds what a start after a crash scans.", low=100
+    )
+    log_retention_check_interval_ms: int = _setting(300_000, "How often retention is applied.", low=1)
+
+    log_segment_bytes: int = _setting(
+        1_073_741_824,
+        "Size at which a segment is rolled.",
+        low=1_048_576,
+        high=MAX_INT,
+        topic="segment.bytes",
+    )
+    log_roll_ms: int = _setting(604_800_000, "Age at which a segment is rolled.", low=1, topic="segment.ms")
+    log_index_size_max_bytes: int = _setting(
+        10_485_760,
+        "Size of an index at which a segment is rolled.",
+        low=4,
+        high=MAX_INT,
+        topic="segment.index.bytes",
+    )
+    log_index_interval_bytes: int = _setting(
+        4096, "Bytes of log between two index entries.", low=0, high=MAX_INT, topic="index.interval.bytes"
+    )
+    log_retention_bytes: int = _setting(
+        -1, "Keep at most so many bytes; -1: all.", low=-1, topic="retention.bytes"
+    )
+    log_retention_ms: int = _setting(
+        604_800_000, "Keep for so long; -1: for ever.", low=-1, topic="retention.ms"
+    )
+    message_max_bytes: int = _setting(
+        1_048_588, "Largest record batch.", low=0, high=MAX_INT, topic="max.message.bytes"
+    )
+    log_message_timestamp_type: str = _setting(
+        "CreateTime",
+        "Whose time a record's timestamp is.",
+        choices=("CreateTime", "LogAppendTime"),
+        topic="message.timestamp.type",
+    )
+    log_cleanup_policy: str = _setting(
+        "delete",
+        "What happens to old records.",
+        choices=("delete", "compact", "compact,delete", "delete,compact"),
+        topic="cleanup.policy",
+    )
+    log_cleaner_delete_retention_ms: int = _setting(
+        86_400_000,
+        "Tombstones of a compacted topic are kept for so long.",
+        low=0,
+        topic="delete.retention.ms",
+    )
+    log_cleaner_min_compaction_lag_ms: int = _setting(
+        0, "A record is not compacted away sooner.", low=0, topic="min.compaction.lag.ms"
+    )
+    log_segment_delete_delay_ms: int = _setting(
+        60_000, "A deleted segment's files stay for so long.", low=0, topic="file.delete.delay.ms"
+    )
+    compression_type: str = _setting(
+        "producer",
+        "Records are kept as the producer compressed them.",
+        choices=("producer",),
+        topic="compression.type",
+    )
+    min_insync_replicas: int = _setting(
+        1,
+        "Copies that acks=all waits for. A single node has one.",
+        low=1,
+        high=1,
+        topic="min.insync.replicas",
+    )
+
+    @classmethod
+    def from_mapping(cls, settings: Mapping[str, str], *, source: str = "--set") -> NodeSettings:
+        """The defaults with `settings` (Kafka's names) on top. Raises `ConfigError`."""
+        return cls().with_settings(settings, source=source)
+
+    def with_settings(self, settings: Mapping[str, str], *, source: str) -> NodeSettings:
+        values = dict(_expand_units(settings))
+        return replace(self, **{_field_of(n, source): parse(n, v, source=source) for n, v in values.items()})
+
+    def value(self, name: str) -> Any:
+        """The value of a setting by its Kafka name."""
+        return getattr(self, name.replace(".", "_"))
+
+
+@cache
+def _fields() -> dict[str, Any]:
+    return {f.name.replace("_", "."): f for f in fields(NodeSettings)}
+
+
+@cache
+def _topic_settings() -> dict[str, str]:
+    return {f.metadata["topic"]: name for name, f in _fields().items() if f.metadata["topic"]}
+
+
+def node_setting_names() -> tuple[str, ...]:
+    return tuple(_fields())
+
+
+def topic_settings() -> Mapping[str, str]:
+    """Topic setting -> the node setting that holds its default."""
+    return _topic_settings()
+
+
+def describe(name: str) -> str:
+    """A setting's description, by its node or topic name."""
+    return str(_fields()[_topic_settings().get(name, name)].metadata["doc"])
+
+
+def parse(name: str, text: str, *, source: str) -> Any:
+    """The typed value of a setting (node name). Raises `ConfigError` naming it, its source and its range."""
+    setting = _fields()[name]
+    kind = type(setting.default)
+    low, high, choices = (setting.metadata[k] for k in ("low", "high", "choices"))
+    text = str(text).strip()
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ConfigError(f"{name} = {text!r} ({source}): expected true or false")
+        return text.lower() == "true"
+    if kind is int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise ConfigError(f"{name} = {text!r} ({source}): expected a whole number") from None
+        top = MAX_LONG if high is None else high
+        if (low is not None and number < low) or number > top:
+            raise ConfigError(f"{name} = {number} ({source}): must be between {low} and {top}")
+        return number
+    text = ",".join(part.strip() for part in text.split(","))
+    if choices and text not in choices:
+        raise ConfigError(f"{name} = {text!r} ({source}): must be one of {', '.join(choices)}")
+    return text
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """A Java properties file as `server.properties` uses it: `name=value` lines, `#` comments."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--config {path}: cannot read it: {error.strerror}") from error
+    settings: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        line = line.strip()
+        if not line or line[0] in "#!":
+            continue
+        name, found, value = line.partition("=")
+        if not found:
+            raise ConfigError(f"--config {path}, line {number}: expected NAME=VALUE, found {line!r}")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
+def _field_of(name: str, source: str) -> str:
+    if name in _fields():
+        return name.replace(".", "_")
+    if name in _topic_settings():
+        raise ConfigError(
+            f"{name} ({source}): this is a topic setting; its node-wide default is {_topic_settings()[name]}"
+        )
+    if name in KAFKA_SETTINGS_WE_LACK or name.startswith(KAFKA_PREFIXES_WE_LACK):
+        raise ConfigError(
+            f"{name} ({source}): this is a setting of Apache Kafka that a suiro node does not have; leave it out"
+        )
+    raise ConfigError(f"{name} ({source}): unknown setting{_like(name, _fields())}")
+
+
+def _like(name: str, known: Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+# Kafka gives some times in several units; the finer one wins, and we keep milliseconds.
+_UNITS = {
+    "log.retention.hours": ("log.retention.ms", 3_600_000),
+    "log.retention.minutes": ("log.retention.ms", 60_000),
+    "log.roll.hours": ("log.roll.ms", 3_600_000),
+}
+
+
+def _expand_units(settings: Mapping[str, str]) -> Mapping[str, str]:
+    expanded = dict(settings)
+    for coarse, (name, factor) in _UNITS.items():
+        text = expanded.pop(coarse, None)
+        if text is None or name in settings:
+            continue
+        try:
+            expanded[name] = str(int(text) * factor) if int(text) >= 0 else "-1"
+        except ValueError:
+            raise ConfigError(f"{coarse} = {text!r}: expected a whole number") from None
+    return expanded
+
+
+KAFKA_PREFIXES_WE_LACK = (
+    "authorizer.", "broker.quota.", "controller.", "group.consumer.", "group.coordinator.", "group.share.",
+    "group.streams.", "inter.broker.", "listener.", "log.cleaner.", "log.flush.", "metadata.log.", "metric",
+    "password.encoder.", "principal.", "process.", "quota.", "remote.log.", "replica.", "sasl.", "security.",
+    "share.", "socket.", "ssl.", "telemetry.", "transaction.state.log.", "offsets.topic.", "zookeeper.",
+)  # fmt: skip
+"""Whole families of Kafka's settings that a single node without security, quotas and tiers has no use for."""
+
+KAFKA_SETTINGS_WE_LACK = frozenset(
+    (
+        "advertised.listeners", "alter.config.policy.class.name", "auto.include.jmx.reporter",
+        "auto.leader.rebalance.enable", "background.threads", "broker.heartbeat.interval.ms", "broker.id",
+        "broker.id.generation.enable", "broker.rack", "broker.session.timeout.ms", "client.quota.callback.class",
+        "compression.gzip.level", "compression.lz4.level", "compression.zstd.level", "config.providers",
+        "connection.failed.authentication.delay.ms", "connections.max.reauth.ms",
+        "create.topic.policy.class.name", "default.replication.factor", "delegation.token.expiry.time.ms",
+        "delegation.token.max.lifetime.ms", "delegation.token.secret.key", "early.start.listeners",
+        "fetch.purgatory.purge.interval.requests", "initial.broker.registration.timeout.ms",
+        "leader.imbalance.check.interval.seconds", "leader.imbalance.per.broker.percentage", "listeners",
+        "log.dir", "log.dir.failure.timeout.ms", "log.dirs", "log.initial.task.delay.ms",
+        "log.local.retention.bytes", "log.local.retention.ms", "log.message.downconversion.enable",
+        "log.message.timestamp.after.max.ms", "log.message.timestamp.before.max.ms", "log.preallocate",
+        "log.roll.jitter.hours", "log.roll.jitter.ms", "max.connection.creation.rate",
+        "max.connections.per.ip", "max.connections.per.ip.overrides", "max.incremental.fetch.session.cache.slots",
+        "max.request.partition.size.limit", "metadata.max.idle.interval.ms", "node.id.generation.enable",
+        "num.io.threads", "num.network.threads", "num.recovery.threads.per.data.dir",
+        "num.replica.alter.log.dirs.threads", "num.replica.fetchers", "offset.metadata.max.bytes.per.group",
+        "offsets.commit.timeout.ms", "offsets.load.buffer.size", "producer.id.expiration.check.interval.ms",
+        "producer.id.expiration.ms", "producer.purgatory.purge.interval.requests", "queued.max.request.bytes",
+        "queued.max.requests", "request.timeout.ms", "server.max.startup.time.ms",
+        "transaction.partition.verification.enable",
+        "transaction.remove.expired.transaction.cleanup.interval.ms", "transaction.two.phase.commit.enable",
+        "unclean.leader.election.enable", "unclean.leader.election.interval.ms", "unstable.api.versions.enable",
+    )
+)  # fmt: skip

@@ -1,0 +1,271 @@
+"""A node: the broker of one data directory, in this process or in one of its own.
+
+- `serve` runs a node in the foreground until SIGTERM or SIGINT (`suiro node` is that).
+- `NodeProcess` starts `suiro node` as a child: for tests that kill it, for the demo, for isolation.
+- `InProcessNode` runs a broker on a thread: the quickest to start, gone with this process.
+
+This module imports no broker until one is started, so that it is cheap to import for a parent.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from suiro.config import NodeSettings
+from suiro.errors import ConfigError, SuiroError, TransientError
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+    from suiro.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 5.0
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`host:port`; an IPv6 host in brackets. Raises `ConfigError`."""
+    host, found, port = text.rpartition(":")
+    if not found or not port.isdigit() or int(port) > 65_535:
+        raise ConfigError(
+            f"--listen {text!r}: expected HOST:PORT, such as 127.0.0.1:9092 (port 0: a free one)"
+        )
+    return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def serve(*, data: Path | None, listen: str, settings: NodeSettings) -> None:
+    """Run a node until SIGTERM or SIGINT; prints the ready line on stdout once it answers."""
+    host, port = parse_address(listen)
+    temporary = Path(tempfile.mkdtemp(prefix="suiro-node-")) if data is None else None
+    try:
+        _serve(data or temporary or Path(), host, port, settings)
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _serve(data: Path, host: str, port: int, settings: NodeSettings) -> None:
+    loop = _new_loop()
+    from suiro.broker import Broker, BrokerConfig
+
+    broker = Broker(BrokerConfig(data=data, host=host, port=port, settings=settings), loop=loop)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, loop.stop)
+    try:
+        broker.start()
+        ready = {
+            "event": "ready",
+            "bootstrap": broker.bootstrap_servers,
+            "registry": None,
+            "pid": os.getpid(),
+        }
+        print(json.dumps(ready), flush=True)
+        loop.run_forever()
+        logger.info("stopping")
+    finally:
+        broker.stop()
+        loop.close()
+
+
+def _new_loop() -> AbstractEventLoop:
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
+class NodeProcess:
+    """A `suiro node` child process. A context manager: leaving it stops the node."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], bootstrap_servers: str, log: Path, temporary: Path | None
+    ) -> None:
+        self._process = process
+        self._temporary = temporary
+        self.bootstrap_servers = bootstrap_servers
+        self.log = log
+
+    @classmethod
+    def start(
+        cls,
+        *,
+        data: Path | str | None = None,
+        listen: str = "127.0.0.1:0",
+        settings: Mapping[str, str] | None = None,
+        log: Path | str | None = None,
+        timeout_s: float = START_TIMEOUT_S,
+    ) -> NodeProcess:
+        """Start a node and wait until it answers. Its log goes to `log`, else beside the data.
+
+        Raises `ConfigError` with what the node said if it would not start.
+        """
+        temporary = None
+        if data is None or log is None:
+            temporary = Path(tempfile.mkdtemp(prefix="suiro-node-"))
+        log_path = Path(log) if log is not None else (temporary or Path()) / "node.log"
+        data_path = Path(data) if data is not None else (temporary or Path()) / "data"
+        command = [sys.executable, "-m", "suiro.cli", "node", "--data", str(data_path), "--listen", listen]
+        for name, value in (settings or {}).items():
+            command += ["--set", f"{name}={value}"]
+        with open(log_path, "ab") as log_file:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log_file,
+                start_new_session=True,
+            )
+        try:
+            ready = _read_ready_line(process, log_path, timeout_s)
+        except BaseException:
+            process.kill()
+            process.wait()
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        return cls(process, ready["bootstrap"], log_path, temporary)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """kill -9: no goodbye, as in a crash."""
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> int:
+        """Stop cleanly; returns the exit code. Kills what does not stop in time, and says so in the code."""
+        if self.is_running:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            code = self._process.wait(STOP_TIMEOUT_S * 2)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            code = self._process.returncode
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+        return code
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+
+def _read_ready_line(process: subprocess.Popen[bytes], log: Path, timeout_s: float) -> dict[str, str]:
+    assert process.stdout is not None
+    deadline = time.monotonic() + timeout_s
+    line = b""
+    while not line.endswith(b"\n"):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TransientError(f"the node did not answer within {timeout_s:g} s; its log is {log}")
+        if select.select([process.stdout], [], [], left)[0]:
+            part = os.read(process.stdout.fileno(), 4096)
+            if not part:
+                said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+                raise ConfigError(
+                    f"the node did not start (exit {process.wait()}): {said[-1] if said else 'it said nothing'}"
+                )
+            line += part
+    return dict(json.loads(line))
+
+
+class InProcessNode:
+    """A broker on a thread of this process, with an event loop of its own."""
+
+    def __init__(
+        self, thread: threading.Thread, loop: AbstractEventLoop, broker: Broker, temporary: Path | None
+    ) -> None:
+        self._thread = thread
+        self._loop = loop
+        self._temporary = temporary
+        self.broker = broker
+        self.bootstrap_servers = broker.bootstrap_servers
+
+    @classmethod
+    def start(
+        cls,
+        *,
+        data: Path | str | None = None,
+        listen: str = "127.0.0.1:0",
+        settings: Mapping[str, str] | None = None,
+    ) -> InProcessNode:
+        """Start a broker and wait until it answers. Raises `ConfigError` if it cannot."""
+        from suiro.broker import Broker, BrokerConfig
+
+        host, port = parse_address(listen)
+        temporary = Path(tempfile.mkdtemp(prefix="suiro-node-")) if data is None else None
+        directory = Path(data) if data is not None else temporary or Path()
+        loop = _new_loop()
+        config = BrokerConfig(
+            data=directory,
+            host=host,
+            port=port,
+            settings=NodeSettings.from_mapping(settings or {}, source="settings"),
+        )
+        broker = Broker(config, loop=loop)
+        started = threading.Event()
+        failure: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                broker.start()
+            except BaseException as error:
+                failure.append(error)
+                started.set()
+                return
+            loop.call_soon(started.set)
+            loop.run_forever()
+            broker.stop()
+
+        thread = threading.Thread(target=run, name="suiro-node", daemon=True)
+        thread.start()
+        started.wait()
+        if failure:
+            thread.join()
+            loop.close()
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
+            raise failure[0]
+        return cls(thread, loop, broker, temporary)
+
+    def stop(self) -> None:
+        """Stop cleanly. Safe to call again."""
+        if self._loop.is_closed():
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(STOP_TIMEOUT_S * 2)
+        if self._thread.is_alive():
+            raise SuiroError("the node's thread did not stop in time")
+        self._loop.close()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()

@@ -1,0 +1,20 @@
+"""The pytest fixture `node`. The package registers this module with pytest, so it imports nothing of weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from suiro.node import InProcessNode
+
+
+@pytest.fixture
+def node() -> Iterator[InProcessNode]:
+    """A fresh, empty node for this test: `node.bootstrap_servers`."""
+    from suiro.testing import node as running_node
+
+    with running_node() as running:
+        yield running
