@@ -1,0 +1,113 @@
+"""A node's folder: one owner, Kafka's marker files, partitions found again with their offsets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from support.logs import NOW_MS, batch, read_all
+
+from suiro.clock import ManualClock
+from suiro.errors import ConfigError
+from suiro.log import DataDirectory, LogConfig, PartitionLog
+from suiro.log.checkpoints import id_from_text, id_text
+
+CLOCK = ManualClock(wall_ms=NOW_MS)
+TOPIC = uuid4()
+
+
+def _open_partition(directory: DataDirectory, topic: str = "flights", partition: int = 0) -> PartitionLog:
+    return directory.open_partition(topic, partition, topic_id=TOPIC, config=LogConfig(), clock=CLOCK)
+
+
+def test_a_second_node_is_told_whose_directory_it_is(tmp_path: Path) -> None:
+    first = DataDirectory.open(tmp_path)
+    with pytest.raises(ConfigError, match="another node is running"):
+        DataDirectory.open(tmp_path)
+    first.close()
+    DataDirectory.open(tmp_path).close()
+
+
+def test_identity_is_kept_and_checked(tmp_path: Path) -> None:
+    first = DataDirectory.open(tmp_path, node_id=3)
+    first.close()
+    again = DataDirectory.open(tmp_path, node_id=3)
+    assert again.cluster_id == first.cluster_id
+    assert len(again.cluster_id) == 22
+    again.close()
+    with pytest.raises(ConfigError, match="belongs to node 3"):
+        DataDirectory.open(tmp_path, node_id=4)
+    with pytest.raises(ConfigError, match="belongs to cluster"):
+        DataDirectory.open(tmp_path, node_id=3, cluster_id="another")
+
+
+def test_partitions_are_found_again(tmp_path: Path) -> None:
+    directory = DataDirectory.open(tmp_path)
+    for topic, partition in (("b-2", 10), ("b-2", 9), ("__consumer_offsets", 0)):
+        _open_partition(directory, topic, partition).append(batch())
+    directory.close()
+    again = DataDirectory.open(tmp_path)
+    places = again.partitions()
+    assert [(p.topic, p.partition) for p in places] == [("__consumer_offsets", 0), ("b-2", 9), ("b-2", 10)]
+    assert {place.topic_id for place in places} == {TOPIC}
+
+
+def test_only_a_clean_stop_is_called_one(tmp_path: Path) -> None:
+    directory = DataDirectory.open(tmp_path)
+    assert not directory.clean_shutdown
+    _open_partition(directory).append(batch(3))
+    directory.close()
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    again = DataDirectory.open(tmp_path)
+    assert again.clean_shutdown
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    _open_partition(again).append(batch())
+    again.abandon()
+    after_crash = DataDirectory.open(tmp_path)
+    assert not after_crash.clean_shutdown
+    assert len(read_all(_open_partition(after_crash))) == 4
+
+
+def test_checkpoints_are_kafkas_text_and_are_obeyed(tmp_path: Path) -> None:
+    directory = DataDirectory.open(tmp_path)
+    log = _open_partition(directory)
+    log.append(batch(5))
+    log.delete_records_before(2)
+    log.flush()
+    directory.checkpoint()
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nflights 0 5\n"
+    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n1\nflights 0 2\n"
+    directory.abandon()
+    again = DataDirectory.open(tmp_path)
+    assert _open_partition(again).log_start_offset == 2
+    metadata = (tmp_path / "flights-0" / "partition.metadata").read_text()
+    assert metadata == f"version: 0\ntopic_id: {id_text(TOPIC)}"
+    assert id_from_text(id_text(TOPIC)) == TOPIC
+    assert (tmp_path / "flights-0" / "leader-epoch-checkpoint").read_text() == "0\n1\n0 2\n"
+
+
+def test_a_deleted_partition_is_gone_even_when_half_removed(tmp_path: Path) -> None:
+    directory = DataDirectory.open(tmp_path)
+    _open_partition(directory).append(batch())
+    directory.delete_partition("flights", 0)
+    assert directory.partitions() == []
+    half = tmp_path / "flights-0.0123-delete"
+    half.mkdir()
+    (half / "00000000000000000000.log").touch()
+    directory.close()
+    DataDirectory.open(tmp_path).close()
+    assert not half.exists()
+
+
+def test_a_directory_of_another_topic_is_refused(tmp_path: Path) -> None:
+    directory = DataDirectory.open(tmp_path)
+    _open_partition(directory)
+    with pytest.raises(ConfigError, match="belongs to topic id"):
+        directory.open_partition("flights", 0, topic_id=uuid4(), config=LogConfig(), clock=CLOCK)
+
+
+def test_a_broken_checkpoint_names_itself(tmp_path: Path) -> None:
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n3\nflights 0 5\n")
+    with pytest.raises(ConfigError, match="recovery-point-offset-checkpoint"):
+        DataDirectory.open(tmp_path)

@@ -1,0 +1,71 @@
+"""Topic settings by Kafka's names: what is taken, what is refused and in which words."""
+
+from __future__ import annotations
+
+import pytest
+
+from suiro.errors import ConfigError
+from suiro.log import TOPIC_SETTINGS, LogConfig
+
+
+def test_defaults_are_those_of_the_table() -> None:
+    defaults = {name: None for name in TOPIC_SETTINGS if name != "internal.segment.bytes"}
+    assert LogConfig.from_settings(defaults) == LogConfig() == LogConfig.from_settings({})
+
+
+def test_settings_are_read_from_strings() -> None:
+    config = LogConfig.from_settings(
+        {
+            "segment.bytes": "2097152",
+            "retention.ms": "-1",
+            "cleanup.policy": "compact,delete",
+            "message.timestamp.type": "LogAppendTime",
+            "min.cleanable.dirty.ratio": "0.1",
+            "unclean.leader.election.enable": "true",
+        }
+    )
+    assert config.segment_bytes == 2 << 20
+    assert config.retention_ms == -1
+    assert config.compacted
+    assert config.deletes_old_segments
+    assert config.message_timestamp_type == "LogAppendTime"
+    assert config.min_cleanable_dirty_ratio == 0.1
+    assert config.unclean_leader_election_enable is True
+
+
+def test_small_segments_for_tests_have_kafkas_internal_name() -> None:
+    assert LogConfig.from_settings({"internal.segment.bytes": "500"}).segment_bytes == 500
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("segment.byte", "1", "unknown topic setting"),
+        ("segment.bytes", "500", "at least 1048576"),
+        ("segment.bytes", "many", "expected a number"),
+        ("retention.ms", "-2", "at least -1"),
+        ("cleanup.policy", "shred", "expected compact or delete"),
+        ("cleanup.policy", "compact,compact", "expected compact or delete"),
+        ("message.timestamp.type", "Never", "CreateTime or LogAppendTime"),
+        ("unclean.leader.election.enable", "perhaps", "true or false"),
+        ("remote.storage.enable", "true", "Kafka has it, this node does not"),
+        ("compression.type", "zstd", "Kafka has it, this node does not"),
+        ("preallocate", "true", "Kafka has it, this node does not"),
+    ],
+)
+def test_wrong_settings_name_themselves(name: str, value: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        LogConfig.from_settings({name: value})
+    assert name in str(caught.value)
+
+
+def test_an_unsupported_setting_may_ask_for_what_happens_anyway() -> None:
+    assert (
+        LogConfig.from_settings({"compression.type": "producer", "remote.storage.enable": "false"})
+        == LogConfig()
+    )
+
+
+def test_compaction_lags_must_not_cross() -> None:
+    with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms"):
+        LogConfig.from_settings({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"})
