@@ -1,0 +1,44 @@
+"""PySpark reads and writes any Kafka through format "suiro", columns all the way, exactly once.
+
+    import suiro.spark
+    spark = suiro.spark.spark_session("flights")     # or your own session and suiro.spark.register(spark)
+    spark.readStream.format("suiro").option("kafka.bootstrap.servers", ...).option("subscribe", ...).load()
+
+- `session`, `java`: a tuned local session, and a Java for it.
+- `options`: what may be said. `offsets`, `planning`: which records a micro-batch reads. `reading`: a task's work.
+- `sink`: what Spark calls. `encoding`, `staging`: a task's records on their way to the driver. `checkpoint`: Spark's
+  own record of source offsets. `committer`, `decide`: one transaction per micro-batch, and whether to write it.
+- `foreach_batch`: the same for `foreachBatch`. `connections`: clients kept between tasks. `faults`: for tests.
+
+Spark's workers import this at every start, so it imports nothing by itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from suiro.spark.foreach_batch import exactly_once
+    from suiro.spark.java import find_java
+    from suiro.spark.session import spark_session
+
+__all__ = ["exactly_once", "find_java", "register", "spark_session"]
+
+_HOMES = {"exactly_once": "foreach_batch", "find_java": "java", "spark_session": "session"}
+
+
+def register(spark: SparkSession) -> None:
+    """Makes format "suiro" known to a session, for `read`, `readStream`, `write` and `writeStream`."""
+    from suiro.spark.source import SuiroDataSource
+
+    spark.dataSource.register(SuiroDataSource)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        from importlib import import_module
+
+        return getattr(import_module(f"suiro.spark.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,87 @@
+"""Spark's own record of what a micro-batch reads: `<checkpointLocation>/offsets/<batch id>`.
+
+Spark writes it before the micro-batch runs, so a micro-batch that runs again finds the same ends. Local paths are
+opened directly, others (s3, hdfs, gs) through pyarrow's file systems.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from suiro.errors import FatalError
+from suiro.spark.offsets import Positions, digest
+
+__all__ = ["PlannedOffsets", "read_planned", "same_cluster_offsets"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedOffsets:
+    """The end offsets of one micro-batch, one JSON text (or None) for each source of the query."""
+
+    sources: tuple[str | None, ...]
+
+    @property
+    def digest(self) -> str:
+        return digest("\n".join(text or "-" for text in self.sources))
+
+
+def read_planned(checkpoint_location: str, batch_id: int) -> PlannedOffsets | None:
+    """None where Spark has removed it (it keeps the last `minBatchesToRetain`)."""
+    text = _read(f"{checkpoint_location.rstrip('/')}/offsets/{batch_id}")
+    if text is None:
+        return None
+    lines = text.split("\n")
+    if len(lines) < 2 or not lines[0].startswith("v"):
+        raise FatalError(
+            f"{checkpoint_location}/offsets/{batch_id} is not an offset log of Spark: {text[:80]!r}"
+        )
+    return PlannedOffsets(sources=tuple(None if line == "-" else line for line in lines[2:]))
+
+
+def same_cluster_offsets(planned: PlannedOffsets, topic_ids: dict[str, str]) -> dict[tuple[str, int], int]:
+    """Ends of those sources of ours that read the cluster with these topic ids (random, so: the same cluster)."""
+    found: dict[tuple[str, int], int] = {}
+    for positions in _ours(planned):
+        for (topic, partition), offset in positions.offsets.items():
+            known = positions.topic_ids.get(topic)
+            if known is not None and known == topic_ids.get(topic):
+                found[topic, partition] = max(offset, found.get((topic, partition), 0))
+    return found
+
+
+def source_topics(planned: PlannedOffsets) -> set[str]:
+    return {topic for positions in _ours(planned) for topic in positions.topic_ids}
+
+
+def _ours(planned: PlannedOffsets) -> list[Positions]:
+    found = []
+    for text in planned.sources:
+        try:
+            value: Any = json.loads(text) if text else None
+        except ValueError:
+            continue  # another source's own format
+        if isinstance(value, dict) and "@ids" in value:
+            found.append(Positions.from_json(value))
+    return found
+
+
+def _read(location: str) -> str | None:
+    parts = urlsplit(location)
+    if parts.scheme in ("", "file"):
+        path = unquote(parts.path) if parts.scheme else location
+        try:
+            with open(path, encoding="utf-8") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+    from pyarrow.fs import FileSystem
+
+    system, path = FileSystem.from_uri(location)
+    try:
+        with system.open_input_stream(path) as stream:
+            return bytes(stream.read()).decode()
+    except FileNotFoundError:
+        return None

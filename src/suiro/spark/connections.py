@@ -1,0 +1,67 @@
+"""Clients kept open between the tasks and micro-batches of one process: connecting costs more than most requests.
+
+Spark reuses its Python workers, so a worker finds here the client that its last task left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock
+
+from suiro.client import Client
+
+__all__ = ["lease", "partition_counts"]
+
+IDLE_CLIENTS_MAX = 4  # per cluster and process
+PARTITION_COUNT_MAX_AGE_MS = 5_000
+
+_Key = tuple[int, str, tuple[tuple[str, str], ...]]
+
+_lock = Lock()
+_idle: dict[_Key, list[Client]] = {}
+_counts: dict[tuple[_Key, str], tuple[int, int]] = {}
+
+
+@contextmanager
+def lease(bootstrap_servers: str, settings: Mapping[str, str]) -> Iterator[Client]:
+    """A client that nobody else uses meanwhile. Closed after an error, kept for the next one otherwise."""
+    key = _key(bootstrap_servers, settings)
+    with _lock:
+        waiting = _idle.get(key)
+        client = waiting.pop() if waiting else None
+    if client is None:
+        client = Client(bootstrap_servers, settings=settings)
+    try:
+        yield client
+    except BaseException:
+        client.close()
+        raise
+    with _lock:
+        waiting = _idle.setdefault(key, [])
+        if len(waiting) < IDLE_CLIENTS_MAX:
+            waiting.append(client)
+            return
+    client.close()
+
+
+def partition_counts(
+    bootstrap_servers: str, settings: Mapping[str, str], topic: str, now_ms: int
+) -> int | None:
+    """How many partitions a topic has, asked at most every few seconds. None: there is no such topic."""
+    key = (_key(bootstrap_servers, settings), topic)
+    known = _counts.get(key)
+    if known is not None and now_ms - known[1] < PARTITION_COUNT_MAX_AGE_MS:
+        return known[0]
+    with lease(bootstrap_servers, settings) as client:
+        info = client.metadata([topic]).get(topic)
+    if info is None:
+        return None
+    _counts[key] = (len(info.partitions), now_ms)
+    return len(info.partitions)
+
+
+def _key(bootstrap_servers: str, settings: Mapping[str, str]) -> _Key:
+    # The process id: a forked worker must not write into its parent's sockets.
+    return (os.getpid(), bootstrap_servers, tuple(sorted(settings.items())))

@@ -1,0 +1,167 @@
+"""What to do with a micro-batch, given the marker that the last committed transaction left. Pure.
+
+The marker travels inside the transaction, as metadata of a committed offset: it is there exactly if the records are.
+
+| marker | micro-batch N of lineage L | verdict |
+|---|---|---|
+| missing | N = 0 | produce |
+| missing | N > 0 | by policy: fail (default), produce, suppress |
+| other lineage | N = 0 | produce: a new checkpoint of the same application |
+| other lineage | N > 0 | fail: checkpoint and marker do not belong together |
+| batch N - 1 | its end is N's start | produce |
+| batch N | same end offsets | suppress: committed before, only Spark does not know |
+| anything else | | fail: the checkpoint was rolled back or edited |
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, assert_never
+
+from suiro.errors import FatalError
+
+__all__ = ["Fail", "Marker", "MissingMarker", "Plan", "Produce", "Suppress", "Verdict", "decide"]
+
+MARKER_VERSION = 1
+
+
+class MissingMarker(StrEnum):
+    """What to do when there is no marker although there should be one (it expires after 7 idle days)."""
+
+    FAIL = "fail"
+    PRODUCE = "produce"
+    SUPPRESS = "suppress"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """Says: micro-batch `batch_id` of `lineage` is in Kafka, all of it. Digests are of source offsets."""
+
+    lineage: str
+    batch_id: int
+    end_digest: str
+    start_digest: str
+    run_id: str
+
+    @property
+    def offset(self) -> int:
+        """The committed offset that carries it: how many micro-batches are in Kafka."""
+        return self.batch_id + 1
+
+    def to_metadata(self) -> str:
+        value = {
+            "v": MARKER_VERSION,
+            "q": self.lineage,
+            "b": self.batch_id,
+            "d": self.end_digest,
+            "s": self.start_digest,
+            "r": self.run_id,
+        }
+        return json.dumps(value, separators=(",", ":"))
+
+    @classmethod
+    def from_metadata(cls, text: str) -> Marker:
+        """Raises `FatalError` for text that no version of this module wrote."""
+        try:
+            value = json.loads(text)
+            if value["v"] != MARKER_VERSION:
+                raise FatalError(
+                    f"the marker has version {value['v']}, this is an older suiro that reads {MARKER_VERSION}: "
+                    "upgrade it"
+                )
+            return cls(
+                lineage=str(value["q"]),
+                batch_id=int(value["b"]),
+                end_digest=str(value["d"]),
+                start_digest=str(value["s"]),
+                run_id=str(value["r"]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise FatalError(
+                f"the group's marker is not suiro's ({text[:80]!r}): another program commits offsets with this "
+                "application.id; choose another one"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The micro-batch that Spark wants written."""
+
+    batch_id: int
+    lineage: str
+    run_id: str
+    start_digest: str  # "" where there is nothing before it
+    end_digest: str
+
+    def marker(self) -> Marker:
+        return Marker(
+            lineage=self.lineage,
+            batch_id=self.batch_id,
+            end_digest=self.end_digest,
+            start_digest=self.start_digest,
+            run_id=self.run_id,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Produce:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Suppress:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    reason: str
+
+
+Verdict = Produce | Suppress | Fail
+
+
+def decide(marker: Marker | None, plan: Plan, *, missing: MissingMarker = MissingMarker.FAIL) -> Verdict:
+    """The table at the top of this module."""
+    number = plan.batch_id
+    if marker is None:
+        return Produce() if number == 0 else _without_marker(number, missing)
+    if marker.lineage != plan.lineage:
+        if number == 0:
+            return Produce()
+        return Fail(
+            f"the checkpoint (query {plan.lineage}, micro-batch {number}) and the marker in Kafka (query "
+            f"{marker.lineage}, micro-batch {marker.batch_id}) belong to different lineages: another query uses this "
+            "application.id, or the checkpoint is another one's. Give the query its own application.id"
+        )
+    if number == marker.batch_id + 1 and plan.start_digest in ("", marker.end_digest):
+        return Produce()
+    if number == marker.batch_id and plan.end_digest == marker.end_digest:
+        return Suppress()
+    return Fail(
+        f"Kafka holds micro-batch {marker.batch_id} of this query and the checkpoint is at micro-batch {number}"
+        f"{_difference(marker, plan)}: the checkpoint was rolled back, restored or edited. Restore the newest "
+        "checkpoint, or start a new one (another checkpointLocation) with explicit startingOffsets"
+    )
+
+
+def _without_marker(number: int, missing: MissingMarker) -> Verdict:
+    match missing:
+        case MissingMarker.PRODUCE:
+            return Produce()
+        case MissingMarker.SUPPRESS:
+            return Suppress()
+        case MissingMarker.FAIL:
+            return Fail(
+                f"the checkpoint is at micro-batch {number} but Kafka has no marker of this query: it expired, its "
+                "group was deleted, or the application.id was changed. Look whether the last micro-batch is in the "
+                "topic, then set marker.missing to produce (it is not) or suppress (it is) for one start"
+            )
+        case _:
+            assert_never(missing)
+
+
+def _difference(marker: Marker, plan: Plan) -> Literal["", " with other offsets"]:
+    return " with other offsets" if plan.batch_id in (marker.batch_id, marker.batch_id + 1) else ""

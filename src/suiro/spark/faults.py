@@ -1,0 +1,70 @@
+"""Places where a test may kill this process, so that every row of the failure table can be walked into.
+
+`SUIRO_FAULT=point@batch=N:action` (or `point:action`), several separated by commas. Nothing happens without the
+variable. Actions: `kill` ends this process with SIGKILL; `kill-session` ends every process of this session (the
+driver, its JVM, its Python workers), as when a machine loses power; `raise` raises a `TransientError`.
+
+Points, in the order of a micro-batch: `task_start`, `task_staged`, `before_fence`, `after_fence`,
+`after_add_partitions`, `after_first_produce`, `after_produce`, `after_commit_offsets`, `after_end`, `after_bump`,
+`before_return`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from suiro.errors import TransientError, UsageError
+
+__all__ = ["VARIABLE", "Fault", "parse", "reach"]
+
+VARIABLE = "SUIRO_FAULT"
+Fault = tuple[str, int | None, str]  # point, batch id or None for any, action
+ACTIONS = ("kill", "kill-session", "raise")
+
+
+def parse(text: str) -> tuple[Fault, ...]:
+    found = []
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        place, colon, action = item.partition(":")
+        point, at, batch = place.partition("@batch=")
+        if not colon or action not in ACTIONS or (at and not batch.isdigit()):
+            raise UsageError(
+                f"{VARIABLE}: {item!r} is not point[@batch=N]:action with an action of {', '.join(ACTIONS)}"
+            )
+        found.append((point, int(batch) if at else None, action))
+    return tuple(found)
+
+
+def reach(point: str, batch_id: int) -> None:
+    """Call at a point; returns at once unless a test asked for a fault here."""
+    text = os.environ.get(VARIABLE)
+    if not text:
+        return
+    for place, batch, action in parse(text):
+        if place == point and (batch is None or batch == batch_id):
+            _act(action, f"{point}@batch={batch_id}")
+
+
+def _act(action: str, where: str) -> None:
+    if action == "raise":
+        raise TransientError(f"fault injected at {where}")
+    if action == "kill-session":
+        for process in _session_members():
+            if process != os.getpid():
+                os.kill(process, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _session_members() -> list[int]:
+    mine = os.getsid(0)
+    members = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if os.getsid(int(entry.name)) == mine:
+                    members.append(int(entry.name))
+            except ProcessLookupError:
+                continue
+    return members

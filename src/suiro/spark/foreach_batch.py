@@ -1,0 +1,68 @@
+"""The exactly-once sink for `foreachBatch`: the same transaction, from code that makes the rows itself.
+
+    write = suiro.spark.exactly_once({"kafka.bootstrap.servers": b, "application.id": "app",
+                                      "checkpointLocation": d})
+    def each(rows, batch_id):
+        write(validated(rows).unionByName(rejected(rows)), batch_id)      # a topic column says which goes where
+    rows.writeStream.foreachBatch(each).option("checkpointLocation", d).start()
+
+Call it exactly once per micro-batch, with everything that the micro-batch writes, also if that is nothing.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from suiro.errors import UsageError
+from suiro.spark.options import SinkOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+__all__ = ["exactly_once"]
+
+
+def exactly_once(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
+    """`options` are those of the sink; `checkpointLocation` must be the query's own."""
+    parsed = SinkOptions.parse(options).for_stream()
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        from suiro.spark.sink import CommitMessage, MicroBatchIdentity, commit_micro_batch
+        from suiro.spark.sink import _check_schema as check_schema
+
+        check_schema(rows.schema, parsed)
+        query_id, run_id = _query(rows)
+        identity = MicroBatchIdentity(query_id=query_id, run_id=run_id, batch_id=batch_id)
+
+        def stage_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            import pyarrow
+
+            from suiro.spark.sink import _task_properties as task_properties
+            from suiro.spark.sink import stage
+
+            message = stage(batches, parsed, identity, task_properties())
+            yield pyarrow.record_batch([pyarrow.array([pickle.dumps(message)])], names=["message"])
+
+        collected = rows.mapInArrow(stage_task, "message binary").collect()
+        messages: list[CommitMessage] = [pickle.loads(row.message) for row in collected]
+        if not messages:
+            from suiro.spark.staging import StagedRecords
+
+            messages = [CommitMessage(StagedRecords(), identity, None)]
+        commit_micro_batch(messages, batch_id, parsed)
+
+    return write
+
+
+def _query(rows: DataFrame) -> tuple[str, str]:
+    context = rows.sparkSession.sparkContext
+    query_id = context.getLocalProperty("sql.streaming.queryId")
+    run_id = context.getLocalProperty("spark.jobGroup.id")
+    if not query_id:
+        raise UsageError(
+            "exactly_once(...) was called outside of foreachBatch: there is no query to be exact for"
+        )
+    return query_id, run_id or ""

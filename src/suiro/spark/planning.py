@@ -1,0 +1,330 @@
+"""Which records a micro-batch or a batch reads: resolves bounds, limits them, and notices lost data.
+
+Loss is: a position below the log's start, beyond its end, in a topic that vanished or was made again, in a partition
+that is gone. It raises `DataLossError` before anything runs, or, with failOnDataLoss=false, is logged and the range
+is clamped to what exists; never is a position moved back. Gaps inside a range (compaction, control records, aborted
+transactions) are not loss.
+
+Talks to Kafka through the client passed in, on the driver only.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from suiro.clock import Clock
+from suiro.errors import ConfigError, DataLossError, UnknownTopicError
+from suiro.spark.offsets import Positions, limited, split_range
+from suiro.spark.options import EARLIEST, LATEST, Bound, SourceOptions
+
+__all__ = ["KafkaOffsets", "OffsetRange", "Planner"]
+
+SETTLE_MS = 10_000  # a new leader's last stable offset may be behind for a moment
+SETTLE_WAIT_S = 0.05
+METADATA_MAX_AGE_MS = 1_000
+
+TopicPartition = tuple[str, int]
+_log = logging.getLogger(__name__)
+
+
+class KafkaOffsets(Protocol):
+    """`suiro.client.Client`, as far as it is used here."""
+
+    def metadata(self, topics: Sequence[str] | None = None) -> Mapping[str, Any]: ...
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> Mapping[TopicPartition, Any]: ...
+
+
+class Pause(Protocol):
+    def __call__(self, seconds: float, /) -> object: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRange:
+    """Records `[start, end)` of a partition: what one task reads."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    partitions: frozenset[TopicPartition]
+    topic_ids: Mapping[str, str]
+    read_at_ms: int
+
+
+class Planner:
+    def __init__(self, client: KafkaOffsets, options: SourceOptions, *, clock: Clock, pause: Pause) -> None:
+        self._client = client
+        self._options = options
+        self._clock = clock
+        self._pause = pause
+        self._known: _Known | None = None
+        self._confirmed: Mapping[TopicPartition, int] = {}  # ends that Kafka told this process
+
+    # -- a batch -----------------------------------------------------------------------------------------
+
+    def batch_ranges(self) -> list[OffsetRange]:
+        known = self._look(max_age_ms=0)
+        start = self._resolve(self._options.starting or Bound(default=EARLIEST), known, "startingOffsets")
+        end = self._resolve(self._options.ending, known, "endingOffsets")
+        positions = Positions(offsets=start, topic_ids=known.topic_ids)
+        return self.ranges(positions, Positions(offsets=end, topic_ids=known.topic_ids))
+
+    # -- a stream ----------------------------------------------------------------------------------------
+
+    def initial(self) -> Positions:
+        known = self._look(max_age_ms=0)
+        offsets = self._resolve(self._options.starting or Bound(default=LATEST), known, "startingOffsets")
+        return Positions(offsets=offsets, topic_ids=known.topic_ids, initial=True)
+
+    def latest(
+        self, start: Positions, *, max_offsets: int | None = None, frozen: Positions | None = None
+    ) -> Positions:
+        """Where the next micro-batch ends. `frozen`: go no further than this (Trigger.AvailableNow)."""
+        known = self._look(max_age_ms=METADATA_MAX_AGE_MS, missing_ok=True)
+        continued = self._continued(start, known)
+        ends = self._ends(known.partitions, continued, known)
+        if ends != continued:
+            # Before anything is read, make sure that these are still the topics they were.
+            known = self._look(max_age_ms=0, missing_ok=True)
+            continued = self._continued(start, known)
+            ends = {place: end for place, end in ends.items() if place in known.partitions}
+        if frozen is not None:
+            ends = {
+                place: min(end, max(frozen.offsets[place], continued.get(place, 0)))
+                for place, end in ends.items()
+                if place in frozen.offsets
+            }
+        begins = dict(continued)
+        fresh = [place for place in ends if place not in begins]
+        if fresh:
+            begins.update(self._list(fresh, EARLIEST))
+        if max_offsets is not None:
+            ends = limited(begins, ends, max_offsets)
+        self._confirmed = ends
+        topic_ids = {topic: known.topic_ids[topic] for topic, _ in ends if topic in known.topic_ids}
+        return Positions(
+            offsets=ends, topic_ids=topic_ids, started_at=start.offsets if start.initial else None
+        )
+
+    def ranges(self, start: Positions, end: Positions) -> list[OffsetRange]:
+        """What to read between two positions, all of it present in Kafka."""
+        start = start.true_start(end)
+        known = self._look(max_age_ms=METADATA_MAX_AGE_MS, topics={topic for topic, _ in end.offsets})
+        continued = self._continued(start, known, reaching=end)
+        wanted = {}
+        for place, stop in end.offsets.items():
+            if place not in known.partitions:
+                self._lost(f"{_name(place)} is gone; offsets up to {stop} were planned")
+            elif not _same_topic(end.topic_ids, known.topic_ids, place[0]):
+                self._lost(
+                    f"topic {place[0]!r} was deleted and made again; its offsets up to {stop} are gone"
+                )
+            elif place not in continued or continued[place] != stop:
+                wanted[place] = stop
+        earliest = self._list(list(wanted), EARLIEST)
+        reachable = self._reachable(wanted)
+        found = []
+        for place, stop in sorted(wanted.items()):
+            first = continued.get(place, earliest[place])
+            if first < earliest[place]:
+                self._lost(
+                    f"{_name(place)} begins at {earliest[place]} now; offsets from {first} were planned"
+                )
+                first = earliest[place]
+            if reachable[place] < stop or first > stop:
+                self._lost(
+                    f"{_name(place)} ends at {reachable[place]}; offsets {first} to {stop} were planned"
+                )
+                stop = reachable[place]
+            if first < stop:
+                found.append(OffsetRange(topic=place[0], partition=place[1], start=first, end=stop))
+        return self._split(found)
+
+    def _split(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
+        wanted = self._options.min_partitions
+        if wanted is None or not ranges or len(ranges) >= wanted:
+            return ranges
+        total = sum(item.end - item.start for item in ranges)
+        pieces = []
+        for item in ranges:
+            parts = max(1, round(wanted * (item.end - item.start) / total))
+            for first, stop in split_range(item.start, item.end, parts):
+                pieces.append(OffsetRange(topic=item.topic, partition=item.partition, start=first, end=stop))
+        return pieces
+
+    # -- what exists -------------------------------------------------------------------------------------
+
+    def _look(
+        self, *, max_age_ms: int, missing_ok: bool = False, topics: Collection[str] | None = None
+    ) -> _Known:
+        known = self._known
+        now = self._clock.monotonic_ms()
+        if known is not None and now - known.read_at_ms < max_age_ms:
+            return known
+        subscription = self._options.subscription
+        named = set(subscription.topics) | {topic for topic, _ in subscription.assigned} | set(topics or ())
+        if subscription.pattern is not None:
+            infos = self._client.metadata(None)
+            matches = re.compile(subscription.pattern).fullmatch
+            infos = {name: info for name, info in infos.items() if matches(name) and not info.internal}
+        else:
+            infos = self._client.metadata(sorted(named))
+            if not missing_ok and topics is None:
+                self._require(named, infos)
+        places = {(name, item.partition) for name, info in infos.items() for item in info.partitions}
+        if subscription.assigned:
+            if not missing_ok and topics is None:
+                for place in sorted(set(subscription.assigned) - places):
+                    raise ConfigError(f"option assign: {_name(place)} does not exist")
+            places &= set(subscription.assigned)
+        ids = {name: info.topic_id.hex for name, info in infos.items() if info.topic_id is not None}
+        self._known = _Known(frozenset(places), ids, now)
+        return self._known
+
+    @staticmethod
+    def _require(named: set[str], infos: Mapping[str, Any]) -> None:
+        missing = sorted(named - set(infos))
+        if missing:
+            raise UnknownTopicError(
+                f"topic {', '.join(map(repr, missing))} does not exist; create it before reading it",
+                "UNKNOWN_TOPIC_OR_PARTITION",
+            )
+
+    def _list(self, places: Collection[TopicPartition], what: int) -> dict[TopicPartition, int]:
+        if not places:
+            return {}
+        listed = self._client.list_offsets(
+            dict.fromkeys(places, what), read_committed=self._options.read_committed
+        )
+        return {place: item.offset for place, item in listed.items()}
+
+    # -- bounds ------------------------------------------------------------------------------------------
+
+    def _resolve(self, bound: Bound, known: _Known, option: str) -> dict[TopicPartition, int]:
+        places = known.partitions
+        if bound.timestamp is not None:
+            return self._at_time(dict.fromkeys(places, bound.timestamp))
+        if bound.timestamps:
+            return self._at_time(self._complete(bound.timestamps, places, f"{option}ByTimestamp"))
+        said = (
+            self._complete(bound.offsets, places, option)
+            if bound.offsets
+            else dict.fromkeys(places, bound.default)
+        )
+        offsets = {place: offset for place, offset in said.items() if offset >= 0}
+        for word in (EARLIEST, LATEST):
+            offsets.update(self._list([place for place, offset in said.items() if offset == word], word))
+        return offsets
+
+    def _at_time(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        listed = self._client.list_offsets(times, read_committed=self._options.read_committed)
+        later = [place for place, item in listed.items() if item.offset < 0]  # nothing that young: the end
+        return {place: item.offset for place, item in listed.items() if item.offset >= 0} | self._list(
+            later, LATEST
+        )
+
+    @staticmethod
+    def _complete(
+        said: Mapping[TopicPartition, int], places: Collection[TopicPartition], option: str
+    ) -> dict[TopicPartition, int]:
+        if set(said) != set(places):
+            missing = ", ".join(map(_name, sorted(set(places) - set(said))))
+            unknown = ", ".join(map(_name, sorted(set(said) - set(places))))
+            raise ConfigError(
+                f"option {option} must name every partition that is read"
+                + (f"; missing: {missing}" if missing else "")
+                + (f"; not read: {unknown}" if unknown else "")
+            )
+        return dict(said)
+
+    # -- loss --------------------------------------------------------------------------------------------
+
+    def _continued(
+        self, start: Positions, known: _Known, *, reaching: Positions | None = None
+    ) -> dict[TopicPartition, int]:
+        """The positions of `start` that still mean something; the others are loss."""
+        kept = {}
+        for place, offset in start.offsets.items():
+            topic = place[0]
+            if reaching is not None and place not in reaching.offsets:
+                continue  # told when its end was planned
+            if place not in known.partitions:
+                self._lost(f"{_name(place)} is gone; it was read up to {offset}")
+            elif not _same_topic(start.topic_ids, known.topic_ids, topic):
+                self._lost(
+                    f"topic {topic!r} was deleted and made again; partition {place[1]} was at {offset}"
+                )
+            else:
+                kept[place] = offset
+        return kept
+
+    def _ends(
+        self, places: Collection[TopicPartition], begins: Mapping[TopicPartition, int], known: _Known
+    ) -> dict[TopicPartition, int]:
+        """Last stable offsets, none below where the reading stands."""
+        deadline = self._clock.monotonic_ms() + SETTLE_MS
+        while True:
+            ends = self._list(places, LATEST)
+            short = sorted(place for place in ends if ends[place] < begins.get(place, 0))
+            if not short:
+                return ends
+            if self._clock.monotonic_ms() >= deadline:
+                for place in short:
+                    self._lost(f"{_name(place)} ends at {ends[place]}; it was read up to {begins[place]}")
+                return {place: max(end, begins.get(place, 0)) for place, end in ends.items()}
+            self._check_topics(known)
+            self._pause(SETTLE_WAIT_S)
+
+    def _check_topics(self, known: _Known) -> None:
+        """A log that became shorter is most often a topic made again: say so at once."""
+        topics = sorted({topic for topic, _ in known.partitions})
+        infos = self._client.metadata(topics)
+        for topic in topics:
+            info = infos.get(topic)
+            now = info.topic_id.hex if info is not None and info.topic_id is not None else None
+            if info is None or known.topic_ids.get(topic) not in (None, now):
+                self._lost(f"topic {topic!r} was deleted or made again while it was read")
+                self._known = None
+
+    def _reachable(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """How far each partition can be read; waits for a leader that is still catching up."""
+        unsure = {place: end for place, end in ends.items() if self._confirmed.get(place) != end}
+        reachable = {place: end for place, end in ends.items() if place not in unsure}
+        if not unsure:
+            return reachable
+        deadline = self._clock.monotonic_ms() + SETTLE_MS
+        while True:
+            now = self._list(list(unsure), LATEST)
+            if all(now[place] >= end for place, end in unsure.items()):
+                return reachable | now
+            if self._clock.monotonic_ms() >= deadline:
+                return reachable | now
+            self._pause(SETTLE_WAIT_S)
+
+    def _lost(self, what: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLossError(
+                f"data was lost: {what}. Set failOnDataLoss to false to go on with what exists, or start a new "
+                "checkpoint with explicit startingOffsets"
+            )
+        _log.warning("data was lost, going on: %s", what)
+
+
+def _same_topic(before: Mapping[str, str], now: Mapping[str, str], topic: str) -> bool:
+    """True also where a broker too old for topic ids leaves it open."""
+    old, new = before.get(topic), now.get(topic)
+    return old is None or new is None or old == new
+
+
+def _name(place: TopicPartition) -> str:
+    return f"{place[0]}-{place[1]}"

@@ -1,0 +1,228 @@
+"""One task's reading: an offset range in, Arrow record batches in the source's schema out.
+
+Bytes are fetched and decoded one step ahead of what Spark takes, in a second thread. No Python object per record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from suiro.clock import Clock
+from suiro.errors import DataLossError, DeadlineExceededError, OffsetOutOfRangeError
+from suiro.protocol import columnar
+from suiro.protocol.record_batch import iter_headers
+from suiro.spark.planning import OffsetRange
+
+__all__ = ["ARROW_SCHEMA", "ARROW_SCHEMA_WITH_HEADERS", "FetchesRecords", "ReadSettings", "read_range"]
+
+FETCH_WAIT_MS = 500
+STALLED_AFTER_MS = 120_000
+FETCH_BYTES_MAX = 1 << 30
+
+_log = logging.getLogger(__name__)
+
+_HEADERS = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+)
+ARROW_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+    ]
+)
+ARROW_SCHEMA_WITH_HEADERS = ARROW_SCHEMA.append(pa.field("headers", _HEADERS))
+
+
+class FetchesRecords(Protocol):
+    """`suiro.client.Client`, as far as it is used here."""
+
+    def fetch(
+        self,
+        offsets: Mapping[tuple[str, int], int],
+        *,
+        read_committed: bool,
+        max_bytes: int,
+        partition_max_bytes: int,
+        max_wait_ms: int,
+    ) -> Mapping[tuple[str, int], Any]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSettings:
+    include_headers: bool = False
+    read_committed: bool = True
+    fail_on_data_loss: bool = True
+    max_fetch_bytes: int = 8 * 1024 * 1024
+    rows_per_batch: int = 50_000
+
+
+def read_range(
+    client: FetchesRecords, wanted: OffsetRange, settings: ReadSettings, clock: Clock
+) -> Iterator[pa.RecordBatch]:
+    """Every committed record of the range, in order. Raises `DataLossError` where offsets are gone."""
+    step = _Step(client, wanted, settings, clock)
+    rows, position = step(wanted.start)
+    if position >= wanted.end:
+        yield from _slices(rows, settings.rows_per_batch)
+        return
+    ahead = ThreadPoolExecutor(max_workers=1, thread_name_prefix="suiro-fetch")
+    try:
+        future: Future[tuple[pa.RecordBatch, int]] | None = ahead.submit(step, position)
+        while True:
+            yield from _slices(rows, settings.rows_per_batch)
+            if future is None:
+                return
+            rows, position = future.result()
+            future = ahead.submit(step, position) if position < wanted.end else None
+    finally:
+        ahead.shutdown(wait=True, cancel_futures=True)
+
+
+def _slices(rows: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
+    for start in range(0, rows.num_rows, size):
+        yield rows.slice(start, size)
+
+
+class _Step:
+    """Fetches and decodes once: position in, (rows, next position) out."""
+
+    def __init__(self, client: FetchesRecords, wanted: OffsetRange, settings: ReadSettings, clock: Clock):
+        self._client = client
+        self._wanted = wanted
+        self._settings = settings
+        self._clock = clock
+        self._fetch_bytes = settings.max_fetch_bytes
+
+    def __call__(self, position: int) -> tuple[pa.RecordBatch, int]:
+        deadline = self._clock.monotonic_ms() + STALLED_AFTER_MS
+        while True:
+            fetched, position = self._fetch(position)
+            if position >= self._wanted.end:
+                return self._empty(), position
+            decoded = columnar.decode(
+                fetched.data,
+                start_offset=position,
+                end_offset=self._wanted.end,
+                aborted=fetched.aborted,
+                read_committed=self._settings.read_committed,
+                headers=self._settings.include_headers,
+            )
+            if decoded.next_offset > position:
+                return self._in_schema(decoded.batch, fetched.data), decoded.next_offset
+            if len(fetched.data) and self._fetch_bytes < FETCH_BYTES_MAX:
+                self._fetch_bytes *= 2  # a batch larger than what was asked for
+            if self._clock.monotonic_ms() > deadline:
+                raise DeadlineExceededError(
+                    f"{self._name} gave nothing from offset {position} on for {STALLED_AFTER_MS} ms, although "
+                    f"offsets up to {self._wanted.end} were committed when this was planned"
+                )
+
+    def _fetch(self, position: int) -> tuple[Any, int]:
+        place = (self._wanted.topic, self._wanted.partition)
+        while True:
+            try:
+                found = self._client.fetch(
+                    {place: position},
+                    read_committed=self._settings.read_committed,
+                    max_bytes=self._fetch_bytes,
+                    partition_max_bytes=self._fetch_bytes,
+                    max_wait_ms=FETCH_WAIT_MS,
+                )
+                return found[place], position
+            except OffsetOutOfRangeError as error:
+                position = self._after_loss(error, position)
+                if position >= self._wanted.end:
+                    return None, position
+
+    def _after_loss(self, error: OffsetOutOfRangeError, position: int) -> int:
+        if self._settings.fail_on_data_loss:
+            raise DataLossError(
+                f"data was lost while it was read: {error}. Set failOnDataLoss to false to go on with what exists"
+            ) from error
+        end = self._wanted.end
+        lost_until = min(error.log_start_offset, end) if error.log_start_offset > position else end
+        _log.warning(
+            "data was lost, going on: %s holds no offsets %d to %d", self._name, position, lost_until
+        )
+        return lost_until
+
+    def _in_schema(self, rows: pa.RecordBatch, data: Any) -> pa.RecordBatch:
+        count = rows.num_rows
+        if count == 0:
+            return self._empty()
+        offsets = rows.column("offset")
+        micros = pc.multiply(rows.column("timestamp"), 1000).cast(pa.timestamp("us", tz="UTC"))
+        columns = [
+            rows.column("key"),
+            rows.column("value"),
+            _repeated_text(self._wanted.topic, _rounded(count)).slice(0, count),
+            _repeated_number(self._wanted.partition, _rounded(count)).slice(0, count),
+            offsets,
+            micros,
+            _timestamp_types(data, offsets),
+        ]
+        if self._settings.include_headers:
+            columns.append(_headers(rows.column("headers")))
+            return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA_WITH_HEADERS)
+        return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+
+    def _empty(self) -> pa.RecordBatch:
+        schema = ARROW_SCHEMA_WITH_HEADERS if self._settings.include_headers else ARROW_SCHEMA
+        return pa.RecordBatch.from_pylist([], schema=schema)
+
+    @property
+    def _name(self) -> str:
+        return f"{self._wanted.topic}-{self._wanted.partition}"
+
+
+def _rounded(count: int) -> int:
+    return 1 << max(10, (count - 1).bit_length())
+
+
+@cache
+def _repeated_text(text: str, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(text, pa.string()), count)
+
+
+@cache
+def _repeated_number(number: int, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(number, pa.int32()), count)
+
+
+def _timestamp_types(data: Any, offsets: pa.Array) -> pa.Array:
+    """0 create time, 1 log append time: a flag of each record batch, nearly always the same for all."""
+    firsts: list[int] = []
+    types: list[int] = []
+    for _, header in iter_headers(data):
+        kind = 1 if header.is_log_append_time else 0
+        if not types or types[-1] != kind:
+            firsts.append(header.base_offset)
+            types.append(kind)
+    count = len(offsets)
+    if len(types) == 1:
+        return _repeated_number(types[0], _rounded(count)).slice(0, count)
+    index = np.searchsorted(np.array(firsts, np.int64), offsets.to_numpy(), side="right") - 1
+    return pa.array(np.array(types, np.int32)[index])
+
+
+def _headers(column: pa.Array) -> pa.Array:
+    """In Spark's type, and null where a record has no headers, as in Spark's Kafka connector."""
+    lengths = pc.fill_null(pc.list_value_length(column), 0)
+    values = column.flatten().cast(_HEADERS.value_type)
+    ends = np.cumsum(lengths.to_numpy(zero_copy_only=False), dtype=np.int32)
+    edges = pa.array(np.concatenate([np.zeros(1, np.int32), ends]))
+    return pa.ListArray.from_arrays(edges, values, type=_HEADERS, mask=pc.equal(lengths, 0))

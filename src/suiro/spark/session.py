@@ -1,0 +1,93 @@
+"""A Spark session on this machine, tuned for many small micro-batches.
+
+Spark's defaults suit clusters: Hadoop's local file system forks some forty processes a micro-batch, and shuffles
+have 200 partitions. What is set here takes a stateless micro-batch from 131 ms to about 42 ms. All of it is for local
+checkpoints only; on a cluster's shared file system, build the session yourself and call `suiro.spark.register`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib.resources import as_file, files
+from typing import TYPE_CHECKING
+
+from suiro.errors import UsageError
+from suiro.spark.java import use_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["LOCAL_SETTINGS", "spark_session"]
+
+_CHECKPOINT_FILES = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+
+LOCAL_SETTINGS: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.log.level": "ERROR",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
+    "spark.sql.streaming.minBatchesToRetain": "20",
+    "spark.sql.streaming.ui.enabled": "false",
+}
+
+
+def spark_session(
+    app_name: str, *, master: str = "local[2]", settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session with format "suiro" registered. `settings` override `LOCAL_SETTINGS`; they are Spark's names.
+
+    Only for a `local` master. An existing session of this process is returned, with `settings` applied.
+    """
+    if not master.startswith("local"):
+        raise UsageError(
+            f"spark_session tunes Spark for one machine, not for {master!r}: build the session for your cluster, "
+            "then call suiro.spark.register(spark)"
+        )
+    from pyspark.sql import SparkSession
+
+    import suiro.spark
+
+    use_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    with as_file(files("suiro.spark") / "log4j2.properties") as logging:
+        chosen = {**LOCAL_SETTINGS, "spark.driver.extraJavaOptions": _java_options(str(logging))}
+        builder = SparkSession.builder.appName(app_name).master(master)
+        for name, value in {**chosen, **(settings or {})}.items():
+            builder = builder.config(name, value)
+        spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel(chosen["spark.log.level"])
+    _without_checksum_files(spark)
+    suiro.spark.register(spark)
+    return spark
+
+
+def _java_options(logging: str) -> str:
+    return (
+        "-Djdk.lang.Process.launchMechanism=VFORK "  # fork() of a large JVM is slow
+        "-XX:+UseSerialGC -XX:TieredStopAtLevel=4 "
+        f"-Dlog4j2.configurationFile={logging}"
+    )
+
+
+def _without_checksum_files(spark: SparkSession) -> None:
+    """Hadoop keeps one local file system object for the process; it need not write `.crc` files beside ours."""
+    context = spark.sparkContext
+    jvm = context._jvm
+    assert jvm is not None
+    local = jvm.org.apache.hadoop.fs.FileSystem.get(
+        jvm.java.net.URI("file:///"), context._jsc.hadoopConfiguration()
+    )
+    local.setWriteChecksum(False)
+    local.setVerifyChecksum(False)

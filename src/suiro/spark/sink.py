@@ -1,0 +1,272 @@
+"""What Spark calls to write: tasks encode and stage, the driver commits one Kafka transaction per micro-batch.
+
+`write` runs in tasks, any number of times; nothing of it reaches Kafka. `commit` runs once per micro-batch and attempt
+in a worker process of the driver, which Spark usually keeps: what `_committers` remembers is a short cut only, since
+the committer asks Kafka when it knows nothing. `abort` is also called after `commit` itself failed, perhaps after the
+decision: it touches staged files only.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from suiro.clock import SystemClock
+from suiro.errors import FatalError
+from suiro.spark import faults, staging
+from suiro.spark.checkpoint import PlannedOffsets, read_planned, same_cluster_offsets, source_topics
+from suiro.spark.committer import MARKER_TOPIC, Committer, Destination, MicroBatch, Outcome
+from suiro.spark.decide import Plan
+from suiro.spark.encoding import check_columns, encode_rows
+from suiro.spark.options import SinkOptions
+from suiro.spark.staging import StagedRecords, StagedWrites, StagingArea, StagingWriter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "BatchWriter",
+    "CommitMessage",
+    "MicroBatchIdentity",
+    "StreamWriter",
+    "commit_micro_batch",
+    "stage",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatchIdentity:
+    """As Spark tells its tasks. `query_id` is kept in the checkpoint, `run_id` is new at every start."""
+
+    query_id: str
+    run_id: str
+    batch_id: int
+
+
+@dataclass(frozen=True)
+class CommitMessage(WriterCommitMessage):
+    """A task's result: where its records are, and whose they are."""
+
+    records: StagedRecords
+    identity: MicroBatchIdentity | None
+    staging_directory: str | None
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        _check_schema(schema, options)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        properties = _task_properties()
+        identity = MicroBatchIdentity(
+            query_id=properties["sql.streaming.queryId"],
+            run_id=properties.get("spark.jobGroup.id", ""),
+            batch_id=int(properties["streaming.sql.batchId"]),
+        )
+        return stage(iterator, self._options, identity, properties)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        commit_micro_batch([_message(item) for item in messages], batchId, self._options)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        _drop(messages)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """`df.write.format("suiro")`: all of it in one transaction, so readers see all or nothing.
+
+    Running it twice writes twice: there is no checkpoint to tell that it is the same.
+    """
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        _check_schema(schema, options)
+        self._options = options
+        self._job = uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        identity = MicroBatchIdentity(query_id=f"batch-{self._job}", run_id=self._job, batch_id=0)
+        return stage(iterator, self._options, identity, _task_properties())
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        from suiro.client import Client
+
+        found = [_message(item) for item in messages]
+        writes = StagedWrites([item.records for item in found])
+        writes.check_inline_size()
+        options = self._options
+        if writes.record_count:
+            name = f"{options.application_id or 'suiro'}/batch/{self._job}"
+            with Client(options.bootstrap_servers, settings=options.client_settings) as client:
+                transactions = client.transaction(name, timeout_ms=options.transaction_timeout_ms)
+                transactions.init()
+                try:
+                    transactions.add_partitions(writes.partitions)
+                    transactions.produce(writes.batches())
+                except BaseException:
+                    transactions.init()  # aborts by fencing
+                    raise
+                transactions.end(commit=True)
+        _sweep(found, 0)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        _drop(messages)
+
+
+def stage(
+    rows: Iterator[pa.RecordBatch],
+    options: SinkOptions,
+    identity: MicroBatchIdentity,
+    properties: dict[str, str],
+) -> CommitMessage:
+    """In a task: encodes the rows and puts them where the driver finds them."""
+    from suiro.spark.connections import partition_counts
+
+    clock = SystemClock()
+    area = _staging_area(options, identity, properties)
+    number = identity.batch_id
+    faults.reach("task_start", number)
+    task, index = properties["task"], int(properties["task index"])
+    with StagingWriter(area, f"{number}-{task}") as writer:
+        encode_rows(
+            rows,
+            writer,
+            options,
+            partition_count=lambda topic: partition_counts(
+                options.bootstrap_servers, options.client_settings, topic, clock.monotonic_ms()
+            ),
+            task_index=index,
+            clock=clock,
+        )
+        records = writer.finish()
+    faults.reach("task_staged", number)
+    return CommitMessage(records, identity, None if area is None else str(area.directory))
+
+
+def commit_micro_batch(messages: Sequence[CommitMessage], batch_id: int, options: SinkOptions) -> Outcome:
+    """On the driver: one transaction with the records, the marker and the source offsets."""
+    identity = next((item.identity for item in messages if item.identity is not None), None)
+    if identity is None or identity.batch_id != batch_id:
+        raise FatalError(f"tasks wrote micro-batch {identity}, Spark commits {batch_id}")
+    assert options.checkpoint_location is not None
+    planned = read_planned(options.checkpoint_location, batch_id)
+    if planned is None:
+        raise FatalError(
+            f"{options.checkpoint_location}/offsets/{batch_id} is not there: is this query's checkpointLocation "
+            "visible to the driver's Python?"
+        )
+    before = read_planned(options.checkpoint_location, batch_id - 1) if batch_id else None
+    writes = StagedWrites([item.records for item in messages])
+    writes.check_inline_size()
+    sink = _committer(options)
+    plan = Plan(
+        batch_id=batch_id,
+        lineage=identity.query_id,
+        run_id=identity.run_id,
+        start_digest="" if before is None else before.digest,
+        end_digest=planned.digest,
+    )
+    outcome = sink.committer.process(
+        MicroBatch(plan=plan, writes=writes, source_offsets=sink.source_offsets(planned))
+    )
+    _sweep(messages, batch_id)
+    faults.reach("before_return", batch_id)
+    return outcome
+
+
+class _Sink:
+    """A committer with its connection, kept for the next micro-batch of this process."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        from suiro.client import Client, NewTopic
+
+        self._client = Client(options.bootstrap_servers, settings=options.client_settings)
+        if MARKER_TOPIC not in self._client.metadata([MARKER_TOPIC]):
+            self._client.create_topics([NewTopic(MARKER_TOPIC, 1)], exist_ok=True)
+        assert options.application_id is not None
+        destination = Destination(
+            application_id=options.application_id,
+            sink_name=options.sink_name,
+            missing_marker=options.missing_marker,
+            transaction_timeout_ms=options.transaction_timeout_ms,
+        )
+        self.committer = Committer(self._client, destination, reach=faults.reach)
+        self._topic_ids: dict[str, str] = {}
+        self._asked: set[str] = set()
+
+    def source_offsets(self, planned: PlannedOffsets) -> dict[tuple[str, int], int]:
+        """Of sources on this very cluster. A topic's id is asked for once: a new topic of that name has another."""
+        new = source_topics(planned) - self._asked
+        if new:
+            self._asked |= new
+            for name, info in self._client.metadata(sorted(new)).items():
+                if info.topic_id is not None:
+                    self._topic_ids[name] = info.topic_id.hex
+        return same_cluster_offsets(planned, self._topic_ids)
+
+
+_committers: dict[tuple[Any, ...], _Sink] = {}
+
+
+def _committer(options: SinkOptions) -> _Sink:
+    key = (
+        os.getpid(),
+        options.bootstrap_servers,
+        tuple(sorted(options.client_settings.items())),
+        options.application_id,
+        options.sink_name,
+        options.missing_marker,
+        options.transaction_timeout_ms,
+    )
+    if key not in _committers:
+        _committers[key] = _Sink(options)
+    return _committers[key]
+
+
+def _staging_area(
+    options: SinkOptions, identity: MicroBatchIdentity, properties: dict[str, str]
+) -> StagingArea | None:
+    if options.staging_directory is not None:
+        return StagingArea(Path(options.staging_directory) / identity.query_id)
+    if properties.get("spark.master", "").startswith("local"):
+        return StagingArea(staging.default_staging() / identity.query_id)
+    return None
+
+
+def _task_properties() -> dict[str, str]:
+    """What Spark says about this task; there is no public way to all of it."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    properties: dict[str, str] = dict(context._localProperties or {})
+    properties["task"] = str(context.taskAttemptId())
+    properties["task index"] = str(context.partitionId())
+    return properties
+
+
+def _check_schema(schema: StructType, options: SinkOptions) -> None:
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    check_columns(types, has_topic=options.topic is not None)
+
+
+def _message(item: WriterCommitMessage | None) -> CommitMessage:
+    if not isinstance(item, CommitMessage):
+        raise FatalError(f"a task that Spark counts as done left no commit message: {item!r}")
+    return item
+
+
+def _drop(messages: Sequence[WriterCommitMessage | None]) -> None:
+    staging.remove([item.records for item in messages if isinstance(item, CommitMessage)])
+
+
+def _sweep(messages: Sequence[CommitMessage], batch_id: int) -> None:
+    for directory in {item.staging_directory for item in messages if item.staging_directory is not None}:
+        StagingArea(Path(directory)).remove_until(batch_id)

@@ -1,0 +1,193 @@
+"""Format "suiro" for PySpark: the entry Spark knows, and its batch and streaming readers.
+
+Everything here runs in Spark's Python workers: planning in a process of the driver, `read` in tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from suiro.clock import SystemClock
+from suiro.errors import ConfigError
+from suiro.spark.offsets import Positions
+from suiro.spark.options import SinkOptions, SourceOptions
+from suiro.spark.planning import OffsetRange, Planner
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["SuiroDataSource"]
+
+SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+HEADERS = ", headers array<struct<key: string, value: binary>>"
+
+
+class SuiroDataSource(DataSource):
+    """`spark.read.format("suiro")`, `readStream`, `write`, `writeStream`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "suiro"
+
+    def schema(self) -> str:
+        return SCHEMA + (HEADERS if SourceOptions.parse(self.options).include_headers else "")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = SourceOptions.parse(self.options)
+        _require_own_schema(schema, options)
+        if options.max_offsets_per_trigger is not None:
+            raise ConfigError("option maxOffsetsPerTrigger is for streams; a batch read has endingOffsets")
+        return BatchReader(options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        options = SourceOptions.parse(self.options)
+        _require_own_schema(schema, options)
+        if any(name.lower().startswith("ending") for name in self.options):
+            raise ConfigError("option endingOffsets is for batch reads; a stream has no end")
+        if not options.read_committed:
+            raise ConfigError(
+                "option kafka.isolation.level: a stream reads read_committed only, since a micro-batch that runs "
+                "again must find the same records"
+            )
+        return StreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from suiro.spark.sink import BatchWriter
+
+        return BatchWriter(SinkOptions.parse(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from suiro.spark.sink import StreamWriter
+
+        return StreamWriter(SinkOptions.parse(self.options).for_stream(), schema)
+
+
+class RangePartition(InputPartition):
+    """An offset range, on its way to a task."""
+
+    value: OffsetRange
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        from suiro.client import Client
+
+        with Client(self._options.bootstrap_servers, settings=self._options.client_settings) as client:
+            ranges = _planner(client, self._options).batch_ranges()
+        return [RangePartition(item) for item in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._options, partition.value)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in one process of the driver for as long as the query; copies of it run the tasks."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._client: Any = None
+        self._plan: Planner | None = None
+        self._initial: dict[str, Any] | None = None
+        self._frozen: Positions | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["_options"])  # type: ignore[misc]
+
+    def initialOffset(self) -> dict[str, Any]:
+        # Asked for twice by Spark at the start of a query; "latest" must be one place.
+        if self._initial is None:
+            self._initial = self._planner.initial().to_json()
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        limit = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        positions = Positions.from_json(start)
+        end = self._planner.latest(
+            positions,
+            max_offsets=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
+            frozen=self._frozen,
+        )
+        # The very same value tells Spark that there is nothing new.
+        return start if end.offsets == positions.offsets and not positions.initial else end.to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._frozen = self._planner.latest(Positions(offsets={}))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        ranges = self._planner.ranges(Positions.from_json(start), Positions.from_json(end))
+        return [RangePartition(item) for item in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._options, partition.value)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Offsets are committed by the sink, in the transaction of the micro-batch."""
+
+    def stop(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = self._plan = None
+
+    @property
+    def _planner(self) -> Planner:
+        if self._plan is None:
+            from suiro.client import Client
+
+            self._client = Client(self._options.bootstrap_servers, settings=self._options.client_settings)
+            self._plan = _planner(self._client, self._options)
+        return self._plan
+
+
+def _planner(client: Any, options: SourceOptions) -> Planner:
+    return Planner(client, options, clock=SystemClock(), pause=Event().wait)
+
+
+def _read(options: SourceOptions, wanted: OffsetRange | None) -> Iterator[pa.RecordBatch]:
+    if wanted is None:  # how Spark says that there is no partition at all
+        return
+    from suiro.spark.connections import lease
+    from suiro.spark.reading import ReadSettings, read_range
+
+    settings = ReadSettings(
+        include_headers=options.include_headers,
+        read_committed=options.read_committed,
+        fail_on_data_loss=options.fail_on_data_loss,
+        max_fetch_bytes=options.max_fetch_bytes,
+        rows_per_batch=options.rows_per_batch,
+    )
+    with lease(options.bootstrap_servers, options.client_settings) as client:
+        yield from read_range(client, wanted, settings, SystemClock())
+
+
+def _require_own_schema(schema: StructType, options: SourceOptions) -> None:
+    expected = SCHEMA + (HEADERS if options.include_headers else "")
+    ours = [part.split()[0] for part in SCHEMA.split(", ")] + (["headers"] if options.include_headers else [])
+    if schema.fieldNames() != ours:
+        raise ConfigError(f'format "suiro" has the columns {expected}; do not give it another schema')

@@ -1,0 +1,197 @@
+"""Encoded records on their way from tasks to the driver: a file that both can see, else inside the commit message.
+
+A file costs 0.02 s for 100 MB where a message costs 0.35 to 0.85 s. In local mode there is always such a directory;
+on a cluster the option `staging.dir` names one. Files are named after micro-batch and task attempt: the driver reads
+only those in the messages of winning attempts, and removes the rest when it commits.
+
+File: frames of (topic index, partition, records, length) and a record batch.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from suiro.errors import FatalError, UsageError
+
+__all__ = [
+    "INLINE_BYTES_MAX",
+    "StagedRecords",
+    "StagedWrites",
+    "StagingArea",
+    "StagingWriter",
+    "default_staging",
+]
+
+INLINE_BYTES_MAX = 64 * 1024 * 1024  # of one micro-batch, where there is no shared directory
+_FRAME = struct.Struct(">HiiI")
+
+Batch = tuple[str, int, Any, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedRecords:
+    """What one task wrote. Exactly one of `path` and `inline` is there, unless it wrote nothing."""
+
+    topics: tuple[str, ...] = ()
+    partitions: tuple[tuple[str, int], ...] = ()
+    record_count: int = 0
+    size_bytes: int = 0
+    path: str | None = None
+    inline: bytes | None = None
+
+    def batches(self) -> Iterator[Batch]:
+        """In the order of the task's rows. Reads one record batch at a time."""
+        if self.inline is not None:
+            yield from self._frames(self.inline)
+        elif self.path is not None:
+            try:
+                size = os.path.getsize(self.path)
+                file = open(self.path, "rb", buffering=1 << 20)  # noqa: SIM115
+            except FileNotFoundError as error:
+                raise UsageError(
+                    f"the driver cannot see the staged file {self.path}: set staging.dir to a directory that driver "
+                    "and executors share"
+                ) from error
+            with file:
+                if size != self.size_bytes:
+                    raise FatalError(f"staged file {self.path} has {size} bytes, not {self.size_bytes}")
+                while head := file.read(_FRAME.size):
+                    index, partition, count, length = _FRAME.unpack(head)
+                    yield self.topics[index], partition, file.read(length), count
+
+    def _frames(self, data: bytes) -> Iterator[Batch]:
+        position = 0
+        while position < len(data):
+            index, partition, count, length = _FRAME.unpack_from(data, position)
+            position += _FRAME.size
+            yield self.topics[index], partition, data[position : position + length], count
+            position += length
+
+
+@dataclass(frozen=True, slots=True)
+class StagedWrites:
+    """All of a micro-batch, in task order: what the committer produces."""
+
+    tasks: Sequence[StagedRecords]
+
+    @property
+    def partitions(self) -> Sequence[tuple[str, int]]:
+        return sorted({place for task in self.tasks for place in task.partitions})
+
+    @property
+    def record_count(self) -> int:
+        return sum(task.record_count for task in self.tasks)
+
+    def batches(self) -> Iterator[Batch]:
+        for task in self.tasks:
+            yield from task.batches()
+
+    def check_inline_size(self) -> None:
+        total = sum(len(task.inline) for task in self.tasks if task.inline is not None)
+        if total > INLINE_BYTES_MAX:
+            raise UsageError(_too_large_inline(total))
+
+
+class StagingWriter:
+    """A task's side. Use as a context manager: an error leaves no file behind."""
+
+    def __init__(self, area: StagingArea | None, name: str) -> None:
+        self._path = None if area is None else area.file(name)
+        self._file: Any = None
+        self._inline = bytearray()
+        self._topics: dict[str, int] = {}
+        self._partitions: dict[tuple[str, int], None] = {}
+        self._records = 0
+        self._size = 0
+
+    def __enter__(self) -> StagingWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+            if kind is not None and self._path is not None:
+                self._path.unlink(missing_ok=True)
+
+    def add(self, topic: str, partition: int, data: bytes, count: int) -> None:
+        index = self._topics.setdefault(topic, len(self._topics))
+        self._partitions[topic, partition] = None
+        head = _FRAME.pack(index, partition, count, len(data))
+        self._records += count
+        self._size += len(head) + len(data)
+        if self._path is None:
+            if self._size > INLINE_BYTES_MAX:
+                raise UsageError(_too_large_inline(self._size))
+            self._inline += head
+            self._inline += data
+            return
+        if self._file is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("wb", buffering=1 << 20)
+        self._file.write(head)
+        self._file.write(data)
+
+    def finish(self) -> StagedRecords:
+        if self._file is not None:
+            self._file.close()
+        return StagedRecords(
+            topics=tuple(self._topics),
+            partitions=tuple(self._partitions),
+            record_count=self._records,
+            size_bytes=self._size,
+            path=str(self._path) if self._file is not None else None,
+            inline=bytes(self._inline) if self._inline else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StagingArea:
+    """One query's directory."""
+
+    directory: Path
+
+    def file(self, name: str) -> Path:
+        return self.directory / f"{name}-{uuid.uuid4().hex[:8]}.batches"
+
+    def remove_until(self, batch_id: int) -> None:
+        """Everything of micro-batches up to this one: also what failed attempts and killed drivers left."""
+        try:
+            names = os.listdir(self.directory)
+        except FileNotFoundError:
+            return
+        for name in names:
+            number = name.split("-", 1)[0]
+            if name.endswith(".batches") and number.isdigit() and int(number) <= batch_id:
+                (self.directory / name).unlink(missing_ok=True)
+        try:
+            self.directory.rmdir()
+        except OSError:
+            pass  # a later micro-batch's files, or gone already
+
+
+def default_staging() -> Path:
+    """For processes of one user on one machine."""
+    return Path(tempfile.gettempdir()) / f"suiro-staging-{os.getuid()}"
+
+
+def remove(tasks: Sequence[StagedRecords]) -> None:
+    for task in tasks:
+        if task.path is not None:
+            Path(task.path).unlink(missing_ok=True)
+
+
+def _too_large_inline(size: int) -> str:
+    return (
+        f"{size:,} encoded bytes do not fit into Spark's commit messages ({INLINE_BYTES_MAX:,} per micro-batch): set "
+        "staging.dir to a directory that driver and executors share, or maxOffsetsPerTrigger on the source"
+    )
