@@ -1,0 +1,666 @@
+"""The compiled loops of `columnar`: varints in and out, without a Python object per record.
+
+What is always true: no kernel reads or writes outside the arrays it is given, whatever the bytes say. Every
+length is compared with the end of what encloses it (record, batch, buffer) before it is followed; compiled
+code has no other bounds check. A kernel answers with a status, never with an exception.
+
+Every signature is written out, so there is one compiled form of each kernel, it is loaded from the disk cache
+when this module is imported, and nothing compiles in the middle of a query. Inputs are therefore always
+read-only arrays. All kernels stay in this one file: numba's cache notices a change in the file a kernel is
+in, but not in another file that it calls into.
+
+A bitmap is Arrow's validity bitmap (least significant bit first, 1 = not null).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+# Statuses.
+OK, BAD_MAGIC, BAD_LENGTH, COMPRESSED_CONTROL, BAD_RECORD, LEFT_OVER = range(6)
+
+# Columns of the batch table that `scan_batches` fills: one row per batch that holds wanted records.
+START, END, BASE_OFFSET, BASE_TIMESTAMP, MAX_TIMESTAMP, ATTRIBUTES, COUNT, BATCH_COLUMNS = range(8)
+
+# Columns of the table that `write_batches` fills: one row per batch written.
+OUT_PARTITION, OUT_START, OUT_END, OUT_COUNT, OUT_BASE_TIMESTAMP, OUT_MAX_TIMESTAMP, OUT_COLUMNS = range(7)
+
+HEADER_SIZE = 61
+MIN_RECORD_SIZE = 7  # seven one-byte fields: the smallest record there can be, its length included
+MAX_RECORD_OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5 + 5  # everything in a record but key, value and headers
+MAX_HEADER_OVERHEAD = 5 + 5
+_MIN_LENGTH = 49
+
+_bytes_in = types.Array(types.uint8, 1, "C", readonly=True)
+_bytes_out = types.Array(types.uint8, 1, "C")
+_int32s_in = types.Array(types.int32, 1, "C", readonly=True)
+_int32s_out = types.Array(types.int32, 1, "C")
+_int64s_in = types.Array(types.int64, 1, "C", readonly=True)
+_int64s_out = types.Array(types.int64, 1, "C")
+_table_in = types.Array(types.int64, 2, "C", readonly=True)
+_table_out = types.Array(types.int64, 2, "C")
+_int = types.int64
+_bool = types.boolean
+_column = (_int32s_in, _bytes_in, _bytes_in, _int, _bool)  # offsets, data, bitmap, first bit, has nulls
+
+
+def _compiled(*signature: Any) -> Callable[[Callable[..., Any]], Any]:
+    def compile_kernel(function: Callable[..., Any]) -> Any:
+        try:
+            return numba.njit(signature, cache=True, **_OPTIONS)(function)
+        except RuntimeError as error:
+            # Neither __pycache__ nor the user's cache folder can be written (numba: "no locator available").
+            if "cannot cache" not in str(error):
+                raise
+            return numba.njit(signature, **_OPTIONS)(function)
+
+    return compile_kernel
+
+
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+_inlined = numba.njit(**_OPTIONS)  # compiled into the kernels that call it
+
+
+def _memcpy(typing_context: Any, target: Any, at: Any, source: Any, start: Any, size: Any) -> Any:
+    """target[at:at+size] = source[start:start+size], as one memcpy; the caller has checked both ranges."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to = context.make_array(signature.args[0])(context, builder, arguments[0])
+        origin = context.make_array(signature.args[2])(context, builder, arguments[2])
+        cgutils.raw_memcpy(
+            builder,
+            builder.gep(to.data, [arguments[1]]),
+            builder.gep(origin.data, [arguments[3]]),
+            arguments[4],
+            1,
+        )
+        return context.get_dummy_value()
+
+    return types.void(target, types.int64, source, types.int64, types.int64), generate
+
+
+_copy: Any = intrinsic(_memcpy)
+
+
+# --- reading -----------------------------------------------------------------------------------------------
+
+
+@_inlined
+def _int32_at(data, at):
+    return np.int64(
+        np.int32(
+            (np.uint32(data[at]) << np.uint32(24))
+            | (np.uint32(data[at + 1]) << np.uint32(16))
+            | (np.uint32(data[at + 2]) << np.uint32(8))
+            | np.uint32(data[at + 3])
+        )
+    )
+
+
+@_inlined
+def _int64_at(data, at):
+    return (_int32_at(data, at) << 32) | (_int32_at(data, at + 4) & 0xFFFFFFFF)
+
+
+@_inlined
+def _varint(data, at, end):
+    """(value, next place); the place is -1 where the number is torn or longer than 32 bits can be."""
+    value = np.int64(0)
+    shift = np.int64(0)
+    while True:
+        if at >= end or shift >= 35:
+            return np.int64(0), np.int64(-1)
+        byte = np.int64(data[at])
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+    value &= 0xFFFFFFFF
+    return (value >> 1) ^ -(value & 1), at
+
+
+@_inlined
+def _varlong(data, at, end):
+    value = np.uint64(0)
+    shift = np.int64(0)
+    while True:
+        if at >= end or shift >= 70:
+            return np.int64(0), np.int64(-1)
+        byte = np.uint64(data[at])
+        at += 1
+        value |= (byte & np.uint64(0x7F)) << np.uint64(shift)
+        if byte < np.uint64(0x80):
+            break
+        shift += 7
+    return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at
+
+
+@_inlined
+def _skip_bytes(data, at, end):
+    """(start, size, next place) of a length-prefixed field; a size below 0 is null."""
+    size, at = _varint(data, at, end)
+    if at < 0 or size > end - at:
+        return np.int64(0), np.int64(0), np.int64(-1)
+    if size < 0:
+        return at, np.int64(-1), at
+    return at, size, at + size
+
+
+@_inlined
+def _skip_headers(data, at, end):
+    """(headers, bytes of their names, bytes of their values, next place) of a record's headers."""
+    count, at = _varint(data, at, end)
+    name_bytes = np.int64(0)
+    value_bytes = np.int64(0)
+    if at < 0 or count < 0 or count > end - at:
+        return np.int64(0), name_bytes, value_bytes, np.int64(-1)
+    for _ in range(count):
+        _, size, at = _skip_bytes(data, at, end)
+        if at < 0 or size < 0:
+            return np.int64(0), name_bytes, value_bytes, np.int64(-1)
+        name_bytes += size
+        _, size, at = _skip_bytes(data, at, end)
+        if at < 0:
+            return np.int64(0), name_bytes, value_bytes, np.int64(-1)
+        value_bytes += max(size, 0)
+    return count, name_bytes, value_bytes, at
+
+
+@_inlined
+def _is_abort_marker(data, at, end):
+    """Whether the control record at `at` says abort: key = version i16, type i16 (0 abort, 1 commit)."""
+    size, at = _varint(data, at, end)
+    if at < 0 or size < 1 or size > end - at:
+        return False
+    _, at = _varlong(data, at + 1, end)
+    if at < 0:
+        return False
+    _, at = _varint(data, at, end)
+    if at < 0:
+        return False
+    key, key_size, at = _skip_bytes(data, at, end)
+    return at >= 0 and key_size >= 4 and data[key + 2] == 0 and data[key + 3] == 0
+
+
+@_compiled(_bytes_in, _int, _int, _int64s_in, _int64s_in, _bool, _table_out, _int64s_out)
+def scan_batches(data, start_offset, end_offset, aborted_ids, aborted_offsets, read_committed, table, result):
+    """Find the batches with records in [start_offset, end_offset) that a reader may see.
+
+    `aborted_*` come sorted by offset; they hold for this response only (KIP-98; Kafka's CompletedFetch): a
+    producer's transactional batches are left out from its aborted transaction's first offset on until its
+    abort marker. Control batches are never listed. result = status, rows in `table`, next offset, place.
+    """
+    rows = 0
+    at = np.int64(0)
+    next_offset = start_offset
+    active = np.empty(len(aborted_ids), np.int64)
+    actives = 0
+    pending = 0
+    status = OK
+    while len(data) - at >= HEADER_SIZE:
+        base_offset = _int64_at(data, at)
+        length = _int32_at(data, at + 8)
+        if data[at + 16] != 2:
+            status = BAD_MAGIC
+            break
+        if length < _MIN_LENGTH:
+            status = BAD_LENGTH
+            break
+        end = at + 12 + length
+        if end > len(data):
+            break  # a torn tail: brokers cut responses by bytes
+        if base_offset >= end_offset:
+            next_offset = end_offset
+            break
+        attributes = (np.int64(data[at + 21]) << 8) | np.int64(data[at + 22])
+        last_offset = base_offset + _int32_at(data, at + 23)
+        producer_id = _int64_at(data, at + 43)
+        is_control = (attributes & 0x20) != 0
+        wanted = not is_control
+        if read_committed and producer_id >= 0:
+            while pending < len(aborted_ids) and aborted_offsets[pending] <= last_offset:
+                active[actives] = aborted_ids[pending]
+                actives += 1
+                pending += 1
+            is_abort = False
+            if is_control:
+                if (attributes & 7) != 0:
+                    status = COMPRESSED_CONTROL
+                    break
+                is_abort = _is_abort_marker(data, at + HEADER_SIZE, end)
+            if is_abort:
+                kept = 0
+                for i in range(actives):
+                    if active[i] != producer_id:
+                        active[kept] = active[i]
+                        kept += 1
+                actives = kept
+            elif (attributes & 0x10) != 0:
+                for i in range(actives):
+                    if active[i] == producer_id:
+                        wanted = False
+        if wanted and last_offset >= start_offset:
+            table[rows, START] = at + HEADER_SIZE
+            table[rows, END] = end
+            table[rows, BASE_OFFSET] = base_offset
+            table[rows, BASE_TIMESTAMP] = _int64_at(data, at + 27)
+            table[rows, MAX_TIMESTAMP] = _int64_at(data, at + 35)
+            table[rows, ATTRIBUTES] = attributes
+            table[rows, COUNT] = _int32_at(data, at + 57)
+            rows += 1
+        next_offset = max(next_offset, min(last_offset + 1, end_offset))
+        at = end
+    result[0] = status
+    result[1] = rows
+    result[2] = next_offset
+    result[3] = at
+
+
+@_compiled(
+    _bytes_in,
+    _table_in,
+    _int,
+    _int,
+    _int64s_out,
+    _int64s_out,
+    _int32s_out,
+    _bytes_out,
+    _bytes_out,
+    _int32s_out,
+    _bytes_out,
+    _bytes_out,
+    _int64s_out,
+    _int64s_out,
+)
+def read_records(
+    data,
+    table,
+    start_offset,
+    end_offset,
+    offsets,
+    timestamps,
+    key_offsets,
+    key_data,
+    key_bitmap,
+    value_offsets,
+    value_data,
+    value_bitmap,
+    header_places,
+    result,
+):
+    """Copy every record of the batches in `table` with start_offset <= offset < end_offset into columns.
+
+    `key_data` and `value_data` have room for all payload bytes, the other columns for all records that the
+    batches claim; `data[START:END]` of a row is the batch's payload, decompressed. Bitmaps come filled with
+    ones. header_places[i] is where record i's header count stands.
+    result = status, row of the table (on error), records, null keys, null values, headers, bytes of their
+    names, bytes of their values.
+    """
+    rows = np.int64(0)
+    key_at = np.int64(0)
+    value_at = np.int64(0)
+    null_keys = 0
+    null_values = 0
+    headers = np.int64(0)
+    header_name_bytes = np.int64(0)
+    header_value_bytes = np.int64(0)
+    key_offsets[0] = 0
+    value_offsets[0] = 0
+    for batch in range(len(table)):
+        at = table[batch, START]
+        batch_end = table[batch, END]
+        base_offset = table[batch, BASE_OFFSET]
+        base_timestamp = table[batch, BASE_TIMESTAMP]
+        max_timestamp = table[batch, MAX_TIMESTAMP]
+        log_append_time = (table[batch, ATTRIBUTES] & 8) != 0
+        result[1] = batch
+        for _ in range(table[batch, COUNT]):
+            size, at = _varint(data, at, batch_end)
+            if at < 0 or size < 1 or size > batch_end - at:
+                result[0] = BAD_RECORD
+                return
+            end = at + size
+            timestamp_delta, at = _varlong(data, at + 1, end)
+            if at < 0:
+                result[0] = BAD_RECORD
+                return
+            offset_delta, at = _varint(data, at, end)
+            if at < 0:
+                result[0] = BAD_RECORD
+                return
+            key, key_size, at = _skip_bytes(data, at, end)
+            if at < 0:
+                result[0] = BAD_RECORD
+                return
+            value, value_size, at = _skip_bytes(data, at, end)
+            if at < 0:
+                result[0] = BAD_RECORD
+                return
+            header_place = at
+            record_headers, name_bytes, header_bytes, at = _skip_headers(data, at, end)
+            if at != end:
+                result[0] = BAD_RECORD
+                return
+            offset = base_offset + offset_delta
+            if offset < start_offset or offset >= end_offset:
+                continue
+            offsets[rows] = offset
+            timestamps[rows] = max_timestamp if log_append_time else base_timestamp + timestamp_delta
+            if key_size < 0:
+                key_bitmap[rows >> 3] &= ~(1 << (rows & 7))
+                null_keys += 1
+            else:
+                _copy(key_data, key_at, data, key, key_size)
+                key_at += key_size
+            if value_size < 0:
+                value_bitmap[rows >> 3] &= ~(1 << (rows & 7))
+                null_values += 1
+            else:
+                _copy(value_data, value_at, data, value, value_size)
+                value_at += value_size
+            header_places[rows] = header_place
+            headers += record_headers
+            header_name_bytes += name_bytes
+            header_value_bytes += header_bytes
+            rows += 1
+            key_offsets[rows] = key_at
+            value_offsets[rows] = value_at
+        if at != batch_end:
+            result[0] = LEFT_OVER
+            return
+    result[0] = OK
+    result[2] = rows
+    result[3] = null_keys
+    result[4] = null_values
+    result[5] = headers
+    result[6] = header_name_bytes
+    result[7] = header_value_bytes
+
+
+@_compiled(
+    _bytes_in,
+    _int64s_in,
+    _int32s_out,
+    _int32s_out,
+    _bytes_out,
+    _int32s_out,
+    _bytes_out,
+    _bytes_out,
+    _int64s_out,
+)
+def read_headers(
+    data, places, list_offsets, name_offsets, names, value_offsets, values, value_bitmap, result
+):
+    """Copy the headers of records that `read_records` has checked. result = null values, names all ASCII."""
+    rows = np.int64(0)
+    name_at = np.int64(0)
+    value_at = np.int64(0)
+    nulls = 0
+    high_bits = np.uint8(0)
+    list_offsets[0] = 0
+    name_offsets[0] = 0
+    value_offsets[0] = 0
+    end = np.int64(len(data))
+    for record in range(len(places)):
+        count, at = _varint(data, places[record], end)
+        for _ in range(count):
+            name, size, at = _skip_bytes(data, at, end)
+            for i in range(size):
+                byte = data[name + i]
+                names[name_at + i] = byte
+                high_bits |= byte
+            name_at += size
+            value, size, at = _skip_bytes(data, at, end)
+            if size < 0:
+                value_bitmap[rows >> 3] &= ~(1 << (rows & 7))
+                nulls += 1
+            else:
+                _copy(values, value_at, data, value, size)
+                value_at += size
+            rows += 1
+            name_offsets[rows] = name_at
+            value_offsets[rows] = value_at
+        list_offsets[record + 1] = rows
+    result[0] = nulls
+    result[1] = 1 if high_bits < 0x80 else 0
+
+
+# --- writing -----------------------------------------------------------------------------------------------
+
+
+@_inlined
+def _zigzag(value):
+    return np.uint64((value << 1) ^ (value >> 63))
+
+
+@_inlined
+def _varint_size(value):
+    rest = _zigzag(np.int64(value))
+    size = np.int64(1)
+    while rest >= np.uint64(0x80):
+        rest >>= np.uint64(7)
+        size += 1
+    return size
+
+
+@_inlined
+def _put_varint(out, at, value):
+    rest = _zigzag(np.int64(value))
+    while rest >= np.uint64(0x80):
+        out[at] = np.uint8((rest & np.uint64(0x7F)) | np.uint64(0x80))
+        rest >>= np.uint64(7)
+        at += 1
+    out[at] = np.uint8(rest)
+    return at + 1
+
+
+@_inlined
+def _is_null(bitmap, first_bit, has_nulls, row):
+    if not has_nulls:
+        return False
+    bit = first_bit + row
+    return (bitmap[bit >> 3] >> (bit & 7)) & 1 == 0
+
+
+@_inlined
+def _field_size(size):
+    return _varint_size(size) + max(size, 0)
+
+
+@_inlined
+def _put_field(out, at, source, start, size):
+    at = _put_varint(out, at, size)
+    if size > 0:
+        _copy(out, at, source, start, size)
+        at += size
+    return at
+
+
+@_compiled(_int32s_in, _int, _int32s_out)
+def group_rows(partitions, num_partitions, rows):
+    """Sort row numbers by partition, keeping the order within each (counting sort). False: one is outside."""
+    starts = np.zeros(num_partitions + 1, np.int64)
+    for row in range(len(partitions)):
+        partition = partitions[row]
+        if partition < 0 or partition >= num_partitions:
+            return False
+        starts[partition + 1] += 1
+    for partition in range(num_partitions):
+        starts[partition + 1] += starts[partition]
+    for row in range(len(partitions)):
+        partition = partitions[row]
+        rows[starts[partition]] = row
+        starts[partition] += 1
+    return True
+
+
+@_compiled(
+    _int32s_in,
+    _int32s_in,
+    _int64s_in,
+    *_column,
+    *_column,
+    _int32s_in,
+    _bool,
+    *_column[:2],
+    *_column,
+    _int,
+    _bytes_out,
+    _table_out,
+)
+def write_batches(
+    rows,
+    partitions,
+    timestamps,
+    key_offsets,
+    keys,
+    key_bitmap,
+    key_first_bit,
+    key_nulls,
+    value_offsets,
+    values,
+    value_bitmap,
+    value_first_bit,
+    value_nulls,
+    list_offsets,
+    has_headers,
+    name_offsets,
+    names,
+    header_offsets,
+    header_values,
+    header_bitmap,
+    header_first_bit,
+    header_nulls,
+    max_batch_bytes,
+    out,
+    table,
+):
+    """Write the rows, in the order of `rows`, as records; a new batch per partition and per max_batch_bytes.
+
+    61 bytes are left free before each batch's records for its header. A record larger than max_batch_bytes
+    gets a batch of its own. `out` and `table` have room for the largest outcome. Returns the batches written.
+    """
+    at = np.int64(0)
+    batches = np.int64(-1)
+    batch_start = np.int64(0)
+    count = np.int64(0)
+    current = np.int32(-1)
+    base_timestamp = np.int64(0)
+    max_timestamp = np.int64(0)
+    for position in range(len(rows)):
+        row = np.int64(rows[position])
+        key_start = np.int64(key_offsets[row])
+        key_size = np.int64(key_offsets[row + 1]) - key_start
+        if _is_null(key_bitmap, key_first_bit, key_nulls, row):
+            key_size = np.int64(-1)
+        value_start = np.int64(value_offsets[row])
+        value_size = np.int64(value_offsets[row + 1]) - value_start
+        if _is_null(value_bitmap, value_first_bit, value_nulls, row):
+            value_size = np.int64(-1)
+        fixed = 1 + _field_size(key_size) + _field_size(value_size)
+        first_header = np.int64(0)
+        last_header = np.int64(0)
+        if has_headers:
+            first_header = np.int64(list_offsets[row])
+            last_header = np.int64(list_offsets[row + 1])
+            for header in range(first_header, last_header):
+                fixed += _field_size(np.int64(name_offsets[header + 1]) - np.int64(name_offsets[header]))
+                if _is_null(header_bitmap, header_first_bit, header_nulls, header):
+                    fixed += 1
+                else:
+                    fixed += _field_size(
+                        np.int64(header_offsets[header + 1]) - np.int64(header_offsets[header])
+                    )
+        fixed += _varint_size(last_header - first_header)
+        timestamp = timestamps[row]
+        size = fixed + _varint_size(timestamp - base_timestamp) + _varint_size(count)
+        total = size + _varint_size(size)
+        if (
+            batches < 0
+            or partitions[row] != current
+            or (count > 0 and at - batch_start + total > max_batch_bytes)
+        ):
+            if batches >= 0:
+                table[batches, OUT_END] = at
+                table[batches, OUT_COUNT] = count
+                table[batches, OUT_MAX_TIMESTAMP] = max_timestamp
+            batches += 1
+            current = partitions[row]
+            batch_start = at
+            at += HEADER_SIZE
+            count = np.int64(0)
+            base_timestamp = timestamp
+            max_timestamp = timestamp
+            table[batches, OUT_PARTITION] = current
+            table[batches, OUT_START] = batch_start
+            table[batches, OUT_BASE_TIMESTAMP] = base_timestamp
+            size = fixed + 2
+        at = _put_varint(out, at, size)
+        out[at] = 0
+        at = _put_varint(out, at + 1, timestamp - base_timestamp)
+        at = _put_varint(out, at, count)
+        at = _put_field(out, at, keys, key_start, key_size)
+        at = _put_field(out, at, values, value_start, value_size)
+        at = _put_varint(out, at, last_header - first_header)
+        for header in range(first_header, last_header):
+            start = np.int64(name_offsets[header])
+            at = _put_field(out, at, names, start, np.int64(name_offsets[header + 1]) - start)
+            start = np.int64(header_offsets[header])
+            if _is_null(header_bitmap, header_first_bit, header_nulls, header):
+                at = _put_varint(out, at, np.int64(-1))
+            else:
+                at = _put_field(out, at, header_values, start, np.int64(header_offsets[header + 1]) - start)
+        count += 1
+        max_timestamp = max(max_timestamp, timestamp)
+    if batches >= 0:
+        table[batches, OUT_END] = at
+        table[batches, OUT_COUNT] = count
+        table[batches, OUT_MAX_TIMESTAMP] = max_timestamp
+    return batches + 1
+
+
+# --- partitions --------------------------------------------------------------------------------------------
+
+
+@_compiled(*_column, _int, _int32s_out)
+def hash_keys(offsets, data, bitmap, first_bit, has_nulls, num_partitions, partitions):
+    """Kafka's murmur2 of every key, made positive, modulo the partitions; -1 for null keys."""
+    m = np.uint32(0x5BD1E995)
+    for row in range(len(partitions)):
+        if _is_null(bitmap, first_bit, has_nulls, row):
+            partitions[row] = -1
+            continue
+        at = np.int64(offsets[row])
+        end = np.int64(offsets[row + 1])
+        h = np.uint32(0x9747B28C) ^ np.uint32(end - at)
+        while end - at >= 4:
+            k = (
+                np.uint32(data[at])
+                | (np.uint32(data[at + 1]) << np.uint32(8))
+                | (np.uint32(data[at + 2]) << np.uint32(16))
+                | (np.uint32(data[at + 3]) << np.uint32(24))
+            )
+            k = np.uint32(k * m)
+            k ^= k >> np.uint32(24)
+            h = np.uint32(np.uint32(h * m) ^ np.uint32(k * m))
+            at += 4
+        if at < end:
+            tail = np.uint32(0)
+            shift = np.uint32(0)
+            while at < end:
+                tail |= np.uint32(data[at]) << shift
+                shift += np.uint32(8)
+                at += 1
+            h = np.uint32((h ^ tail) * m)
+        h ^= h >> np.uint32(13)
+        h = np.uint32(h * m)
+        h ^= h >> np.uint32(15)
+        partitions[row] = np.int64(h & np.uint32(0x7FFFFFFF)) % num_partitions
