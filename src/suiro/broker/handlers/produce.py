@@ -14,11 +14,13 @@ from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.topics import Partition
+from suiro.errors import CorruptRecordError
 from suiro.log import Appended, LogError
 from suiro.protocol.messages import ErrorCode
+from suiro.protocol.records import decode_batch
 
 _LENGTH = slice(8, 12)
-_ATTRIBUTES = slice(21, 23)
+_CODEC = 22  # the low byte of the attributes
 _PRODUCER_ID = slice(43, 51)
 _PRODUCER_EPOCH = slice(51, 53)
 _TRANSACTIONAL = 0x10
@@ -81,13 +83,29 @@ def _append(
     size = 12 + int.from_bytes(records[_LENGTH], "big", signed=True)
     if size < len(records):
         raise _RefusedError(ErrorCode.invalid_record, "a produce request takes one batch per partition")
-    if records[22] & _TRANSACTIONAL:
+    if records[_CODEC] & _TRANSACTIONAL:
         code = _verify_transaction(broker, exchange, request.transactional_id, partition, records)
         if code is not ErrorCode.none:
             raise _RefusedError(
                 code, f"{partition.topic}-{partition.index} is not in an open transaction of this producer"
             )
+    if partition.log.config.compacted:
+        _require_keys(records)
     return partition.log.append(records, leader_epoch=broker.leader_epoch, origin="client")
+
+
+def _require_keys(batch: bytes) -> None:
+    """Compaction goes by key. Looks into uncompressed batches only: the node does not carry the codecs."""
+    if batch[_CODEC] & 0x07:
+        return
+    try:
+        keyless = sum(record.key is None for record in decode_batch(batch))
+    except CorruptRecordError:
+        return  # the log says what is wrong with it
+    if keyless:
+        raise _RefusedError(
+            ErrorCode.invalid_record, f"{keyless} records without a key, and the topic is compacted by key"
+        )
 
 
 def _verify_transaction(

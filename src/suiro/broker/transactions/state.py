@@ -169,11 +169,15 @@ def _may_continue(transaction: Transaction, expected: tuple[int, int]) -> bool:
 
 
 def fence(transaction: Transaction, *, now_ms: int) -> Transaction:
-    """The ongoing transaction under an epoch that its producer does not have; what follows is an abort."""
+    """The ongoing transaction under an epoch that its producer does not have; what follows is an abort.
+
+    The epoch it had stays known as the last one: its holder may go on from there (KIP-588), unless somebody else
+    takes the id first.
+    """
     return replace(
         _to(transaction, TransactionState.PREPARE_EPOCH_FENCE),
         producer_epoch=transaction.producer_epoch + 1,
-        last_producer_epoch=NO_PRODUCER_EPOCH,
+        last_producer_epoch=transaction.producer_epoch,
         update_ms=now_ms,
     )
 
