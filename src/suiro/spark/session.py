@@ -30,7 +30,6 @@ LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.log.level": "ERROR",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.session.timeZone": "UTC",
@@ -67,7 +66,6 @@ def spark_session(
         for name, value in {**chosen, **(settings or {})}.items():
             builder = builder.config(name, value)
         spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel(chosen["spark.log.level"])
     _without_checksum_files(spark)
     suiro.spark.register(spark)
     return spark

@@ -1,0 +1,276 @@
+"""The committer against a coordinator in memory: every failure row that needs no real process."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from tests.unit.spark.kafka_double import Committed, KafkaDouble
+
+from suiro.errors import FatalError, FencedError, RefusedError, TransientError
+from suiro.spark.committer import MARKER_TOPIC, Committer, Destination, MicroBatch, Outcome
+from suiro.spark.decide import Marker, MissingMarker, Plan
+
+APP = Destination(application_id="app")
+PRODUCED, SUPPRESSED = Outcome.PRODUCED, Outcome.SUPPRESSED
+
+
+class PowerCutError(BaseException):
+    """The process is gone: no handler of the committer may run after it."""
+
+
+@dataclass
+class Rows:
+    rows: list[tuple[str, int, str]]
+
+    @property
+    def partitions(self) -> list[tuple[str, int]]:
+        return sorted({(topic, partition) for topic, partition, _ in self.rows})
+
+    def batches(self) -> Iterator[tuple[str, int, str, int]]:
+        for topic, partition, data in self.rows:
+            yield topic, partition, data, 1
+
+
+def rows_of(number: int) -> Rows:
+    return Rows([("out", 0, f"{number}a"), ("out", 1, f"{number}b"), ("other", 0, f"{number}c")])
+
+
+def micro_batch(
+    number: int, *, run: str = "run-1", lineage: str = "q", rows: Rows | None = None, end: str | None = None
+) -> MicroBatch:
+    plan = Plan(
+        batch_id=number,
+        lineage=lineage,
+        run_id=run,
+        start_digest=f"end-{number - 1}" if number else "",
+        end_digest=end or f"end-{number}",
+    )
+    return MicroBatch(
+        plan=plan,
+        writes=rows_of(number) if rows is None else rows,
+        source_offsets={("in", 0): 10 * (number + 1)},
+    )
+
+
+def expected(last: int) -> list[str]:
+    return [f"{number}{letter}" for number in range(last + 1) for letter in "abc"]
+
+
+def held(kafka: KafkaDouble) -> list[str]:
+    return [data for _, _, data in kafka.records]
+
+
+def marker_of(kafka: KafkaDouble, group: str = "app") -> Marker:
+    return Marker.from_metadata(kafka.offsets[group, (MARKER_TOPIC, 0)].metadata)
+
+
+def test_records_marker_and_source_offsets_arrive_together() -> None:
+    kafka = KafkaDouble()
+    committer = Committer(kafka, APP)
+    for number in range(3):
+        assert committer.process(micro_batch(number)) is PRODUCED
+        assert held(kafka) == expected(number)
+        assert marker_of(kafka).batch_id == number
+        assert kafka.offsets["app", (MARKER_TOPIC, 0)].offset == number + 1
+        assert kafka.offsets["app", ("in", 0)] == Committed(10 * (number + 1), "")
+
+
+def test_it_fences_before_it_asks_and_bumps_after_each_commit() -> None:
+    kafka = KafkaDouble()
+    committer = Committer(kafka, APP)
+    committer.process(micro_batch(0))
+    assert kafka.calls[:2] == ["init", "offset_fetch"]
+    assert kafka.calls[-2:] == ["end", "init"]
+    before = len(kafka.calls)
+    committer.process(micro_batch(1))
+    assert "offset_fetch" not in kafka.calls[before:], "asks again although it holds the epoch"
+
+
+def test_an_empty_micro_batch_still_moves_the_marker() -> None:
+    kafka = KafkaDouble()
+    assert Committer(kafka, APP).process(micro_batch(0, rows=Rows([]))) is PRODUCED
+    assert held(kafka) == []
+    assert marker_of(kafka).batch_id == 0
+
+
+def test_a_named_sink_has_its_own_group_and_id() -> None:
+    kafka = KafkaDouble()
+    Committer(kafka, Destination(application_id="app", sink_name="late")).process(micro_batch(0))
+    assert marker_of(kafka, "app/late").batch_id == 0
+    assert set(kafka.epochs) == {"app/late"}
+    assert APP.transactional_id == "app/sink"
+
+
+CALLS = ["init", "add_partitions", "add_offsets", "produce", "commit_offsets", "end"]
+
+
+@pytest.mark.parametrize("when", ["lost request", "lost answer"])
+@pytest.mark.parametrize("call", CALLS)
+def test_any_one_failed_call_is_survived(call: str, when: str) -> None:
+    """Rows 4, 6, 7, 15, 16: fence, ask, and either produce again or see that it was committed."""
+    kafka = KafkaDouble()
+    committer = Committer(kafka, APP)
+    for number in range(4):
+        if number in (0, 2):
+            kafka.faults.append((call, when))
+        committer.process(micro_batch(number))
+        assert held(kafka) == expected(number)
+        assert marker_of(kafka).batch_id == number
+
+
+def test_any_two_failed_calls_are_survived() -> None:
+    for faults in itertools.product(itertools.product(CALLS, ["lost request", "lost answer"]), repeat=2):
+        kafka = KafkaDouble()
+        committer = Committer(kafka, APP)
+        committer.process(micro_batch(0))
+        kafka.faults += faults
+        committer.process(micro_batch(1))
+        kafka.faults.clear()
+        committer.process(micro_batch(2))
+        assert held(kafka) == expected(2), faults
+
+
+POINTS = [
+    "before_fence",
+    "after_fence",
+    "after_add_partitions",
+    "after_first_produce",
+    "after_produce",
+    "after_commit_offsets",
+    "after_end",
+    "after_bump",
+]
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_driver_killed_at_any_step_is_followed_by_one_that_ends_exactly(point: str, number: int) -> None:
+    """Rows 1, 3 to 8, 10: the next driver runs the same micro-batch again."""
+    kafka = KafkaDouble()
+
+    def die(reached: str, batch_id: int) -> None:
+        if reached == point and batch_id == number:
+            raise PowerCutError
+
+    doomed = Committer(kafka, APP, reach=die)
+    if point in ("before_fence", "after_fence") and number > 0:
+        first = Committer(kafka, APP)
+        for earlier in range(number):
+            first.process(micro_batch(earlier))
+    else:
+        for earlier in range(number):
+            doomed.process(micro_batch(earlier))
+    with pytest.raises(PowerCutError):
+        doomed.process(micro_batch(number))
+    successor = Committer(kafka, APP)
+    outcome = successor.process(micro_batch(number, run="run-2"))
+    assert outcome is (SUPPRESSED if point in ("after_end", "after_bump") else PRODUCED)
+    assert held(kafka) == expected(number)
+    assert successor.process(micro_batch(number + 1, run="run-2")) is PRODUCED
+    assert held(kafka) == expected(number + 1)
+
+
+def test_a_zombie_is_fenced_and_changes_nothing() -> None:
+    """Rows 12, 14: whoever fenced last goes on, the other one stops and says why."""
+    kafka = KafkaDouble()
+    zombie = Committer(kafka, APP)
+    zombie.process(micro_batch(0))
+    successor = Committer(kafka, APP)
+    assert successor.process(micro_batch(1, run="run-2")) is PRODUCED
+    with pytest.raises(FencedError, match="another driver took over"):
+        zombie.process(micro_batch(1))
+    assert held(kafka) == expected(1)
+    assert successor.process(micro_batch(2, run="run-2")) is PRODUCED
+    assert held(kafka) == expected(2)
+
+
+def test_a_second_worker_of_the_same_run_takes_over_in_peace() -> None:
+    """Spark may commit from another Python worker; what the first one remembers is then old."""
+    kafka = KafkaDouble()
+    first, second = Committer(kafka, APP), Committer(kafka, APP)
+    for number in range(9):
+        worker = first if number % 3 == 0 else second
+        assert worker.process(micro_batch(number)) is PRODUCED
+        assert held(kafka) == expected(number)
+
+
+def test_fenced_right_after_its_own_fence_it_gives_up() -> None:
+    """Row 13: taking the id back would go on for ever."""
+    kafka = KafkaDouble()
+
+    def rival(point: str, batch_id: int) -> None:
+        if point == "after_add_partitions":
+            kafka.transaction(APP.transactional_id).init()
+
+    with pytest.raises(FencedError, match=r"sink\.name"):
+        Committer(kafka, APP, reach=rival).process(micro_batch(0))
+    assert held(kafka) == []
+
+
+def test_what_no_repetition_mends_is_raised_and_aborted() -> None:
+    """Rows 16, 22."""
+    kafka = KafkaDouble()
+    committer = Committer(kafka, APP)
+    with pytest.raises(RefusedError, match="UNKNOWN_TOPIC"):
+        committer.process(micro_batch(0, rows=Rows([("gone", 0, "x")])))
+    assert not kafka.open
+    assert kafka.calls.count("add_partitions") == 1
+    assert committer.process(micro_batch(0)) is PRODUCED
+
+
+def test_a_cluster_that_stays_away_is_raised_in_the_end() -> None:
+    kafka = KafkaDouble()
+    kafka.faults += [("produce", "lost request")] * 99
+    with pytest.raises(TransientError, match="lost request of produce"):
+        Committer(kafka, APP, attempts=3).process(micro_batch(0))
+    assert held(kafka) == []
+
+
+def test_a_rolled_back_checkpoint_stops_before_anything_is_written() -> None:
+    """Row 18."""
+    kafka = KafkaDouble()
+    committer = Committer(kafka, APP)
+    for number in range(3):
+        committer.process(micro_batch(number))
+    with pytest.raises(FatalError, match="rolled back"):
+        Committer(kafka, APP).process(micro_batch(1, run="run-2"))
+    with pytest.raises(FatalError, match="rolled back"):
+        committer.process(micro_batch(1))
+    assert held(kafka) == expected(2)
+
+
+def test_a_new_checkpoint_of_the_same_application_begins_anew() -> None:
+    """Row 17."""
+    kafka = KafkaDouble()
+    Committer(kafka, APP).process(micro_batch(0))
+    fresh = Committer(kafka, APP)
+    assert fresh.process(micro_batch(0, lineage="other", run="run-2")) is PRODUCED
+    assert marker_of(kafka).lineage == "other"
+    with pytest.raises(FatalError, match="lineages"):
+        Committer(kafka, APP).process(micro_batch(1, run="run-3"))
+
+
+def test_a_missing_marker_follows_its_policy() -> None:
+    """Row 19."""
+    kafka = KafkaDouble()
+    with pytest.raises(FatalError, match=r"marker\.missing"):
+        Committer(kafka, APP).process(micro_batch(5))
+    produce = Destination(application_id="app", missing_marker=MissingMarker.PRODUCE)
+    assert Committer(kafka, produce).process(micro_batch(5)) is PRODUCED
+    suppress = Destination(application_id="other", missing_marker=MissingMarker.SUPPRESS)
+    assert Committer(kafka, suppress).process(micro_batch(5)) is SUPPRESSED
+    assert held(kafka) == ["5a", "5b", "5c"]
+
+
+def test_a_new_run_in_the_same_process_asks_again() -> None:
+    kafka = KafkaDouble()
+    committer = Committer(kafka, APP)
+    committer.process(micro_batch(0))
+    before = len(kafka.calls)
+    assert committer.process(micro_batch(0, run="run-2")) is SUPPRESSED
+    assert kafka.calls[before:] == ["init", "offset_fetch"]
+    assert committer.process(micro_batch(1, run="run-2")) is PRODUCED
+    assert held(kafka) == expected(1)
