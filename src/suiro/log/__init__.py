@@ -2,8 +2,9 @@
 
 `DataDirectory` owns a node's folder and opens the `PartitionLog`s in it; `LogConfig` holds a topic's
 settings; every refusal is a `LogError` whose `code` is Kafka's. A tour of the modules, from the disk
-up: `files` and `index`, `transaction_index`, `segment`; pure rules in `admission`, `producer_state`,
-`retention`; `recovery`, `lookup` and `partition` join them; `directory` holds many.
+up: `files`, `index`, `transaction_index`, `segment`, `segments`; pure rules in `admission`,
+`producer_state`, `retention`; `recovery`, `lookup`, `sequencing` and `partition` join them;
+`directory` holds many.
 """
 
 from suiro.log.admission import Origin
@@ -24,8 +25,10 @@ from suiro.log.errors import (
     TransactionCoordinatorFencedError,
 )
 from suiro.log.files import FileHandle
-from suiro.log.partition import Appended, FlushJob, PartitionLog, ReadResult, Region
+from suiro.log.partition import PartitionLog
 from suiro.log.producer_state import ProducerEntry
+from suiro.log.results import Appended, FlushJob, ReadResult
+from suiro.log.segments import Region
 
 __all__ = [
     "TOPIC_SETTINGS",

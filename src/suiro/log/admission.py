@@ -1,4 +1,4 @@
-"""Which bytes may become part of a log: the checks on a batch that need no knowledge of the log.
+"""Which bytes may become part of a log (the checks that need no knowledge of it), and what is changed in them.
 
 Kafka's LogValidator as far as it can be had from the header and the CRC. Records are not looked at one
 by one: the CRC says that they are what the producer made, and a batch whose records contradict its
@@ -7,6 +7,8 @@ header is met by whoever decodes it.
 
 from __future__ import annotations
 
+import dataclasses
+import struct
 from typing import Literal
 
 from suiro.errors import CorruptRecordError
@@ -18,7 +20,11 @@ from suiro.log.errors import (
     InvalidBatchError,
     InvalidTimestampError,
 )
-from suiro.protocol.record_batch import BatchHeader, read_header, verify
+from suiro.protocol.crc32c import crc32c
+from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, pack_header, read_header, verify
+
+_PREFIX = struct.Struct(">qii")  # base offset, length, leader epoch: what stands before the magic byte
+_LOG_APPEND_TIME_BIT = 0x08
 
 Origin = Literal["client", "coordinator"]
 
@@ -58,7 +64,7 @@ def _check_sizes(header: BatchHeader, config: LogConfig, *, origin: Origin) -> N
 
 
 def _check_client_header(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    if header.attributes & 0x20:
+    if header.is_control:
         raise InvalidBatchError("clients may not write control batches")
     if header.base_offset != 0:
         raise InvalidBatchError(f"a producer's batch starts at offset 0, this one at {header.base_offset}")
@@ -79,3 +85,25 @@ def _check_client_header(header: BatchHeader, config: LogConfig, now_ms: int) ->
                 f"the batch's largest timestamp {header.max_timestamp} is outside {earliest} to {latest} "
                 "(message.timestamp.before.max.ms, message.timestamp.after.max.ms)"
             )
+
+
+def placed(
+    batch: memoryview, header: BatchHeader, base_offset: int, leader_epoch: int
+) -> tuple[bytes | memoryview, ...]:
+    """The batch with its place in the log, as buffers to write; all but the first 16 bytes are not copied."""
+    return _PREFIX.pack(base_offset, header.length, leader_epoch), batch[_PREFIX.size :]
+
+
+def stamped_with_time(
+    batch: memoryview, header: BatchHeader, base_offset: int, leader_epoch: int, now_ms: int
+) -> tuple[bytes | memoryview, ...]:
+    """The same with the time of the append in every record's place (`message.timestamp.type=LogAppendTime`)."""
+    stamped = dataclasses.replace(
+        header,
+        base_offset=base_offset,
+        partition_leader_epoch=leader_epoch,
+        attributes=header.attributes | _LOG_APPEND_TIME_BIT,
+        max_timestamp=now_ms,
+    )
+    records = batch[HEADER_SIZE:]
+    return pack_header(stamped, crc_tail=crc32c(records)), records

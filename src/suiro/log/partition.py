@@ -14,78 +14,36 @@ The rules of what may be appended are in `admission` and `producer_state`, openi
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
-import struct
 import uuid
-from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
 from suiro.clock import Clock
 from suiro.errors import ConfigError
 from suiro.log import lookup, producer_snapshot
-from suiro.log.admission import Origin, admit
+from suiro.log.admission import Origin, admit, placed, stamped_with_time
 from suiro.log.checkpoints import read_partition_metadata, write_partition_metadata
 from suiro.log.config import LogConfig
-from suiro.log.errors import OffsetOutOfRangeError, OutOfOrderSequenceError, StorageError
-from suiro.log.files import FileHandle
+from suiro.log.errors import OffsetOutOfRangeError, StorageError
 from suiro.log.leader_epochs import LeaderEpochs
-from suiro.log.producer_state import AppendedBatch, ProducerEntry, ProducerStates
+from suiro.log.producer_state import ProducerEntry, ProducerStates
 from suiro.log.recovery import open_segments
-from suiro.log.retention import SegmentFacts, expired_segments
+from suiro.log.results import Appended, FlushJob, ReadResult
+from suiro.log.retention import expired_segments
 from suiro.log.segment import MAX_RELATIVE_OFFSET, Segment
+from suiro.log.segments import Region, Segments
+from suiro.log.sequencing import check_batch, check_together
 from suiro.log.transaction_index import AbortedTransaction
-from suiro.protocol.crc32c import crc32c
-from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, pack_header
+from suiro.protocol.record_batch import BatchHeader
 from suiro.protocol.records import control_batch
 
 PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
 DELETED_SUFFIX = "-delete"
-_SEALED_SEGMENTS_OPEN = 4
-_PREFIX = struct.Struct(">qii")  # base offset, length, leader epoch: what stands before the magic byte
-_LOG_APPEND_TIME_BIT = 0x08
 
 Verify = Callable[[int, int], None]
-Region = tuple[FileHandle, int, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Appended:
-    """Where an append went. A duplicate was not written again; its offsets are the first writing's."""
-
-    base_offset: int
-    last_offset: int
-    log_append_time: int  # milliseconds; -1 unless message.timestamp.type is LogAppendTime
-    log_start_offset: int
-    duplicate: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadResult:
-    """File regions of whole batches. Keep the handle in each region until it is sent; never its `int()`."""
-
-    regions: list[Region]
-    size: int
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    aborted: list[tuple[int, int]]  # (producer id, first offset); empty for read_uncommitted
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlushJob:
-    """Files to sync. `run` may be called in any thread; then hand `end_offset` to `PartitionLog.flushed`."""
-
-    handles: tuple[FileHandle, ...]
-    end_offset: int
-
-    def run(self) -> None:
-        for handle in self.handles:
-            os.fsync(handle)
 
 
 class PartitionLog:
@@ -116,10 +74,8 @@ class PartitionLog:
         self.recovery_point = recovery_point
         self.leader_epochs = LeaderEpochs(directory)
         self._clock = clock
-        self._segments = segments
-        self._bases = [segment.base_offset for segment in segments]
+        self._segments = Segments(segments)
         self._producers = producers
-        self._recently_read: dict[int, Segment] = {}
         self._records_since_flush = 0
         self._open = True
 
@@ -223,9 +179,10 @@ class PartitionLog:
         batches = admit(data, self.config, origin=origin, now_ms=now_ms)
         first = batches[0][1]
         if len(batches) > 1:
-            self._check_together(batches)
+            headers = [header for _, header in batches]
+            check_together(self._producers, headers, offset=self.log_end_offset, sequenced=origin == "client")
         elif first.producer_id >= 0:
-            duplicate = self._check_producer(first, sequenced=origin == "client")
+            duplicate = check_batch(self._producers, self._segments, first, sequenced=origin == "client")
             if duplicate is not None:
                 return Appended(
                     base_offset=duplicate.first_offset,
@@ -290,76 +247,16 @@ class PartitionLog:
             segment.transaction_index.add(entry)
         return offset
 
-    def _check_producer(self, header: BatchHeader, *, sequenced: bool) -> AppendedBatch | None:
-        producers, producer_id = self._producers, header.producer_id
-        first, last = header.base_sequence, header.last_sequence
-        if sequenced:
-            duplicate = producers.duplicate_of(producer_id, header.producer_epoch, first, last)
-            if duplicate is not None:
-                return duplicate
-        try:
-            producers.check_batch(
-                producer_id,
-                header.producer_epoch,
-                first,
-                transactional=header.is_transactional,
-                check_sequence=sequenced,
-            )
-        except OutOfOrderSequenceError:
-            # After a restart the snapshot knows only the last of the five batches. The client may be
-            # repeating an older one whose answer was lost, so the log is asked before it is refused.
-            entry = producers.entries[producer_id]
-            if entry.whole:
-                raise
-            batches = lookup.last_batches_of(self._segments, producer_id, entry.producer_epoch)
-            producers.refill(producer_id, entry.producer_epoch, batches)
-            duplicate = producers.duplicate_of(producer_id, header.producer_epoch, first, last)
-            if duplicate is None:
-                raise
-            return duplicate
-        return None
-
-    def _check_together(self, batches: list[tuple[int, BatchHeader]]) -> None:
-        """Several batches are tried on a copy first, so that none is written where one is refused."""
-        trial = self._producers.copy_of(header.producer_id for _, header in batches)
-        offset = self.log_end_offset
-        for _, header in batches:
-            if header.producer_id >= 0:
-                trial.check_batch(
-                    header.producer_id,
-                    header.producer_epoch,
-                    header.base_sequence,
-                    transactional=header.is_transactional,
-                )
-                trial.add_batch(
-                    header.producer_id,
-                    header.producer_epoch,
-                    header.last_sequence,
-                    first_offset=offset,
-                    last_offset=offset + header.last_offset_delta,
-                    timestamp=0,
-                    transactional=header.is_transactional,
-                )
-            offset += header.last_offset_delta + 1
-
     def _write(self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> Segment:
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         max_timestamp, size = header.max_timestamp, header.size
-        buffers: tuple[bytes | memoryview, ...]
-        if self.config.message_timestamp_type == "LogAppendTime" and not header.is_control:
+        stamped = self.config.message_timestamp_type == "LogAppendTime" and not header.is_control
+        if stamped:
             max_timestamp = now_ms
-            stamped = dataclasses.replace(
-                header,
-                base_offset=base_offset,
-                partition_leader_epoch=leader_epoch,
-                attributes=header.attributes | _LOG_APPEND_TIME_BIT,
-                max_timestamp=now_ms,
-            )
-            records = batch[HEADER_SIZE:]
-            buffers = (pack_header(stamped, crc_tail=crc32c(records)), records)
+            buffers = stamped_with_time(batch, header, base_offset, leader_epoch, now_ms)
         else:
-            buffers = (_PREFIX.pack(base_offset, header.length, leader_epoch), batch[_PREFIX.size :])
+            buffers = placed(batch, header, base_offset, leader_epoch)
         segment = self._segment_for(size, last_offset, max_timestamp, now_ms)
         position = segment.size
         segment.append(buffers, size, last_offset=last_offset, max_timestamp=max_timestamp)
@@ -388,7 +285,7 @@ class PartitionLog:
 
     def _segment_for(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> Segment:
         """The active segment, a new one where this batch is too much, too late or too far for it."""
-        segment = self._segments[-1]
+        segment = self._segments.active
         if segment.size == 0:
             return segment
         first = segment.first_timestamp
@@ -404,19 +301,17 @@ class PartitionLog:
 
     def roll(self) -> Segment:
         """Seal the active segment and begin a new one at the log's end."""
-        active = self._segments[-1]
+        active = self._segments.active
         if active.size == 0:
             return active
         base = self.log_end_offset
         new = Segment(self.directory, base, self.config, created_ms=self._clock.wall_ms())
         new.create()
-        active.seal()
         try:
             producer_snapshot.write(self.directory, base, self._producers.entries.values())
         except OSError:
             pass  # Recovery then starts from an older one.
-        self._segments.append(new)
-        self._bases.append(base)
+        self._segments.add(new)
         return new
 
     # Read
@@ -435,20 +330,18 @@ class PartitionLog:
                 f"{self.log_start_offset} to {self.log_end_offset}"
             )
         bound = self.last_stable_offset if read_committed else self.log_end_offset
+        found = None
+        if offset < bound:
+            found = self._segments.region(
+                offset, bound, log_end_offset=self.log_end_offset, max_bytes=max_bytes
+            )
         regions: list[Region] = []
         aborted: list[tuple[int, int]] = []
-        if offset < bound:
-            number = bisect_right(self._bases, offset) - 1
-            for segment in self._segments[max(number, 0) :]:
-                found = self._region(segment, offset, bound, max_bytes)
-                if found is None:
-                    continue
-                region, upper = found
-                if region[2] <= max_bytes or min_one_batch:
-                    regions.append(region)
-                    if read_committed:
-                        aborted = self._aborted(offset, upper)
-                break
+        if found is not None and (found[0][2] <= max_bytes or min_one_batch):
+            region, upper = found
+            regions.append(region)
+            if read_committed:
+                aborted = self._segments.aborted(offset, upper)
         return ReadResult(
             regions=regions,
             size=sum(region[2] for region in regions),
@@ -458,53 +351,15 @@ class PartitionLog:
             aborted=aborted,
         )
 
-    def _region(self, segment: Segment, offset: int, bound: int, max_bytes: int) -> tuple[Region, int] | None:
-        """What of a segment a read takes, and the offset it ends before; None if nothing is left in it."""
-        start = segment.position_of(offset)
-        if start is None:
-            return None
-        end, upper = segment.size, bound
-        if segment is not self._segments[-1]:
-            upper = min(bound, self._bases[bisect_right(self._bases, segment.base_offset)])
-            self._touch(segment)
-        if bound < self.log_end_offset and upper == bound:
-            bound_position = segment.position_of(bound)
-            end = segment.size if bound_position is None else bound_position
-        if start >= end:
-            return None
-        stop, stop_offset = segment.whole_batches(start, end, max_bytes=max_bytes)
-        if stop_offset is not None:
-            upper = stop_offset
-        if stop < segment.size or segment is self._segments[-1]:
-            segment.remember(upper, stop)
-        return (segment.handle, start, stop - start), upper
-
-    def _aborted(self, offset: int, upper: int) -> list[tuple[int, int]]:
-        """Aborted transactions that overlap [offset, upper), as (producer id, first offset)."""
-        found: list[tuple[int, int]] = []
-        for segment in self._segments[max(bisect_right(self._bases, offset) - 1, 0) :]:
-            for entry in segment.transaction_index.entries:
-                if entry.last_offset >= offset and entry.first_offset < upper:
-                    found.append((entry.producer_id, entry.first_offset))
-                if entry.last_stable_offset >= upper:
-                    return found
-        return found
-
-    def _touch(self, segment: Segment) -> None:
-        """Keep the sealed segments that were read last open, and let go of the others."""
-        recent = self._recently_read
-        recent.pop(segment.base_offset, None)
-        recent[segment.base_offset] = segment
-        if len(recent) > _SEALED_SEGMENTS_OPEN:
-            recent.pop(next(iter(recent))).release()
-
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at least this late, or None."""
-        return lookup.first_at_or_after(self._segments, timestamp, log_start_offset=self.log_start_offset)
+        return lookup.first_at_or_after(
+            tuple(self._segments), timestamp, log_start_offset=self.log_start_offset
+        )
 
     def offset_of_max_timestamp(self) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record that has the largest timestamp, or None."""
-        return lookup.first_latest(self._segments, log_start_offset=self.log_start_offset)
+        return lookup.first_latest(tuple(self._segments), log_start_offset=self.log_start_offset)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
         """(epoch, end offset) of the largest epoch at most this one, or None where it is not known."""
@@ -521,20 +376,19 @@ class PartitionLog:
             )
         if offset > self.log_start_offset:
             self._start_at(offset)
-            keep = max(bisect_right(self._bases, offset) - 1, 0)
-            self._drop_oldest(keep)
+            self._drop_oldest(len(self._segments) - len(self._segments.from_offset(offset)))
         return self.log_start_offset
 
     def apply_retention(self, now_ms: int | None = None) -> int:
         """Delete the segments that `retention.*` no longer asks for; how many. Forget idle producers."""
         now_ms = self._clock.wall_ms() if now_ms is None else now_ms
         self._producers.expire(now_ms - PRODUCER_ID_EXPIRATION_MS)
-        ends = [*self._bases[1:], self.log_end_offset]
-        facts = [
-            SegmentFacts(end, segment.size, segment.latest_ms)
-            for end, segment in zip(ends, self._segments, strict=True)
-        ]
-        count = expired_segments(facts, self.config, now_ms=now_ms, log_start_offset=self.log_start_offset)
+        count = expired_segments(
+            self._segments.facts(self.log_end_offset),
+            self.config,
+            now_ms=now_ms,
+            log_start_offset=self.log_start_offset,
+        )
         if count == len(self._segments):
             self.roll()
         self._drop_oldest(count)
@@ -543,13 +397,11 @@ class PartitionLog:
     def _drop_oldest(self, count: int) -> None:
         if count == 0:
             return
-        for segment in self._segments[:count]:
-            self._recently_read.pop(segment.base_offset, None)
-            segment.unlink()
-        del self._segments[:count], self._bases[:count]
-        if self._bases[0] > self.log_start_offset:
-            self._start_at(self._bases[0])
-        producer_snapshot.remove(self.directory, keep=self._bases)
+        self._segments.drop_oldest(count)
+        first = self._segments.bases[0]
+        if first > self.log_start_offset:
+            self._start_at(first)
+        producer_snapshot.remove(self.directory, keep=self._segments.bases)
 
     def _start_at(self, offset: int) -> None:
         self.log_start_offset = offset
@@ -567,11 +419,7 @@ class PartitionLog:
     def flush_job(self) -> FlushJob:
         """What a flush has to sync, to be run in another thread while appends go on."""
         self._records_since_flush = 0
-        handles: list[FileHandle] = []
-        for number in range(max(bisect_right(self._bases, self.recovery_point) - 1, 0), len(self._segments)):
-            handles += self._segments[number].handles_to_sync()
-            if number + 1 < len(self._segments):
-                self._touch(self._segments[number])
+        handles = self._segments.handles_to_sync(self.recovery_point)
         return FlushJob(handles=tuple(handles), end_offset=self.log_end_offset)
 
     def flushed(self, end_offset: int) -> None:
@@ -585,14 +433,14 @@ class PartitionLog:
         self.flush()
         end = self.log_end_offset
         producer_snapshot.write(self.directory, end, self._producers.entries.values())
-        producer_snapshot.remove(self.directory, keep=[*self._bases, end])
+        producer_snapshot.remove(self.directory, keep=[*self._segments.bases, end])
         for segment in self._segments:
             segment.seal()
 
     def abandon(self) -> None:
         """Let go of the files without writing anything: what the death of the process would leave."""
         self._open = False
-        self._segments, self._bases = [], []
+        self._segments = Segments([])
 
     def delete(self) -> None:
         """Remove the partition. Its directory is renamed first, so that a crash leaves nothing half there."""
@@ -601,7 +449,7 @@ class PartitionLog:
         doomed = self.directory.with_name(self.directory.name[: 255 - len(suffix)] + suffix)
         os.rename(self.directory, doomed)
         shutil.rmtree(doomed, ignore_errors=True)
-        self._segments, self._bases = [], []
+        self._segments = Segments([])
 
     def _log_append_time(self, timestamp: int) -> int:
         return timestamp if self.config.message_timestamp_type == "LogAppendTime" else -1

@@ -1,0 +1,122 @@
+"""The segments of one partition in order, and which of their bytes a read takes.
+
+Always true: there is at least one segment, base offsets rise, and the last one takes the appends. Of
+the others only those read last keep their files open.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from suiro.log.files import FileHandle
+from suiro.log.retention import SegmentFacts
+from suiro.log.segment import Segment
+
+SEALED_SEGMENTS_OPEN = 4
+
+Region = tuple[FileHandle, int, int]
+"""(file, position, length). Keep the handle itself until the bytes are sent; `int()` of it holds nothing."""
+
+
+class Segments:
+    """Offsets in, segments and file regions out. The log's end is told by the caller, who moves it."""
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._recently_read: dict[int, Segment] = {}
+
+    @property
+    def active(self) -> Segment:
+        return self._segments[-1]
+
+    @property
+    def bases(self) -> tuple[int, ...]:
+        return tuple(self._bases)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def from_offset(self, offset: int) -> list[Segment]:
+        """The segment that holds an offset, or would, and all later ones."""
+        return self._segments[max(bisect_right(self._bases, offset) - 1, 0) :]
+
+    def add(self, segment: Segment) -> None:
+        """Seal the active segment and go on in a new one."""
+        self.active.seal()
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+
+    def drop_oldest(self, count: int) -> None:
+        """Remove the oldest segments' files. Never the last one's."""
+        for segment in self._segments[:count]:
+            self._recently_read.pop(segment.base_offset, None)
+            segment.unlink()
+        del self._segments[:count], self._bases[:count]
+
+    def facts(self, log_end_offset: int) -> list[SegmentFacts]:
+        ends = [*self._bases[1:], log_end_offset]
+        return [
+            SegmentFacts(end, segment.size, segment.latest_ms)
+            for end, segment in zip(ends, self._segments, strict=True)
+        ]
+
+    def region(
+        self, offset: int, bound: int, *, log_end_offset: int, max_bytes: int
+    ) -> tuple[Region, int] | None:
+        """The whole batches from the one that holds `offset` on, all before `bound`; and the offset behind them.
+
+        At most `max_bytes`, but at least one batch; all in one segment. None where there is nothing.
+        """
+        for segment in self.from_offset(offset):
+            start = segment.position_of(offset)
+            if start is None:
+                continue  # The offset lies in a gap at this segment's end.
+            end, upper = segment.size, bound
+            sealed = segment is not self.active
+            if sealed:
+                upper = min(bound, self._bases[bisect_right(self._bases, segment.base_offset)])
+                self.touch(segment)
+            if upper == bound < log_end_offset:
+                bound_position = segment.position_of(bound)
+                end = segment.size if bound_position is None else bound_position
+            if start >= end:
+                return None
+            stop, stop_offset = segment.whole_batches(start, end, max_bytes=max_bytes)
+            upper = upper if stop_offset is None else stop_offset
+            if stop < segment.size or not sealed:
+                segment.remember(upper, stop)  # A consumer's next fetch begins there.
+            return (segment.handle, start, stop - start), upper
+        return None
+
+    def aborted(self, offset: int, upper: int) -> list[tuple[int, int]]:
+        """Aborted transactions that overlap [offset, upper), as (producer id, first offset)."""
+        found: list[tuple[int, int]] = []
+        for segment in self.from_offset(offset):
+            for entry in segment.transaction_index.entries:
+                if entry.last_offset >= offset and entry.first_offset < upper:
+                    found.append((entry.producer_id, entry.first_offset))
+                if entry.last_stable_offset >= upper:
+                    return found
+        return found
+
+    def handles_to_sync(self, recovery_point: int) -> list[FileHandle]:
+        """The files that hold what was appended since the recovery point."""
+        handles: list[FileHandle] = []
+        for segment in self.from_offset(recovery_point):
+            handles += segment.handles_to_sync()
+            if segment is not self.active:
+                self.touch(segment)
+        return handles
+
+    def touch(self, segment: Segment) -> None:
+        """Keep the sealed segments that were used last open, and let go of the others."""
+        recent = self._recently_read
+        recent.pop(segment.base_offset, None)
+        recent[segment.base_offset] = segment
+        if len(recent) > SEALED_SEGMENTS_OPEN:
+            recent.pop(next(iter(recent))).release()
