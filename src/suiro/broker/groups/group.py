@@ -413,6 +413,7 @@ class Group:
             if member.sync_token is not None:
                 effects.append(SyncReply(token=member.sync_token, code=ErrorCode.rebalance_in_progress))
                 member.sync_token = None
+                self._keep_alive(member, now)
         was_empty = self.state is GroupState.EMPTY
         self.state = GroupState.PREPARING_REBALANCE
         longest = self._longest_rebalance_timeout()
