@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from suiro.client.error_codes import unknown_topic
-from suiro.client.settings import UNKNOWN_TOPIC_GRACE_MS, ClientSettings
+from suiro.client.settings import CONCURRENT_BACKOFF_MS, UNKNOWN_TOPIC_GRACE_MS, ClientSettings
 from suiro.clock import Clock
 from suiro.errors import BrokenConnectionError, DeadlineExceededError, RetriableKafkaError
 
@@ -27,32 +27,41 @@ class Attempts:
         self._timeout_ms = timeout_ms
         self._settings = settings
         self._clock = clock
-        self._backoff_ms = settings.retry_backoff_ms
+        self._backoff_ms: int | None = None
         self._unknown_topic_since_ms: int | None = None
         self.deadline_ms = clock.monotonic_ms() + timeout_ms
 
     def progressed(self) -> None:
         """Something succeeded: the deadline and the backoff start anew."""
         self.deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
-        self._backoff_ms = self._settings.retry_backoff_ms
+        self._backoff_ms = None
         self._unknown_topic_since_ms = None
 
     def failed(self, error: RetriableKafkaError | BrokenConnectionError) -> None:
         """Waits the backoff. Raises `DeadlineExceededError`, or `UnknownTopicError` after its grace."""
         now_ms = self._clock.monotonic_ms()
+        backoff_ms = self._next_backoff_ms(error)
+        expired = now_ms + backoff_ms >= self.deadline_ms
         if isinstance(error, RetriableKafkaError) and error.code_name == "UNKNOWN_TOPIC_OR_PARTITION":
             if self._unknown_topic_since_ms is None:
                 self._unknown_topic_since_ms = now_ms
-            elif now_ms - self._unknown_topic_since_ms >= UNKNOWN_TOPIC_GRACE_MS:
+            if expired or now_ms - self._unknown_topic_since_ms >= UNKNOWN_TOPIC_GRACE_MS:
                 raise unknown_topic(error) from error
         else:
             self._unknown_topic_since_ms = None
-        if now_ms + self._backoff_ms >= self.deadline_ms:
+        if expired:
             raise DeadlineExceededError(
                 f"gave up to {self._what} after {self._timeout_ms} ms; the last failure was: {error}"
             ) from error
-        threading.Event().wait(self._backoff_ms / 1000)
-        self._backoff_ms = min(max(self._backoff_ms, 1) * 2, self._settings.retry_backoff_max_ms)
+        threading.Event().wait(backoff_ms / 1000)
+
+    def _next_backoff_ms(self, error: RetriableKafkaError | BrokenConnectionError) -> int:
+        if self._backoff_ms is None:
+            soon = isinstance(error, RetriableKafkaError) and error.code_name == "CONCURRENT_TRANSACTIONS"
+            self._backoff_ms = CONCURRENT_BACKOFF_MS if soon else self._settings.retry_backoff_ms
+        else:
+            self._backoff_ms = min(max(self._backoff_ms, 1) * 2, self._settings.retry_backoff_max_ms)
+        return self._backoff_ms
 
     def run(self, once: Callable[[int], T]) -> T:
         """The result of `once(deadline_ms)`, repeated while it raises what a further attempt may mend."""

@@ -13,6 +13,7 @@ __all__ = ["ClientSettings"]
 
 # Not settings of Kafka's: how long this client waits in places where Kafka's clients have no name for it.
 UNKNOWN_TOPIC_GRACE_MS = 5_000  # a topic just created may not be known to every broker
+CONCURRENT_BACKOFF_MS = 2  # the first wait for an earlier transaction's markers, which take a few ms
 OFFSET_METADATA_MAX_CHARS = 4_096  # brokers' default offset.metadata.max.bytes
 
 

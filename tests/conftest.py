@@ -1,0 +1,84 @@
+"""Fixtures of the whole suite: a real Apache Kafka, the node, and tests that run against either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from suiro.client import LATEST, Client, NewTopic
+
+
+@dataclass(frozen=True)
+class LogUnderTest:
+    """A running log, whichever it is."""
+
+    name: str  # "node" or "kafka"
+    bootstrap_servers: str
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A real Apache Kafka for the whole session (`suiro.kafka.KafkaProcess`)."""
+    from suiro.kafka import KafkaProcess, KafkaUnavailable
+
+    try:
+        process = KafkaProcess.start(tmp_path_factory.mktemp("kafka"))
+    except KafkaUnavailable as error:
+        pytest.skip(f"no Apache Kafka here: {error}")
+    with process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def suiro_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The node as a process of its own, for the whole session (`suiro.node.NodeProcess`)."""
+    from suiro.node import NodeProcess
+
+    process = NodeProcess.start(data=tmp_path_factory.mktemp("node"), listen="127.0.0.1:0")
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+@pytest.fixture(scope="session", params=["node", pytest.param("kafka", marks=pytest.mark.kafka)])
+def log_under_test(request: pytest.FixtureRequest) -> LogUnderTest:
+    """Each test that asks for it runs once on the node and once on Apache Kafka."""
+    running = request.getfixturevalue({"node": "suiro_node", "kafka": "kafka"}[request.param])
+    return LogUnderTest(request.param, running.bootstrap_servers)
+
+
+@pytest.fixture(scope="session")
+def bootstrap(log_under_test: LogUnderTest) -> str:
+    return log_under_test.bootstrap_servers
+
+
+@pytest.fixture
+def client(log_under_test: LogUnderTest) -> Iterator[Client]:
+    with Client(log_under_test.bootstrap_servers) as made:
+        yield made
+
+
+@pytest.fixture
+def new_topic(client: Client) -> Callable[..., str]:
+    """Makes a topic that no other test knows; returns its name."""
+
+    def make(partitions: int = 1, **configs: str) -> str:
+        name = f"topic-{uuid4().hex[:12]}"
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        client.create_topics([NewTopic(name, partitions, configs=settings)])
+        # The metadata may name a leader that does not serve yet; this is repeated until it does.
+        client.list_offsets({(name, partition): LATEST for partition in range(partitions)})
+        return name
+
+    return make
+
+
+@pytest.fixture
+def unique() -> str:
+    """A name for a group or a transactional id that no other test uses."""
+    return f"id-{uuid4().hex[:12]}"

@@ -1,0 +1,532 @@
+"""The client's every function, against the node and against Apache Kafka."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+from conftest import LogUnderTest
+from support.batches import TIMESTAMP, batch_of, owned_batch, read_all, values_of
+from support.waiting import wait_until
+from support.wire import Wire
+
+from suiro.client import EARLIEST, LATEST, MAX_TIMESTAMP, Client, NewTopic, retry
+from suiro.errors import (
+    AbortableError,
+    BrokerFailureError,
+    DeadlineExceededError,
+    FencedError,
+    KafkaError,
+    OffsetOutOfRangeError,
+    RefusedError,
+    TopicExistsError,
+    UnknownTopicError,
+    UsageError,
+)
+
+NewTopicFixture = Callable[..., str]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic that is not there is not waited for."""
+    monkeypatch.setattr(retry, "UNKNOWN_TOPIC_GRACE_MS", 100)
+
+
+# -- topics ---------------------------------------------------------------------------------------------------
+
+
+def test_metadata_names_partitions_in_order(client: Client, new_topic: NewTopicFixture) -> None:
+    topic = new_topic(3)
+    info = client.metadata([topic])[topic]
+    assert [item.partition for item in info.partitions] == [0, 1, 2]
+    assert all(item.leader >= 0 for item in info.partitions)
+    assert isinstance(info.topic_id, UUID)
+    assert not info.internal
+    assert topic in client.metadata()
+
+
+def test_metadata_leaves_out_what_does_not_exist_and_does_not_create_it(client: Client, unique: str) -> None:
+    assert client.metadata([unique]) == {}
+    assert unique not in client.metadata()
+
+
+def test_a_recreated_topic_has_another_id(client: Client, new_topic: NewTopicFixture) -> None:
+    topic = new_topic()
+    before = client.metadata([topic])[topic].topic_id
+    client.delete_topics([topic])
+    assert client.metadata([topic]) == {}
+    client.create_topics([NewTopic(topic, 1)])
+    assert client.metadata([topic])[topic].topic_id != before
+
+
+def test_creating_an_existing_topic(client: Client, new_topic: NewTopicFixture) -> None:
+    topic = new_topic()
+    with pytest.raises(TopicExistsError, match=topic):
+        client.create_topics([NewTopic(topic, 1)])
+    client.create_topics([NewTopic(topic, 1)], exist_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        (NewTopic("not/legal", 1), "INVALID_TOPIC_EXCEPTION"),
+        (NewTopic("", 1), "INVALID_TOPIC_EXCEPTION"),
+        (NewTopic("x" * 250, 1), "INVALID_TOPIC_EXCEPTION"),
+        (NewTopic("no-partitions", 0), "INVALID_PARTITIONS"),
+        (NewTopic("three-replicas", 1, 3), "INVALID_REPLICATION_FACTOR"),
+        (NewTopic("unknown-setting", 1, configs={"no.such.setting": "1"}), "INVALID_CONFIG"),
+        (NewTopic("bad-value", 1, configs={"segment.bytes": "many"}), "INVALID_CONFIG"),
+    ],
+)
+def test_topics_that_cannot_be_created(client: Client, topic: NewTopic, code: str) -> None:
+    with pytest.raises(RefusedError) as refused:
+        client.create_topics([topic])
+    assert refused.value.code_name == code
+
+
+def test_settings_of_a_topic(client: Client, new_topic: NewTopicFixture) -> None:
+    topic = new_topic(cleanup_policy="compact", max_message_bytes="12345")
+    settings = client.describe_configs([topic])[topic]
+    assert settings["cleanup.policy"] == "compact"
+    assert settings["max.message.bytes"] == "12345"
+    assert settings["segment.bytes"] == str(1 << 30)
+
+
+def test_settings_of_a_missing_topic(client: Client, unique: str) -> None:
+    with pytest.raises(KafkaError, match=unique) as error:
+        client.describe_configs([unique], timeout_ms=200)
+    assert isinstance(error.value, UnknownTopicError)
+
+
+def test_deleting_a_missing_topic(client: Client, unique: str) -> None:
+    with pytest.raises(UnknownTopicError, match=unique):
+        client.delete_topics([unique])
+    client.delete_topics([unique], missing_ok=True)
+
+
+# -- produce and fetch ----------------------------------------------------------------------------------------
+
+
+def test_what_is_produced_is_fetched(client: Client, new_topic: NewTopicFixture) -> None:
+    topic = new_topic(2)
+    assert client.produce({(topic, 0): batch_of("a", "b"), (topic, 1): batch_of("c")}) == {
+        (topic, 0): 0,
+        (topic, 1): 0,
+    }
+    assert client.produce({(topic, 0): batch_of("d")}) == {(topic, 0): 2}
+    fetched = client.fetch({(topic, 0): 0, (topic, 1): 0})
+    assert values_of(fetched[topic, 0]) == ["a", "b", "d"]
+    assert values_of(fetched[topic, 1]) == ["c"]
+    assert fetched[topic, 0].high_watermark == fetched[topic, 0].last_stable_offset == 3
+    assert fetched[topic, 0].log_start_offset == 0
+    assert fetched[topic, 0].aborted == ()
+
+
+def test_many_batches_keep_their_order(client: Client, new_topic: NewTopicFixture) -> None:
+    topic = new_topic(3)
+    batches = [(topic, number % 3, batch_of(f"{number}-a", f"{number}-b")) for number in range(90)]
+    offsets = client.produce_many(iter(batches))
+    assert offsets == [2 * (number // 3) for number in range(90)]
+    for partition in range(3):
+        expected = [f"{number}-{half}" for number in range(partition, 90, 3) for half in "ab"]
+        assert read_all(client, topic, partition) == expected
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+def test_every_compression(client: Client, new_topic: NewTopicFixture, codec: int) -> None:
+    topic = new_topic()
+    values = [f"value {number}" for number in range(100)]
+    client.produce({(topic, 0): batch_of(*values, compression=codec)})
+    assert read_all(client, topic) == values
+
+
+def test_a_large_response_comes_whole(client: Client, new_topic: NewTopicFixture) -> None:
+    topic = new_topic()
+    batch = batch_of(*("x" * 1000 for _ in range(400)))
+    client.produce_many([(topic, 0, batch)] * 20)
+    fetched = client.fetch({(topic, 0): 0}, partition_max_bytes=32 << 20, max_bytes=64 << 20)[topic, 0]
+    assert len(fetched.data) == 20 * len(batch)
+    assert fetched.data.readonly
+
+
+def test_a_fetch_in_small_pieces_always_progresses(client: Client, new_topic: NewTopicFixture) -> None:
+    """The first batch comes even when it is larger than the limit (KIP-74)."""
+    topic = new_topic()
+    client.produce_many([(topic, 0, batch_of(f"{number}" * 500)) for number in range(5)])
+    position, values = 0, []
+    while position < 5:
+        got = values_of(client.fetch({(topic, 0): position}, partition_max_bytes=100)[topic, 0])
+        assert len(got) == 1
+        values += got
+        position += 1
+    assert values == [f"{number}" * 500 for number in range(5)]
+
+
+def test_a_fetch_from_inside_a_batch_returns_the_whole_batch(
+    client: Client, new_topic: NewTopicFixture
+) -> None:
+    topic = new_topic()
+    client.produce({(topic, 0): batch_of("a", "b", "c")})
+    assert values_of(client.fetch({(topic, 0): 1})[topic, 0]) == ["a", "b", "c"]
+
+
+def test_a_fetch_at_the_end_waits_and_is_empty(client: Client, new_topic: NewTopicFixture) -> None:
+    topic = new_topic()
+    client.produce({(topic, 0): batch_of("a")})
+    fetched = client.fetch({(topic, 0): 1}, max_wait_ms=20)[topic, 0]
+    assert len(fetched.data) == 0
+    assert fetched.high_watermark == 1
+
+
+def test_a_waiting_fetch_wakes_up_when_a_batch_arrives(
+    log_under_test: LogUnderTest, client: Client, new_topic: NewTopicFixture
+) -> None:
+    topic = new_topic()
+    client.fetch({(topic, 0): 0}, max_wait_ms=0)
+    got: list[str] = []
+    with Client(log_under_test.bootstrap_servers) as reader:
+        reader.metadata([topic])
+        waiting = threading.Thread(
+            target=lambda: got.extend(values_of(reader.fetch({(topic, 0): 0}, max_wait_ms=15_000)[topic, 0]))
+        )
+        waiting.start()
+        client.produce({(topic, 0): batch_of("a")})
+        waiting.join(10)
+        assert not waiting.is_alive(), "a fetch that has data must not wait for its max_wait_ms"
+    assert got == ["a"]
+
+
+def test_an_offset_outside_of_the_log(client: Client, new_topic: NewTopicFixture) -> None:
+    topic = new_topic()
+    client.produce({(topic, 0): batch_of("a", "b")})
+    with pytest.raises(OffsetOutOfRangeError) as error:
+        client.fetch({(topic, 0): 3})
+    assert (error.value.topic, error.value.partition, error.value.offset) == (topic, 0, 3)
+    assert (error.value.log_start_offset, error.value.log_end_offset) == (0, 2)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_topic_that_does_not_exist_is_named(client: Client, unique: str) -> None:
+    with pytest.raises(UnknownTopicError, match=unique):
+        client.fetch({(unique, 0): 0})
+    with pytest.raises(UnknownTopicError, match=unique):
+        client.produce({(unique, 0): batch_of("a")})
+    with pytest.raises(UnknownTopicError, match=unique):
+        client.list_offsets({(unique, 0): LATEST})
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_partition_that_does_not_exist_is_named(client: Client, new_topic: NewTopicFixture) -> None:
+    topic = new_topic(1)
+    with pytest.raises(UnknownTopicError, match=f"{topic}-7"):
+        client.fetch({(topic, 7): 0})
+
+
+def test_a_batch_that_is_too_large(client: Client, new_topic: NewTopicFixture) -> None:
+    topic = new_topic(max_message_bytes="1000")
+    with pytest.raises(RefusedError, match=f"{topic}-0") as refused:
+        client.produce({(topic, 0): batch_of("x" * 2000)})
+    assert refused.value.code_name == "MESSAGE_TOO_LARGE"
+    assert read_all(client, topic) == []
+
+
+def test_a_batch_with_a_wrong_crc(client: Client, new_topic: NewTopicFixture) -> None:
+    topic = new_topic()
+    damaged = bytearray(batch_of("a"))
+    damaged[-2] ^= 1
+    with pytest.raises(BrokerFailureError) as error:
+        client.produce({(topic, 0): bytes(damaged)})
+    assert error.value.code_name == "CORRUPT_MESSAGE"
+    assert read_all(client, topic) == []
+
+
+def test_a_record_without_a_key_in_a_compacted_topic(client: Client, new_topic: NewTopicFixture) -> None:
+    from suiro.protocol.records import Record, encode_batch
+
+    topic = new_topic(cleanup_policy="compact")
+    keyless = encode_batch([Record(offset=0, timestamp=TIMESTAMP, key=None, value=b"v")])
+    with pytest.raises(RefusedError) as refused:
+        client.produce({(topic, 0): keyless})
+    assert refused.value.code_name == "INVALID_RECORD"
+
+
+def test_a_repeated_idempotent_batch_is_there_once(
+    log_under_test: LogUnderTest, client: Client, new_topic: NewTopicFixture
+) -> None:
+    topic = new_topic()
+    with Wire(log_under_test.bootstrap_servers) as wire:
+        producer_id, epoch = wire.new_producer()
+    batch = owned_batch("a", "b", producer_id=producer_id, epoch=epoch, sequence=0)
+    assert client.produce({(topic, 0): batch}) == {(topic, 0): 0}
+    assert client.produce({(topic, 0): batch}) == {(topic, 0): 0}
+    assert read_all(client, topic) == ["a", "b"]
+
+
+# -- offsets --------------------------------------------------------------------------------------------------
+
+
+def test_offsets_by_place_and_by_time(client: Client, new_topic: NewTopicFixture) -> None:
+    topic = new_topic()
+    target = (topic, 0)
+
+    def offset(at: int) -> int:
+        return client.list_offsets({target: at})[target].offset
+
+    assert (offset(EARLIEST), offset(LATEST), offset(TIMESTAMP)) == (0, 0, -1)
+    client.produce_many(
+        [(topic, 0, batch_of("a", "b", "c")), (topic, 0, batch_of("d", timestamp=TIMESTAMP + 10))]
+    )
+    assert (offset(EARLIEST), offset(LATEST)) == (0, 4)
+    assert offset(0) == 0
+    assert offset(TIMESTAMP + 1) == 1
+    assert offset(TIMESTAMP + 3) == 3
+    assert client.list_offsets({target: TIMESTAMP + 3})[target].timestamp == TIMESTAMP + 10
+    assert offset(TIMESTAMP + 11) == -1
+    assert offset(MAX_TIMESTAMP) == 3
+
+
+def test_offsets_of_many_partitions(client: Client, new_topic: NewTopicFixture) -> None:
+    first, second = new_topic(2), new_topic(1)
+    client.produce({(first, 1): batch_of("a", "b"), (second, 0): batch_of("c")})
+    wanted = {(first, 0): LATEST, (first, 1): LATEST, (second, 0): EARLIEST}
+    found = client.list_offsets(wanted)
+    assert {partition: item.offset for partition, item in found.items()} == {
+        (first, 0): 0,
+        (first, 1): 2,
+        (second, 0): 0,
+    }
+
+
+def test_committed_offsets(client: Client, new_topic: NewTopicFixture, unique: str) -> None:
+    topic = new_topic(2)
+    assert client.offset_fetch(unique, [(topic, 0)]) == {(topic, 0): None}
+    client.offset_commit(unique, {(topic, 0): (5, "five")})
+    found = client.offset_fetch(unique, [(topic, 0), (topic, 1)])
+    committed = found[topic, 0]
+    assert committed is not None
+    assert (committed.offset, committed.metadata) == (5, "five")
+    assert found[topic, 1] is None
+    assert list(client.offset_fetch(unique)) == [(topic, 0)]
+
+
+def test_metadata_of_an_offset_has_a_limit(client: Client, new_topic: NewTopicFixture, unique: str) -> None:
+    topic = new_topic()
+    client.offset_commit(unique, {(topic, 0): (1, "x" * 4096)})
+    with pytest.raises(UsageError, match="4097"):
+        client.offset_commit(unique, {(topic, 0): (1, "x" * 4097)})
+
+
+# -- transactions ---------------------------------------------------------------------------------------------
+
+
+def test_a_transaction_becomes_visible_as_a_whole(
+    client: Client, new_topic: NewTopicFixture, unique: str
+) -> None:
+    topic, marker = new_topic(2), new_topic()
+    producer = client.transaction(unique)
+    first = producer.init()
+    producer.add_partitions([(topic, 0), (topic, 1)])
+    producer.add_offsets(unique)
+    batches = [(topic, 0, batch_of("a", "b"), 2), (topic, 1, batch_of("c"), 1), (topic, 0, batch_of("d"), 1)]
+    assert producer.produce(batches) == [0, 0, 2]
+    producer.commit_offsets(unique, {(marker, 0): (7, "marker 7")})
+
+    assert read_all(client, topic, 0) == []
+    assert read_all(client, topic, 0, committed=False) == ["a", "b", "d"]
+    target = (topic, 0)
+    assert client.list_offsets({target: LATEST}, read_committed=True)[target].offset == 0
+    assert client.list_offsets({target: LATEST})[target].offset == 3
+    with pytest.raises(DeadlineExceededError, match="UNSTABLE_OFFSET_COMMIT"):
+        client.offset_fetch(unique, [(marker, 0)], timeout_ms=200)
+    assert client.offset_fetch(unique, [(marker, 0)], require_stable=False) == {(marker, 0): None}
+
+    producer.end()
+    second = producer.init(first)
+    assert (second.id, second.epoch) == (first.id, first.epoch + 1)
+    assert read_all(client, topic, 0) == ["a", "b", "d"]
+    assert read_all(client, topic, 1) == ["c"]
+    committed = client.offset_fetch(unique, [(marker, 0)])[marker, 0]
+    assert committed is not None
+    assert (committed.offset, committed.metadata) == (7, "marker 7")
+    # The marker takes an offset, and is not a record.
+    assert client.list_offsets({target: LATEST}, read_committed=True)[target].offset == 4
+
+
+def test_abort_by_fencing(client: Client, new_topic: NewTopicFixture, unique: str) -> None:
+    topic, marker = new_topic(), new_topic()
+    producer = client.transaction(unique)
+    first = producer.init()
+    producer.add_partitions([(topic, 0)])
+    producer.add_offsets(unique)
+    producer.produce([(topic, 0, batch_of("lost", "too"), 2)])
+    producer.commit_offsets(unique, {(marker, 0): (7, "")})
+    second = producer.abort()
+    assert (second.id, second.epoch > first.epoch) == (first.id, True)
+    assert client.offset_fetch(unique, [(marker, 0)]) == {(marker, 0): None}
+
+    producer.add_partitions([(topic, 0)])
+    producer.produce([(topic, 0, batch_of("kept"), 1)])
+    producer.end()
+    producer.init(second)
+    assert read_all(client, topic) == ["kept"]
+    assert read_all(client, topic, committed=False) == ["lost", "too", "kept"]
+    fetched = client.fetch({(topic, 0): 0})[topic, 0]
+    assert fetched.aborted == ((first.id, 0),)
+    assert client.fetch({(topic, 0): 0}, read_committed=False)[topic, 0].aborted == ()
+
+
+def test_end_with_abort(client: Client, new_topic: NewTopicFixture, unique: str) -> None:
+    topic = new_topic()
+    producer = client.transaction(unique)
+    first = producer.init()
+    producer.add_partitions([(topic, 0)])
+    producer.produce([(topic, 0, batch_of("lost"), 1)])
+    producer.end(commit=False)
+    producer.init(first)
+    assert read_all(client, topic) == []
+
+
+def test_an_interleaved_plain_producer_waits_behind_the_transaction(
+    client: Client, new_topic: NewTopicFixture, unique: str
+) -> None:
+    topic = new_topic()
+    client.produce({(topic, 0): batch_of("before")})
+    producer = client.transaction(unique)
+    identity = producer.init()
+    producer.add_partitions([(topic, 0)])
+    producer.produce([(topic, 0, batch_of("inside"), 1)])
+    client.produce({(topic, 0): batch_of("behind")})
+    assert read_all(client, topic) == ["before"]
+    producer.end()
+    producer.init(identity)
+    assert read_all(client, topic) == ["before", "inside", "behind"]
+
+
+def test_a_new_producer_fences_the_old_one_in_every_call(
+    log_under_test: LogUnderTest, client: Client, new_topic: NewTopicFixture, unique: str
+) -> None:
+    topic = new_topic()
+    zombie = client.transaction(unique)
+    identity = zombie.init()
+    zombie.add_partitions([(topic, 0)])
+    zombie.add_offsets(unique)
+    zombie.produce([(topic, 0, batch_of("zombie"), 1)])
+    with Client(log_under_test.bootstrap_servers) as other:
+        successor = other.transaction(unique)
+        successor.init()
+        for call in (
+            lambda: zombie.add_partitions([(topic, 0)]),
+            lambda: zombie.add_offsets(unique),
+            lambda: zombie.commit_offsets(unique, {(topic, 0): (1, "")}),
+            lambda: zombie.end(),
+            lambda: zombie.produce([(topic, 0, batch_of("late"), 1)]),
+            lambda: zombie.init(identity),
+        ):
+            with pytest.raises(FencedError):
+                call()
+        successor.add_partitions([(topic, 0)])
+        successor.produce([(topic, 0, batch_of("successor"), 1)])
+        successor.end()
+        successor.init(successor.identity)
+        assert read_all(other, topic) == ["successor"]
+
+
+def test_an_empty_transaction_commits_its_offsets(
+    client: Client, new_topic: NewTopicFixture, unique: str
+) -> None:
+    marker = new_topic()
+    producer = client.transaction(unique)
+    identity = producer.init()
+    producer.add_offsets(unique)
+    producer.commit_offsets(unique, {(marker, 0): (1, "")})
+    producer.end()
+    producer.init(identity)
+    committed = client.offset_fetch(unique, [(marker, 0)])[marker, 0]
+    assert committed is not None
+    assert committed.offset == 1
+
+
+def test_ending_a_transaction_that_never_began(client: Client, unique: str) -> None:
+    producer = client.transaction(unique)
+    producer.init()
+    with pytest.raises(AbortableError) as error:
+        producer.end()
+    assert error.value.code_name == "INVALID_TXN_STATE"
+
+
+def test_many_transactions_one_epoch_each(client: Client, new_topic: NewTopicFixture, unique: str) -> None:
+    topic = new_topic()
+    producer = client.transaction(unique)
+    identity = producer.init()
+    for number in range(10):
+        producer.add_partitions([(topic, 0)])
+        producer.produce([(topic, 0, batch_of(f"{number}-{half}"), 1) for half in "ab"])
+        producer.end()
+        following = producer.init(identity)
+        assert following.epoch == identity.epoch + 1
+        identity = following
+    assert read_all(client, topic) == [f"{number}-{half}" for number in range(10) for half in "ab"]
+
+
+def test_offsets_of_a_topic_that_does_not_exist(
+    client: Client, monkeypatch: pytest.MonkeyPatch, unique: str
+) -> None:
+    monkeypatch.setattr(retry, "UNKNOWN_TOPIC_GRACE_MS", 100)
+    producer = client.transaction(unique)
+    producer.init()
+    producer.add_offsets(unique)
+    with pytest.raises(UnknownTopicError, match="no-such-topic"):
+        producer.commit_offsets(unique, {("no-such-topic", 0): (1, "")})
+
+
+@pytest.mark.usefixtures("impatient")
+def test_adding_a_partition_that_does_not_exist(
+    client: Client, new_topic: NewTopicFixture, unique: str
+) -> None:
+    topic = new_topic(1)
+    producer = client.transaction(unique)
+    producer.init()
+    with pytest.raises(UnknownTopicError, match=f"{topic}-1"):
+        producer.add_partitions([(topic, 0), (topic, 1)])
+
+
+def test_a_transaction_timeout_beyond_the_brokers_limit(client: Client, unique: str) -> None:
+    with pytest.raises(RefusedError) as refused:
+        client.transaction(unique, timeout_ms=24 * 3600 * 1000).init()
+    assert refused.value.code_name == "INVALID_TRANSACTION_TIMEOUT"
+
+
+def test_producing_to_a_partition_that_was_not_added(
+    client: Client, new_topic: NewTopicFixture, unique: str
+) -> None:
+    topic = new_topic(2)
+    producer = client.transaction(unique)
+    producer.init()
+    producer.add_partitions([(topic, 0)])
+    with pytest.raises(AbortableError):
+        producer.produce([(topic, 1, batch_of("unverified"), 1)])
+    producer.init()
+    assert read_all(client, topic, 1, committed=False) == []
+
+
+def test_a_transaction_left_open_is_aborted_by_the_coordinator(
+    client: Client, new_topic: NewTopicFixture, unique: str
+) -> None:
+    """After its timeout and the next scan (10 s by default) readers go on, and the producer is fenced."""
+    topic = new_topic()
+    producer = client.transaction(unique, timeout_ms=1_000)
+    producer.init()
+    producer.add_partitions([(topic, 0)])
+    producer.produce([(topic, 0, batch_of("forgotten"), 1)])
+    target = (topic, 0)
+    wait_until(
+        lambda: client.list_offsets({target: LATEST}, read_committed=True)[target].offset == 2,
+        deadline_s=30,
+        what="the abort of the forgotten transaction",
+    )
+    with pytest.raises(FencedError):
+        producer.end()
+    assert read_all(client, topic) == []

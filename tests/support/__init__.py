@@ -1,0 +1,1 @@
+"""What several test modules share. `pythonpath` in pyproject.toml makes it importable as `support`."""

@@ -1,0 +1,24 @@
+"""Waiting for a condition, never for a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+POLL_S = 0.01
+
+
+def wait_until(condition: Callable[[], T], deadline_s: float = 30.0, what: str = "the condition") -> T:
+    """The first true value of `condition()`; fails naming `what` once `deadline_s` has passed."""
+    ends = time.monotonic() + deadline_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > ends:
+            raise AssertionError(f"{what} did not come true within {deadline_s} s")
+        threading.Event().wait(POLL_S)
