@@ -14,9 +14,6 @@ The rules of what may be appended are in `admission` and `producer_state`, openi
 
 from __future__ import annotations
 
-import os
-import shutil
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
@@ -28,12 +25,13 @@ from suiro.log.admission import Origin, admit, placed, stamped_with_time
 from suiro.log.checkpoints import read_partition_metadata, write_partition_metadata
 from suiro.log.config import LogConfig
 from suiro.log.errors import OffsetOutOfRangeError, StorageError
+from suiro.log.files import remove_directory
 from suiro.log.leader_epochs import LeaderEpochs
-from suiro.log.producer_state import ProducerEntry, ProducerStates
-from suiro.log.recovery import open_segments
+from suiro.log.producer_state import ProducerEntry
+from suiro.log.recovery import Opened, open_segments
 from suiro.log.results import Appended, FlushJob, ReadResult
 from suiro.log.retention import expired_segments
-from suiro.log.segment import MAX_RELATIVE_OFFSET, Segment
+from suiro.log.segment import Segment
 from suiro.log.segments import Region, Segments
 from suiro.log.sequencing import check_batch, check_together
 from suiro.log.transaction_index import AbortedTransaction
@@ -58,10 +56,8 @@ class PartitionLog:
         topic_id: UUID,
         config: LogConfig,
         clock: Clock,
-        segments: list[Segment],
-        producers: ProducerStates,
+        opened: Opened,
         log_start_offset: int,
-        log_end_offset: int,
         recovery_point: int,
     ) -> None:
         self.directory = directory
@@ -69,13 +65,14 @@ class PartitionLog:
         self.partition = partition
         self.topic_id = topic_id
         self.config = config
-        self.log_end_offset = log_end_offset
-        self.log_start_offset = log_start_offset
-        self.recovery_point = recovery_point
+        self.log_end_offset = end = opened.log_end_offset
+        self.log_start_offset = min(max(log_start_offset, opened.segments[0].base_offset), end)
+        self.recovery_point = min(recovery_point, end)
         self.leader_epochs = LeaderEpochs(directory)
+        self.leader_epochs.cut_end(end)
         self._clock = clock
-        self._segments = Segments(segments)
-        self._producers = producers
+        self._segments = Segments(opened.segments)
+        self._producers = opened.producers
         self._records_since_flush = 0
         self._open = True
 
@@ -110,22 +107,17 @@ class PartitionLog:
             now_ms=now_ms,
         )
         opened.producers.expire(now_ms - PRODUCER_ID_EXPIRATION_MS)
-        start = min(max(log_start_offset, opened.segments[0].base_offset), opened.log_end_offset)
-        log = cls(
+        return cls(
             directory,
             topic=topic,
             partition=partition,
             topic_id=topic_id,
             config=config,
             clock=clock,
-            segments=opened.segments,
-            producers=opened.producers,
-            log_start_offset=start,
-            log_end_offset=opened.log_end_offset,
-            recovery_point=min(recovery_point, opened.log_end_offset),
+            opened=opened,
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
         )
-        log.leader_epochs.cut_end(opened.log_end_offset)
-        return log
 
     # Where the log stands
 
@@ -257,12 +249,16 @@ class PartitionLog:
             buffers = stamped_with_time(batch, header, base_offset, leader_epoch, now_ms)
         else:
             buffers = placed(batch, header, base_offset, leader_epoch)
-        segment = self._segment_for(size, last_offset, max_timestamp, now_ms)
+        segment = self._segments.active
+        if segment.is_due(
+            self.config, size=size, last_offset=last_offset, max_timestamp=max_timestamp, now_ms=now_ms
+        ):
+            segment = self.roll()
+        if leader_epoch > self.leader_epochs.latest:
+            self._begin_epoch(leader_epoch)
         position = segment.size
         segment.append(buffers, size, last_offset=last_offset, max_timestamp=max_timestamp)
         self.log_end_offset = last_offset + 1
-        if leader_epoch > self.leader_epochs.latest:
-            self.leader_epochs.add(leader_epoch, base_offset)
         if header.producer_id >= 0 and not header.is_control:
             known = len(self._producers.open_transactions)
             # A producer expires by when it last wrote, not by the event time of its records, which may
@@ -283,21 +279,13 @@ class PartitionLog:
             self.flush()
         return segment
 
-    def _segment_for(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> Segment:
-        """The active segment, a new one where this batch is too much, too late or too far for it."""
-        segment = self._segments.active
-        if segment.size == 0:
-            return segment
-        first = segment.first_timestamp
-        waited = max_timestamp - first if first >= 0 and max_timestamp >= 0 else now_ms - segment.created_ms
-        if (
-            segment.size + size > self.config.segment_bytes
-            or waited > self.config.segment_ms
-            or segment.indexes_full
-            or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
-        ):
-            return self.roll()
-        return segment
+    def _begin_epoch(self, leader_epoch: int) -> None:
+        try:
+            self.leader_epochs.add(leader_epoch, self.log_end_offset)
+        except OSError as error:
+            raise StorageError(
+                f"cannot note the leader epoch in {self.directory}: {error.strerror}"
+            ) from error
 
     def roll(self) -> Segment:
         """Seal the active segment and begin a new one at the log's end."""
@@ -411,9 +399,12 @@ class PartitionLog:
     # Disk
 
     def flush(self) -> None:
-        """Sync everything to disk; then `recovery_point` is the log's end."""
-        job = self.flush_job()
-        job.run()
+        """Sync everything to disk; then `recovery_point` is the log's end. Raises StorageError."""
+        try:
+            job = self.flush_job()
+            job.run()
+        except OSError as error:
+            raise StorageError(f"cannot sync {self.directory}: {error.strerror}") from error
         self.flushed(job.end_offset)
 
     def flush_job(self) -> FlushJob:
@@ -445,10 +436,7 @@ class PartitionLog:
     def delete(self) -> None:
         """Remove the partition. Its directory is renamed first, so that a crash leaves nothing half there."""
         self._open = False
-        suffix = f".{uuid.uuid4().hex}{DELETED_SUFFIX}"
-        doomed = self.directory.with_name(self.directory.name[: 255 - len(suffix)] + suffix)
-        os.rename(self.directory, doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
+        remove_directory(self.directory, suffix=DELETED_SUFFIX)
         self._segments = Segments([])
 
     def _log_append_time(self, timestamp: int) -> int:

@@ -59,6 +59,7 @@ def open_segments(
         end = _end_of(segments[-1])
         if end is not None:
             producers = _producers_at(directory, segments, end, now_ms=now_ms)
+            segments[-1].release()
             return Opened(segments=segments, producers=producers, log_end_offset=end)
         logger.warning("%s was closed cleanly but its tail is not whole; it is recovered", directory)
         recovery_point = segments[-1].base_offset
@@ -166,6 +167,7 @@ def _recover(directory: Path, segments: list[Segment], recovery_point: int, *, n
             break
         if number + 1 < len(segments):
             segment.seal()
+    segments[-1].release()
     return Opened(segments=segments, producers=producers, log_end_offset=end)
 
 

@@ -7,6 +7,7 @@ may be appended is decided above, in `partition`; what a crash left behind is me
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -76,9 +77,21 @@ class Segment:
             return self.max_timestamp
         return int(self.path.stat().st_mtime * 1000)
 
-    @property
-    def indexes_full(self) -> bool:
-        return self.offset_index.is_full or self.time_index.is_full
+    def is_due(
+        self, config: LogConfig, *, size: int, last_offset: int, max_timestamp: int, now_ms: int
+    ) -> bool:
+        """Whether a batch is too much, too late or too far for this segment and belongs in a new one."""
+        if self.size == 0:
+            return False
+        first = self.first_timestamp
+        waited = max_timestamp - first if first >= 0 and max_timestamp >= 0 else now_ms - self.created_ms
+        return (
+            self.size + size > config.segment_bytes
+            or waited > config.segment_ms
+            or self.offset_index.is_full
+            or self.time_index.is_full
+            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+        )
 
     def append(
         self, buffers: Sequence[bytes | memoryview], size: int, *, last_offset: int, max_timestamp: int
@@ -88,7 +101,8 @@ class Segment:
         try:
             write_all(self.handle, buffers, position, size)
         except OSError as error:
-            os.ftruncate(self.handle, position)
+            with contextlib.suppress(OSError):  # The next append overwrites what cannot be cut now.
+                os.ftruncate(self.handle, position)
             raise StorageError(f"cannot append {size} bytes to {self.path}: {error.strerror}") from error
         self.size = position + size
         self.add_to_indexes(position, size, last_offset=last_offset, max_timestamp=max_timestamp)
@@ -179,11 +193,10 @@ class Segment:
     def create(self) -> None:
         """Have the files on disk, empty where they are new. Raises StorageError."""
         try:
-            _ = self.handle
-            self.offset_index.flush()
-            self.time_index.flush()
+            _ = self.handle, self.offset_index.handle, self.time_index.handle
         except OSError as error:
             raise StorageError(f"cannot create {self.path}: {error.strerror}") from error
+        self.release()  # A partition that nobody writes to keeps no file open.
 
     def cut(self, size: int) -> None:
         """Cut the log file to `size` bytes, a batch boundary at or behind the last indexed batch."""

@@ -7,12 +7,11 @@ that overlap its range; the client leaves their records out. Small, so it is rea
 
 from __future__ import annotations
 
-import os
 import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from suiro.log.files import FileHandle, open_handle
+from suiro.log.files import FileHandle, open_handle, write_all
 
 _ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0
@@ -31,6 +30,7 @@ class TransactionIndex:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._entries: list[AbortedTransaction] | None = None
+        self._flushed = 0
 
     @property
     def entries(self) -> list[AbortedTransaction]:
@@ -40,22 +40,31 @@ class TransactionIndex:
             except FileNotFoundError:
                 data = b""
             whole = len(data) // _ENTRY.size * _ENTRY.size
+            self._flushed = whole // _ENTRY.size
             self._entries = [AbortedTransaction(*row[1:]) for row in _ENTRY.iter_unpack(data[:whole])]
         return self._entries
 
     def add(self, entry: AbortedTransaction) -> None:
-        """Remember it and hand it to the operating system. An OSError costs nothing: recovery rebuilds."""
-        entries = self.entries
-        entries.append(entry)
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        """Remember it and hand it to the operating system; on a full disk that is tried again later."""
+        self.entries.append(entry)
         try:
-            os.pwrite(descriptor, _ENTRY.pack(_VERSION, *entry), (len(entries) - 1) * _ENTRY.size)
-        finally:
-            os.close(descriptor)
+            self.flush()
+        except OSError:
+            pass  # The marker is in the log already: the transaction is aborted, whatever this file says.
+
+    def flush(self) -> None:
+        """Write the entries that are not in the file yet. Raises OSError."""
+        rest = self.entries[self._flushed :]
+        if rest:
+            data = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in rest)
+            write_all(open_handle(self.path, create=True), [data], self._flushed * _ENTRY.size, len(data))
+            self._flushed += len(rest)
 
     def clear(self) -> None:
         self._entries = []
+        self._flushed = 0
         self.path.unlink(missing_ok=True)
 
     def handles_to_sync(self) -> list[FileHandle]:
+        self.flush()
         return [open_handle(self.path)] if self.path.exists() else []

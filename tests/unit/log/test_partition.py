@@ -396,3 +396,61 @@ def test_a_closed_log_takes_nothing(tmp_path: Path) -> None:
     log.close()
     with pytest.raises(LogError, match="closed"):
         log.append(batch())
+
+
+def _no_space(*_: object, **__: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_disk_full_for_indexes_only_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = LogConfig(index_interval_bytes=0)
+    log = open_log(tmp_path / "t-0", config=config)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", _no_space)
+        patch.setattr("suiro.log.transaction_index.write_all", _no_space)
+        for sequence in range(600):
+            log.append(batch(producer_id=1, epoch=0, sequence=sequence, transactional=True))
+        log.append_control(False, 1, 0, 0)
+    assert log.read(300, max_bytes=100, read_committed=True).aborted == [(1, 0)]
+    assert len(read_all(log)) == 601
+    log.close()
+    reopened = open_log(tmp_path / "t-0", config=config, clean=True)
+    assert reopened.read(300, max_bytes=100, read_committed=True).aborted == [(1, 0)]
+    assert reopened.segments[0].offset_index.count == 600
+
+
+def test_a_disk_full_for_a_new_epoch_or_segment_refuses_the_append(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path / "t-0", config=LogConfig(segment_bytes=100))
+    log.append(batch())
+    with monkeypatch.context() as patch:
+        patch.setattr("suiro.log.checkpoints.replace_file", _no_space)
+        with pytest.raises(LogError, match="leader epoch"):
+            log.append(batch(), leader_epoch=1)
+    with monkeypatch.context() as patch:
+        patch.setattr("suiro.log.segment.open_handle", _no_space)
+        log.roll()
+        with pytest.raises(LogError):
+            log.append(batch(), leader_epoch=1)
+    assert log.append(batch(), leader_epoch=1).base_offset == 1
+    assert read_all(log) == ["0:value", "1:value"]
+
+
+def test_a_partition_nobody_uses_keeps_no_file_open(tmp_path: Path) -> None:
+    def descriptors() -> int:
+        links = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
+        return sum(str(tmp_path) in os.readlink(link) for link in links if os.path.islink(link))
+
+    log = open_log(tmp_path / "t-0", config=SMALL)
+    assert descriptors() == 0
+    for _ in range(40):
+        log.append(batch())
+    for offset in range(40):
+        log.read(offset, max_bytes=10, read_committed=False)
+    assert descriptors() <= 3 * 6
+    log.close()
+    reopened = open_log(tmp_path / "t-0", config=SMALL, clean=True)
+    del log
+    assert descriptors() == 0
+    assert reopened.log_end_offset == 40
