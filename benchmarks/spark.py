@@ -23,6 +23,10 @@ from typing import Any
 from peers import connector_jars, produce
 from table import Row, show
 
+from suiro.client import Client, NewTopic
+from suiro.kafka import KafkaProcess
+from suiro.node import NodeProcess
+
 VALUE_BYTES = 100
 
 
@@ -34,12 +38,13 @@ def session(subject: str) -> Any:
         register(spark)
         return spark
     from pyspark.sql import SparkSession
-    from suiro.spark import prepare_java
+    from suiro.spark.java import use_java
 
-    prepare_java()
+    use_java()
     jars = ",".join(str(jar) for jar in connector_jars())
     spark = (
         SparkSession.builder.master("local[2]").appName("bench").config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.jars", jars).getOrCreate()
     )  # fmt: skip
     spark.sparkContext.setLogLevel("ERROR")
@@ -68,6 +73,8 @@ def run_one(subject: str, *, bootstrap: str, topic: str, records: int, parquet: 
 
     def to_topic(frame: Any) -> Any:
         name = f"out-{subject}-{uuid.uuid4().hex[:8]}"
+        with Client(bootstrap) as client:
+            client.create_topics([NewTopic(name=name, partitions=4)])
         return (
             frame.writeStream.format(format_name).option("kafka.bootstrap.servers", bootstrap)
             .option("topic", name).option("application.id", name)
@@ -86,6 +93,7 @@ def run_one(subject: str, *, bootstrap: str, topic: str, records: int, parquet: 
     for name, work in works.items():
         seconds(work())
         rates[name] = records / seconds(work())
+        print(f"{subject} {name}: {rates[name]:,.0f} rows/s", file=sys.stderr)
     spark.stop()
     return rates
 
@@ -123,7 +131,9 @@ def main() -> None:
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        print(json.dumps(run_one(**json.loads(arguments.one))))
+        job = json.loads(arguments.one)
+        result = Path(job.pop("result"))  # a file: Spark's JVM writes to stdout as well
+        result.write_text(json.dumps(run_one(**job)))
         return
 
     from suiro.node import NodeProcess
@@ -149,12 +159,10 @@ def main() -> None:
                     job = {
                         "subject": subject, "bootstrap": broker.bootstrap_servers, "topic": "in",
                         "records": arguments.records, "parquet": str(parquet),
+                        "result": f"{directory}/result.json",
                     }  # fmt: skip
-                    child = subprocess.run(
-                        [sys.executable, __file__, "--one", json.dumps(job)],
-                        check=True, stdout=subprocess.PIPE, text=True,
-                    )  # fmt: skip
-                    for name, rate in json.loads(child.stdout.strip().splitlines()[-1]).items():
+                    subprocess.run([sys.executable, __file__, "--one", json.dumps(job)], check=True)
+                    for name, rate in json.loads(Path(job["result"]).read_text()).items():
                         figures[name][subject].append(rate)
         finally:
             broker.stop()
