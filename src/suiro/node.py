@@ -64,10 +64,18 @@ def _serve(data: Path, host: str, port: int, settings: NodeSettings) -> None:
     from suiro.broker import Broker, BrokerConfig
 
     broker = Broker(BrokerConfig(data=data, host=host, port=port, settings=settings), loop=loop)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, loop.stop)
-    try:
-        broker.start()
+    failure: list[BaseException] = []
+
+    def begin() -> None:
+        # Within the running loop: uvloop swallows a signal that comes between its handler and its run.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, loop.stop)
+        try:
+            broker.start()
+        except BaseException as error:
+            failure.append(error)
+            loop.stop()
+            return
         ready = {
             "event": "ready",
             "bootstrap": broker.bootstrap_servers,
@@ -75,7 +83,12 @@ def _serve(data: Path, host: str, port: int, settings: NodeSettings) -> None:
             "pid": os.getpid(),
         }
         print(json.dumps(ready), flush=True)
+
+    loop.call_soon(begin)
+    try:
         loop.run_forever()
+        if failure:
+            raise failure[0]
         logger.info("stopping")
     finally:
         broker.stop()
