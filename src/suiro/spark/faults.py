@@ -1,7 +1,7 @@
 """Places where a test may kill this process, so that every row of the failure table can be walked into.
 
 `SUIRO_FAULT=point@batch=N:action` (or `point:action`), several separated by commas. Nothing happens without the
-variable. Actions: `kill` ends this process with SIGKILL; `kill-session` ends every process of this session (the
+variable. With `SUIRO_FAULT_ONCE=<directory>` each of them happens once, whatever process reaches it. Actions: `kill` ends this process with SIGKILL; `kill-session` ends every process of this session (the
 driver, its JVM, its Python workers), as when a machine loses power; `raise` raises a `TransientError`.
 
 Points, in the order of a micro-batch: `task_start`, `task_staged`, `before_fence`, `after_fence`,
@@ -20,6 +20,7 @@ from suiro.errors import TransientError, UsageError
 __all__ = ["VARIABLE", "Fault", "parse", "reach"]
 
 VARIABLE = "SUIRO_FAULT"
+ONCE_VARIABLE = "SUIRO_FAULT_ONCE"
 Fault = tuple[str, int | None, str]  # point, batch id or None for any, action
 ACTIONS = ("kill", "kill-session", "raise")
 
@@ -43,8 +44,19 @@ def reach(point: str, batch_id: int) -> None:
     if not text:
         return
     for place, batch, action in parse(text):
-        if place == point and (batch is None or batch == batch_id):
+        if place == point and (batch is None or batch == batch_id) and _is_due(f"{place}-{batch}-{action}"):
             _act(action, f"{point}@batch={batch_id}")
+
+
+def _is_due(name: str) -> bool:
+    directory = os.environ.get(ONCE_VARIABLE)
+    if not directory:
+        return True
+    try:
+        (Path(directory) / name).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _act(action: str, where: str) -> None:

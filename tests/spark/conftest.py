@@ -1,0 +1,77 @@
+"""One Spark session for all tests of this directory: starting one takes seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import suiro.spark
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    session = suiro.spark.spark_session("suiro tests", master="local[2]")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def rows_of(spark: Any, bootstrap: str) -> Callable[..., Any]:
+    """A batch read of topics, by format "suiro"."""
+
+    def read(*topics: str, **options: str) -> Any:
+        reader = spark.read.format("suiro").option("kafka.bootstrap.servers", bootstrap)
+        return reader.option("subscribe", ",".join(topics)).options(**options).load()
+
+    return read
+
+
+@pytest.fixture
+def stream_of(spark: Any, bootstrap: str) -> Callable[..., Any]:
+    def read(*topics: str, **options: str) -> Any:
+        reader = spark.readStream.format("suiro").option("kafka.bootstrap.servers", bootstrap)
+        chosen = {"startingOffsets": "earliest"} | options
+        return reader.option("subscribe", ",".join(topics)).options(**chosen).load()
+
+    return read
+
+
+@pytest.fixture
+def produce(client: Any) -> Callable[..., None]:
+    """Appends records to a partition, one batch a call."""
+    from suiro.protocol.records import Record, encode_batch
+
+    def append(
+        topic: str, *values: str | None, partition: int = 0, key: str | None = None, timestamp: int = 0
+    ) -> None:
+        records = [
+            Record(
+                offset=index,
+                timestamp=timestamp or 1_700_000_000_000 + index,
+                key=None if key is None else key.encode(),
+                value=None if value is None else value.encode(),
+            )
+            for index, value in enumerate(values)
+        ]
+        client.produce({(topic, partition): encode_batch(records)})
+
+    return append
+
+
+@pytest.fixture
+def run_stream(bootstrap: str) -> Callable[..., Any]:
+    """Writes a streaming DataFrame to Kafka until nothing is left; returns the finished query."""
+
+    def run(frame: Any, *, checkpoint: Any, application: str, **options: str) -> Any:
+        writer = frame.writeStream.format("suiro").option("kafka.bootstrap.servers", bootstrap)
+        chosen = {"application.id": application, "checkpointLocation": str(checkpoint)} | options
+        query = writer.options(**chosen).trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(60), "the query did not end in a minute"
+        finally:
+            query.stop()
+        return query
+
+    return run
