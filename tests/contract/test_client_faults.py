@@ -1,0 +1,140 @@
+"""The client on a bad network: lost, cut and late answers between it and a real log."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+from conftest import LogUnderTest
+from support.batches import batch_of, owned_batch, read_all
+from support.tcp_proxy import Action, TcpProxy
+from support.wire import Wire
+
+from suiro.client import LATEST, Client, NewTopic
+from suiro.client import connection as connection_module
+from suiro.errors import DeadlineExceededError
+
+NewTopicFixture = Callable[..., str]
+
+
+@pytest.fixture
+def proxy(log_under_test: LogUnderTest, monkeypatch: pytest.MonkeyPatch) -> Iterator[TcpProxy]:
+    made = TcpProxy(log_under_test.bootstrap_servers)
+    redirected = made.redirect(socket.create_connection)
+    monkeypatch.setattr(connection_module.socket, "create_connection", redirected)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def far(proxy: TcpProxy, log_under_test: LogUnderTest) -> Iterator[Client]:
+    """A client whose every byte passes the proxy."""
+    with Client(log_under_test.bootstrap_servers, settings={"retry.backoff.ms": 5}) as made:
+        yield made
+
+
+@pytest.mark.parametrize("action", ["refuse", "lose", "cut"])
+@pytest.mark.parametrize("skip", [0, 1, 7])
+def test_pipelined_batches_arrive_once_and_in_order(
+    proxy: TcpProxy,
+    far: Client,
+    log_under_test: LogUnderTest,
+    new_topic: NewTopicFixture,
+    action: Action,
+    skip: int,
+) -> None:
+    topic = new_topic(2)
+    with Wire(log_under_test.bootstrap_servers) as wire:
+        producer_id, epoch = wire.new_producer()
+    batches = [
+        (
+            topic,
+            number % 2,
+            owned_batch(f"{number}", producer_id=producer_id, epoch=epoch, sequence=number // 2),
+        )
+        for number in range(40)
+    ]
+    proxy.plan("produce", action, skip=skip)
+    proxy.plan("produce", action, skip=skip + 5)
+    assert far.produce_many(batches) == [number // 2 for number in range(40)]
+    assert proxy.happened == [f"{action} produce"] * 2
+    for partition in range(2):
+        assert read_all(far, topic, partition) == [f"{number}" for number in range(partition, 40, 2)]
+
+
+@pytest.mark.parametrize("action", ["refuse", "lose", "cut"])
+def test_a_fetch_is_repeated(
+    proxy: TcpProxy, far: Client, new_topic: NewTopicFixture, action: Action
+) -> None:
+    topic = new_topic()
+    values = [f"{number}" * 100 for number in range(500)]
+    far.produce({(topic, 0): batch_of(*values)})
+    proxy.plan("fetch", action)
+    assert read_all(far, topic) == values
+    assert proxy.happened == [f"{action} fetch"]
+
+
+@pytest.mark.parametrize("action", ["refuse", "lose", "cut"])
+@pytest.mark.parametrize(
+    "api",
+    [
+        "init_producer_id",
+        "add_partitions_to_txn",
+        "add_offsets_to_txn",
+        "produce",
+        "txn_offset_commit",
+        "end_txn",
+        "find_coordinator",
+        "offset_fetch",
+    ],
+)
+def test_a_transaction_survives_one_lost_answer(
+    proxy: TcpProxy, far: Client, new_topic: NewTopicFixture, unique: str, api: str, action: Action
+) -> None:
+    topic, marker = new_topic(), new_topic()
+    proxy.plan(api, action)
+    producer = far.transaction(unique)
+    identity = producer.init()
+    for number in range(2):
+        producer.add_partitions([(topic, 0)])
+        producer.add_offsets(unique)
+        producer.produce([(topic, 0, batch_of(f"{number}-{half}"), 1) for half in "ab"])
+        producer.commit_offsets(unique, {(marker, 0): (number + 1, f"{number}")})
+        producer.end()
+        identity = producer.init(identity)
+    assert read_all(far, topic) == ["0-a", "0-b", "1-a", "1-b"]
+    committed = far.offset_fetch(unique, [(marker, 0)])[marker, 0]
+    assert committed is not None
+    assert (committed.offset, committed.metadata) == (2, "1")
+    assert proxy.happened == [f"{action} {api}"]
+
+
+def test_the_answer_to_a_bump_is_lost_and_the_epoch_is_not(proxy: TcpProxy, far: Client, unique: str) -> None:
+    producer = far.transaction(unique)
+    first = producer.init()
+    proxy.plan("init_producer_id", "lose")
+    assert producer.init(first).epoch == first.epoch + 1
+    assert proxy.happened == ["lose init_producer_id"]
+
+
+def test_a_topic_whose_creation_was_not_answered_is_ours(proxy: TcpProxy, far: Client, unique: str) -> None:
+    proxy.plan("create_topics", "lose")
+    far.create_topics([NewTopic(unique, 1)])
+    proxy.plan("delete_topics", "lose")
+    far.delete_topics([unique])
+    assert proxy.happened == ["lose create_topics", "lose delete_topics"]
+
+
+def test_a_silent_broker_costs_the_deadline_and_no_more(
+    proxy: TcpProxy, far: Client, new_topic: NewTopicFixture
+) -> None:
+    topic = new_topic()
+    target = (topic, 0)
+    far.list_offsets({target: LATEST})
+    proxy.plan("list_offsets", "hold")
+    with pytest.raises(DeadlineExceededError, match=r"list offsets after 300 ms.*no answer in time"):
+        far.list_offsets({target: LATEST}, timeout_ms=300)
+    # The late answer belongs to a connection that is gone: it is not taken for the next one's.
+    proxy.release()
+    assert far.list_offsets({target: LATEST})[target].offset == 0

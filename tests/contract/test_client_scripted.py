@@ -1,0 +1,285 @@
+"""The client and brokers that move, refuse, or are no brokers at all."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.batches import batch_of, owned_batch
+from support.scripted_broker import (
+    NO_TIME,
+    ScriptedBroker,
+    coordinator_answer,
+    metadata_script,
+    produce_answer,
+)
+
+from suiro.client import LATEST, Client
+from suiro.errors import (
+    AbortableError,
+    BrokenConnectionError,
+    ConfigError,
+    DeadlineExceededError,
+    UnsupportedVersionError,
+)
+from suiro.protocol.messages import API_KEYS, ErrorCode, nested, response_class
+from suiro.protocol.record_batch import read_header
+
+QUICK = {"retry.backoff.ms": 1, "socket.connection.setup.timeout.ms": 400}
+
+
+@pytest.fixture
+def brokers() -> Iterator[list[ScriptedBroker]]:
+    made = [ScriptedBroker(1), ScriptedBroker(2)]
+    yield made
+    for broker in made:
+        broker.close()
+
+
+@pytest.fixture
+def leaders(brokers: list[ScriptedBroker]) -> dict[tuple[str, int], int]:
+    found = {("t", 0): 1}
+    for broker in brokers:
+        broker.script["metadata"] = metadata_script(brokers, found)
+    return found
+
+
+@pytest.fixture
+def client(brokers: list[ScriptedBroker], leaders: dict[tuple[str, int], int]) -> Iterator[Client]:
+    with Client(brokers[0].bootstrap_servers, settings=QUICK) as made:
+        yield made
+
+
+class Log:
+    """Appends what is produced, and enforces sequences as a broker does."""
+
+    def __init__(self) -> None:
+        self.sequences: list[int] = []
+
+    def append(self, records: bytes) -> tuple[ErrorCode, int]:
+        sequence = read_header(records).base_sequence
+        if sequence in self.sequences[-5:]:
+            return ErrorCode.none, self.sequences.index(sequence)
+        if sequence != (self.sequences[-1] + 1 if self.sequences else 0):
+            return ErrorCode.out_of_order_sequence_number, -1
+        self.sequences.append(sequence)
+        return ErrorCode.none, len(self.sequences) - 1
+
+
+def test_the_leader_moves_in_the_middle_of_a_pipeline(
+    client: Client, brokers: list[ScriptedBroker], leaders: dict[tuple[str, int], int]
+) -> None:
+    log = Log()
+
+    def old_leader(request: Any) -> Any:
+        def code(topic: str, partition: int, records: bytes) -> tuple[ErrorCode, int]:
+            if len(log.sequences) >= 4:
+                leaders["t", 0] = 2
+                return ErrorCode.not_leader_or_follower, -1
+            return log.append(records)
+
+        return produce_answer(request, code)
+
+    brokers[0].script["produce"] = old_leader
+    brokers[1].script["produce"] = lambda request: produce_answer(request, lambda _t, _p, r: log.append(r))
+    batches = [("t", 0, owned_batch("v", producer_id=7, epoch=0, sequence=n)) for n in range(20)]
+    assert client.produce_many(batches) == list(range(20))
+    assert log.sequences == list(range(20))
+
+
+def test_batches_behind_a_failed_one_are_sent_again_in_order(
+    client: Client, brokers: list[ScriptedBroker]
+) -> None:
+    """The broker refuses one batch for a moment; those under way behind it are out of order, and not lost."""
+    log, refused = Log(), [3]
+
+    def code(topic: str, partition: int, records: bytes) -> tuple[ErrorCode, int]:
+        if read_header(records).base_sequence in refused:
+            refused.clear()
+            return ErrorCode.not_enough_replicas, -1
+        return log.append(records)
+
+    brokers[0].script["produce"] = lambda request: produce_answer(request, code)
+    batches = [("t", 0, owned_batch("v", producer_id=7, epoch=0, sequence=n)) for n in range(12)]
+    assert client.produce_many(batches) == list(range(12))
+    assert log.sequences == list(range(12))
+
+
+def test_a_batch_out_of_order_without_a_failure_before_it_is_an_error(
+    client: Client, brokers: list[ScriptedBroker]
+) -> None:
+    log = Log()
+    brokers[0].script["produce"] = lambda request: produce_answer(request, lambda _t, _p, r: log.append(r))
+    with pytest.raises(AbortableError):
+        client.produce({("t", 0): owned_batch("v", producer_id=7, epoch=0, sequence=5)})
+
+
+def test_a_duplicate_the_broker_no_longer_places_is_success(
+    client: Client, brokers: list[ScriptedBroker]
+) -> None:
+    answer = (ErrorCode.duplicate_sequence_number, -1)
+    brokers[0].script["produce"] = lambda request: produce_answer(request, lambda *_: answer)
+    batch = owned_batch("v", producer_id=7, epoch=0, sequence=0)
+    assert client.produce({("t", 0): batch}) == {("t", 0): -1}
+
+
+def test_batches_without_a_producer_are_sent_one_by_one(
+    client: Client, brokers: list[ScriptedBroker]
+) -> None:
+    requests: list[int] = []
+
+    def answer(request: Any) -> Any:
+        requests.append(len(request.topic_data[0].partition_data))
+        return produce_answer(request, lambda *_: (ErrorCode.none, len(requests) - 1))
+
+    brokers[0].script["produce"] = answer
+    assert client.produce_many([("t", 0, batch_of(f"{n}")) for n in range(5)]) == list(range(5))
+    assert requests == [1] * 5
+
+
+def test_the_coordinator_moves(client: Client, brokers: list[ScriptedBroker]) -> None:
+    at = [0]
+    for broker in brokers:
+        broker.script["find_coordinator"] = lambda request: coordinator_answer(request, brokers[at[0]])
+
+    def init(code: ErrorCode) -> Any:
+        def answer(request: Any) -> Any:
+            if code is not ErrorCode.none:
+                at[0] = 1
+            return response_class(API_KEYS["init_producer_id"], request.__version__)(
+                throttle_time=NO_TIME, error_code=code, producer_id=9, producer_epoch=3
+            )
+
+        return answer
+
+    brokers[0].script["init_producer_id"] = init(ErrorCode.not_coordinator)
+    brokers[1].script["init_producer_id"] = init(ErrorCode.none)
+    identity = client.transaction("id").init()
+    assert (identity.id, identity.epoch) == (9, 3)
+    assert brokers[1].asked[-1] == "init_producer_id"
+
+
+def test_a_transaction_still_completing_is_waited_for(client: Client, brokers: list[ScriptedBroker]) -> None:
+    codes = [ErrorCode.concurrent_transactions] * 5 + [ErrorCode.none]
+    brokers[0].script["find_coordinator"] = lambda request: coordinator_answer(request, brokers[0])
+    brokers[0].script["init_producer_id"] = lambda request: response_class(
+        API_KEYS["init_producer_id"], request.__version__
+    )(throttle_time=NO_TIME, error_code=codes.pop(0), producer_id=9, producer_epoch=0)
+    client.transaction("id").init()
+    assert codes == []
+
+
+def test_a_partition_without_a_leader_is_waited_for_until_the_deadline(
+    client: Client, leaders: dict[tuple[str, int], int]
+) -> None:
+    leaders["t", 0] = -1
+    with pytest.raises(DeadlineExceededError, match="LEADER_NOT_AVAILABLE"):
+        client.list_offsets({("t", 0): LATEST}, timeout_ms=100)
+
+
+def test_answers_of_two_leaders_come_together(
+    client: Client, brokers: list[ScriptedBroker], leaders: dict[tuple[str, int], int]
+) -> None:
+    leaders["t", 1] = 2
+    for broker in brokers:
+
+        def answer(request: Any, broker: ScriptedBroker = broker) -> Any:
+            message = response_class(API_KEYS["list_offsets"], request.__version__)
+            item = nested(message, "ListOffsetsPartitionResponse")
+            topic = nested(message, "ListOffsetsTopicResponse")
+            partitions = tuple(
+                item(
+                    partition_index=p.partition_index,
+                    error_code=ErrorCode.none,
+                    offset=100 * broker.node_id,
+                )
+                for p in request.topics[0].partitions
+            )
+            return message(throttle_time=NO_TIME, topics=(topic(name="t", partitions=partitions),))
+
+        broker.script["list_offsets"] = answer
+    found = client.list_offsets({("t", 0): LATEST, ("t", 1): LATEST})
+    assert {partition: item.offset for (_, partition), item in found.items()} == {0: 100, 1: 200}
+
+
+def test_an_answer_that_cannot_be_read(client: Client, brokers: list[ScriptedBroker]) -> None:
+    brokers[0].script["fetch"] = lambda request: b"\0\0\0\1garbage"
+    with pytest.raises(DeadlineExceededError, match=r"127\.0\.0\.1:\d+"):
+        client.fetch({("t", 0): 0}, timeout_ms=100)
+
+
+def test_a_broker_that_lacks_a_version(client: Client, brokers: list[ScriptedBroker]) -> None:
+    with pytest.raises(UnsupportedVersionError, match="describe_configs"):
+        client.describe_configs(["t"])
+
+
+def test_an_older_broker_answers_api_versions_in_version_0(brokers: list[ScriptedBroker]) -> None:
+    """KIP-511: whatever was asked, the refusal is in version 0."""
+    asked: list[int] = []
+
+    def answer(request: Any) -> Any:
+        asked.append(request.__version__)
+        message = response_class(API_KEYS["api_versions"], 0)
+        refused = request.__version__ > 0
+        item = nested(message, "ApiVersion")(api_key=API_KEYS["metadata"], min_version=0, max_version=5)
+        return message(
+            error_code=ErrorCode.unsupported_version if refused else ErrorCode.none, api_keys=(item,)
+        )
+
+    brokers[0].script["api_versions"] = answer
+    brokers[0].script["metadata"] = metadata_script(brokers, {("t", 0): 1})
+    with Client(brokers[0].bootstrap_servers, settings=QUICK) as client:
+        assert list(client.metadata(["t"])) == ["t"]
+    assert asked == [3, 0]
+
+
+def test_a_port_nobody_listens_on() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        with Client(address, settings=QUICK) as client, pytest.raises(DeadlineExceededError) as error:
+            client.metadata()
+    assert f"cannot connect to {address}" in str(error.value)
+    assert "is a broker running there?" in str(error.value)
+    assert isinstance(error.value.__cause__, BrokenConnectionError)
+
+
+def test_a_name_that_does_not_resolve() -> None:
+    with (
+        Client("no-such-host.invalid:9092", settings=QUICK) as client,
+        pytest.raises((ConfigError, DeadlineExceededError), match=r"no-such-host\.invalid"),
+    ):
+        client.metadata()
+
+
+def test_a_port_that_speaks_http() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connected, _ = server.accept()
+                except OSError:
+                    return
+                with connected:
+                    connected.recv(1000)
+                    connected.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        threading.Thread(target=serve, daemon=True).start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with Client(address, settings=QUICK) as client, pytest.raises(DeadlineExceededError) as error:
+            client.metadata()
+        server.shutdown(socket.SHUT_RDWR)
+    assert "is this a Kafka port?" in str(error.value)
+
+
+def test_the_second_bootstrap_server_is_tried(brokers: list[ScriptedBroker]) -> None:
+    brokers[0].script["metadata"] = metadata_script(brokers, {("t", 0): 1})
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        servers = f"127.0.0.1:{closed.getsockname()[1]},{brokers[0].bootstrap_servers}"
+        with Client(servers, settings=QUICK) as client:
+            assert list(client.metadata()) == ["t"]
