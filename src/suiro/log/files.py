@@ -32,6 +32,11 @@ def open_handle(path: Path, *, create: bool = False) -> FileHandle:
     return FileHandle(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
 
 
+def open_directory(path: Path) -> FileHandle:
+    """To sync the names in it."""
+    return FileHandle(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
+
 def write_all(handle: FileHandle, buffers: Sequence[bytes | memoryview], position: int, size: int) -> None:
     """Write `size` bytes from the buffers at a position; raises OSError, after which the tail is undefined."""
     written = os.pwritev(handle, buffers, position)

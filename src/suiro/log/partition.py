@@ -25,7 +25,7 @@ from suiro.log.admission import Origin, admit, placed, stamped_with_time
 from suiro.log.checkpoints import read_partition_metadata, write_partition_metadata
 from suiro.log.config import LogConfig
 from suiro.log.errors import OffsetOutOfRangeError, StorageError
-from suiro.log.files import remove_directory
+from suiro.log.files import open_directory, remove_directory
 from suiro.log.leader_epochs import LeaderEpochs
 from suiro.log.producer_state import ProducerEntry
 from suiro.log.recovery import Opened, open_segments
@@ -411,6 +411,7 @@ class PartitionLog:
         """What a flush has to sync, to be run in another thread while appends go on."""
         self._records_since_flush = 0
         handles = self._segments.handles_to_sync(self.recovery_point)
+        handles.append(open_directory(self.directory))
         return FlushJob(handles=tuple(handles), end_offset=self.log_end_offset)
 
     def flushed(self, end_offset: int) -> None:

@@ -52,9 +52,7 @@ def open_segments(
     bases = _sweep(directory)
     segments = [Segment(directory, base, config, created_ms=now_ms) for base in bases]
     if not segments:
-        segments = [Segment(directory, log_start_offset, config, created_ms=now_ms)]
-        segments[0].create()
-        return Opened(segments=segments, producers=ProducerStates(), log_end_offset=log_start_offset)
+        return _empty_at(directory, log_start_offset, config, now_ms=now_ms)
     if clean:
         end = _end_of(segments[-1])
         if end is not None:
@@ -63,7 +61,15 @@ def open_segments(
             return Opened(segments=segments, producers=producers, log_end_offset=end)
         logger.warning("%s was closed cleanly but its tail is not whole; it is recovered", directory)
         recovery_point = segments[-1].base_offset
-    return _recover(directory, segments, recovery_point, now_ms=now_ms)
+    opened = _recover(directory, segments, recovery_point, now_ms=now_ms)
+    if opened.log_end_offset >= log_start_offset:
+        return opened
+    # All that was left lies before the start that DeleteRecords had moved. Going on at the recovered end
+    # would give out offsets again that were in use, so the log begins anew at its start.
+    logger.warning("%s: nothing is left from its start at %d on", directory, log_start_offset)
+    for segment in opened.segments:
+        segment.unlink()
+    return _empty_at(directory, log_start_offset, config, now_ms=now_ms)
 
 
 def replay_batch(
@@ -102,6 +108,13 @@ def replay_batch(
     first_unstable = producers.first_unstable_offset
     stable = completed.last_offset + 1 if first_unstable is None else first_unstable
     return AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+
+
+def _empty_at(directory: Path, offset: int, config: LogConfig, *, now_ms: int) -> Opened:
+    producer_snapshot.remove(directory, keep=())
+    segment = Segment(directory, offset, config, created_ms=now_ms)
+    segment.create()
+    return Opened(segments=[segment], producers=ProducerStates(), log_end_offset=offset)
 
 
 def _sweep(directory: Path) -> list[int]:

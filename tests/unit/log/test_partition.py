@@ -348,6 +348,23 @@ def test_delete_records_moves_the_start_and_drops_whole_segments(tmp_path: Path)
     assert reopened.append(batch()).base_offset == 40
 
 
+def test_snapshots_go_with_their_segments(tmp_path: Path) -> None:
+    log = _filled(tmp_path / "t-0", LogConfig(retention_ms=1000))
+    assert len(list((tmp_path / "t-0").glob("*.snapshot"))) == 8
+    log.apply_retention(NOW_MS + 5500)
+    assert sorted(int(path.stem) for path in (tmp_path / "t-0").glob("*.snapshot")) == [5, 6, 7, 8]
+
+
+def test_records_deleted_in_the_middle_of_a_transaction(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    log.append(batch(5, producer_id=1, epoch=0, sequence=0, transactional=True))
+    log.delete_records_before(3)
+    assert log.last_stable_offset == 3
+    assert read_all(log, read_committed=True) == []
+    log.append_control(True, 1, 0, 0)
+    assert [text[:2] for text in read_all(log, read_committed=True)] == ["3:", "4:", "5:"]
+
+
 def test_a_failed_write_leaves_the_log_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_log(tmp_path / "t-0")
     log.append(batch(producer_id=1, epoch=0, sequence=0, transactional=True))

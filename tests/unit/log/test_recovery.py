@@ -183,6 +183,17 @@ def test_a_clean_open_reads_no_batch_but_the_last_ones(
     assert seen <= 14  # those behind the last index entry
 
 
+def test_offsets_before_the_start_are_never_given_out_again(tmp_path: Path) -> None:
+    log = _written(tmp_path / "t-0", HISTORY)
+    path = log.segments[0].path
+    log.abandon()
+    with open(path, "r+b") as file:
+        file.truncate(100)
+    recovered = open_log(tmp_path / "t-0", config=CONFIG, log_start_offset=10)
+    assert (recovered.log_start_offset, recovered.log_end_offset) == (10, 10)
+    assert recovered.append(batch()).base_offset == 10
+
+
 def test_leftovers_of_a_crash_are_swept(tmp_path: Path) -> None:
     log = _written(tmp_path / "t-0", HISTORY)
     log.abandon()
