@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from uuid import uuid4
 
@@ -111,3 +113,11 @@ def test_a_broken_checkpoint_names_itself(tmp_path: Path) -> None:
     (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n3\nflights 0 5\n")
     with pytest.raises(ConfigError, match="recovery-point-offset-checkpoint"):
         DataDirectory.open(tmp_path)
+
+
+def test_the_log_loads_no_compiler_and_no_arrow() -> None:
+    check = (
+        "import sys, suiro.log; print(*sorted({'numba', 'pyarrow', 'numpy', 'pandas'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
