@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import suiro
+from suiro.cli.demo import demo
 
 app = typer.Typer(name="suiro", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -35,3 +36,6 @@ def _node(context: typer.Context) -> None:
     from suiro.cli.node import main
 
     raise typer.Exit(main(context.args))
+
+
+app.command("demo")(demo)

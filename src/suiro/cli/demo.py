@@ -1,0 +1,57 @@
+"""`suiro demo`: the main job on real data."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from suiro.errors import SuiroError
+
+__all__ = ["demo"]
+
+
+def demo(
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keep everything in this new directory. Default: temporary, removed after success.",
+            file_okay=False,
+        ),
+    ] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Plain lines, as without a terminal.")] = False,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="Start a real Apache Kafka in the node's place (Maven, Java 17+).")
+    ] = False,
+    bootstrap: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Use this running cluster in the node's place; it is never killed."
+        ),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1_000, hidden=True)] = None,
+) -> None:
+    """Every flight out of New York in 2013, from log to result, exactly once, with kill -9 on the way.
+
+    Exit code 0 only if every count adds up. The last line on stdout is one JSON object with the counts.
+    """
+    if kafka and bootstrap is not None:
+        raise typer.BadParameter("--kafka starts a cluster and --bootstrap uses yours: give one of them")
+    try:
+        from suiro.demo import DemoOptions, run
+
+        code = run(DemoOptions(data=data, plain=plain, kafka=kafka, bootstrap=bootstrap, limit=limit))
+    except KeyboardInterrupt:
+        print("suiro demo: stopped", file=sys.stderr)
+        code = 130
+    except SuiroError as error:
+        print(f"suiro demo: {error}", file=sys.stderr)
+        code = 1
+    except ModuleNotFoundError as error:
+        if error.name != "confluent_kafka":
+            raise
+        print("suiro demo: install what it needs with: pip install 'suiro[demo]'", file=sys.stderr)
+        code = 1
+    raise typer.Exit(code)

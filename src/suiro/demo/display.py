@@ -1,0 +1,235 @@
+"""How a terminal shows the demo: a live table where there is a terminal, plain lines where there is none.
+
+Both print each finished step once and keep it. Everything goes to stdout.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from suiro.clock import Clock, SystemClock
+from suiro.demo.names import DELAYS, ENRICHED, RAW, REJECTED, STAGES, VALIDATED
+from suiro.demo.watch import Progress
+
+__all__ = ["Display", "LiveDisplay", "PlainDisplay", "display"]
+
+PLAIN_EVERY_MS = 3_000
+REFRESH_PER_SECOND = 8
+RATE_OVER_MS = 3_000
+CARRIERS_SHOWN = 7
+SIDE_BY_SIDE_COLUMNS = 108
+
+
+class Display(Protocol):
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def doing(self, what: str) -> None:
+        """What goes on now; replaces what was said before."""
+        ...
+
+    def done(self, what: str, *, detail: str = "") -> None:
+        """A step that is finished."""
+        ...
+
+    def struck(self, what: str, *, detail: str) -> None:
+        """Something was killed."""
+        ...
+
+    def failed(self, what: str) -> None: ...
+
+    def progress(self, progress: Progress, *, totals: Mapping[str, int], micro_batches: int) -> None:
+        """How far the pipeline is."""
+        ...
+
+    def no_progress(self) -> None:
+        """The pipeline is over: its table has done its work."""
+        ...
+
+    def show(self, renderable: RenderableType) -> None:
+        """Printed as it is."""
+        ...
+
+
+def display(*, plain: bool) -> Display:
+    console = Console(highlight=False)
+    return PlainDisplay(console) if plain or not console.is_terminal else LiveDisplay(console)
+
+
+class PlainDisplay:
+    """Lines without colour or cursor movement: for logs and CI."""
+
+    def __init__(self, console: Console, *, clock: Clock | None = None) -> None:
+        self._console = console
+        self._clock = clock or SystemClock()
+        self._start_ms = self._clock.monotonic_ms()
+        self._shown_ms = 0
+        self._doing = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def doing(self, what: str) -> None:
+        if what != self._doing:
+            self._doing = what
+            self._line(f"... {what}")
+
+    def done(self, what: str, *, detail: str = "") -> None:
+        self._line(f"ok  {what}" + (f"  ({detail})" if detail else ""))
+
+    def struck(self, what: str, *, detail: str) -> None:
+        self._line(f"!!! {what}  ({detail})")
+
+    def failed(self, what: str) -> None:
+        self._line(f"BAD {what}")
+
+    def progress(self, progress: Progress, *, totals: Mapping[str, int], micro_batches: int) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._shown_ms < PLAIN_EVERY_MS:
+            return
+        self._shown_ms = now_ms
+        counts = progress.counts
+        self._line(
+            f"    validated {counts[VALIDATED]:>7,} + rejected {counts[REJECTED]:>5,} of {totals[RAW]:,}"
+            f" | enriched {counts[ENRICHED]:>7,} | in carriers' figures {progress.aggregated:>7,}"
+            f" | {micro_batches} micro-batches"
+        )
+
+    def no_progress(self) -> None:
+        return None
+
+    def show(self, renderable: RenderableType) -> None:
+        self._console.print(renderable)
+
+    def _line(self, text: str) -> None:
+        seconds = (self._clock.monotonic_ms() - self._start_ms) / 1000
+        self._console.print(f"{seconds:6.1f} s  {text}", markup=False, soft_wrap=True)
+
+
+class LiveDisplay:
+    """Finished steps scroll by; below them, redrawn in place: the stages, the carriers, what goes on now."""
+
+    def __init__(self, console: Console, *, clock: Clock | None = None) -> None:
+        self._console = console
+        self._clock = clock or SystemClock()
+        self._live = Live(console=console, refresh_per_second=REFRESH_PER_SECOND, transient=True)
+        self._spinner = Spinner("dots", style="cyan")
+        self._stages: RenderableType | None = None
+        self._history: deque[tuple[int, Mapping[str, int]]] = deque()
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.update(Text(""))
+        self._live.stop()
+
+    def doing(self, what: str) -> None:
+        self._spinner.update(text=Text(what))
+        self._redraw()
+
+    def done(self, what: str, *, detail: str = "") -> None:
+        self._step("✓", "green", what, detail)
+
+    def struck(self, what: str, *, detail: str) -> None:
+        self._step("✗", "bold red", what, detail)
+
+    def failed(self, what: str) -> None:
+        self._step("✗", "bold red", what, "")
+
+    def progress(self, progress: Progress, *, totals: Mapping[str, int], micro_batches: int) -> None:
+        now_ms = self._clock.monotonic_ms()
+        self._history.append((now_ms, progress.counts))
+        while now_ms - self._history[0][0] > RATE_OVER_MS:
+            self._history.popleft()
+        stages = self._stage_table(progress, totals, micro_batches)
+        if self._console.width < SIDE_BY_SIDE_COLUMNS:
+            self._stages = stages
+        else:
+            both = Table.grid(padding=(0, 3))
+            both.add_row(stages, _carrier_table(progress))
+            self._stages = both
+        self._redraw()
+
+    def no_progress(self) -> None:
+        self._stages = None
+        self._redraw()
+
+    def show(self, renderable: RenderableType) -> None:
+        self._console.print(renderable)
+
+    def _step(self, mark: str, style: str, what: str, detail: str) -> None:
+        line = Text(f" {mark} ", style=style)
+        line.append(what, style="bold" if style != "green" else "default")
+        if detail:
+            line.append(f"  {detail}", style="dim")
+        self._console.print(line)
+
+    def _redraw(self) -> None:
+        now = Table.grid(padding=(0, 1))
+        now.add_row("", self._spinner)
+        self._live.update(now if self._stages is None else Group(Text(""), self._stages, Text(""), now))
+
+    def _stage_table(self, progress: Progress, totals: Mapping[str, int], micro_batches: int) -> Table:
+        table = Table(
+            box=None, pad_edge=True, header_style="dim", caption_justify="left", caption_style="dim"
+        )
+        table.add_column("topic")
+        table.add_column("", width=24)
+        table.add_column("records", justify="right", width=9)
+        table.add_column("records/s", justify="right", width=9)
+        for topic in STAGES:
+            count, total = progress.counts[topic], totals.get(topic)
+            bar = ProgressBar(total=total, completed=count, width=24) if total else Text("")
+            style = "bold" if total and count >= total else ""
+            table.add_row(
+                Text(topic, style=style), bar, Text(f"{count:,}", style=style), f"{self._rate(topic):,.0f}"
+            )
+        counts = progress.counts
+        open_count = counts[RAW] - counts[VALIDATED] - counts[REJECTED]
+        table.caption = (
+            f" raw = validated + rejected + {open_count:,} under way · {micro_batches} micro-batches, "
+            "each one transaction"
+        )
+        return table
+
+    def _rate(self, topic: str) -> float:
+        (then_ms, then), (now_ms, now) = self._history[0], self._history[-1]
+        return (now[topic] - then[topic]) * 1000 / (now_ms - then_ms) if now_ms > then_ms else 0.0
+
+
+def _carrier_table(progress: Progress) -> Table:
+    table = Table(box=None, header_style="dim")
+    table.add_column(DELAYS)
+    for name in ("flights", "cancelled", "mean delay"):
+        table.add_column(name, justify="right")
+    largest = sorted(progress.carriers.values(), key=lambda figures: -figures["flights"])
+    for figures in largest[:CARRIERS_SHOWN]:
+        mean = figures["mean_arr_delay"]
+        table.add_row(
+            figures["carrier"],
+            f"{figures['flights']:,}",
+            f"{figures['cancelled']:,}",
+            "" if mean is None else f"{mean:+.2f} min",
+        )
+    return table

@@ -1,0 +1,128 @@
+"""What the topics must hold, computed straight from the wheel's CSV files by other means.
+
+Plain `csv` and whole numbers: no Arrow, no pandas, no Spark and none of `dataset`, so that an error there cannot
+hide here.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from suiro.demo.dataset import data_directory
+
+__all__ = ["CarrierFigures", "Expected", "expected"]
+
+# Columns that are text even where they look like numbers (airport 369, model 150).
+TEXT = frozenset(
+    {"carrier", "tailnum", "origin", "dest", "time_hour"}
+    | {"faa", "name", "dst", "tzone", "type", "manufacturer", "model", "engine"}
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class CarrierFigures:
+    """One carrier's valid flights. Totals are whole minutes."""
+
+    flights: int = 0
+    cancelled: int = 0
+    dep_total: int = 0
+    dep_count: int = 0
+    arr_total: int = 0
+    arr_count: int = 0
+
+    @property
+    def mean_dep_delay(self) -> float | None:
+        return self.dep_total / self.dep_count if self.dep_count else None
+
+    @property
+    def mean_arr_delay(self) -> float | None:
+        return self.arr_total / self.arr_count if self.arr_count else None
+
+    def add(self, flight: dict[str, Any]) -> None:
+        self.flights += 1
+        self.cancelled += flight["dep_time"] is None
+        if flight["dep_delay"] is not None:
+            self.dep_total += flight["dep_delay"]
+            self.dep_count += 1
+        if flight["arr_delay"] is not None:
+            self.arr_total += flight["arr_delay"]
+            self.arr_count += 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """Flights by their id, split as the pipeline must split them, and what enriches them."""
+
+    flights: dict[str, dict[str, Any]]
+    rejected: frozenset[str]
+    carriers: dict[str, CarrierFigures] = field(default_factory=dict)
+    airlines: dict[str, str]
+    airports: dict[str, dict[str, Any]]
+    planes: dict[str, dict[str, Any]]
+
+    @property
+    def validated_count(self) -> int:
+        return len(self.flights) - len(self.rejected)
+
+
+def expected(*, limit: int | None = None) -> Expected:
+    """Of the whole year, or of the first `limit` flights by scheduled departure."""
+    flights: dict[str, dict[str, Any]] = {}
+    carriers: dict[str, CarrierFigures] = {}
+    rejected = set()
+    for flight_id, flight in _in_order(limit):
+        if flight_id in flights:
+            raise ValueError(f"flight id {flight_id} is not unique in the data")
+        flights[flight_id] = flight
+        if flight["dep_time"] is not None and flight["arr_delay"] is None:
+            rejected.add(flight_id)
+        else:
+            carriers.setdefault(flight["carrier"], CarrierFigures()).add(flight)
+    return Expected(
+        flights=flights,
+        rejected=frozenset(rejected),
+        carriers=carriers,
+        airlines={row["carrier"]: row["name"] for row in _rows("airlines")},
+        airports={row["faa"]: row for row in _rows("airports")},
+        planes={row["tailnum"]: row for row in _rows("planes")},
+    )
+
+
+def _in_order(limit: int | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    departures = []
+    with (
+        zipfile.ZipFile(data_directory() / "flights.csv.zip") as archive,
+        archive.open("flights.csv") as file,
+    ):
+        reader = csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline=""))
+        names = next(reader)
+        hours: dict[str, datetime] = {}
+        for index, row in enumerate(reader):
+            flight = {name: _cell(name, text) for name, text in zip(names, row, strict=True)}
+            hour = hours.setdefault(flight["time_hour"], datetime.fromisoformat(flight["time_hour"]))
+            departures.append((hour + timedelta(minutes=flight["minute"]), index, flight))
+    departures.sort(key=lambda departure: departure[:2])
+    for at, _, flight in departures[:limit]:
+        scheduled = at.isoformat(timespec="minutes").replace("+00:00", "Z")
+        yield f"{flight['carrier']}-{flight['flight']}-{flight['origin']}-{scheduled}", flight
+
+
+def _rows(name: str) -> Iterator[dict[str, Any]]:
+    with (data_directory() / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            yield {column: _cell(column, text) for column, text in row.items()}
+
+
+def _cell(column: str, text: str) -> Any:
+    """As JSON has it: null, text, a whole number, or a number."""
+    if text in ("", "NA"):
+        return None
+    if column in TEXT:
+        return text
+    return float(text) if "." in text else int(text)
