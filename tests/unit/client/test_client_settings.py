@@ -1,0 +1,56 @@
+"""Settings, addresses, and what they refuse."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from suiro.client import Client, ClientSettings
+from suiro.client.cluster import parse_bootstrap_servers
+from suiro.client.security import check
+from suiro.errors import ConfigError
+
+
+def test_names_are_those_of_kafkas_clients() -> None:
+    settings = ClientSettings.from_mapping({"client.id": "me", "request.timeout.ms": "5"})
+    assert (settings.client_id, settings.request_timeout_ms) == ("me", 5)
+    assert pickle.loads(pickle.dumps(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"request.timout.ms": "1"}, "'request.timout.ms'; did you mean 'request.timeout.ms'"),
+        ({"zzz": "1"}, "'zzz'; known are"),
+        ({"request.timeout.ms": "soon"}, "request.timeout.ms must be a whole number, got 'soon'"),
+        ({"request.timeout.ms": "0"}, "request.timeout.ms must be at least 1"),
+        ({"max.in.flight.requests.per.connection": "6"}, "at most 5"),
+        ({"security.protocol": "TELEPATHY"}, "security.protocol is one of"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "'GSSAPI' is not supported"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "sasl.username"),
+    ],
+)
+def test_what_is_wrong_is_named(settings: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        Client("localhost:9092", settings=settings)
+    assert message in str(error.value)
+
+
+def test_a_user_from_a_jaas_configuration() -> None:
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b\\"c";'
+    check(
+        ClientSettings.from_mapping(
+            {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas}
+        )
+    )
+
+
+def test_bootstrap_servers() -> None:
+    assert parse_bootstrap_servers("a:1, [::1]:2,") == (("a", 1), ("::1", 2))
+
+
+@pytest.mark.parametrize("servers", ["", "host", "host:", ":9092", "host:port", "host:0", "host:70000"])
+def test_bootstrap_servers_that_are_none(servers: str) -> None:
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
+        parse_bootstrap_servers(servers)
