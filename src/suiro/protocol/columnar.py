@@ -319,29 +319,39 @@ def encode(
     value_column = _BinaryIn.of(values, rows, "values")
     times = _timestamps(timestamps, rows)
     header_columns = _HeadersIn.of(headers, rows)
-    order = np.empty(rows, np.int32)
-    if not kernels.group_rows(partitions, num_partitions, order):
+    counts = np.zeros(num_partitions, np.int64)
+    sizes = np.zeros(num_partitions, np.int64)
+    if not kernels.measure_partitions(
+        partitions,
+        key_column.offsets,
+        value_column.offsets,
+        header_columns.list_offsets,
+        header_columns.present,
+        header_columns.names.offsets,
+        header_columns.values.offsets,
+        counts,
+        sizes,
+    ):
         raise UsageError(f"partitions must lie in 0..{num_partitions - 1}; -1 is a row without a key")
-    upper = (
-        rows * kernels.MAX_RECORD_OVERHEAD + key_column.size + value_column.size + header_columns.largest_size
-    )
     # A batch ends early only where its records and the next one together pass the limit, so two neighbours
-    # hold more than max_batch_bytes - 61 bytes of records, and every batch holds a record.
-    batches = min(rows, num_partitions + 2 * upper // max(1, max_batch_bytes - HEADER_SIZE) + 1)
-    out = np.empty(upper + batches * HEADER_SIZE, np.uint8)
-    table = np.empty((batches, kernels.OUT_COLUMNS), np.int64)
+    # hold more than max_batch_bytes - 61 bytes of records; and every batch holds a record.
+    batches = np.minimum(counts, 2 * sizes // max(1, max_batch_bytes - HEADER_SIZE) + 1)
+    regions = np.concatenate(([0], np.cumsum(sizes + batches * HEADER_SIZE)))
+    out = np.empty(int(regions[-1]), np.uint8)
+    table = np.empty((int(batches.sum()), kernels.OUT_COLUMNS), np.int64)
     written = kernels.write_batches(
-        _read_only(order),
         partitions,
         times,
         *key_column.arguments,
         *value_column.arguments,
         *header_columns.arguments,
         max_batch_bytes,
+        _read_only(regions[:-1]),
         out,
         table,
     )
-    return [_finished(out.data, row, compression) for row in table[:written].tolist()]
+    table = table[np.argsort(table[:written, kernels.OUT_PARTITION], kind="stable")]
+    return [_finished(out.data, row, compression) for row in table.tolist()]
 
 
 def _finished(out: memoryview, row: Sequence[int], compression: int) -> EncodedBatch:
@@ -436,10 +446,6 @@ class _BinaryIn:
         )
 
     @property
-    def size(self) -> int:
-        return int(self.offsets[-1]) - int(self.offsets[0])
-
-    @property
     def arguments(self) -> tuple[_Int32s, _Bytes, _Bytes, int, bool]:
         return self.offsets, self.data, self.bitmap, self.first_bit, self.has_nulls
 
@@ -483,11 +489,6 @@ class _HeadersIn:
             _BinaryIn.of(structs.field(0), last - first, "header keys"),
             _BinaryIn.of(structs.field(1), last - first, "header values"),
         )
-
-    @property
-    def largest_size(self) -> int:
-        count = int(self.list_offsets[-1])
-        return count * kernels.MAX_HEADER_OVERHEAD + self.names.size + self.values.size
 
     @property
     def arguments(self) -> tuple[Any, ...]:

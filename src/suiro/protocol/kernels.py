@@ -484,26 +484,40 @@ def _put_field(out, at, source, start, size):
     return at
 
 
-@_compiled(_int32s_in, _int, _int32s_out)
-def group_rows(partitions, num_partitions, rows):
-    """Sort row numbers by partition, keeping the order within each (counting sort). False: one is outside."""
-    starts = np.zeros(num_partitions + 1, np.int64)
+@_compiled(
+    _int32s_in, _int32s_in, _int32s_in, _int32s_in, _bool, _int32s_in, _int32s_in, _int64s_out, _int64s_out
+)
+def measure_partitions(
+    partitions,
+    key_offsets,
+    value_offsets,
+    list_offsets,
+    has_headers,
+    name_offsets,
+    header_offsets,
+    counts,
+    sizes,
+):
+    """Add up each partition's rows and the most bytes their records can take. False: a partition is none."""
     for row in range(len(partitions)):
-        partition = partitions[row]
-        if partition < 0 or partition >= num_partitions:
+        partition = np.int64(partitions[row])
+        if partition < 0 or partition >= len(counts):
             return False
-        starts[partition + 1] += 1
-    for partition in range(num_partitions):
-        starts[partition + 1] += starts[partition]
-    for row in range(len(partitions)):
-        partition = partitions[row]
-        rows[starts[partition]] = row
-        starts[partition] += 1
+        size = np.int64(MAX_RECORD_OVERHEAD)
+        size += np.int64(key_offsets[row + 1]) - np.int64(key_offsets[row])
+        size += np.int64(value_offsets[row + 1]) - np.int64(value_offsets[row])
+        if has_headers:
+            first = np.int64(list_offsets[row])
+            last = np.int64(list_offsets[row + 1])
+            size += (last - first) * MAX_HEADER_OVERHEAD
+            size += np.int64(name_offsets[last]) - np.int64(name_offsets[first])
+            size += np.int64(header_offsets[last]) - np.int64(header_offsets[first])
+        counts[partition] += 1
+        sizes[partition] += size
     return True
 
 
 @_compiled(
-    _int32s_in,
     _int32s_in,
     _int64s_in,
     *_column,
@@ -513,11 +527,11 @@ def group_rows(partitions, num_partitions, rows):
     *_column[:2],
     *_column,
     _int,
+    _int64s_in,
     _bytes_out,
     _table_out,
 )
 def write_batches(
-    rows,
     partitions,
     timestamps,
     key_offsets,
@@ -540,23 +554,24 @@ def write_batches(
     header_first_bit,
     header_nulls,
     max_batch_bytes,
+    places,
     out,
     table,
 ):
-    """Write the rows, in the order of `rows`, as records; a new batch per partition and per max_batch_bytes.
+    """Write every row as a record into its partition's region of `out`, which starts at places[partition].
 
+    The rows are read in their own order and the regions grow side by side: reading row after row is three
+    times as fast as collecting each partition's rows from all over the columns.
     61 bytes are left free before each batch's records for its header. A record larger than max_batch_bytes
-    gets a batch of its own. `out` and `table` have room for the largest outcome. Returns the batches written.
+    gets a batch of its own. The regions and `table` have room for the largest outcome. Returns the number of
+    batches in `table`; one partition's stand in order there, but mixed with the others'.
     """
-    at = np.int64(0)
-    batches = np.int64(-1)
-    batch_start = np.int64(0)
-    count = np.int64(0)
-    current = np.int32(-1)
-    base_timestamp = np.int64(0)
-    max_timestamp = np.int64(0)
-    for position in range(len(rows)):
-        row = np.int64(rows[position])
+    batches = np.int64(0)
+    # What is open per partition: its batch's row of the table (-1: none) and the place to write at.
+    open_batches = np.full(len(places), -1, np.int64)
+    ends = places.copy()
+    for row in range(len(partitions)):
+        partition = np.int64(partitions[row])
         key_start = np.int64(key_offsets[row])
         key_size = np.int64(key_offsets[row + 1]) - key_start
         if _is_null(key_bitmap, key_first_bit, key_nulls, row):
@@ -581,31 +596,30 @@ def write_batches(
                     )
         fixed += _varint_size(last_header - first_header)
         timestamp = timestamps[row]
-        size = fixed + _varint_size(timestamp - base_timestamp) + _varint_size(count)
-        total = size + _varint_size(size)
-        if (
-            batches < 0
-            or partitions[row] != current
-            or (count > 0 and at - batch_start + total > max_batch_bytes)
-        ):
-            if batches >= 0:
-                table[batches, OUT_END] = at
-                table[batches, OUT_COUNT] = count
-                table[batches, OUT_MAX_TIMESTAMP] = max_timestamp
+        at = ends[partition]
+        batch = open_batches[partition]
+        if batch >= 0:
+            count = table[batch, OUT_COUNT]
+            timestamp_delta = timestamp - table[batch, OUT_BASE_TIMESTAMP]
+            size = fixed + _varint_size(timestamp_delta) + _varint_size(count)
+            if at - table[batch, OUT_START] + size + _varint_size(size) > max_batch_bytes:
+                table[batch, OUT_END] = at
+                batch = np.int64(-1)
+        if batch < 0:
+            batch = batches
             batches += 1
-            current = partitions[row]
-            batch_start = at
-            at += HEADER_SIZE
+            open_batches[partition] = batch
             count = np.int64(0)
-            base_timestamp = timestamp
-            max_timestamp = timestamp
-            table[batches, OUT_PARTITION] = current
-            table[batches, OUT_START] = batch_start
-            table[batches, OUT_BASE_TIMESTAMP] = base_timestamp
+            timestamp_delta = np.int64(0)
             size = fixed + 2
+            table[batch, OUT_PARTITION] = partition
+            table[batch, OUT_START] = at
+            table[batch, OUT_BASE_TIMESTAMP] = timestamp
+            table[batch, OUT_MAX_TIMESTAMP] = timestamp
+            at += HEADER_SIZE
         at = _put_varint(out, at, size)
         out[at] = 0
-        at = _put_varint(out, at + 1, timestamp - base_timestamp)
+        at = _put_varint(out, at + 1, timestamp_delta)
         at = _put_varint(out, at, count)
         at = _put_field(out, at, keys, key_start, key_size)
         at = _put_field(out, at, values, value_start, value_size)
@@ -618,13 +632,13 @@ def write_batches(
                 at = _put_varint(out, at, np.int64(-1))
             else:
                 at = _put_field(out, at, header_values, start, np.int64(header_offsets[header + 1]) - start)
-        count += 1
-        max_timestamp = max(max_timestamp, timestamp)
-    if batches >= 0:
-        table[batches, OUT_END] = at
-        table[batches, OUT_COUNT] = count
-        table[batches, OUT_MAX_TIMESTAMP] = max_timestamp
-    return batches + 1
+        ends[partition] = at
+        table[batch, OUT_COUNT] = count + 1
+        table[batch, OUT_MAX_TIMESTAMP] = max(table[batch, OUT_MAX_TIMESTAMP], timestamp)
+    for partition in range(len(places)):
+        if open_batches[partition] >= 0:
+            table[open_batches[partition], OUT_END] = ends[partition]
+    return batches
 
 
 # --- partitions --------------------------------------------------------------------------------------------
