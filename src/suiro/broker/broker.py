@@ -85,6 +85,7 @@ class Broker:
             self.transactions = TransactionCoordinator(self)
             self.groups.load()
             self.transactions.load()
+            self.groups.compact()
             self.host, self.port = self.server.listen(self.config.host, self.config.port)
         except BaseException:
             directory.abandon()

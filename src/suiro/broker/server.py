@@ -41,9 +41,9 @@ class Server:
     def listen(self, host: str, port: int) -> tuple[str, int]:
         """Bind and accept from now on. Returns the address in use. Raises `ConfigError` if it is taken."""
         try:
-            family, kind, protocol, _, address = socket.getaddrinfo(
-                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            # `localhost` is often both; clients try IPv4 first or only.
+            family, kind, protocol, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
             listener = socket.socket(family, kind, protocol)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)

@@ -80,6 +80,30 @@ class GroupCoordinator:
         for group in self._groups.values():
             self._schedule(group)
 
+    def compact(self) -> None:
+        """After every coordinator has loaded, since a transaction may have been finished by another."""
+        topic = self._broker.topics.topic(OFFSETS_TOPIC)
+        if topic is None:
+            return
+        now = self._broker.clock.wall_ms()
+        live: dict[int, list[tuple[bytes, bytes]]] = {partition.index: [] for partition in topic.partitions}
+        for group_id, offsets in self._offsets.items():
+            live[self.partition_of(group_id).index] += [
+                (records.encode_offset_key(group_id, *place), records.encode_offset_value(entry.value))
+                for place, entry in offsets.items()
+            ]
+        for group_id, group in self._groups.items():
+            live[self.partition_of(group_id).index].append(
+                (
+                    records.encode_group_key(group_id),
+                    records.encode_group_value(group, now_ms=self._emptied_ms.get(group_id, now)),
+                )
+            )
+        for partition in topic.partitions:
+            system_log.compact(
+                partition, live[partition.index], timestamp=now, leader_epoch=self._broker.leader_epoch
+            )
+
     def _replay(self, index: int, record: Record, producer_id: int | None, now: int) -> None:
         key = records.decode_key(record.key or b"")
         match key:

@@ -80,6 +80,18 @@ class TransactionCoordinator:
                 "finishing transaction of %s: %s", transaction.transactional_id, transaction.state.name
             )
             self._complete(transaction)
+        for partition in topic.partitions if topic else ():
+            self._compact(partition, len(topic.partitions) if topic else 1)
+
+    def _compact(self, partition: Partition, count: int) -> None:
+        live = [
+            (records.encode_key(t.transactional_id), records.encode_value(t))
+            for t in self._transactions.values()
+            if system_log.partition_for(t.transactional_id, count) == partition.index
+        ]
+        system_log.compact(
+            partition, live, timestamp=self._broker.clock.wall_ms(), leader_epoch=self._broker.leader_epoch
+        )
 
     def __iter__(self) -> Iterator[Transaction]:
         return iter(self._transactions.values())

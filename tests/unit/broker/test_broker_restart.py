@@ -1,0 +1,165 @@
+"""What a broker knows of groups and transactions is in its logs: stop it, start it, ask it. No sockets involved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from suiro.broker import Broker, BrokerConfig
+from suiro.broker.groups.records import OffsetValue
+from suiro.clock import ManualClock
+from suiro.config import NodeSettings
+from suiro.protocol.messages import ErrorCode
+
+PLACE = ("t", 0)
+
+
+@contextmanager
+def started(path: Path, clock: ManualClock, *, crash: bool = False) -> Iterator[Broker]:
+    loop = uvloop.new_event_loop()
+    broker = Broker(
+        BrokerConfig(data=path, port=0, settings=NodeSettings(offsets_topic_num_partitions=1)),
+        loop=loop,
+        clock=clock,
+    )
+    broker.start()
+    try:
+        yield broker
+    finally:
+        if crash:
+            broker.server.close()
+            assert broker._directory is not None
+            broker._directory.abandon()
+        else:
+            broker.stop()
+        loop.close()
+
+
+def offset(value: int, clock: ManualClock) -> OffsetValue:
+    return OffsetValue(offset=value, leader_epoch=0, metadata="m", commit_ms=clock.wall_ms())
+
+
+def begin(broker: Broker, transactional_id: str = "id") -> tuple[int, int]:
+    """A transaction with the group's partition and t-0 in it."""
+    code, producer_id, epoch = broker.transactions.init_producer_id(
+        transactional_id, timeout_ms=60_000, expected=None
+    )
+    assert code is ErrorCode.none
+    offsets = broker.groups.partition_of("g")
+    code = broker.transactions.add_partitions(
+        transactional_id,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        partitions=frozenset(((offsets.topic, offsets.index), PLACE)),
+    )
+    assert code is ErrorCode.none
+    return producer_id, epoch
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_committed_offsets_and_ids_come_back(tmp_path: Path, crash: bool) -> None:
+    clock = ManualClock()
+    with started(tmp_path, clock, crash=crash) as broker:
+        topic_id = broker.create_topic("t", partitions=2, configs={"retention.ms": "5"}).topic_id
+        broker.groups.commit("g", {PLACE: offset(5, clock), ("t", 1): offset(6, clock)})
+        first, _ = begin(broker)
+    with started(tmp_path, clock) as broker:
+        topic = broker.topics.topic("t")
+        assert topic is not None
+        assert (topic.topic_id, len(topic.partitions), topic.configs) == (topic_id, 2, {"retention.ms": "5"})
+        assert {p: e.value.offset for p, e in broker.groups.committed("g").items()} == {PLACE: 5, ("t", 1): 6}
+        _, other, _ = broker.transactions.init_producer_id(None, timeout_ms=0, expected=None)
+        assert other > first
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_offsets_of_a_transaction_wait_for_its_end(tmp_path: Path, commit: bool) -> None:
+    clock = ManualClock()
+    with started(tmp_path, clock, crash=True) as broker:
+        broker.create_topic("t")
+        broker.groups.commit("g", {PLACE: offset(1, clock)})
+        producer = begin(broker)
+        broker.groups.commit("g", {PLACE: offset(2, clock)}, producer=producer)
+        assert broker.groups.undecided_places("g") == {PLACE}
+        assert broker.groups.committed("g")[PLACE].value.offset == 1
+    with started(tmp_path, clock) as broker:
+        assert broker.groups.undecided_places("g") == {PLACE}
+        code = broker.transactions.end(
+            "id", producer_id=producer[0], producer_epoch=producer[1], commit=commit
+        )
+        assert code is ErrorCode.none
+        assert broker.groups.undecided_places("g") == set()
+        assert broker.groups.committed("g")[PLACE].value.offset == (2 if commit else 1)
+    with started(tmp_path, clock) as broker:
+        assert broker.groups.committed("g")[PLACE].value.offset == (2 if commit else 1)
+
+
+def test_a_decision_is_finished_at_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    with started(tmp_path, clock, crash=True) as broker:
+        broker.create_topic("t")
+        producer = begin(broker)
+        broker.groups.commit("g", {PLACE: offset(2, clock)}, producer=producer)
+        monkeypatch.setattr(
+            broker.transactions, "_complete", lambda _: None
+        )  # killed before the first marker
+        broker.transactions.end("id", producer_id=producer[0], producer_epoch=producer[1], commit=True)
+        assert broker.groups.undecided_places("g") == {PLACE}
+    with started(tmp_path, clock) as broker:
+        assert broker.groups.undecided_places("g") == set()
+        assert broker.groups.committed("g")[PLACE].value.offset == 2
+        log = broker.topics.partition(*PLACE)
+        assert log is not None
+        assert log.log.log_end_offset == 1  # the marker
+
+
+def test_an_ongoing_transaction_is_aborted_at_its_timeout_after_a_restart(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with started(tmp_path, clock, crash=True) as broker:
+        broker.create_topic("t")
+        producer = begin(broker)
+        broker.groups.commit("g", {PLACE: offset(2, clock)}, producer=producer)
+    with started(tmp_path, clock) as broker:
+        clock.advance(59_999)
+        broker.transactions.abort_timed_out()
+        assert broker.groups.undecided_places("g") == {PLACE}
+        clock.advance(1)
+        broker.transactions.abort_timed_out()
+        assert broker.groups.undecided_places("g") == set()
+        assert PLACE not in broker.groups.committed("g")
+        code = broker.transactions.end("id", producer_id=producer[0], producer_epoch=producer[1], commit=True)
+        assert code is ErrorCode.producer_fenced
+
+
+def test_a_long_offsets_log_is_shortened_at_a_start(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with started(tmp_path, clock) as broker:
+        broker.create_topic("t")
+        for value in range(13):
+            batch = {("t", number): offset(value, clock) for number in range(1000)}
+            broker.groups.commit("g", batch)
+    for _ in range(2):
+        with started(tmp_path, clock) as broker:
+            log = broker.groups.partition_of("g").log
+            assert (log.log_start_offset, log.log_end_offset) == (13_000, 14_000)
+            assert {entry.value.offset for entry in broker.groups.committed("g").values()} == {12}
+
+
+def test_offsets_expire_with_their_group_and_go_with_their_topic(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with started(tmp_path, clock) as broker:
+        topic = broker.create_topic("t")
+        broker.create_topic("u")
+        broker.groups.commit("g", {PLACE: offset(5, clock), ("u", 0): offset(6, clock)})
+        broker.delete_topic(topic)
+        assert set(broker.groups.committed("g")) == {("u", 0)}
+        clock.advance(7 * 24 * 3600 * 1000 + 1)
+        broker.groups.expire_offsets()
+        assert broker.groups.committed("g") == {}
+    with started(tmp_path, clock) as broker:
+        assert broker.groups.committed("g") == {}
+        assert "t" not in broker.topics
