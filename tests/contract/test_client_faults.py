@@ -11,7 +11,7 @@ from support.batches import batch_of, owned_batch, read_all
 from support.tcp_proxy import Action, TcpProxy
 from support.wire import Wire
 
-from suiro.client import LATEST, Client, NewTopic
+from suiro.client import EARLIEST, LATEST, Client, NewTopic
 from suiro.client import connection as connection_module
 from suiro.errors import DeadlineExceededError
 
@@ -138,3 +138,25 @@ def test_a_silent_broker_costs_the_deadline_and_no_more(
     # The late answer belongs to a connection that is gone: it is not taken for the next one's.
     proxy.release()
     assert far.list_offsets({target: LATEST})[target].offset == 0
+
+
+def test_an_interrupted_call_leaves_nothing_behind(
+    proxy: TcpProxy, far: Client, new_topic: NewTopicFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while waiting: the answer that comes later must not be read as another request's."""
+    topic = new_topic()
+    far.produce({(topic, 0): batch_of("a")})
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    for call in (
+        lambda: far.fetch({(topic, 0): 0}),
+        lambda: far.metadata([topic]),
+        lambda: far.produce({(topic, 0): batch_of("b")}),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(connection_module.Connection, "receive_frame", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                call()
+        assert far.list_offsets({(topic, 0): EARLIEST})[topic, 0].offset == 0

@@ -23,6 +23,7 @@ from suiro.errors import (
     BrokenConnectionError,
     ConfigError,
     DeadlineExceededError,
+    RefusedError,
     UnsupportedVersionError,
 )
 from suiro.protocol.messages import API_KEYS, ErrorCode, nested, response_class
@@ -203,6 +204,33 @@ def test_answers_of_two_leaders_come_together(
         broker.script["list_offsets"] = answer
     found = client.list_offsets({("t", 0): LATEST, ("t", 1): LATEST})
     assert {partition: item.offset for (_, partition), item in found.items()} == {0: 100, 1: 200}
+
+
+def test_an_unread_answer_is_not_taken_for_the_next_one(
+    client: Client, brokers: list[ScriptedBroker], leaders: dict[tuple[str, int], int]
+) -> None:
+    """The answer of the first leader ends the fetch, that of the second is still on its way."""
+    leaders["t", 1] = 2
+
+    def fetched(request: Any, code: ErrorCode) -> Any:
+        message = response_class(API_KEYS["fetch"], request.__version__)
+        partition_class = nested(message, "PartitionData")
+        (asked,) = request.topics[0].partitions
+        partition = partition_class(
+            partition_index=asked.partition,
+            error_code=code,
+            high_watermark=0,
+            aborted_transactions=None,
+            records=None,
+        )
+        topic = nested(message, "FetchableTopicResponse")(topic="t", partitions=(partition,))
+        return message(throttle_time=NO_TIME, error_code=ErrorCode.none, session_id=0, responses=(topic,))
+
+    brokers[0].script["fetch"] = lambda request: fetched(request, ErrorCode.topic_authorization_failed)
+    brokers[1].script["fetch"] = lambda request: fetched(request, ErrorCode.none)
+    with pytest.raises(RefusedError):
+        client.fetch({("t", 0): 0, ("t", 1): 0})
+    assert len(client.fetch({("t", 1): 0})["t", 1].data) == 0
 
 
 def test_an_answer_that_cannot_be_read(client: Client, brokers: list[ScriptedBroker]) -> None:

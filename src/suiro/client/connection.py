@@ -93,8 +93,12 @@ class Connection:
 
     def call(self, request: Any, *, deadline_ms: int) -> Any:
         """Sends a kio request and returns its kio response."""
-        self.send(request, deadline_ms=deadline_ms)
-        return self.receive(request.__api_key__, request.__version__, deadline_ms=deadline_ms)
+        try:
+            self.send(request, deadline_ms=deadline_ms)
+            return self.receive(request.__api_key__, request.__version__, deadline_ms=deadline_ms)
+        except BaseException:
+            self.close()  # also when interrupted: its response would be taken for that of the next request
+            raise
 
     def send(self, request: Any, *, deadline_ms: int) -> None:
         """Sends a kio request; `receive` gets its response, after those of all requests sent before."""
@@ -128,6 +132,9 @@ class Connection:
                 self._socket.sendall(b"".join([_LENGTH.pack(size), *parts]))
         except OSError as error:
             raise self._broken("sending a request", error) from error
+        except BaseException:
+            self.close()  # interrupted, perhaps in the middle of a frame
+            raise
         self._in_flight.append(correlation_id)
 
     def receive_frame(self, *, deadline_ms: int) -> bytes:

@@ -52,31 +52,37 @@ def _ask_once(
     """Moves what was answered from `pending` to `results`; returns one failure worth a further attempt."""
     failure: RetriableKafkaError | BrokenConnectionError | None = None
     asked: list[tuple[Connection, dict[TopicPartition, V]]] = []
-    try:
-        for node_id, items in _grouped(cluster, pending, deadline_ms).items():
-            connection = cluster.broker(node_id, deadline_ms)
-            send(connection, items, deadline_ms)
-            asked.append((connection, items))
-    except RETRIED as error:
-        cluster.heed(error, pending)
-        failure = error
     fatal: KafkaError | None = None
-    for connection, items in asked:
+    try:
         try:
-            answers = receive(connection, items, deadline_ms)
-        except BrokenConnectionError as error:
-            cluster.heed(error, items)
+            for node_id, items in _grouped(cluster, pending, deadline_ms).items():
+                connection = cluster.broker(node_id, deadline_ms)
+                send(connection, items, deadline_ms)
+                asked.append((connection, items))
+        except RETRIED as error:
+            cluster.heed(error, pending)
             failure = error
-            continue
-        for partition, answer in answers.items():
-            if not isinstance(answer, KafkaError):
-                results[partition] = answer
-                pending.pop(partition, None)
-            elif isinstance(answer, RetriableKafkaError):
-                cluster.heed(answer, [partition])
-                failure = answer
-            else:
-                fatal = answer
+        for connection, items in asked:
+            try:
+                answers = receive(connection, items, deadline_ms)
+            except BrokenConnectionError as error:
+                cluster.heed(error, items)
+                failure = error
+                continue
+            for partition, answer in answers.items():
+                if not isinstance(answer, KafkaError):
+                    results[partition] = answer
+                    pending.pop(partition, None)
+                elif isinstance(answer, RetriableKafkaError):
+                    cluster.heed(answer, [partition])
+                    failure = answer
+                else:
+                    fatal = answer
+    except BaseException:
+        for connection, _ in asked:
+            if connection.in_flight:  # its response would be taken for that of the next request
+                connection.close()
+        raise
     if fatal is not None:
         raise fatal
     return failure

@@ -212,15 +212,15 @@ class _Pipeline:
         connection = next(iter(self._requests), None)
         if connection is None:
             return
-        queue = self._requests.pop(connection)
+        queue = self._requests[connection]
         deadline_ms = self._cluster.clock.monotonic_ms() + self._request_timeout_ms + _RESPONSE_EXTRA_MS
         try:
             response = connection.receive(_API_KEY, queue[0].version, deadline_ms=deadline_ms)
         except BrokenConnectionError as error:
-            self._requests[connection] = queue
             self._lost(connection, error)
             return
         request = queue.popleft()
+        del self._requests[connection]
         if queue:
             self._requests[connection] = queue  # behind the other connections
         answered = {
