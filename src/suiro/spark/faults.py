@@ -1,8 +1,10 @@
 """Places where a test may kill this process, so that every row of the failure table can be walked into.
 
 `SUIRO_FAULT=point@batch=N:action` (or `point:action`), several separated by commas. Nothing happens without the
-variable. With `SUIRO_FAULT_ONCE=<directory>` each of them happens once, whatever process reaches it. Actions: `kill` ends this process with SIGKILL; `kill-session` ends every process of this session (the
-driver, its JVM, its Python workers), as when a machine loses power; `raise` raises a `TransientError`.
+variable. With `SUIRO_FAULT_ONCE=<directory>` each of them happens once, whatever process reaches it.
+
+Actions: `kill` ends this process with SIGKILL; `kill-session` ends every process of this session (the driver, its
+JVM, its Python workers), as when a machine loses power; `raise` raises a `TransientError`.
 
 Points, in the order of a micro-batch: `task_start`, `task_staged`, `before_fence`, `after_fence`,
 `after_add_partitions`, `after_first_produce`, `after_produce`, `after_commit_offsets`, `after_end`, `after_bump`,
