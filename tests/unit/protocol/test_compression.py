@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import gzip
+import os
+
+import pyarrow as pa
+import pytest
+
+from suiro.errors import CorruptRecordError, UsageError
+from suiro.protocol import compression
+from suiro.protocol.compression import CODEC_NAMES, GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
+
+COMPRESSED = [GZIP, SNAPPY, LZ4, ZSTD]
+
+
+@pytest.mark.parametrize("codec", CODEC_NAMES)
+@pytest.mark.parametrize("size", [0, 1, 65_536, 65_537, 300_000])
+def test_there_and_back(codec: int, size: int) -> None:
+    data = os.urandom(size // 2) + bytes(size - size // 2)
+    assert decompress(codec, compress(codec, data)) == data
+    assert decompress(codec, memoryview(compress(codec, memoryview(data)))) == data
+
+
+def test_lz4_blocks_are_independent_as_java_demands() -> None:
+    frame = compress(LZ4, b"suiro " * 50_000)
+    assert frame[:4] == b"\x04\x22\x4d\x18"
+    assert frame[4] & 0b0010_0000, "the frame's blocks are linked"
+    assert pa.CompressedInputStream(pa.py_buffer(frame), "lz4").read() == b"suiro " * 50_000
+
+
+def test_xerial_snappy_of_several_blocks() -> None:
+    codec = pa.Codec("snappy")
+    blocks = [codec.compress(part, asbytes=True) for part in (b"one " * 100, b"two " * 100)]
+    framed = b"\x82SNAPPY\x00" + (1).to_bytes(4, "big") * 2
+    framed += b"".join(len(block).to_bytes(4, "big") + block for block in blocks)
+    assert decompress(SNAPPY, framed) == b"one " * 100 + b"two " * 100
+    for cut in range(17, len(framed)):
+        if cut != 16 + 4 + len(blocks[0]):  # between two blocks nothing shows that one is missing
+            with pytest.raises(CorruptRecordError):
+                decompress(SNAPPY, framed[:cut])
+
+
+def test_gzip_members_are_joined() -> None:
+    assert decompress(GZIP, gzip.compress(b"a") + gzip.compress(b"b")) == b"ab"
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_garbage(codec: int) -> None:
+    with pytest.raises(CorruptRecordError):
+        decompress(codec, b"\xff\xfe\xfdnot compressed at all")
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_a_bomb_is_refused(codec: int) -> None:
+    with pytest.raises(CorruptRecordError, match="more than 1000 bytes"):
+        decompress(codec, compress(codec, bytes(1001)), limit=1000)
+    assert decompress(codec, compress(codec, bytes(1000)), limit=1000) == bytes(1000)
+
+
+def test_names() -> None:
+    assert compression.codec_id("zstd") == ZSTD
+    assert compression.codec_name(LZ4) == "lz4"
+    with pytest.raises(UsageError, match="brotli"):
+        compression.codec_id("brotli")
+    with pytest.raises(CorruptRecordError, match="id 5"):
+        decompress(5, b"")
+    with pytest.raises(UsageError, match="id 5"):
+        compress(5, b"")
