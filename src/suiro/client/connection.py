@@ -273,6 +273,12 @@ def _connect(host: str, port: int, settings: ClientSettings, timeout_ms: int) ->
             connected.settimeout(None)  # deadlines are the kernel's: see _set_timeout
             return connected
         return context.wrap_socket(connected, server_hostname=host)
+    except ssl.SSLCertVerificationError as error:
+        connected.close()
+        raise ConfigError(
+            f"the certificate of {host}:{port} is not trusted ({error.verify_message}); give its authority as "
+            "ssl.ca.location"
+        ) from error
     except OSError as error:
         connected.close()
         raise BrokenConnectionError(f"TLS with {host}:{port} failed: {error}") from error
