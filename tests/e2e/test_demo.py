@@ -1,0 +1,47 @@
+"""The main job on a slice of the year, with both kills; and what it answers to wrong calls."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LIMIT = 12_000
+REJECTED = 40  # of them; counted in the CSV file
+TIMEOUT_S = 280
+
+
+def _demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "suiro.cli", "demo", "--plain", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+
+@pytest.mark.spark
+def test_every_count_adds_up_with_both_kills(tmp_path: Path) -> None:
+    done = _demo("--limit", str(LIMIT), "--data", str(tmp_path / "demo"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    last = json.loads(done.stdout.splitlines()[-1])
+    assert last["ok"] is True
+    assert (last["raw"], last["validated"], last["rejected"]) == (LIMIT, LIMIT - REJECTED, REJECTED)
+    assert last["enriched"] == LIMIT - REJECTED
+    assert (last["duplicates"], last["differences"]) == (0, 0)
+    assert (last["driver_kills"], last["node_kills"]) == (1, 1)
+    assert last["aborted_never_seen"] > 0, "a kill in a transaction leaves aborted records behind"
+    assert (tmp_path / "demo" / "node" / "flights.raw-0").is_dir()
+    assert "Where to look next" in done.stdout
+
+
+def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "something").touch()
+    done = _demo("--data", str(tmp_path))
+    assert done.returncode == 1
+    assert "is not empty" in done.stderr
+
+
+def test_two_logs_at_once_are_refused() -> None:
+    done = _demo("--kafka", "--bootstrap", "127.0.0.1:1")
+    assert done.returncode == 2
+    assert "give one of them" in done.stderr
