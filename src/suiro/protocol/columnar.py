@@ -434,7 +434,9 @@ class _BinaryIn:
             try:
                 array = array.cast(pa.binary())
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise UsageError(f"{name} must be binary or string, not {array.type}: {error}") from error
+                raise UsageError(
+                    f"{name} must be binary or string, 2 GB at most; got {array.type}: {error}"
+                ) from error
         bitmap, offsets, data = array.buffers()
         has_nulls = array.null_count > 0
         return cls(

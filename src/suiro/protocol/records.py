@@ -84,7 +84,7 @@ def encode_batch(
                 f" {base_offset + previous if previous >= 0 else 'the start'}"
             )
         previous = delta
-        _put_record(body, record, delta, record.timestamp - base_timestamp)
+        _put_record(body, record, delta, _int64(record.timestamp - base_timestamp))
     if last_offset_delta is None:
         last_offset_delta = previous
     elif last_offset_delta < previous:
