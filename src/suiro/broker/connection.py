@@ -8,8 +8,8 @@ cache to the socket with `os.sendfile`, untouched.
 What is always true:
 - Requests are handled one at a time in the order they came, and answered in that order, as Apache Kafka does. A
   client may send the next request before it has the answer; it stays in the buffer until its turn.
-- While a request waits for its answer (a long poll, a group rebalance), or the peer does not take the bytes that
-  wait for it, nothing further is handled, and once `INPUT_LIMIT` bytes wait, nothing further is read.
+- While a request waits for its answer (a long poll, a group rebalance), or an answer for the peer to take it,
+  nothing further is handled; and once `INPUT_LIMIT` bytes of requests wait, nothing further is read.
 - Whatever the peer sends, only this connection can fall.
 """
 
@@ -31,8 +31,6 @@ Piece: TypeAlias = bytes | Region
 
 INPUT_LIMIT = 1 << 20
 """Bytes of further requests that are kept while one is being answered. A single larger frame is read whole."""
-OUTPUT_LIMIT = 64 << 10
-"""Bytes that may wait for a slow peer before the next request is handled. (File regions cost no memory.)"""
 SCRATCH_BYTES = 512 << 10
 _SENDFILE_CHUNK = 1 << 30
 
@@ -74,7 +72,6 @@ class Connection:
         self._start = 0
         self._end = 0
         self._output: deque[Piece] = deque()
-        self._output_bytes = 0
         self._busy = False
         self._reading = False
         self._writing = False
@@ -120,7 +117,7 @@ class Connection:
             self._pause_reading()
 
     def _blocked(self) -> bool:
-        return self._busy or self._output_bytes > OUTPUT_LIMIT
+        return self._busy or bool(self._output)
 
     def _consume(self, view: memoryview) -> int:
         """Handle whole frames from the front of `view` until one must wait. Returns the bytes used."""
@@ -183,8 +180,6 @@ class Connection:
         """Send one response's pieces, now or when the peer takes them."""
         if not self.is_open:
             return
-        for piece in pieces:
-            self._output_bytes += len(piece) if isinstance(piece, bytes) else 0
         waiting = bool(self._output)
         self._output.extend(pieces)
         if not waiting:
@@ -221,7 +216,6 @@ class Connection:
                 if isinstance(piece, bytes):
                     flags = socket.MSG_MORE if len(output) > 1 else 0
                     sent = self._sock.send(piece, flags)
-                    self._output_bytes -= sent
                     if sent == len(piece):
                         output.popleft()
                     else:

@@ -1,0 +1,198 @@
+"""The connection over a real socket: frames in any pieces, answers in order, limits, a slow peer."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from suiro.broker.connection import INPUT_LIMIT, SCRATCH_BYTES, Connection, Piece
+from suiro.log import FileHandle
+
+MAX_BYTES = 4 << 20
+DEADLINE_S = 20.0
+
+
+def frame(payload: bytes) -> bytes:
+    return struct.pack(">i", len(payload)) + payload
+
+
+class Peer:
+    """The other end, and the sink that the connection hands its frames to."""
+
+    def __init__(self) -> None:
+        self.loop = uvloop.new_event_loop()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            ours = socket.create_connection(listener.getsockname())
+            theirs, _ = listener.accept()
+        for sock in (ours, theirs):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 10)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+            sock.setblocking(False)
+        self.socket = ours
+        self.frames: list[bytes] = []
+        self.answer: Callable[[bytes], list[Piece] | None] = lambda payload: [frame(payload)]
+        self.closed = 0
+        self.connection = Connection(
+            theirs,
+            loop=self.loop,
+            scratch=memoryview(bytearray(SCRATCH_BYTES)),
+            sink=self,
+            max_request_bytes=MAX_BYTES,
+            now_ms=0,
+            on_close=lambda _: setattr(self, "closed", self.closed + 1),
+        )
+
+    def handle(self, connection: Connection, received: memoryview) -> bool:
+        payload = bytes(received)
+        self.frames.append(payload)
+        pieces = self.answer(payload)
+        if pieces is None:
+            return False
+        connection.send(pieces)
+        return True
+
+    def run_until(self, condition: Callable[[], bool]) -> None:
+        """Turn the loop until the condition holds; it is looked at in every turn."""
+        ends = self.loop.time() + DEADLINE_S
+
+        def look() -> None:
+            if condition() or self.loop.time() > ends:
+                self.loop.stop()
+            else:
+                self.loop.call_later(0.0005, look)
+
+        self.loop.call_soon(look)
+        self.loop.run_forever()
+        assert condition()
+
+    def send(self, data: bytes) -> None:
+        """Send all of it, turning the loop while the socket is full."""
+        view = memoryview(data)
+
+        def sent() -> bool:
+            nonlocal view
+            try:
+                view = view[self.socket.send(view) :]
+            except BlockingIOError:
+                pass
+            except ConnectionError:
+                view = view[len(view) :]
+            return not view
+
+        self.run_until(sent)
+
+    def receive(self, size: int) -> bytes:
+        data = bytearray()
+
+        def received() -> bool:
+            try:
+                data.extend(self.socket.recv(min(1 << 16, size - len(data))))
+            except BlockingIOError:
+                pass
+            return len(data) == size
+
+        self.run_until(received)
+        return bytes(data)
+
+
+@pytest.fixture
+def peer() -> Iterator[Peer]:
+    made = Peer()
+    yield made
+    made.connection.close()
+    made.socket.close()
+    made.loop.close()
+
+
+@pytest.mark.parametrize("step", [1, 3, 7, 1000])
+def test_frames_arrive_in_any_pieces(peer: Peer, step: int) -> None:
+    payloads = [b"%08d" % number * (number + 1) for number in range(6)]
+    data = b"".join(map(frame, payloads))
+    for start in range(0, len(data), step):
+        peer.send(data[start : start + step])
+    assert peer.receive(len(data)) == data
+    assert peer.frames == payloads
+
+
+def test_a_frame_larger_than_any_buffer(peer: Peer) -> None:
+    payload = os.urandom(MAX_BYTES)
+    peer.send(frame(payload) + frame(b"the next"))
+    peer.run_until(lambda: peer.frames[:1] == [payload])
+    assert peer.receive(MAX_BYTES + 4) == frame(payload)
+    assert peer.receive(12) == frame(b"the next")
+
+
+@pytest.mark.parametrize("size", [-1, 0, 7, MAX_BYTES + 1])
+def test_a_size_out_of_range_closes(peer: Peer, size: int, caplog: pytest.LogCaptureFixture) -> None:
+    peer.send(struct.pack(">i", size) + b"12345678")
+    peer.run_until(lambda: peer.closed == 1)
+    assert (peer.frames, len(caplog.records)) == ([], 1)
+
+
+def test_nothing_is_handled_while_an_answer_is_awaited(peer: Peer) -> None:
+    peer.answer = lambda payload: None if payload == b"deferred" else [frame(payload)]
+    peer.send(frame(b"deferred") + frame(b"second..") + frame(b"deferred"))
+    peer.run_until(lambda: len(peer.frames) == 1)
+    peer.send(frame(b"third...") * 3)
+    assert peer.frames == [b"deferred"]
+    peer.connection.answer([frame(b"answered")])
+    assert peer.receive(24) == frame(b"answered") + frame(b"second..")
+    assert peer.frames == [b"deferred", b"second..", b"deferred"]
+    peer.connection.answer([frame(b"answered")])
+    assert peer.receive(48) == frame(b"answered") + frame(b"third...") * 3
+
+
+def test_input_stops_at_its_limit(peer: Peer) -> None:
+    peer.answer = lambda _: None
+    peer.send(frame(b"deferred"))
+    peer.run_until(lambda: len(peer.frames) == 1)
+    taken = 0
+
+    def full() -> bool:
+        nonlocal taken
+        try:
+            taken += peer.socket.send(frame(b"12345678") * 4096)
+        except BlockingIOError:
+            return taken >= INPUT_LIMIT
+        return False
+
+    peer.run_until(full)
+    assert taken < INPUT_LIMIT * 4
+    peer.answer = lambda _: []
+    peer.connection.answer([])
+    peer.run_until(lambda: len(peer.frames) >= taken // 12)
+
+
+def test_a_closed_peer_is_noticed_while_an_answer_is_awaited(peer: Peer) -> None:
+    abandoned: list[bool] = []
+    peer.answer = lambda _: None
+    peer.send(frame(b"deferred"))
+    peer.run_until(lambda: len(peer.frames) == 1)
+    peer.connection.on_abandoned = lambda: abandoned.append(True)
+    peer.socket.shutdown(socket.SHUT_RDWR)
+    peer.run_until(lambda: peer.closed == 1)
+    assert abandoned == [True]
+    peer.connection.answer([frame(b"too late")])
+
+
+def test_file_regions_go_out_whole_to_a_slow_peer(peer: Peer, tmp_path: Path) -> None:
+    content = os.urandom(3 << 20)
+    (tmp_path / "log").write_bytes(content)
+    handle = FileHandle(os.open(tmp_path / "log", os.O_RDONLY))
+    pieces: list[Piece] = [b"head", (handle, 5, len(content) - 5), b"tail", (handle, 0, 5)]
+    peer.answer = lambda payload: pieces if payload == b"records." else [frame(payload)]
+    peer.send(frame(b"records.") + frame(b"the next"))
+    del handle
+    (tmp_path / "log").unlink()
+    size = sum(len(piece) if isinstance(piece, bytes) else piece[2] for piece in pieces)
+    peer.run_until(lambda: len(peer.frames) >= 1)
+    assert peer.frames == [b"records."]  # the next waits until this answer is taken
+    pieces.clear()  # only the connection holds the file now
+    assert peer.receive(size) == b"head" + content[5:] + b"tail" + content[:5]
+    assert peer.receive(12) == frame(b"the next")
