@@ -112,7 +112,7 @@ def test_records_through_tls(tls_kafka: tuple[Any, Path]) -> None:
     process, certificate = tls_kafka
     trusting = {"security.protocol": "SSL", "ssl.ca.location": str(certificate)}
     with Client(process.bootstrap_servers, settings=trusting) as client:
-        client.create_topics([NewTopic("t", 1)])
+        client.create_topics([NewTopic("t", 1, configs={"retention.ms": "-1"})])
         values = ["x" * 1000] * 300
         client.produce({("t", 0): batch_of(*values)})
         assert read_all(client, "t") == values
