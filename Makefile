@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test bench soak lint constraints clean
+.PHONY: demo test bench soak lint reference constraints clean
 
 ## The main job on real data, from an empty machine to checked counts. DEMO="--plain --kafka" passes options on.
 demo: $(VENV)/.installed-demo
@@ -29,6 +29,10 @@ bench: $(VENV)/.installed-dev
 ## Kill -9 at drawn moments for as long as SUIRO_SOAK_SECONDS says.
 soak: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m soak --override-ini timeout=0 -s
+
+## The pages of docs/reference that are made from the code.
+reference: $(VENV)/.installed-dev
+	$(BIN)/python docs/reference/generate.py
 
 ## Renews constraints.txt: the newest versions that pyproject.toml allows, by name and version only.
 constraints:

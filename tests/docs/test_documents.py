@@ -1,0 +1,141 @@
+"""Every block of README and docs: Python runs and prints what it says, commands exist, links lead somewhere.
+
+A block is ```python (run by itself in an empty directory; an ```output block behind it is what it prints),
+``` without a name (commands of a shell), or ```text (only to look at).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+TIMEOUT_S = 240
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    page: Path
+    line: int
+    kind: str
+    text: str
+    output: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def _blocks() -> list[Block]:
+    found: list[Block] = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        matches = list(BLOCK.finditer(text))
+        for match, after in zip_longest(matches, matches[1:]):
+            kind, body = match.groups()
+            output = after.group(2) if after is not None and after.group(1) == "output" else None
+            found.append(Block(page, text[: match.start()].count("\n") + 1, kind, body, output))
+    return found
+
+
+BLOCKS = _blocks()
+PYTHON = [block for block in BLOCKS if block.kind == "python"]
+COMMANDS = [
+    (block, line) for block in BLOCKS if block.kind == "" for line in block.text.splitlines() if line.strip()
+]
+
+
+def test_every_block_is_of_a_known_kind() -> None:
+    assert {block.kind for block in BLOCKS} <= {"python", "output", "", "text"}
+    assert len(PYTHON) >= 4
+    assert len(COMMANDS) >= 5
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=str)
+def test_python_runs(block: Block, tmp_path: Path) -> None:
+    script = tmp_path / "block.py"
+    script.write_text(block.text, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    if block.output is not None:
+        assert done.stdout == block.output
+
+
+@pytest.mark.parametrize(("block", "command"), COMMANDS, ids=lambda value: str(value)[:60])
+def test_command_exists(block: Block, command: str) -> None:
+    words = command.split("#")[0].split()
+    match words:
+        case ["make", target, *_]:
+            assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), command
+        case ["suiro", name, *rest]:
+            done = subprocess.run(
+                [sys.executable, "-m", "suiro.cli", name, "--help"],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+            for option in (word for word in rest if word.startswith("--")):
+                assert option in done.stdout, f"{command}: no {option}"
+        case ["pip", "install", *_]:
+            pass
+        case _:
+            pytest.fail(f"{block}: do not know how to check {command!r}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def _generator() -> Any:
+    path = ROOT / "docs" / "reference" / "generate.py"
+    spec = importlib.util.spec_from_file_location("reference_generator", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["settings.md", "apis.md"])
+def test_the_reference_is_what_the_code_says(name: str) -> None:
+    page = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
+    assert page == _generator().PAGES[name](), "run: make reference"
+
+
+def test_every_option_of_the_format_is_documented() -> None:
+    from suiro.spark import options
+
+    page = (ROOT / "docs" / "reference" / "spark.md").read_text(encoding="utf-8")
+    names = [*options._SOURCE, *options._SINK, *(f"kafka.{name}" for name in options._SINK_KAFKA)]
+    assert [name for name in names if f"`{name}`" not in page] == []
+
+
+def test_the_readme_says_what_its_ten_lines_print() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "It prints `['ADA', 'BARBARA', 'GRACE']`" in readme
+
+
+def test_the_licence_is_whole() -> None:
+    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    for heading in ("Apache License", "1. Definitions.", "9. Accepting Warranty", "APPENDIX: How to apply"):
+        assert heading in text
