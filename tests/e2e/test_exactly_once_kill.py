@@ -23,9 +23,8 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
+FENCE_POINTS = ["before_fence", "after_fence"]  # passed in the first micro-batch of a run only
 COMMIT_POINTS = [
-    "before_fence",
-    "after_fence",
     "after_add_partitions",
     "after_first_produce",
     "after_produce",
@@ -248,8 +247,9 @@ def test_a_worker_killed_at_every_step_and_the_driver_at_one(log: Any, tmp_path:
     print(f"SUIRO_KILL_SEED={chosen}")
     dice = random.Random(chosen)
     points = COMMIT_POINTS + TASK_POINTS
-    faults = [f"{point}@batch={batch}:kill" for batch, point in enumerate(points, start=1)]
-    faults.append(f"{dice.choice(COMMIT_POINTS[2:])}@batch={len(points) + 1}:kill-session")
+    faults = [f"{point}@batch=0:kill" for point in FENCE_POINTS]
+    faults += [f"{point}@batch={batch}:kill" for batch, point in enumerate(points, start=1)]
+    faults.append(f"{dice.choice(COMMIT_POINTS)}@batch={len(points) + 1}:kill-session")
     batches = len(points) + 4
     soak(log, tmp_path, count=batches * 60, limit=60, schedule=",".join(faults), kills=0, dice=dice)
 

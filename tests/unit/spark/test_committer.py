@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from tests.unit.spark.kafka_double import Committed, KafkaDouble
 
 from suiro.errors import FatalError, FencedError, RefusedError, TransientError
 from suiro.spark.committer import MARKER_TOPIC, Committer, Destination, MicroBatch, Outcome
 from suiro.spark.decide import Marker, MissingMarker, Plan
+from tests.unit.spark.kafka_double import Committed, KafkaDouble
 
 APP = Destination(application_id="app")
 PRODUCED, SUPPRESSED = Outcome.PRODUCED, Outcome.SUPPRESSED

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from suiro.errors import FatalError
+from suiro.spark.checkpoint import read_planned, same_cluster_offsets, source_topics
+
+OURS = '{"in": {"0": 5, "1": 7}, "@ids": {"in": "aa"}}'
+
+
+def checkpoint(directory: Path, *sources: str, batch_id: int = 0) -> str:
+    (directory / "offsets").mkdir(exist_ok=True)
+    text = "\n".join(["v1", '{"batchWatermarkMs":0}', *sources])
+    (directory / "offsets" / str(batch_id)).write_text(text)
+    return str(directory)
+
+
+def test_sources_are_read_from_sparks_offset_log(tmp_path: Path) -> None:
+    location = checkpoint(tmp_path, OURS, "-", "17")
+    for way in (location, f"file://{location}", f"file:{location}", f"{location}/"):
+        planned = read_planned(way, 0)
+        assert planned is not None
+        assert planned.sources == (OURS, None, "17")
+    assert read_planned(location, 1) is None
+
+
+def test_the_digest_is_of_the_sources_only(tmp_path: Path) -> None:
+    location = checkpoint(tmp_path, OURS)
+    before = read_planned(location, 0)
+    path = tmp_path / "offsets" / "0"
+    path.write_text(path.read_text().replace('"batchWatermarkMs":0', '"batchWatermarkMs":9'))
+    assert read_planned(location, 0) == before
+    checkpoint(tmp_path, OURS.replace("7", "8"))
+    after = read_planned(location, 0)
+    assert before is not None
+    assert after is not None
+    assert after.digest != before.digest
+
+
+def test_offsets_of_the_same_cluster_only(tmp_path: Path) -> None:
+    foreign = '{"in": {"0": 3}}'  # Spark's own connector: no topic ids
+    planned = read_planned(checkpoint(tmp_path, OURS, foreign, "not json"), 0)
+    assert planned is not None
+    assert source_topics(planned) == {"in"}
+    assert same_cluster_offsets(planned, {"in": "aa"}) == {("in", 0): 5, ("in", 1): 7}
+    assert same_cluster_offsets(planned, {"in": "bb"}) == {}
+    assert same_cluster_offsets(planned, {}) == {}
+
+
+def test_what_is_not_an_offset_log_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").write_text("something else")
+    with pytest.raises(FatalError, match="not an offset log"):
+        read_planned(str(tmp_path), 0)

@@ -1,0 +1,247 @@
+"""Which records are read, and every rule of data loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+import pytest
+
+from suiro.clock import ManualClock
+from suiro.errors import ConfigError, DataLossError, UnknownTopicError
+from suiro.spark.offsets import Positions
+from suiro.spark.options import SourceOptions
+from suiro.spark.planning import OffsetRange, Planner
+
+ID, OTHER_ID = UUID(int=1), UUID(int=2)
+
+
+@dataclass
+class Partition:
+    partition: int
+
+
+@dataclass
+class Topic:
+    topic_id: UUID | None
+    internal: bool
+    partitions: list[Partition]
+
+
+@dataclass
+class Listed:
+    offset: int
+
+
+class Log:
+    """(earliest, last stable) of each partition; a list of ends is told one after another."""
+
+    def __init__(self, spans: Mapping[tuple[str, int], tuple[int, int | list[int]]]) -> None:
+        self.spans = dict(spans)
+        self.ids: dict[str, UUID | None] = {topic: ID for topic, _ in spans}
+        self.times: dict[int, int] = {}
+        self.listed = 0
+
+    def metadata(self, topics: Sequence[str] | None = None) -> dict[str, Topic]:
+        names = {topic for topic, _ in self.spans}
+        return {
+            name: Topic(
+                self.ids[name], name.startswith("__"), [Partition(p) for t, p in self.spans if t == name]
+            )
+            for name in names
+            if topics is None or name in topics
+        }
+
+    def list_offsets(
+        self, wanted: Mapping[tuple[str, int], int], *, read_committed: bool = False
+    ) -> dict[tuple[str, int], Listed]:
+        self.listed += 1
+        assert read_committed
+        return {place: Listed(self._one(place, what)) for place, what in wanted.items()}
+
+    def _one(self, place: tuple[str, int], what: int) -> int:
+        first, end = self.spans[place]
+        if what == -2:
+            return first
+        if what == -1:
+            if isinstance(end, list):
+                return end.pop(0) if len(end) > 1 else end[0]
+            return end
+        return self.times.get(what, -1)
+
+
+def planner(log: Log, **options: str) -> Planner:
+    parsed = SourceOptions.parse({"kafka.bootstrap.servers": "h:1", "subscribe": "a"} | options)
+    clock = ManualClock()
+
+    def pause(seconds: float) -> None:
+        clock.advance(max(1, int(seconds * 1000)))
+
+    return Planner(log, parsed, clock=clock, pause=pause)
+
+
+def at(offsets: dict[tuple[str, int], int], *, topic_id: UUID = ID) -> Positions:
+    return Positions(offsets=offsets, topic_ids={topic: topic_id.hex for topic, _ in offsets})
+
+
+def span(partition: int, start: int, end: int, topic: str = "a") -> OffsetRange:
+    return OffsetRange(topic=topic, partition=partition, start=start, end=end)
+
+
+A0, A1 = ("a", 0), ("a", 1)
+
+
+def test_a_batch_reads_everything_by_default() -> None:
+    assert planner(Log({A0: (5, 9), A1: (0, 0)})).batch_ranges() == [span(0, 5, 9)]
+
+
+def test_a_stream_begins_at_the_end_by_default() -> None:
+    positions = planner(Log({A0: (5, 9)})).initial()
+    assert positions.offsets == {A0: 9}
+    assert positions.initial
+    assert planner(Log({A0: (5, 9)}), startingOffsets="earliest").initial().offsets == {A0: 5}
+
+
+def test_times_that_nothing_is_younger_than_mean_the_end() -> None:
+    log = Log({A0: (0, 9), A1: (0, 7)})
+    assert planner(log, startingTimestamp="1000").initial().offsets == {A0: 9, A1: 7}
+    log.times[1000] = 4
+    assert planner(log, startingTimestamp="1000").initial().offsets == {A0: 4, A1: 4}
+
+
+def test_offsets_by_partition_must_name_all_of_them() -> None:
+    log = Log({A0: (0, 9), A1: (0, 9)})
+    chosen = planner(log, startingOffsets='{"a":{"0":3,"1":-1}}').initial().offsets
+    assert chosen == {A0: 3, A1: 9}
+    with pytest.raises(ConfigError, match="missing: a-1"):
+        planner(log, startingOffsets='{"a":{"0":3}}').initial()
+    with pytest.raises(ConfigError, match="not read: b-0"):
+        planner(log, startingOffsets='{"a":{"0":3,"1":3},"b":{"0":1}}').initial()
+
+
+def test_a_topic_that_does_not_exist_is_named() -> None:
+    with pytest.raises(UnknownTopicError, match="'a' does not exist"):
+        planner(Log({("b", 0): (0, 1)})).initial()
+
+
+def test_a_pattern_matches_whole_names_and_no_internal_topic() -> None:
+    log = Log({("ab", 0): (0, 1), ("abc", 0): (0, 1), ("__ab", 0): (0, 1)})
+    parsed = SourceOptions.parse({"kafka.bootstrap.servers": "h:1", "subscribePattern": ".*ab"})
+    found = Planner(log, parsed, clock=ManualClock(), pause=lambda _: None).batch_ranges()
+    assert found == [span(0, 0, 1, "ab")]
+
+
+def test_the_limit_is_shared_and_a_standstill_asks_once() -> None:
+    log = Log({A0: (0, 90), A1: (0, 10)})
+    plan = planner(log)
+    end = plan.latest(at({A0: 0, A1: 0}), max_offsets=10)
+    assert end.offsets == {A0: 9, A1: 1}
+    assert plan.ranges(at({A0: 0, A1: 0}), end) == [span(0, 0, 9), span(1, 0, 1)]
+    before = log.listed
+    assert plan.latest(at({A0: 90, A1: 10})).offsets == {A0: 90, A1: 10}
+    assert log.listed == before + 1
+
+
+def test_the_first_micro_batch_remembers_where_it_began() -> None:
+    log = Log({A0: (0, 9)})
+    first = planner(log)
+    begin = first.initial()
+    log.spans[A0] = (0, 20)
+    end = first.latest(begin)
+    log.spans[A0] = (0, 30)
+    after_crash = planner(log)
+    assert after_crash.ranges(after_crash.initial(), end) == [span(0, 9, 20)]
+
+
+def test_a_frozen_end_is_kept_and_new_partitions_wait() -> None:
+    log = Log({A0: (0, 9)})
+    plan = planner(log)
+    frozen = plan.latest(Positions(offsets={}))
+    log.spans = {A0: (0, 50), A1: (0, 5)}
+    again = planner(log)
+    assert again.latest(at({A0: 3}), frozen=frozen).offsets == {A0: 9}
+
+
+def test_a_new_partition_is_read_from_its_beginning() -> None:
+    log = Log({A0: (0, 9), A1: (2, 5)})
+    plan = planner(log)
+    end = plan.latest(at({A0: 9}))
+    assert plan.ranges(at({A0: 9}), end) == [span(1, 2, 5)]
+
+
+def test_a_leader_that_catches_up_is_waited_for() -> None:
+    log = Log({A0: (0, [3, 5, 9, 9])})
+    assert planner(log).latest(at({A0: 7})).offsets == {A0: 9}
+    log = Log({A0: (0, [3, 9])})
+    assert planner(log).ranges(at({A0: 2}), at({A0: 9})) == [span(0, 2, 9)]
+
+
+def test_ranges_are_split_where_more_tasks_are_wanted() -> None:
+    log = Log({A0: (0, 80), A1: (0, 20)})
+    found = planner(log, minPartitions="5").batch_ranges()
+    assert found == [span(0, n, n + 20) for n in range(0, 80, 20)] + [span(1, 0, 20)]
+
+
+LOSSES = {
+    "retention removed the start": (
+        Log({A0: (5, 20)}),
+        at({A0: 2}),
+        at({A0: 10}),
+        "begins at 5",
+        [span(0, 5, 10)],
+    ),
+    "the end is gone": (Log({A0: (0, 8)}), at({A0: 2}), at({A0: 10}), "ends at 8", [span(0, 2, 8)]),
+    "all of it is gone": (Log({A0: (0, 1)}), at({A0: 2}), at({A0: 10}), "ends at 1", []),
+    "the topic vanished": (Log({("b", 0): (0, 1)}), at({A0: 2}), at({A0: 10}), "a-0 is gone", []),
+    "a partition vanished": (
+        Log({A0: (0, 10)}),
+        at({A0: 2, A1: 2}),
+        at({A0: 10, A1: 10}),
+        "a-1 is gone",
+        [span(0, 2, 10)],
+    ),
+    "the topic was made again": (
+        Log({A0: (0, 50)}),
+        at({A0: 2}, topic_id=OTHER_ID),
+        at({A0: 10}),
+        "deleted and made again",
+        [span(0, 0, 10)],
+    ),
+    "it was made again after planning": (
+        Log({A0: (0, 50)}),
+        at({A0: 2}, topic_id=OTHER_ID),
+        at({A0: 10}, topic_id=OTHER_ID),
+        "deleted and made again",
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_loss_fails_before_anything_runs_or_is_clamped(name: str) -> None:
+    log, start, end, message, clamped = LOSSES[name]
+    with pytest.raises(DataLossError, match=message):
+        planner(log).ranges(start, end)
+    assert planner(log, failOnDataLoss="false").ranges(start, end) == clamped
+
+
+def test_a_log_that_became_shorter_is_loss_and_never_read_again_from_before() -> None:
+    log = Log({A0: (0, 4)})
+    with pytest.raises(DataLossError, match="ends at 4"):
+        planner(log).latest(at({A0: 7}))
+    assert planner(log, failOnDataLoss="false").latest(at({A0: 7})).offsets == {A0: 7}
+
+
+def test_a_topic_made_again_is_noticed_while_planning() -> None:
+    log = Log({A0: (0, 4)})
+    with pytest.raises(DataLossError, match="made again"):
+        planner(log).latest(at({A0: 2}, topic_id=OTHER_ID))
+    end = planner(log, failOnDataLoss="false").latest(at({A0: 2}, topic_id=OTHER_ID))
+    assert (end.offsets, end.topic_ids) == ({A0: 4}, {"a": ID.hex})
+
+
+def test_a_broker_without_topic_ids_leaves_it_open() -> None:
+    log = Log({A0: (0, 9)})
+    log.ids["a"] = None
+    assert planner(log).ranges(at({A0: 2}), replace(at({A0: 9}), topic_ids={})) == [span(0, 2, 9)]
