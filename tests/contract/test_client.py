@@ -97,7 +97,7 @@ def test_settings_of_a_topic(client: Client, new_topic: NewTopicFixture) -> None
 
 def test_settings_of_a_missing_topic(client: Client, unique: str) -> None:
     with pytest.raises(KafkaError, match=unique) as error:
-        client.describe_configs([unique], timeout_ms=200)
+        client.describe_configs([unique])
     assert isinstance(error.value, UnknownTopicError)
 
 
