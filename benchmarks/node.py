@@ -15,11 +15,11 @@ from collections import defaultdict
 from pathlib import Path
 
 from peers import consume, consumer, cost, produce
-from suiro.node import NodeProcess
 from table import Row, show
 
 from suiro.client import Client, NewTopic
 from suiro.kafka import KafkaProcess
+from suiro.node import NodeProcess
 
 # The same bytes for both record sizes, so that a round costs the same time.
 SIZES = {100: 1.0, 1000: 0.15}

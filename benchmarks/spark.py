@@ -38,6 +38,7 @@ def session(subject: str) -> Any:
         register(spark)
         return spark
     from pyspark.sql import SparkSession
+
     from suiro.spark.java import use_java
 
     use_java()
@@ -136,10 +137,9 @@ def main() -> None:
         result.write_text(json.dumps(run_one(**job)))
         return
 
-    from suiro.node import NodeProcess
-
     from suiro.client import Client, NewTopic
     from suiro.kafka import KafkaProcess
+    from suiro.node import NodeProcess
 
     figures: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     with tempfile.TemporaryDirectory(prefix="suiro-bench-") as directory:
