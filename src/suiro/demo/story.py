@@ -166,11 +166,12 @@ class _Demo:
             REJECTED: len(figures.rejected),
             ENRICHED: figures.validated_count,
         }
-        moved_ms, before = self._clock.monotonic_ms(), watch.progress().counts
+        at_start = before = watch.progress().counts
+        moved_ms = self._clock.monotonic_ms()
         while not reached():
             assert self._driver is not None
             progress = watch.progress()
-            if progress.counts[VALIDATED]:
+            if progress.counts != at_start:
                 self._show.doing(
                     f"the pipeline runs (driver {self._driver.pid}, start {self._driver_starts})"
                 )
