@@ -71,14 +71,22 @@ def limited(
 
     Never beyond `end`; more than `max_offsets` only where there are more lagging partitions than that.
     """
-    lags = {place: end[place] - start.get(place, 0) for place in end}
+    lags = {place: end[place] - start.get(place, 0) for place in sorted(end)}
     total = sum(lag for lag in lags.values() if lag > 0)
     if total <= max_offsets:
         return dict(end)
-    shares = {
-        place: min(lag, max(1, lag * max_offsets // total)) if lag > 0 else 0 for place, lag in lags.items()
-    }
-    return {place: start.get(place, 0) + shares[place] if lags[place] > 0 else end[place] for place in end}
+    chosen = dict(end)
+    lag_so_far = given_so_far = 0
+    for place, lag in lags.items():
+        if lag <= 0:
+            continue
+        # Rounded on the running sum, so that the shares add up to the limit and a backlog that is a multiple of
+        # it leaves no micro-batch of a few records behind.
+        lag_so_far += lag
+        share = lag_so_far * max_offsets // total - given_so_far
+        given_so_far += share
+        chosen[place] = start.get(place, 0) + min(lag, max(1, share))
+    return chosen
 
 
 def split_range(start: int, end: int, parts: int) -> list[tuple[int, int]]:

@@ -41,6 +41,12 @@ def test_a_limit_is_shared_by_lag() -> None:
     assert limited(start, end, 5000) == end
 
 
+def test_shares_add_up_to_the_limit() -> None:
+    start = {("a", partition): 0 for partition in range(4)}
+    end = {("a", 0): 333, ("a", 1): 334, ("a", 2): 166, ("a", 3): 167}
+    assert sum(limited(start, end, 500).values()) == 500
+
+
 @given(
     st.dictionaries(PLACES, st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=10),
     st.integers(1, 500),
