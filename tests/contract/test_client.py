@@ -135,6 +135,23 @@ def test_many_batches_keep_their_order(client: Client, new_topic: NewTopicFixtur
         assert read_all(client, topic, partition) == expected
 
 
+def test_another_topic_in_the_middle_of_a_pipeline(
+    log_under_test: LogUnderTest, new_topic: NewTopicFixture
+) -> None:
+    """Its leader is asked for once no answer of the first topic's batches is due on that connection."""
+    topics = [new_topic(), new_topic()]
+    batches = [
+        (topic, 0, owned_batch(f"{n}", producer_id=500_000, epoch=0, sequence=n))
+        for topic in topics
+        for n in range(12)
+    ]
+    settings = {"buffer.memory": 4 * len(batches[0][2])}
+    with Client(log_under_test.bootstrap_servers, settings=settings) as client:
+        assert client.produce_many(iter(batches)) == 2 * list(range(12))
+        for topic in topics:
+            assert read_all(client, topic) == [f"{n}" for n in range(12)]
+
+
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
 def test_every_compression(client: Client, new_topic: NewTopicFixture, codec: int) -> None:
     topic = new_topic()

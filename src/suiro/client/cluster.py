@@ -193,6 +193,10 @@ class Cluster:
                 raise error_for(code, f"find the leader of {topic}-{partition} at {self.describe()}")
         return {(topic, partition): self._leader(topic, partition) for topic, partition in partitions}
 
+    def knows_leader(self, partition: TopicPartition) -> bool:
+        """Whether the partition's leader can be reached without asking for metadata."""
+        return self._leader(*partition) in self._brokers
+
     def _leader(self, topic: str, partition: int) -> int:
         info = self._leaders.get((topic, partition))
         return -1 if info is None else info.leader

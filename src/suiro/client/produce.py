@@ -152,6 +152,10 @@ class _Pipeline:
         """Fills every leader's pipeline."""
         while self._failure is None:
             ready = [target for target in self._waiting if self._may_send(target)]
+            if self._requests:
+                # Looking a leader up may need the very connection whose next answers are those of our requests.
+                # It waits until nothing is under way, as happens at the latest when `buffer.memory` is full of it.
+                ready = [target for target in ready if self._cluster.knows_leader(target)]
             if not ready:
                 return
             by_leader: dict[int, list[TopicPartition]] = {}
