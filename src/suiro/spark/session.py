@@ -7,6 +7,7 @@ checkpoints only; on a cluster's shared file system, build the session yourself 
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -61,22 +62,24 @@ def spark_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    with as_file(files("suiro.spark") / "log4j2.properties") as logging:
-        chosen = {**LOCAL_SETTINGS, "spark.driver.extraJavaOptions": _java_options(str(logging))}
+    with as_file(files("suiro.spark") / "log4j2.properties") as log_settings:
+        chosen = {**LOCAL_SETTINGS, "spark.driver.extraJavaOptions": _java_options(str(log_settings))}
         builder = SparkSession.builder.appName(app_name).master(master)
         for name, value in {**chosen, **(settings or {})}.items():
             builder = builder.config(name, value)
         spark = builder.getOrCreate()
     _without_checksum_files(spark)
+    # PySpark logs every failed call as one line of JSON with the JVM stack, beside raising it.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     suiro.spark.register(spark)
     return spark
 
 
-def _java_options(logging: str) -> str:
+def _java_options(log_settings: str) -> str:
     return (
         "-Djdk.lang.Process.launchMechanism=VFORK "  # fork() of a large JVM is slow
         "-XX:+UseSerialGC -XX:TieredStopAtLevel=4 "
-        f"-Dlog4j2.configurationFile={logging}"
+        f"-Dlog4j2.configurationFile={log_settings}"
     )
 
 
