@@ -11,6 +11,7 @@ import uvloop
 
 from suiro.broker import Broker, BrokerConfig
 from suiro.broker.groups.records import OffsetValue
+from suiro.broker.transactions.coordinator import ProducerIds
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.protocol.messages import ErrorCode
@@ -163,3 +164,19 @@ def test_offsets_expire_with_their_group_and_go_with_their_topic(tmp_path: Path)
     with started(tmp_path, clock) as broker:
         assert broker.groups.committed("g") == {}
         assert "t" not in broker.topics
+
+
+def test_no_producer_id_is_handed_out_that_the_disk_did_not_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    ids = ProducerIds(tmp_path / "producer-ids")
+    with monkeypatch.context() as patch:
+        patch.setattr("suiro.broker.transactions.coordinator.write_atomically", full)
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space"):
+                ids.take()
+    first = ids.take()
+    assert ProducerIds(tmp_path / "producer-ids").take() > first

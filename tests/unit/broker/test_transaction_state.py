@@ -111,6 +111,21 @@ def test_an_exhausted_epoch_gets_a_new_producer_id() -> None:
     assert init(worn, (7, 3)).code is ErrorCode.producer_fenced
 
 
+def test_a_fence_at_the_last_epoch_leaves_its_holder_a_new_producer_id() -> None:
+    """Under the fence's own epoch, the highest there is, a second fence would find none left."""
+    holder = (7, state.LAST_PRODUCER_EPOCH)
+    fenced = init(transaction(S.ONGOING, epoch=state.LAST_PRODUCER_EPOCH), holder).next
+    assert fenced is not None
+    aborted = state.complete(state.prepare(fenced, commit=False, now_ms=1), now_ms=2)
+    rotated = init(aborted, holder).next
+    assert rotated is not None
+    assert (rotated.producer_id, rotated.producer_epoch) == (100, 0)
+    assert init(rotated, holder).next == rotated
+    taken = init(aborted).next
+    assert taken is not None
+    assert (taken.producer_id, taken.producer_epoch) == (100, 0)
+
+
 @pytest.mark.parametrize(
     ("of", "commit", "code"),
     [

@@ -39,8 +39,9 @@ class ProducerIds:
 
     def take(self) -> int:
         if self._next == self._reserved:
-            self._reserved += _ID_BLOCK
-            write_atomically(self._path, str(self._reserved).encode())
+            reserved = self._reserved + _ID_BLOCK
+            write_atomically(self._path, str(reserved).encode())
+            self._reserved = reserved  # only now: on a full disk none of the block may be handed out
         self._next += 1
         return self._next - 1
 

@@ -138,7 +138,10 @@ def init_producer(
     )
     expected_epoch = None if expected is None else expected[1]
     current = transaction.producer_epoch
-    if transaction.is_epoch_exhausted and expected_epoch in (None, current):
+    # Beyond the last epoch stands only the one that a fence has taken. Its holder may go on, but under a new id:
+    # a second fence would find no epoch left.
+    fenced_at_last = current > LAST_PRODUCER_EPOCH and expected_epoch == transaction.last_producer_epoch
+    if transaction.is_epoch_exhausted and (expected_epoch in (None, current) or fenced_at_last):
         return Decision(
             code=ErrorCode.none,
             next=replace(
@@ -146,7 +149,7 @@ def init_producer(
                 producer_id=new_producer_id(),
                 producer_epoch=0,
                 previous_producer_id=transaction.producer_id,
-                last_producer_epoch=NO_PRODUCER_EPOCH if expected is None else current,
+                last_producer_epoch=NO_PRODUCER_EPOCH if expected is None else expected[1],
             ),
         )
     if expected_epoch is None or current == NO_PRODUCER_EPOCH or expected_epoch == current:
