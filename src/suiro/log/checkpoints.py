@@ -2,6 +2,9 @@
 
 A checkpoint is a version line (0), a line with the number of entries, then one entry a line.
 `partition.metadata` and `meta.properties` are `name: value` and `name=value` lines.
+
+Most are not synced, so a power cut may leave the name of a new one without its bytes. Such a file counts as absent:
+what it would have said is found again (from the logs, the list of topics), and the node starts.
 """
 
 from __future__ import annotations
@@ -18,10 +21,9 @@ PARTITION_METADATA = "partition.metadata"
 
 
 def read_checkpoint(path: Path, *, columns: int) -> list[list[str]]:
-    """Rows of a checkpoint file; [] where it is absent. Raises ConfigError where it is not one."""
-    try:
-        lines = path.read_text().splitlines()
-    except FileNotFoundError:
+    """Rows of a checkpoint file; [] where it is absent or empty. Raises ConfigError where it is not one."""
+    lines = _lines(path)
+    if not lines:
         return []
     rows = [line.rsplit(" ", columns - 1) for line in lines[2:]]
     whole = len(lines) >= 2 and lines[0] == "0" and lines[1] == str(len(rows))
@@ -44,10 +46,9 @@ def id_from_text(text: str) -> UUID:
 
 
 def read_partition_metadata(directory: Path) -> UUID | None:
-    """The topic id that a partition's directory belongs to; None where there is no such file."""
-    try:
-        lines = (directory / PARTITION_METADATA).read_text().splitlines()
-    except FileNotFoundError:
+    """The topic id that a partition's directory belongs to; None where there is no such file, or an empty one."""
+    lines = _lines(directory / PARTITION_METADATA)
+    if not lines:
         return None
     values = dict(line.split(": ", 1) for line in lines if ": " in line)
     try:
@@ -73,3 +74,11 @@ def read_properties(path: Path) -> dict[str, str]:
 
 def write_properties(path: Path, values: Mapping[str, str]) -> None:
     replace_file(path, "".join(f"{name}={value}\n" for name, value in values.items()).encode())
+
+
+def _lines(path: Path) -> list[str]:
+    """[] for a file that is absent, or that a power cut left empty (on some file systems: full of zeros)."""
+    try:
+        return path.read_text().strip("\0").splitlines()
+    except FileNotFoundError:
+        return []

@@ -115,6 +115,23 @@ def test_a_broken_checkpoint_names_itself(tmp_path: Path) -> None:
         DataDirectory.open(tmp_path)
 
 
+@pytest.mark.parametrize("left", [b"", b"\0" * 64])
+def test_files_that_a_power_cut_emptied_count_as_absent(tmp_path: Path, left: bytes) -> None:
+    directory = DataDirectory.open(tmp_path)
+    _open_partition(directory).append(batch(3))
+    directory.checkpoint()
+    directory.abandon()
+    for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):
+        (tmp_path / name).write_bytes(left)
+    for name in ("leader-epoch-checkpoint", "partition.metadata"):
+        assert (tmp_path / "flights-0" / name).exists()
+        (tmp_path / "flights-0" / name).write_bytes(left)
+    again = DataDirectory.open(tmp_path)
+    assert [place.topic_id for place in again.partitions()] == [None]
+    assert len(read_all(_open_partition(again))) == 3
+    assert [place.topic_id for place in again.partitions()] == [TOPIC]
+
+
 def test_the_log_loads_no_compiler_and_no_arrow() -> None:
     check = (
         "import sys, suiro.log; print(*sorted({'numba', 'pyarrow', 'numpy', 'pandas'} & set(sys.modules)))"
