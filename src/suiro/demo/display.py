@@ -207,10 +207,7 @@ class LiveDisplay:
             )
         counts = progress.counts
         open_count = counts[RAW] - counts[VALIDATED] - counts[REJECTED]
-        table.caption = (
-            f" raw = validated + rejected + {open_count:,} under way · {micro_batches} micro-batches, "
-            "each one transaction"
-        )
+        table.caption = f" raw = validated + rejected + {open_count:,} to go · {micro_batches} micro-batches"
         return table
 
     def _rate(self, topic: str) -> float:

