@@ -90,7 +90,7 @@ class Connection:
             self._receive()
         except (BlockingIOError, InterruptedError):
             return
-        except ConnectionError:
+        except OSError:  # reset, or timed out: a peer that vanished
             self.close()
         except BadFrameError as error:
             logger.warning("closing connection from %s: %s", self.peer, error)

@@ -210,13 +210,13 @@ class Dispatcher:
         )
         try:
             response = self._handler(api)(self._broker, exchange, request)
+            return exchange.finish_dispatch(response)
         except Exception:
             logger.exception(
                 "%s version %d from %s failed; closing its connection", api.name, version, connection.peer
             )
             connection.close()
             return True
-        return exchange.finish_dispatch(response)
 
     def _handler(self, api: Api) -> Callable[[Broker, Exchange, Any], Any]:
         handler = self._handlers.get(api.key)

@@ -1,0 +1,49 @@
+"""What the dispatcher does with a handler that fails: the connection falls, and nothing else."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from suiro.broker.dispatch import API_VERSIONS_KEY, Dispatcher
+from suiro.clock import ManualClock
+from suiro.protocol.messages import ErrorCode, request_class, response_class, write_request
+
+
+class Peer:
+    """A connection that only notes whether it is still open."""
+
+    peer = "127.0.0.1:1"
+    on_abandoned = None
+    last_active_ms = 0
+    is_open = True
+
+    def send(self, pieces: list[Any]) -> None:
+        raise AssertionError("nothing can be sent")
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+def unwritable(*_: Any) -> Any:
+    answer = response_class(API_VERSIONS_KEY, 0)
+    return answer(error_code=ErrorCode.none, api_keys=(timedelta(0),))
+
+
+def broken(*_: Any) -> Any:
+    raise RuntimeError("a handler's mistake")
+
+
+@pytest.mark.parametrize("handler", [unwritable, broken])
+def test_a_handler_that_fails_costs_its_connection_only(handler: Any) -> None:
+    """A connection that stayed open would wait for ever for the answer, and hold back every later request."""
+    dispatcher = Dispatcher(SimpleNamespace(clock=ManualClock()))  # type: ignore[arg-type]
+    dispatcher._handlers[API_VERSIONS_KEY] = handler
+    request = request_class(API_VERSIONS_KEY, 0)()
+    frame = memoryview(write_request(request, correlation_id=1, client_id="c"))
+    peer = Peer()
+    assert dispatcher.handle(peer, frame)  # type: ignore[arg-type]
+    assert not peer.is_open
