@@ -21,10 +21,12 @@ from suiro.client import LATEST, Client
 from suiro.errors import (
     AbortableError,
     BrokenConnectionError,
+    BrokerFailureError,
     ConfigError,
     DeadlineExceededError,
     RefusedError,
     UnsupportedVersionError,
+    UsageError,
 )
 from suiro.protocol.messages import API_KEYS, ErrorCode, nested, response_class
 from suiro.protocol.record_batch import read_header
@@ -204,6 +206,24 @@ def test_answers_of_two_leaders_come_together(
         broker.script["list_offsets"] = answer
     found = client.list_offsets({("t", 0): LATEST, ("t", 1): LATEST})
     assert {partition: item.offset for (_, partition), item in found.items()} == {0: 100, 1: 200}
+
+
+def test_an_answer_that_leaves_a_partition_out_is_an_error(
+    client: Client, brokers: list[ScriptedBroker]
+) -> None:
+    """Asking again at once, without a wait and without a deadline, would never end."""
+
+    def empty(request: Any) -> Any:
+        return response_class(API_KEYS["list_offsets"], request.__version__)(throttle_time=NO_TIME, topics=())
+
+    brokers[0].script["list_offsets"] = empty
+    with pytest.raises(BrokerFailureError, match="t-0: it left the partition out"):
+        client.list_offsets({("t", 0): LATEST})
+
+
+def test_a_produce_without_an_answer_is_refused(client: Client) -> None:
+    with pytest.raises(UsageError, match="acks"):
+        client.produce({("t", 0): batch_of("v")}, acks=0)
 
 
 def test_an_unread_answer_is_not_taken_for_the_next_one(

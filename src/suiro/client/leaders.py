@@ -10,8 +10,10 @@ from typing import TypeVar
 
 from suiro.client.cluster import Cluster, TopicPartition
 from suiro.client.connection import Connection
+from suiro.client.error_codes import error_for
 from suiro.client.retry import RETRIED
 from suiro.errors import BrokenConnectionError, KafkaError, RetriableKafkaError
+from suiro.protocol.messages import ErrorCode
 
 __all__ = ["ask_leaders", "by_topic"]
 
@@ -69,6 +71,11 @@ def _ask_once(
                 cluster.heed(error, items)
                 failure = error
                 continue
+            for partition in items.keys() - answers.keys():
+                what = (
+                    f"ask {connection.address} about {partition[0]}-{partition[1]}: it left the partition out"
+                )
+                fatal = error_for(ErrorCode.unknown_server_error, what)
             for partition, answer in answers.items():
                 if not isinstance(answer, KafkaError):
                     results[partition] = answer

@@ -22,7 +22,7 @@ from suiro.client.cluster import Cluster, TopicPartition
 from suiro.client.connection import Buffer, Connection
 from suiro.client.error_codes import error_for
 from suiro.client.retry import RETRIED
-from suiro.errors import AbortableError, BrokenConnectionError, RetriableKafkaError
+from suiro.errors import AbortableError, BrokenConnectionError, RetriableKafkaError, UsageError
 from suiro.protocol.messages import API_KEYS, ErrorCode
 
 __all__ = ["Outgoing", "produce"]
@@ -75,6 +75,8 @@ def produce(
     `batches` is read as the pipeline has room (`buffer.memory`), so it may be a generator. The deadline
     (`delivery.timeout.ms`, or `timeout_ms`) starts anew with each acknowledgement.
     """
+    if acks not in (-1, 1):
+        raise UsageError(f"acks is -1 (all copies) or 1 (the leader's), not {acks}: an answer is waited for")
     pipeline = _Pipeline(
         cluster, batches, transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms
     )
