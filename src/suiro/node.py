@@ -48,28 +48,40 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]") or "0.0.0.0", int(port)
 
 
-def serve(*, data: Path | None, listen: str, settings: NodeSettings) -> None:
-    """Run a node until SIGTERM or SIGINT; prints the ready line on stdout once it answers."""
+def serve(
+    *, data: Path | None, listen: str, settings: NodeSettings, while_stdin_is_open: bool = False
+) -> None:
+    """Run a node until SIGTERM or SIGINT; prints the ready line on stdout once it answers.
+
+    With `while_stdin_is_open` it also stops when nobody holds the other end of its standard input any more.
+    """
     host, port = parse_address(listen)
     temporary = Path(tempfile.mkdtemp(prefix="suiro-node-")) if data is None else None
     try:
-        _serve(data or temporary or Path(), host, port, settings)
+        _serve(data or temporary or Path(), host, port, settings, while_stdin_is_open)
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _serve(data: Path, host: str, port: int, settings: NodeSettings) -> None:
+def _serve(data: Path, host: str, port: int, settings: NodeSettings, while_stdin_is_open: bool) -> None:
     loop = _new_loop()
     from suiro.broker import Broker, BrokerConfig
 
     broker = Broker(BrokerConfig(data=data, host=host, port=port, settings=settings), loop=loop)
     failure: list[BaseException] = []
 
+    def stop_at_end_of_input() -> None:
+        if not os.read(sys.stdin.fileno(), 4096):
+            loop.remove_reader(sys.stdin.fileno())
+            loop.stop()
+
     def begin() -> None:
         # Within the running loop: uvloop swallows a signal that comes between its handler and its run.
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, loop.stop)
+        if while_stdin_is_open:
+            loop.add_reader(sys.stdin.fileno(), stop_at_end_of_input)
         try:
             broker.start()
         except BaseException as error:
@@ -102,7 +114,10 @@ def _new_loop() -> AbstractEventLoop:
 
 
 class NodeProcess:
-    """A `suiro node` child process. A context manager: leaving it stops the node."""
+    """A `suiro node` child process. A context manager: leaving it stops the node.
+
+    The node also stops, cleanly, when this process ends without stopping it, be it by kill -9.
+    """
 
     def __init__(
         self, process: subprocess.Popen[bytes], bootstrap_servers: str, log: Path, temporary: Path | None
@@ -132,12 +147,13 @@ class NodeProcess:
         log_path = Path(log) if log is not None else (temporary or Path()) / "node.log"
         data_path = Path(data) if data is not None else (temporary or Path()) / "data"
         command = [sys.executable, "-m", "suiro.cli", "node", "--data", str(data_path), "--listen", listen]
+        command.append("--while-stdin-is-open")  # the pipe below closes with this process, however it ends
         for name, value in (settings or {}).items():
             command += ["--set", f"{name}={value}"]
         with open(log_path, "ab") as log_file:
             process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log_file,
                 start_new_session=True,
@@ -174,8 +190,9 @@ class NodeProcess:
         except subprocess.TimeoutExpired:
             self.kill()
             code = self._process.returncode
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
         return code

@@ -432,3 +432,22 @@ def test_the_node_loads_neither_arrow_nor_numba(running: NodeProcess) -> None:
     if not mapped.exists():
         pytest.skip("no /proc here")
     assert not [name for name in ("pyarrow", "llvmlite", "numpy") if name in mapped.read_text()]
+
+
+def test_a_node_does_not_outlive_the_program_that_started_it(tmp_path: Path) -> None:
+    program = (
+        "import sys, time; from suiro.node import NodeProcess; "
+        f"node = NodeProcess.start(data={str(tmp_path / 'data')!r}, log={str(tmp_path / 'node.log')!r}); "
+        "print(node.pid, flush=True); sys.stdin.read()"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    node = Path(f"/proc/{int(parent.stdout.readline())}")
+    if not node.exists():
+        pytest.skip("no /proc here")
+    parent.kill()
+    parent.wait()
+    wait_until(lambda: "stopping" in (tmp_path / "node.log").read_text(), what="the node's clean stop")
+    parent.stdin.close()
+    parent.stdout.close()

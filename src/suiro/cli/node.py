@@ -35,7 +35,12 @@ def main(arguments: Sequence[str]) -> int:
         settings = settings.with_settings(dict(_assignment(text) for text in options.set), source="--set")
         if options.registry is not None:
             raise ConfigError("--registry: this version of suiro has no schema registry yet; leave it out")
-        serve(data=options.data, listen=options.listen, settings=settings)
+        serve(
+            data=options.data,
+            listen=options.listen,
+            settings=settings,
+            while_stdin_is_open=options.while_stdin_is_open,
+        )
     except SuiroError as error:
         print(f"suiro node: {error}", file=sys.stderr)
         return 1
@@ -57,6 +62,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="one setting, by Kafka's name; repeatable",
     )
+    # For `NodeProcess`: a node must not outlive the program that started it for itself.
+    parser.add_argument("--while-stdin-is-open", action="store_true", help=argparse.SUPPRESS)
     return parser
 
 
