@@ -8,10 +8,12 @@ decision: it touches staged files only.
 
 from __future__ import annotations
 
+import gc
 import os
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +63,7 @@ class CommitMessage(WriterCommitMessage):
 
 class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        _spare_garbage_collection()
         _check_schema(schema, options)
         self._options = options
 
@@ -74,6 +77,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return stage(iterator, self._options, identity, properties)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        _spare_garbage_collection()
         commit_micro_batch([_message(item) for item in messages], batchId, self._options)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -250,6 +254,14 @@ def _task_properties() -> dict[str, str]:
     properties["task"] = str(context.taskAttemptId())
     properties["task index"] = str(context.partitionId())
     return properties
+
+
+@cache
+def _spare_garbage_collection() -> None:
+    """Spark's workers collect garbage after every call; once per process, what is imported is left out of that."""
+    import suiro.client  # noqa: F401
+
+    gc.freeze()
 
 
 def _check_schema(schema: StructType, options: SinkOptions) -> None:
