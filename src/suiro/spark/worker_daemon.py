@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import gc
 import importlib
+import sys
 
 PRELOADED = (
+    "pandas",  # PySpark's Arrow serializers import it
     "pyarrow",
     "pyarrow.compute",
     "pyspark.sql.conversion",
@@ -27,6 +29,9 @@ if __name__ == "__main__":
 
     for name in PRELOADED:
         importlib.import_module(name)
+    # Each worker's first task forgets what every importer knows, and reads pyspark.zip again for each package in it.
+    for path in [path for path in sys.path_importer_cache if ".zip" in path]:
+        del sys.path_importer_cache[path]
     # A worker collects garbage after every task. What is imported stays: going through it takes 100 ms each time.
     gc.freeze()
     manager()
