@@ -25,6 +25,7 @@ from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, pack_header, r
 
 _PREFIX = struct.Struct(">qii")  # base offset, length, leader epoch: what stands before the magic byte
 _LOG_APPEND_TIME_BIT = 0x08
+_LAST_CODEC = 4  # zstd
 
 Origin = Literal["client", "coordinator"]
 
@@ -72,6 +73,8 @@ def _check_client_header(header: BatchHeader, config: LogConfig, now_ms: int) ->
         raise InvalidBatchError(
             f"the batch claims {header.count} records and a last offset delta of {header.last_offset_delta}"
         )
+    if header.compression > _LAST_CODEC:
+        raise InvalidBatchError(f"no compression has the number {header.compression}")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise InvalidBatchError(
             f"producer {header.producer_id} sent epoch {header.producer_epoch} and sequence "

@@ -294,7 +294,13 @@ class PartitionLog:
             return active
         base = self.log_end_offset
         new = Segment(self.directory, base, self.config, created_ms=self._clock.wall_ms())
-        new.create()
+        try:
+            new.create()
+        except StorageError:
+            # Appends may go on in the active segment. Left here, the empty file would, at the next start, stand
+            # for the offsets that they get.
+            new.unlink()
+            raise
         try:
             producer_snapshot.write(self.directory, base, self._producers.entries.values())
         except OSError:

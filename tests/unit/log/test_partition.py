@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,18 @@ from kio.schema.errors import ErrorCode
 from support.logs import NOW_MS, batch, open_log, read_all, region_bytes
 
 from suiro.clock import ManualClock
-from suiro.log import LogConfig, LogError, PartitionLog
+from suiro.log import LogConfig, LogError, PartitionLog, files
+from suiro.log.files import FileHandle
 from suiro.log.partition import PRODUCER_ID_EXPIRATION_MS
-from suiro.protocol.record_batch import iter_headers, patch_offset, read_header, verify
+from suiro.protocol.crc32c import crc32c
+from suiro.protocol.record_batch import (
+    HEADER_SIZE,
+    iter_headers,
+    pack_header,
+    patch_offset,
+    read_header,
+    verify,
+)
 from suiro.protocol.records import control_batch, decode_batch
 
 SMALL = LogConfig(segment_bytes=500, index_interval_bytes=50)
@@ -66,6 +76,11 @@ def _at_offset(data: bytes, offset: int) -> bytes:
     return bytes(moved)
 
 
+def _of_codec(data: bytes, codec: int) -> bytes:
+    header = replace(read_header(data), attributes=codec)
+    return pack_header(header, crc_tail=crc32c(data[HEADER_SIZE:])) + data[HEADER_SIZE:]
+
+
 @pytest.mark.parametrize(
     ("data", "code"),
     [
@@ -77,6 +92,7 @@ def _at_offset(data: bytes, offset: int) -> bytes:
         (batch() + b"x", ErrorCode.corrupt_message),
         (_at_offset(batch(), 5), ErrorCode.invalid_record),
         (batch(producer_id=1, epoch=0, sequence=-1), ErrorCode.invalid_record),
+        (_of_codec(batch(), 5), ErrorCode.invalid_record),
         (batch(0), ErrorCode.invalid_record),
         (
             control_batch(
@@ -452,6 +468,40 @@ def test_a_disk_full_for_a_new_epoch_or_segment_refuses_the_append(
             log.append(batch(), leader_epoch=1)
     assert log.append(batch(), leader_epoch=1).base_offset == 1
     assert read_all(log) == ["0:value", "1:value"]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_segment_that_could_not_be_made_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: bool
+) -> None:
+    """Its empty file would stand in front of what a smaller append still writes to the segment before."""
+    size = len(batch())
+    log = open_log(tmp_path / "t-0", config=LogConfig(segment_bytes=3 * size))
+    log.append(batch())
+    log.append(batch())
+    real = files.open_handle
+
+    def no_descriptor_left(path: Path, *, create: bool = False) -> FileHandle:
+        if path.name == f"{2:020d}.index":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real(path, create=create)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("suiro.log.index.open_handle", no_descriptor_left)
+        with pytest.raises(LogError):
+            log.append(batch(value=b"x" * (size + 20)))
+    for _ in range(4):
+        log.append(batch())
+    expected = [f"{offset}:value" for offset in range(6)]
+    assert [segment.base_offset for segment in log.segments] == [0, 3]
+    assert read_all(log) == expected
+    if clean:
+        log.close()
+    else:
+        log.abandon()
+    reopened = open_log(tmp_path / "t-0", config=LogConfig(segment_bytes=3 * size), clean=clean)
+    assert read_all(reopened) == expected
+    assert read_all(reopened, max_bytes=1) == expected
 
 
 def test_a_partition_nobody_uses_keeps_no_file_open(tmp_path: Path) -> None:
