@@ -13,6 +13,7 @@ new list, never half of one.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -147,9 +148,24 @@ class TopicRegistry:
         topic = Topic(name, uuid4(), dict(configs), [])
         self._by_name[name] = topic
         self._by_id[topic.topic_id] = topic
-        self._save((), counts={name: partitions})
-        self._open_partitions(topic, partitions)
+        try:
+            self._save((), counts={name: partitions})
+            self._open_partitions(topic, partitions)
+        except BaseException:
+            self._forget_unfinished(topic, partitions)
+            raise
         return topic
+
+    def _forget_unfinished(self, topic: Topic, partitions: int) -> None:
+        """After a failed creation (disk full, no descriptor left): a part of a topic would pass for all of it."""
+        del self._by_name[topic.name]
+        del self._by_id[topic.topic_id]
+        for index in range(partitions):
+            with contextlib.suppress(OSError):
+                self._directory.delete_partition(topic.name, index)
+            shutil.rmtree(self._directory.path / f"{topic.name}-{index}", ignore_errors=True)
+        with contextlib.suppress(OSError):  # else the next start makes the topic, empty
+            self._save(())
 
     def grow(self, topic: Topic, partitions: int) -> None:
         """Add partitions up to the given number."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -14,6 +15,7 @@ from suiro.broker.groups.records import OffsetValue
 from suiro.broker.transactions.coordinator import ProducerIds
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
+from suiro.log import DataDirectory, PartitionLog
 from suiro.protocol.messages import ErrorCode
 
 PLACE = ("t", 0)
@@ -180,3 +182,28 @@ def test_no_producer_id_is_handed_out_that_the_disk_did_not_take(
                 ids.take()
     first = ids.take()
     assert ProducerIds(tmp_path / "producer-ids").take() > first
+
+
+def test_a_topic_that_could_not_be_made_whole_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    open_partition = DataDirectory.open_partition
+
+    def no_descriptor_left(self: DataDirectory, topic: str, partition: int, **rest: Any) -> PartitionLog:
+        log = open_partition(self, topic, partition, **rest)
+        if partition == 1:
+            raise OSError(24, "Too many open files")
+        return log
+
+    with started(tmp_path, clock) as broker:
+        with monkeypatch.context() as patch:
+            patch.setattr(DataDirectory, "open_partition", no_descriptor_left)
+            with pytest.raises(OSError, match="Too many"):
+                broker.create_topic("t", partitions=3)
+        assert broker.topics.topic("t") is None
+        assert len(broker.create_topic("t", partitions=3).partitions) == 3
+    with started(tmp_path, clock) as broker:
+        topic = broker.topics.topic("t")
+        assert topic is not None
+        assert len(topic.partitions) == 3
