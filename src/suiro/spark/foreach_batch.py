@@ -35,6 +35,7 @@ def exactly_once(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]
 
         check_schema(rows.schema, parsed)
         query_id, run_id = _query(rows)
+        _require_first_call(parsed, (query_id, run_id, batch_id))
         identity = MicroBatchIdentity(query_id=query_id, run_id=run_id, batch_id=batch_id)
 
         def stage_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -53,8 +54,27 @@ def exactly_once(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]
 
             messages = [CommitMessage(StagedRecords(), identity, None)]
         commit_micro_batch(messages, batch_id, parsed)
+        _written[_destination(parsed)] = (query_id, run_id, batch_id)
 
     return write
+
+
+_written: dict[tuple[str, str | None, str], tuple[str, str, int]] = {}
+"""What this process wrote last: destination -> (query, run, micro-batch)."""
+
+
+def _require_first_call(options: SinkOptions, micro_batch: tuple[str, str, int]) -> None:
+    """A second transaction of one micro-batch finds the marker of the first and is left out, its rows with it."""
+    if _written.get(_destination(options)) == micro_batch:
+        raise UsageError(
+            f"exactly_once(...) was called twice for micro-batch {micro_batch[2]}: the second call's rows would be "
+            "taken for written already. Join what belongs together with unionByName and a topic column, and write it "
+            "in one call"
+        )
+
+
+def _destination(options: SinkOptions) -> tuple[str, str | None, str]:
+    return options.bootstrap_servers, options.application_id, options.sink_name
 
 
 def _query(rows: DataFrame) -> tuple[str, str]:
