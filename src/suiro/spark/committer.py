@@ -233,8 +233,8 @@ class Committer:
             if marker is not None and marker.run_id == plan.run_id:
                 return
         raise FencedError(
-            f"another driver took over {self._destination.transactional_id!r} from run {plan.run_id}, or the transaction "
-            "was open for longer than kafka.transaction.timeout.ms "
+            f"another driver took over {self._destination.transactional_id!r} from run {plan.run_id}, or the "
+            "transaction was open for longer than kafka.transaction.timeout.ms "
             f"({self._destination.transaction_timeout_ms:,} ms): this run stops. Two queries with one application.id "
             "each need their own sink.name; micro-batches too large for the timeout need maxOffsetsPerTrigger",
             "PRODUCER_FENCED",
