@@ -226,6 +226,32 @@ def test_a_produce_without_an_answer_is_refused(client: Client) -> None:
         client.produce({("t", 0): batch_of("v")}, acks=0)
 
 
+def test_a_leader_that_left_the_cluster_is_looked_up_before_anything_is_sent(
+    client: Client, brokers: list[ScriptedBroker], leaders: dict[tuple[str, int], int]
+) -> None:
+    """Asked for in between, the metadata would be read from the answer that the connection is to bring first."""
+    leaders["u", 0] = 2
+
+    def answer(request: Any) -> Any:
+        message = response_class(API_KEYS["list_offsets"], request.__version__)
+        topic_class = nested(message, "ListOffsetsTopicResponse")
+        item = nested(message, "ListOffsetsPartitionResponse")(
+            partition_index=0, error_code=ErrorCode.none, offset=5
+        )
+        topics = tuple(topic_class(name=topic.name, partitions=(item,)) for topic in request.topics)
+        return message(throttle_time=NO_TIME, topics=topics)
+
+    for broker in brokers:
+        broker.script["list_offsets"] = answer
+    both = {("t", 0): LATEST, ("u", 0): LATEST}
+    assert {item.offset for item in client.list_offsets(both).values()} == {5}
+    brokers[0].script["metadata"] = metadata_script(brokers[:1], {("t", 0): 1})
+    client.metadata(["t"])
+    leaders["u", 0] = 1
+    brokers[0].script["metadata"] = metadata_script(brokers[:1], leaders)
+    assert {item.offset for item in client.list_offsets(both).values()} == {5}
+
+
 def test_an_unread_answer_is_not_taken_for_the_next_one(
     client: Client, brokers: list[ScriptedBroker], leaders: dict[tuple[str, int], int]
 ) -> None:

@@ -181,12 +181,15 @@ class Cluster:
             self._leaders.pop(partition, None)
 
     def leaders(self, partitions: Iterable[TopicPartition], deadline_ms: int) -> dict[TopicPartition, int]:
-        """The leader of each partition; asks for those unknown. A partition without one is a retriable error."""
+        """The leader of each partition; asks for those unknown. A partition without one is a retriable error.
+
+        Then `broker` has the address of each and asks for nothing, so a request may be under way meanwhile.
+        """
         partitions = list(partitions)
-        unknown = {topic for topic, partition in partitions if self._leader(topic, partition) < 0}
+        unknown = {topic for topic, partition in partitions if not self.knows_leader((topic, partition))}
         found = self.refresh(sorted(unknown), deadline_ms) if unknown else {}
         for topic, partition in partitions:
-            if self._leader(topic, partition) < 0:
+            if not self.knows_leader((topic, partition)):
                 code = ErrorCode.leader_not_available
                 if topic not in found or partition >= len(found[topic].partitions):
                     code = ErrorCode.unknown_topic_or_partition
