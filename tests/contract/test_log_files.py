@@ -93,7 +93,8 @@ def test_a_folder_that_kafka_wrote_opens_here(tmp_path: Path, monkeypatch: pytes
     from suiro.kafka import KafkaProcess, KafkaUnavailable
 
     try:
-        process = KafkaProcess.start(tmp_path / "kafka", heap="512m")
+        # Without a limit: the records are of 1970, and a slow start gives retention the time to delete them.
+        process = KafkaProcess.start(tmp_path / "kafka", heap="512m", settings={"log.retention.ms": "-1"})
     except KafkaUnavailable as error:
         pytest.skip(f"no Apache Kafka here: {error}")
     with process:
