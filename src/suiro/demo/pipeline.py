@@ -55,6 +55,9 @@ NO_ARRIVAL_DELAY = "departed, but has no arrival delay"
 
 POLL_S = 0.5
 
+# A driver that lives for a minute spends half of it in the JVM's second compiler; the first one is enough for it.
+SHORT_LIFE = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+
 
 # -- flights.raw -> flights.validated + flights.rejected ----------------------------------------------------
 
@@ -228,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         told_to_stop.set()
 
     threading.Thread(target=wait_for_end_of_input, daemon=True).start()
-    spark = spark_session("suiro demo", master="local[2]")
+    spark = spark_session("suiro demo", master="local[2]", settings=SHORT_LIFE)
     queries = start(
         spark,
         bootstrap_servers=options.bootstrap_servers,

@@ -26,6 +26,8 @@ _CHECKPOINT_FILES = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
 LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -46,6 +48,7 @@ def spark_session(
     app_name: str, *, master: str = "local[2]", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
     """A session with format "suiro" registered. `settings` override `LOCAL_SETTINGS`; they are Spark's names.
+    `spark.driver.extraJavaOptions` among them are added behind ours (the last one of a kind counts for Java).
 
     Only for a `local` master. An existing session of this process is returned, with `settings` applied.
     """
@@ -63,9 +66,11 @@ def spark_session(
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with as_file(files("suiro.spark") / "log4j2.properties") as log_settings:
-        chosen = {**LOCAL_SETTINGS, "spark.driver.extraJavaOptions": _java_options(str(log_settings))}
+        chosen = {**LOCAL_SETTINGS, **(settings or {})}
+        added = chosen.get(_JAVA_OPTIONS, "")
+        chosen[_JAVA_OPTIONS] = f"{_java_options(str(log_settings))} {added}".rstrip()
         builder = SparkSession.builder.appName(app_name).master(master)
-        for name, value in {**chosen, **(settings or {})}.items():
+        for name, value in chosen.items():
             builder = builder.config(name, value)
         spark = builder.getOrCreate()
     _without_checksum_files(spark)
