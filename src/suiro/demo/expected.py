@@ -23,6 +23,7 @@ TEXT = frozenset(
     {"carrier", "tailnum", "origin", "dest", "time_hour"}
     | {"faa", "name", "dst", "tzone", "type", "manufacturer", "model", "engine"}
 )
+MISSING = frozenset({"", "NA"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,10 +102,13 @@ def _in_order(limit: int | None) -> Iterator[tuple[str, dict[str, Any]]]:
         archive.open("flights.csv") as file,
     ):
         reader = csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline=""))
-        names = next(reader)
+        columns = [(name, name in TEXT) for name in next(reader)]
         hours: dict[str, datetime] = {}
         for index, row in enumerate(reader):
-            flight = {name: _cell(name, text) for name, text in zip(names, row, strict=True)}
+            flight: dict[str, Any] = {
+                name: None if cell in MISSING else cell if is_text else int(cell)
+                for (name, is_text), cell in zip(columns, row, strict=True)
+            }
             hour = hours.setdefault(flight["time_hour"], datetime.fromisoformat(flight["time_hour"]))
             departures.append((hour + timedelta(minutes=flight["minute"]), index, flight))
     departures.sort(key=lambda departure: departure[:2])
@@ -121,7 +125,7 @@ def _rows(name: str) -> Iterator[dict[str, Any]]:
 
 def _cell(column: str, text: str) -> Any:
     """As JSON has it: null, text, a whole number, or a number."""
-    if text in ("", "NA"):
+    if text in MISSING:
         return None
     if column in TEXT:
         return text

@@ -21,6 +21,7 @@ __all__ = ["OpenTransaction", "freeze_in_transaction", "open_transaction", "unfi
 
 HUNT_TIMEOUT_S = 60
 LOOK_EVERY_S = 0.001
+SETTLE_S = 0.05
 
 OpenTransaction = tuple[str, int, int, int]  # topic, partition, last stable offset, end of the log
 
@@ -57,6 +58,8 @@ def freeze_in_transaction(
             raise FatalError("the Spark driver ended by itself before it could be killed")
         if open_transaction(client, topics) is not None:
             driver.freeze()
+            # What the driver sent before it froze may still decide the transaction: let that arrive, then look.
+            pause.wait(SETTLE_S)
             found = open_transaction(client, topics)
             if found is not None:
                 return found

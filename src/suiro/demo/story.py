@@ -85,7 +85,7 @@ class _Demo:
             self._load(log, records)
             figures = stack.enter_context(ThreadPoolExecutor(1)).submit(expected, limit=self._options.limit)
             with Watch(log.bootstrap_servers) as watch, Client(log.bootstrap_servers) as client:
-                self._run_pipeline(log, watch, client, figures.result())
+                self._run_pipeline(log, watch, client, figures, len(records))
             verdict, uncommitted = self._check(log, figures)
         return self._report(verdict, uncommitted, len(records))
 
@@ -125,21 +125,22 @@ class _Demo:
 
     # -- the pipeline, and its two bad moments -----------------------------------------------------------------
 
-    def _run_pipeline(self, log: Log, watch: Watch, client: Client, figures: Expected) -> None:
+    def _run_pipeline(
+        self, log: Log, watch: Watch, client: Client, figures: Future[Expected], flights_count: int
+    ) -> None:
         took = self._stopwatch()
-        total = figures.validated_count
+
+        def enriched(share: float) -> Callable[[], bool]:
+            return lambda: watch.progress().counts[ENRICHED] >= share * flights_count
+
         self._show.doing("starting Spark (one driver, three queries)")
-        self._go_on_until(
-            log, watch, figures, lambda: watch.progress().counts[ENRICHED] >= DRIVER_KILL_AT * total
-        )
+        self._go_on_until(enriched(DRIVER_KILL_AT), log, watch, figures, flights_count)
         self._kill_driver(client)
         self._show.doing("starting the Spark driver again")
-        self._start_driver(log, len(figures.flights))
-        self._go_on_until(
-            log, watch, figures, lambda: watch.progress().counts[ENRICHED] >= NODE_KILL_AT * total
-        )
+        self._start_driver(log, flights_count)
+        self._go_on_until(enriched(NODE_KILL_AT), log, watch, figures, flights_count)
         self._kill_log(log, client)
-        self._go_on_until(log, watch, figures, lambda: _is_complete(watch, figures))
+        self._go_on_until(lambda: _is_complete(watch, figures.result()), log, watch, figures, flights_count)
         assert self._driver is not None
         driver, self._driver = self._driver, None
         self._show.doing("stopping the Spark driver")
@@ -159,27 +160,29 @@ class _Demo:
             max_offsets_per_trigger=max(1, flights_count // MICRO_BATCHES_WANTED),
         )
 
-    def _go_on_until(self, log: Log, watch: Watch, figures: Expected, reached: Callable[[], bool]) -> None:
+    def _go_on_until(
+        self,
+        reached: Callable[[], bool],
+        log: Log,
+        watch: Watch,
+        figures: Future[Expected],
+        flights_count: int,
+    ) -> None:
         """Shows progress until `reached`; returns as well when nothing moves any more (the check names why)."""
         pause = Event()
-        totals = {
-            RAW: len(figures.flights),
-            VALIDATED: figures.validated_count,
-            REJECTED: len(figures.rejected),
-            ENRICHED: figures.validated_count,
-        }
         at_start = before = watch.progress().counts
         moved_ms = self._clock.monotonic_ms()
         while not reached():
             assert self._driver is not None
             progress = watch.progress()
-            if progress.counts != at_start:
+            if progress.counts[VALIDATED] != at_start[VALIDATED]:
                 self._show.doing(
                     f"the pipeline runs (driver {self._driver.pid}, start {self._driver_starts})"
                 )
+            totals = _totals(figures, flights_count)
             self._show.progress(progress, totals=totals, micro_batches=self._micro_batches())
             if self._driver.ended:
-                self._driver_failed(log, len(figures.flights))
+                self._driver_failed(log, flights_count)
             now_ms = self._clock.monotonic_ms()
             if progress.counts != before:
                 moved_ms, before = now_ms, progress.counts
@@ -212,7 +215,7 @@ class _Demo:
             raise FatalError(f"{checkpoint} has no unfinished micro-batch, but a transaction of it is open")
         self._show.struck(
             f"kill -9 of the Spark driver in micro-batch {micro_batch}",
-            detail=f"planned, not finished; {_told(found)}",
+            detail=_told(found),
         )
 
     def _kill_log(self, log: Log, client: Client) -> None:
@@ -332,6 +335,15 @@ def _directory(data: Path | None) -> tuple[Path, bool]:
     return data, False
 
 
+def _totals(figures: Future[Expected], flights_count: int) -> dict[str, int]:
+    """What each topic will hold, as far as it is known by now."""
+    if not figures.done():
+        return {RAW: flights_count}
+    expected = figures.result()
+    validated = expected.validated_count
+    return {RAW: flights_count, VALIDATED: validated, REJECTED: len(expected.rejected), ENRICHED: validated}
+
+
 def _is_complete(watch: Watch, figures: Expected) -> bool:
     progress = watch.progress()
     counts, total = progress.counts, figures.validated_count
@@ -341,7 +353,7 @@ def _is_complete(watch: Watch, figures: Expected) -> bool:
 
 def _told(found: OpenTransaction) -> str:
     topic, partition, last_stable, end = found
-    return f"{topic}-{partition} ends at {end:,}, but is decided only up to {last_stable:,}"
+    return f"{topic}-{partition} ends at {end:,}, decided up to {last_stable:,}"
 
 
 def _summary(verdict: Verdict, hidden: int, loaded: int) -> Panel:
