@@ -169,7 +169,7 @@ def commit_micro_batch(messages: Sequence[CommitMessage], batch_id: int, options
     before = read_planned(options.checkpoint_location, batch_id - 1) if batch_id else None
     writes = StagedWrites([item.records for item in messages])
     writes.check_inline_size()
-    sink = _committer(options)
+    sink = _committer(options, messages)
     plan = Plan(
         batch_id=batch_id,
         lineage=identity.query_id,
@@ -219,7 +219,7 @@ class _Sink:
 _committers: dict[tuple[Any, ...], _Sink] = {}
 
 
-def _committer(options: SinkOptions) -> _Sink:
+def _committer(options: SinkOptions, messages: Sequence[CommitMessage]) -> _Sink:
     key = (
         os.getpid(),
         options.bootstrap_servers,
@@ -231,6 +231,8 @@ def _committer(options: SinkOptions) -> _Sink:
     )
     if key not in _committers:
         _committers[key] = _Sink(options)
+        for directory in _staging_directories(messages):
+            StagingArea(directory).remove_abandoned(SystemClock().wall_ms())
     return _committers[key]
 
 
@@ -280,5 +282,9 @@ def _drop(messages: Sequence[WriterCommitMessage | None]) -> None:
 
 
 def _sweep(messages: Sequence[CommitMessage], batch_id: int) -> None:
-    for directory in {item.staging_directory for item in messages if item.staging_directory is not None}:
-        StagingArea(Path(directory)).remove_until(batch_id)
+    for directory in _staging_directories(messages):
+        StagingArea(directory).remove_until(batch_id)
+
+
+def _staging_directories(messages: Sequence[CommitMessage]) -> set[Path]:
+    return {Path(item.staging_directory) for item in messages if item.staging_directory is not None}

@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 INLINE_BYTES_MAX = 64 * 1024 * 1024  # of one micro-batch, where there is no shared directory
+ABANDONED_AFTER_MS = 24 * 3600 * 1000
 _FRAME = struct.Struct(">HiiI")
 
 Batch = tuple[str, int, Any, int]
@@ -173,10 +174,24 @@ class StagingArea:
             number = name.split("-", 1)[0]
             if name.endswith(".batches") and number.isdigit() and int(number) <= batch_id:
                 (self.directory / name).unlink(missing_ok=True)
+        _remove_if_empty(self.directory)
+
+    def remove_abandoned(self, now_ms: int) -> None:
+        """Other queries' directories that nobody touched for a day: their drivers were killed and never came back."""
         try:
-            self.directory.rmdir()
-        except OSError:
-            pass  # a later micro-batch's files, or gone already
+            others = [
+                path for path in self.directory.parent.iterdir() if path.is_dir() and path != self.directory
+            ]
+        except FileNotFoundError:
+            return
+        for path in others:
+            try:
+                if path.stat().st_mtime * 1000 < now_ms - ABANDONED_AFTER_MS:
+                    for file in path.glob("*.batches"):
+                        file.unlink(missing_ok=True)
+                    _remove_if_empty(path)
+            except FileNotFoundError:
+                continue  # its own query was quicker
 
 
 def default_staging() -> Path:
@@ -188,6 +203,14 @@ def remove(tasks: Sequence[StagedRecords]) -> None:
     for task in tasks:
         if task.path is not None:
             Path(task.path).unlink(missing_ok=True)
+            _remove_if_empty(Path(task.path).parent)
+
+
+def _remove_if_empty(directory: Path) -> None:
+    try:
+        directory.rmdir()
+    except OSError:
+        pass  # a later micro-batch's files, or gone already
 
 
 def _too_large_inline(size: int) -> str:

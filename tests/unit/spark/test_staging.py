@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,17 @@ def test_sweeping_spares_later_micro_batches(tmp_path: Path) -> None:
     area.remove_until(9)
     area.remove_until(9)
     assert not area.directory.exists()
+
+
+def test_what_killed_drivers_left_is_removed_after_a_day(tmp_path: Path) -> None:
+    mine, old, young = (StagingArea(tmp_path / name) for name in ("mine", "old", "young"))
+    for area in (mine, old, young):
+        written(area)
+    now_ms = 1_700_000_000_000
+    for area, age_s in ((mine, 10**6), (old, 10**6), (young, 3600)):
+        os.utime(area.directory, (now_ms / 1000 - age_s,) * 2)
+    mine.remove_abandoned(now_ms)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "young"]
 
 
 def test_a_file_that_the_driver_cannot_see_or_that_was_cut(tmp_path: Path) -> None:
