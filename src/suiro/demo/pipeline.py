@@ -198,6 +198,7 @@ def start(
             "kafka.bootstrap.servers": bootstrap_servers,
             "application.id": application,
             "checkpointLocation": str(checkpoints / application),
+            "staging.dir": str(checkpoints / "staging"),
         }
 
     validate, enrich, aggregate = QUERIES

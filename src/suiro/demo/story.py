@@ -7,7 +7,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -135,11 +135,11 @@ class _Demo:
 
         self._show.doing("starting Spark (one driver, three queries)")
         self._go_on_until(enriched(DRIVER_KILL_AT), log, watch, figures, flights_count)
-        self._kill_driver(client)
+        self._kill_driver(log, client, flights_count)
         self._show.doing("starting the Spark driver again")
         self._start_driver(log, flights_count)
         self._go_on_until(enriched(NODE_KILL_AT), log, watch, figures, flights_count)
-        self._kill_log(log, client)
+        self._kill_log(log, client, flights_count)
         self._go_on_until(lambda: _is_complete(watch, figures.result()), log, watch, figures, flights_count)
         assert self._driver is not None
         driver, self._driver = self._driver, None
@@ -201,13 +201,21 @@ class _Demo:
         self._driver.kill()
         self._start_driver(log, flights_count)
 
-    def _kill_driver(self, client: Client) -> None:
+    def _freeze(self, log: Log, client: Client, topics: Sequence[str], flights_count: int) -> OpenTransaction:
+        while True:
+            assert self._driver is not None
+            found = freeze_in_transaction(self._driver, client, topics, clock=self._clock)
+            if found is not None:
+                return found
+            self._driver_failed(log, flights_count)
+
+    def _kill_driver(self, log: Log, client: Client, flights_count: int) -> None:
         assert self._driver is not None
         checkpoint = self._checkpoints / QUERIES[0]
         self._show.doing(
             "waiting for a micro-batch whose transaction is open, to kill the Spark driver in it"
         )
-        found = freeze_in_transaction(self._driver, client, (VALIDATED, REJECTED), clock=self._clock)
+        found = self._freeze(log, client, (VALIDATED, REJECTED), flights_count)
         micro_batch = unfinished_micro_batch(checkpoint)
         self._driver.kill()
         self._driver_kills += 1
@@ -218,15 +226,13 @@ class _Demo:
             detail=_told(found),
         )
 
-    def _kill_log(self, log: Log, client: Client) -> None:
+    def _kill_log(self, log: Log, client: Client, flights_count: int) -> None:
         assert self._driver is not None
         if isinstance(log, RunningCluster):
             self._show.done("the cluster is not ours to kill; going on")
             return
         self._show.doing(f"waiting for an open transaction, to kill {log.name} in it")
-        found = freeze_in_transaction(
-            self._driver, client, (VALIDATED, REJECTED, ENRICHED, DELAYS), clock=self._clock
-        )
+        found = self._freeze(log, client, (VALIDATED, REJECTED, ENRICHED, DELAYS), flights_count)
         try:
             log.kill()
             self._node_kills += 1
@@ -277,6 +283,7 @@ class _Demo:
             **asdict(verdict.counts),
             "aborted_never_seen": hidden,
             "micro_batches": micro_batches,
+            "driver_starts": self._driver_starts,
             "driver_kills": self._driver_kills,
             "node_kills": self._node_kills,
             "differences": len(verdict.differences),
