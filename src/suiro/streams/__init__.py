@@ -1,0 +1,1 @@
+"""Kafka Streams in Python: topologies built from streams and tables."""

@@ -1,0 +1,84 @@
+"""Durations as users write them, turned into whole milliseconds.
+
+A duration is text ("5 minutes", "1.5 s", "500 ms"), a `timedelta`, or an int that counts milliseconds.
+Nothing is rounded: a duration that is not a whole number of milliseconds is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from fractions import Fraction
+from typing import NoReturn
+
+from suiro.errors import UsageError
+
+LONGEST_MS = (1 << 63) - 1
+"""What Kafka's int64 can hold."""
+
+_TEXT = re.compile(r"\s*([+-]?)(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", re.ASCII)
+
+_UNITS = {
+    "ms": 1,
+    "milli": 1,
+    "millisecond": 1,
+    "s": 1_000,
+    "sec": 1_000,
+    "second": 1_000,
+    "min": 60_000,
+    "minute": 60_000,
+    "h": 3_600_000,
+    "hour": 3_600_000,
+    "d": 86_400_000,
+    "day": 86_400_000,
+    "w": 604_800_000,
+    "week": 604_800_000,
+}
+
+
+def milliseconds(duration: str | timedelta | int, *, what: str, allow_negative: bool = False) -> int:
+    """The duration in milliseconds. `what` is its name in errors ("the window size").
+
+    Raises UsageError for anything that is not a duration, for a fraction of a millisecond, for what does
+    not fit into 64 bits and, unless `allow_negative`, for a negative one.
+    """
+    match duration:
+        case bool():
+            _refuse(duration, what)
+        case int():
+            exact = Fraction(duration)
+        case timedelta():
+            exact = Fraction(duration // timedelta(microseconds=1), 1_000)
+        case str():
+            exact = _parse(duration, what)
+        case _:
+            _refuse(duration, what)
+    if exact.denominator != 1:
+        raise UsageError(f"{what} is {duration!r}, which is not a whole number of milliseconds; round it")
+    if abs(exact) > LONGEST_MS:
+        raise UsageError(f"{what} is {duration!r}, which does not fit into 64 bits; give a shorter duration")
+    if exact < 0 and not allow_negative:
+        raise UsageError(f"{what} is {duration!r}, but must not be negative; give 0 or more")
+    return int(exact)
+
+
+def _parse(text: str, what: str) -> Fraction:
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        _refuse(text, what)
+    sign, number, unit = found.groups()
+    name = unit.lower()
+    factor = _UNITS.get(name) or (_UNITS.get(name[:-1]) if len(name) > 3 and name.endswith("s") else None)
+    if factor is None:
+        raise UsageError(
+            f"{what} is {text!r}, whose unit {unit!r} is unknown; "
+            "use ms, seconds, minutes, hours, days or weeks"
+        )
+    return Fraction(f"{sign}{number}") * factor
+
+
+def _refuse(duration: object, what: str) -> NoReturn:
+    raise UsageError(
+        f"{what} is {duration!r}, which is not a duration; "
+        'give text such as "5 minutes", a timedelta, or milliseconds as an int'
+    )
