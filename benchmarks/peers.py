@@ -1,21 +1,24 @@
 """The other side of every benchmark: clients and peers that we did not write, and what a process costs.
 
 Apache Kafka itself is started by `suiro.kafka`. Here are Spark's own Kafka connector (jars from Maven Central,
-resolved once into the user's cache folder), the franz-go consumer of `benchmarks/consumer` and Kafka's own
-`ProducerPerformance`.
+resolved once into the user's cache folder), Kafka Streams (`benchmarks/kafka_streams`), the franz-go consumer of
+`benchmarks/consumer` and Kafka's own `ProducerPerformance`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from suiro.kafka import kafka_tool
+from suiro.kafka import LOGGING_OPTIONS, java_command, kafka_tool
 
 CONNECTOR = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
@@ -25,6 +28,7 @@ CONNECTOR = (
 )
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "suiro"
 CONSUMER_SOURCE = Path(__file__).parent / "consumer"
+STREAMS_SOURCE = Path(__file__).parent / "kafka_streams"
 
 
 class Unavailable(RuntimeError):
@@ -53,6 +57,38 @@ def connector_jars() -> list[Path]:
             )
         jars.append(jar)
     return jars
+
+
+def kafka_streams() -> Path:
+    """The folder with the compiled topologies (`classes`) and Kafka Streams' `jars`, made once for each source."""
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise Unavailable("Kafka Streams is resolved and compiled with Maven: mvn is not on the PATH")
+    sources = [STREAMS_SOURCE / "pom.xml", STREAMS_SOURCE / "KafkaStreamsPeer.java"]
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+    folder = CACHE / f"kafka-streams-{digest}"
+    if not folder.is_dir():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE, prefix="resolving-") as work:
+            filled = Path(work) / "filled"
+            command = [maven, "-q", "-B", "-f", str(sources[0]), f"-Dpeer.directory={filled}"]
+            subprocess.run([*command, "compile", "dependency:copy-dependencies"], check=True)
+            filled.rename(folder)
+    return folder
+
+
+def kafka_streams_command(folder: Path, arguments: Sequence[str], *, heap: str) -> list[str]:
+    """The command line of `KafkaStreamsPeer` with these arguments."""
+    class_path = f"{folder / 'classes'}:{folder / 'jars' / '*'}"
+    return [
+        java_command(),
+        f"-Xmx{heap}",
+        *LOGGING_OPTIONS,
+        "-cp",
+        class_path,
+        "KafkaStreamsPeer",
+        *arguments,
+    ]
 
 
 def consumer() -> Path:
@@ -110,3 +146,32 @@ def cost(pid: int) -> Cost:
         cpu_seconds=ticks / os.sysconf("SC_CLK_TCK"),
         rss_mib=pages * os.sysconf("SC_PAGE_SIZE") / 2**20,
     )
+
+
+def tree(root: int) -> set[int]:
+    """A process, its descendants, and whoever is left of the session that it leads."""
+    parents: dict[int, tuple[int, int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue  # it ended meanwhile
+            parents[int(entry.name)] = (int(fields[1]), int(fields[3]))
+    found = {pid for pid, (_, session) in parents.items() if session == root or pid == root}
+    while more := {pid for pid, (parent, _) in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def peak_rss_mib(pids: set[int]) -> float:
+    """The peaks (VmHWM) of these processes, added up. Pages that processes share count once for each."""
+    total = 0
+    for pid in pids:
+        try:
+            status = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            continue
+        peak = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+        total += int(peak[1]) if peak else 0
+    return total / 1024

@@ -1,0 +1,329 @@
+"""suiro.streams beside Kafka Streams, both exactly once: a map, a count, a windowed count, a stream-table join.
+
+    python benchmarks/streams.py [--rounds 3] [--records 5000000] [--workloads map,count,windowed,join]
+                                 [--broker kafka|node] [--only suiro|kafka-streams]
+
+Both run the same topology (`streams_app.py`, `kafka_streams/KafkaStreamsPeer.java`) in a process of its own, one after
+the other in each round, on the same broker and the same input topic of 4 partitions: values of 80 B, 100,000 keys of
+8 to 12 B, 10 records a millisecond; the join's table has all keys. Kafka Streams has 2 threads, exactly once v2, a heap
+of 1 GB, and otherwise its defaults (commit every 100 ms, 10 MB of cache, RocksDB).
+
+Time ends when the application has committed all of its input's offsets, and begins when it says that it runs (the
+ratio) or when its process is started ("with start"). Then its output is read back (read_committed) and checked. Memory
+is the sum of the peaks (VmHWM) of its processes; pages that they share count once for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from peers import Unavailable, kafka_streams, kafka_streams_command, peak_rss_mib, tree
+from rich.console import Console
+from rich.table import Table
+from streams_app import NOT_THERE
+from table import figure
+
+from suiro.client import Client, NewTopic
+from suiro.client.cluster import TopicPartition
+from suiro.kafka import KafkaProcess
+from suiro.node import NodeProcess
+from suiro.protocol.columnar import decode, encode, partitions_of
+
+TARGETS = {"map": 3.0, "count": 8.0, "windowed": 6.0, "join": 2.0}
+SUBJECTS = ("suiro", "kafka-streams")
+PARTITIONS = 4
+KEYS = 100_000
+VALUE_BYTES = 80
+RECORDS_PER_MS = 10
+THREADS = 2
+HEAP = "1g"
+CHUNK = 250_000
+LOOK_S = 0.05
+MEMORY_EVERY = 6  # looks
+STOP_TIMEOUT_S = 30
+INPUT, TABLE = "in", "table"
+LOG_TAIL_LINES = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One run of one workload."""
+
+    seconds: float
+    seconds_with_start: float
+    memory_mib: float
+
+
+class Failed(RuntimeError):
+    """A run ended early, took too long, or gave a wrong output."""
+
+
+def fill(client: Client, records: int) -> None:
+    """The input and the table. The table's timestamps come before all of the input's."""
+    client.create_topics([NewTopic(name, PARTITIONS) for name in (INPUT, TABLE)])
+    keys = pa.array([f"client-{number}" for number in range(KEYS)])
+    span_ms = records // RECORDS_PER_MS
+    start_ms = (int(time.time() * 1000) - span_ms) // 60_000 * 60_000
+    random = np.random.default_rng(2013)
+
+    def rows(count: int, keys: pa.Array, timestamps: Any, topic: str) -> Iterator[tuple[str, int, bytes]]:
+        letters = random.integers(ord("a"), ord("z") + 1, count * VALUE_BYTES, dtype=np.uint8).tobytes()
+        values = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(VALUE_BYTES), count, [None, pa.py_buffer(letters)]
+        ).cast(pa.binary())
+        batches = encode(
+            keys=keys, values=values, timestamps=timestamps,
+            partitions=partitions_of(keys, PARTITIONS), num_partitions=PARTITIONS,
+        )  # fmt: skip
+        # In turn over the partitions: the client has a batch of each under way.
+        batches.sort(key=lambda batch: batch.max_timestamp)
+        for batch in batches:
+            yield topic, batch.partition, batch.data
+
+    def stream() -> Iterator[tuple[str, int, bytes]]:
+        for first in range(0, records, CHUNK):
+            count = min(CHUNK, records - first)
+            chosen = keys.take(pa.array(random.integers(0, KEYS, count)))
+            yield from rows(
+                count, chosen, start_ms + np.arange(first, first + count) // RECORDS_PER_MS, INPUT
+            )
+
+    client.produce_many(rows(KEYS, keys, np.full(KEYS, start_ms - 60_000), TABLE))
+    client.produce_many(stream())
+
+
+def inputs(workload: str) -> list[TopicPartition]:
+    topics = (INPUT, TABLE) if workload == "join" else (INPUT,)
+    return [(topic, partition) for topic in topics for partition in range(PARTITIONS)]
+
+
+def run_kafka_streams(workload: str, bootstrap: str, *, records: int, timeout_s: float) -> Measured:
+    with tempfile.TemporaryDirectory(prefix="suiro-bench-state-") as state:
+        folder = kafka_streams()
+
+        def command(arguments: list[str]) -> list[str]:
+            return kafka_streams_command(folder, [*arguments, state, str(THREADS)], heap=HEAP)
+
+        return run(command, workload, bootstrap, name="kafka-streams", records=records, timeout_s=timeout_s)
+
+
+def run_suiro(workload: str, bootstrap: str, *, records: int, timeout_s: float) -> Measured:
+    app = Path(__file__).parent / "streams_app.py"
+
+    def command(arguments: list[str]) -> list[str]:
+        return [sys.executable, str(app), *arguments]
+
+    return run(command, workload, bootstrap, name="suiro", records=records, timeout_s=timeout_s)
+
+
+RUNNERS = {"suiro": run_suiro, "kafka-streams": run_kafka_streams}
+
+
+def run(
+    command: Any, workload: str, bootstrap: str, *, name: str, records: int, timeout_s: float
+) -> Measured:
+    """Starts the application and looks at its committed offsets until all input is done."""
+    application = f"{name}-{workload}-{uuid.uuid4().hex[:8]}"
+    output = f"{application}-out"
+    wanted = inputs(workload)
+    with tempfile.TemporaryDirectory(prefix="suiro-bench-") as work, Client(bootstrap) as client:
+        client.create_topics([NewTopic(output, PARTITIONS)])
+        ends = {place: end.offset for place, end in client.list_offsets(dict.fromkeys(wanted, -1)).items()}
+        ready, log_path = Path(work) / "ready", Path(work) / "log"
+        arguments = [workload, bootstrap, application, INPUT, TABLE, output, str(ready)]
+        memory = 0.0
+        with log_path.open("wb") as log:
+            started = time.time()
+            # In a folder and a session of its own: what it leaves behind is found and removed.
+            process = subprocess.Popen(
+                command(arguments), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=work,
+                start_new_session=True,
+            )  # fmt: skip
+        try:
+            look = 0
+            while True:
+                if look % MEMORY_EVERY == 0:
+                    memory = max(memory, peak_rss_mib(tree(process.pid)))
+                look += 1
+                # Not `require_stable`: it would wait for the transaction under way.
+                committed = client.offset_fetch(application, wanted, require_stable=False)
+                if all((at := committed.get(place)) and at.offset >= ends[place] for place in wanted):
+                    ended = time.time()
+                    break
+                if process.poll() is not None:
+                    raise _gave_up(process.returncode, name, log_path)
+                if time.time() - started > timeout_s:
+                    so_far = {f"{place[0]}-{place[1]}": at and at.offset for place, at in committed.items()}
+                    raise Failed(
+                        f"{name} {workload}: not done after {timeout_s:.0f} s, at {so_far}\n{_tail(log_path)}"
+                    )
+                time.sleep(LOOK_S)
+            memory = max(memory, peak_rss_mib(tree(process.pid)))
+        finally:
+            _stop(process)
+        check(client, workload, output, records)
+        client.delete_topics([topic for topic in client.metadata() if topic.startswith(application)])
+        running = int(ready.read_text()) / 1000
+    return Measured(seconds=ended - running, seconds_with_start=ended - started, memory_mib=memory)
+
+
+def _gave_up(code: int, name: str, log_path: Path) -> Exception:
+    if name == "suiro" and code == NOT_THERE:
+        return Unavailable(f"suiro.streams is not there yet: {_tail(log_path).splitlines()[-1]}")
+    return Failed(f"{name} ended with exit code {code}:\n{_tail(log_path)}")
+
+
+def _tail(log_path: Path) -> str:
+    return "\n".join(log_path.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, then kill -9 for what is left of its processes."""
+    ours = tree(process.pid)
+    process.terminate()
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    left = [pid for pid in ours & tree(process.pid) if pid != process.pid]
+    if left:
+        subprocess.run(["kill", "-9", *map(str, left)], check=False, stderr=subprocess.DEVNULL)
+
+
+def check(client: Client, workload: str, output: str, records: int) -> None:
+    """A map and a join give one record for each of the input; the last counts of all keys add up to the input."""
+    found = sum(_of_partition(client, workload, (output, number)) for number in range(PARTITIONS))
+    if found != records:
+        raise Failed(f"{output}: {found:,} records counted or written, and {records:,} were read")
+
+
+def _of_partition(client: Client, workload: str, place: TopicPartition) -> int:
+    end = client.list_offsets({place: -1}, read_committed=True)[place].offset
+    at, rows = 0, 0
+    counts: list[pa.RecordBatch] = []
+    while at < end:
+        fetched = client.fetch({place: at}, partition_max_bytes=32 * 1024 * 1024)[place]
+        if not fetched.data:
+            continue
+        decoded = decode(fetched.data, start_offset=at, end_offset=end, aborted=fetched.aborted)
+        at = decoded.next_offset
+        rows += decoded.batch.num_rows
+        if workload in ("count", "windowed"):
+            counts.append(decoded.batch.select(["key", "value"]))
+    if not rows or workload in ("map", "join"):
+        return rows
+    table = pa.Table.from_batches(counts)
+    indices = table["key"].combine_chunks().dictionary_encode().indices.to_numpy()
+    values = np.frombuffer(b"".join(table["value"].to_pylist()), dtype=">i8")
+    last = np.zeros(indices.max() + 1, dtype=np.int64)
+    last[indices] = values  # of a repeated index the last value stays
+    return int(last.sum())
+
+
+def show(title: str, records: int, figures: dict[str, dict[str, list[Measured]]]) -> None:
+    table = Table(title=title)
+    table.add_column("work")
+    for column in (
+        "suiro rec/s", "Kafka Streams rec/s", "ratio", "target", "met",
+        "with start: suiro", "Kafka Streams", "ratio", "MiB: suiro", "Kafka Streams", "ratio",
+    ):  # fmt: skip
+        table.add_column(column, justify="right")
+
+    def pair(ours: list[float], theirs: list[float]) -> list[str]:
+        told = [figure(median(side)) if side else "-" for side in (ours, theirs)]
+        return [*told, f"{median(ours) / median(theirs):.2f}" if ours and theirs else "-"]
+
+    for workload, sides in figures.items():
+        ours, theirs = sides["suiro"], sides["kafka-streams"]
+        rates = [[records / run.seconds for run in side] for side in (ours, theirs)]
+        whole = [[records / run.seconds_with_start for run in side] for side in (ours, theirs)]
+        memory = [[run.memory_mib for run in side] for side in (ours, theirs)]
+        target = TARGETS[workload]
+        met = "-"
+        if ours and theirs:
+            met = "yes" if median(rates[0]) / median(rates[1]) >= target else "no"
+        table.add_row(
+            f"{workload}, exactly once", *pair(rates[0], rates[1]), f">= {target:g}", met,
+            *pair(whole[0], whole[1]), *pair(memory[0], memory[1]),
+        )  # fmt: skip
+    Console(width=170).print(table)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--records", type=int, default=5_000_000)
+    parser.add_argument("--workloads", default=",".join(TARGETS), help="some of map,count,windowed,join")
+    parser.add_argument("--broker", choices=("kafka", "node"), default="kafka", help="what both work on")
+    parser.add_argument("--only", choices=SUBJECTS, help="one side alone; no ratio then")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds that one run may take")
+    arguments = parser.parse_args()
+    workloads = arguments.workloads.split(",")
+    if unknown := set(workloads) - set(TARGETS):
+        parser.error(f"unknown workloads: {', '.join(sorted(unknown))}; there are {', '.join(TARGETS)}")
+
+    subjects = [arguments.only] if arguments.only else list(SUBJECTS)
+    figures: dict[str, dict[str, list[Measured]]] = defaultdict(lambda: defaultdict(list))
+    failures = []
+    with tempfile.TemporaryDirectory(prefix="suiro-bench-log-") as directory:
+        data = Path(directory) / "log"
+        broker: KafkaProcess | NodeProcess = (
+            KafkaProcess.start(data) if arguments.broker == "kafka" else NodeProcess.start(data=data)
+        )
+        try:
+            with Client(broker.bootstrap_servers) as client:
+                started = time.monotonic()
+                fill(client, arguments.records)
+            rate = arguments.records / (time.monotonic() - started)
+            print(f"filled the input: {rate:,.0f} records/s", file=sys.stderr)
+            for _ in range(arguments.rounds):
+                for workload in workloads:
+                    for subject in list(subjects):
+                        try:
+                            measured = RUNNERS[subject](
+                                workload, broker.bootstrap_servers,
+                                records=arguments.records, timeout_s=arguments.timeout,
+                            )  # fmt: skip
+                        except Unavailable as error:
+                            print(error, file=sys.stderr)
+                            subjects.remove(subject)
+                            continue
+                        except Failed as error:
+                            print(error, file=sys.stderr)
+                            failures.append(f"{subject} {workload}")
+                            continue
+                        rate = arguments.records / measured.seconds
+                        print(
+                            f"{subject} {workload}: {rate:,.0f} records/s, {measured.seconds:.1f} s "
+                            f"({measured.seconds_with_start:.1f} with start), {measured.memory_mib:,.0f} MiB",
+                            file=sys.stderr,
+                        )
+                        figures[workload][subject].append(measured)
+        finally:
+            broker.stop()
+    show(
+        f"streams on {arguments.broker}, {arguments.rounds} rounds, {arguments.records:,} records of 80 B",
+        arguments.records,
+        figures,
+    )
+    for failure in failures:
+        print(f"failed: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
