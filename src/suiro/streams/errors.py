@@ -1,0 +1,15 @@
+"""What can go wrong while a topology is built or runs. All picklable: Spark sends them between processes."""
+
+from __future__ import annotations
+
+from suiro.errors import UsageError
+
+__all__ = ["ProcessingError", "TopologyError"]
+
+
+class TopologyError(UsageError):
+    """The topology cannot work as it is; the message names the operators and what to change."""
+
+
+class ProcessingError(UsageError):
+    """An operator failed on a record. The message names operator, topic, partition, offset, key, and the cause."""

@@ -1,0 +1,444 @@
+"""A topology as data: frozen nodes, each with an operator that says what it does and never how.
+
+The DSL builds them (`builder`, `kstream`, `ktable`); `task` runs them one record at a time by the rules in
+`operators/`; `describe` prints them. A node's parents are ordered: a record from `parents[i]` comes in by port i, which
+is how joins and co-groups tell their sides apart.
+
+Functions in operators are Python callables with Kafka Streams' parameters, or expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from suiro.streams.expressions import Expression
+from suiro.streams.serdes import Serde
+from suiro.streams.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows
+
+__all__ = [
+    "Branch",
+    "Filter",
+    "FlatMap",
+    "FlatMapValues",
+    "ForeignKeyRespond",
+    "ForeignKeySubscribe",
+    "ForeignKeyResolve",
+    "Function",
+    "GlobalTableSource",
+    "JoinType",
+    "Map",
+    "MapValues",
+    "Merge",
+    "Node",
+    "Operator",
+    "Peek",
+    "Process",
+    "Repartition",
+    "SelectKey",
+    "SessionAggregate",
+    "Sink",
+    "SlidingAggregate",
+    "Source",
+    "StoreSpec",
+    "StreamAggregate",
+    "StreamGlobalTableJoin",
+    "StreamStreamJoin",
+    "StreamTableJoin",
+    "Suppress",
+    "TableAggregate",
+    "TableFilter",
+    "TableGroupBy",
+    "TableMapValues",
+    "TableSource",
+    "TableTableJoin",
+    "TimeWindowAggregate",
+    "ToStream",
+]
+
+Function = Callable[..., Any] | Expression
+JoinType = Literal["inner", "left", "outer"]
+StoreKind = Literal["key-value", "versioned", "window", "session", "stream-join", "buffer", "global"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSpec:
+    """A state store: what `stores.open_store` makes of it, and what its changelog topic is like.
+
+    `key` and `value` are the serdes of the plain key (not of the windowed one) and the value. `retention_ms` is the
+    history of a versioned store, and how long windows are kept in window, session and stream-join stores.
+    """
+
+    name: str
+    kind: StoreKind
+    key: Serde
+    value: Serde
+    retention_ms: int | None = None
+    window_size_ms: int | None = None
+    logged: bool = True  # a changelog topic is written
+    named_by_user: bool = False
+
+
+# -- sources and sinks ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Topics to read. `timestamp`: an object with `extract(record, partition_time) -> int`, see `extractors`."""
+
+    topics: tuple[str, ...]
+    key: Serde
+    value: Serde
+    timestamp: Any = None
+    on_deserialization_error: str | None = None  # "fail", "skip", "dead-letter:<topic>"; None: the application's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSource:
+    """Stream records become rows: the source of a table, and `to_table`. Without a store it knows no old values."""
+
+    store: str | None
+    versioned: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobalTableSource:
+    """All partitions of a topic in every task. Its parent is a `Source` of that topic alone."""
+
+    store: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """`topic` is a name, or a callable (key, value, record context) -> name. `key`, `value`: None is `serdes.natural`."""
+
+    topic: str | Callable[..., str]
+    key: Serde | None = None
+    value: Serde | None = None
+    partitioner: Callable[..., int | None] | None = None  # (topic, key, value, partition count) -> partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repartition:
+    """Where a topology is cut in two: records go on in the task that owns their new key.
+
+    `topic` is the internal topic's name without the application id. `partitions` None: as many as the widest of the
+    source topics above it. `is_change`: `Change`s of a table travel, each side for itself unless both have one key.
+    `keeps_null_keys`: KIP-962, records without a key go on (to a partition of their value's hash).
+    """
+
+    topic: str
+    key: Serde
+    value: Serde
+    partitions: int | None = None
+    partitioner: Callable[..., int | None] | None = None
+    is_change: bool = False
+    keeps_null_keys: bool = False
+    asked_for: bool = False  # `repartition()`: a real topic, others may read it
+
+
+# -- record by record -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    predicate: Function  # (key, value)
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Map:
+    mapper: Function  # (key, value) -> (key, value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapValues:
+    mapper: Function  # (value) -> value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlatMap:
+    mapper: Function  # (key, value) -> iterable of (key, value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlatMapValues:
+    mapper: Function  # (value) -> iterable of values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectKey:
+    mapper: Function  # (key, value) -> key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peek:
+    action: Callable[..., Any]  # (key, value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """Passes everything on, from any port."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A record goes to the child whose name stands beside the first predicate that holds; None always holds."""
+
+    predicates: tuple[tuple[Function | None, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """The Processor API. `supplier()` gives a processor with `init(context)`, `process(record)`, `close()`.
+
+    `fixed_key`: `process_values`; forwarding another key is an error.
+    """
+
+    supplier: Callable[[], Any]
+    stores: tuple[str, ...] = ()
+    fixed_key: bool = False
+
+
+# -- aggregations of streams ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregation:
+    """What `count`, `reduce`, `aggregate` do with a group: one aggregator for each port (several in a co-group).
+
+    `kind` "count": no functions. "reduce": `aggregators` take (aggregate, value), the first value is the first
+    aggregate. "aggregate": `initializer()` and aggregators (key, value, aggregate).
+    """
+
+    kind: Literal["count", "reduce", "aggregate"]
+    initializer: Callable[[], Any] | None = None
+    aggregators: tuple[Function, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamAggregate:
+    aggregation: Aggregation
+    store: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeWindowAggregate:
+    aggregation: Aggregation
+    windows: TimeWindows
+    store: str
+    emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlidingAggregate:
+    aggregation: Aggregation
+    windows: SlidingWindows
+    store: str
+    emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionAggregate:
+    aggregation: Aggregation
+    windows: SessionWindows
+    store: str
+    merger: Function | None = None  # (key, aggregate, aggregate); None for count and reduce, which need none
+    emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
+
+
+# -- tables -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFilter:
+    """`knows_old`: the parent sends old values, so a tombstone that changes nothing is left out."""
+
+    predicate: Function  # (key, value)
+    negated: bool = False
+    knows_old: bool = False
+    store: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableMapValues:
+    mapper: Function  # (value) -> value
+    store: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableGroupBy:
+    """Re-keys a table's changes, on their way to a `Repartition(is_change=True)` and a `TableAggregate`."""
+
+    mapper: Function  # (key, value) -> (key, value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableAggregate:
+    """Takes the old row out, then puts the new row in."""
+
+    kind: Literal["count", "reduce", "aggregate"]
+    store: str
+    initializer: Callable[[], Any] | None = None
+    adder: Function | None = None  # as `Aggregation`'s
+    subtractor: Function | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToStream:
+    """`mapper` (key, value) -> key, or None."""
+
+    mapper: Function | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suppress:
+    """`closing_delay_ms` (window close: grace, and gap for sessions) or `time_limit_ms`; then limits of the buffer.
+
+    `inclusive_end`: the windows' end is inclusive (sliding, session), see `windows`.
+    """
+
+    store: str
+    closing_delay_ms: int | None = None
+    inclusive_end: bool = False
+    time_limit_ms: int | None = None
+    max_records: int | None = None
+    max_bytes: int | None = None
+    emits_early_when_full: bool = True  # False: full is an error
+
+
+# -- joins ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamStreamJoin:
+    """Port 0 left, port 1 right. `outer_store` keeps unmatched records of left and outer joins."""
+
+    join: JoinType
+    joiner: Function  # (left, right)
+    windows: JoinWindows
+    left_store: str
+    right_store: str
+    outer_store: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamTableJoin:
+    """Port 0 the stream; port 1 the table's node, whose changes wake nothing. `table_store` holds the table's rows.
+
+    `grace_ms` and `buffer_store`: with a versioned table, stream records wait for late rows.
+    """
+
+    join: JoinType
+    joiner: Function  # (stream value, table value)
+    table_store: str
+    versioned: bool = False
+    grace_ms: int | None = None
+    buffer_store: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamGlobalTableJoin:
+    join: JoinType
+    key_mapper: Function  # (key, value) -> the table's key
+    joiner: Function  # (stream value, table value)
+    table_store: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableTableJoin:
+    """Port 0 left, port 1 right, both `Change`s. A side's rows are in its store; `left_store`, `right_store` name them.
+
+    `left_versioned`, `right_versioned`: updates of that side that are not its latest are left out (KIP-914).
+    """
+
+    join: JoinType
+    joiner: Function  # (left, right)
+    left_store: str
+    right_store: str
+    left_versioned: bool = False
+    right_versioned: bool = False
+    store: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignKeySubscribe:
+    """Left changes become subscriptions at the foreign key; on to a `Repartition`, then `ForeignKeyRespond`."""
+
+    join: JoinType
+    foreign_key: Function  # (value) -> the right table's key
+    left_key: Serde
+    left_value: Serde
+    foreign: Serde
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignKeyRespond:
+    """Port 0 subscriptions, port 1 changes of the right table; answers go back through a `Repartition`."""
+
+    join: JoinType
+    subscription_store: str
+    right_store: str
+    left_key: Serde
+    foreign: Serde
+    right_value: Serde
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignKeyResolve:
+    """Answers (port 0) meet the left row that asked, if it is still what it was; else they are stale and dropped."""
+
+    join: JoinType
+    joiner: Function  # (left, right)
+    left_store: str
+    left_value: Serde
+    right_value: Serde
+    store: str | None = None
+
+
+Operator = (
+    Source
+    | TableSource
+    | GlobalTableSource
+    | Sink
+    | Repartition
+    | Filter
+    | Map
+    | MapValues
+    | FlatMap
+    | FlatMapValues
+    | SelectKey
+    | Peek
+    | Merge
+    | Branch
+    | Process
+    | StreamAggregate
+    | TimeWindowAggregate
+    | SlidingAggregate
+    | SessionAggregate
+    | TableFilter
+    | TableMapValues
+    | TableGroupBy
+    | TableAggregate
+    | ToStream
+    | Suppress
+    | StreamStreamJoin
+    | StreamTableJoin
+    | StreamGlobalTableJoin
+    | TableTableJoin
+    | ForeignKeySubscribe
+    | ForeignKeyRespond
+    | ForeignKeyResolve
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """`named_by_user`: False where the name comes from its place and moves with it."""
+
+    name: str
+    parents: tuple[str, ...]
+    operator: Operator
+    named_by_user: bool = False
+    aliases: tuple[str, ...] = ()  # the further processors that Kafka Streams makes of this one, for `describe`

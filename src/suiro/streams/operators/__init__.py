@@ -1,0 +1,62 @@
+"""The rules: what each operator does with a record. Written once; every runner runs these.
+
+A rule is a class made from the operator and a `Context`; `process(record, port)` forwards through the context, uses
+the context's stores and time, and does no I/O. A rule may have `end_of_batch()`, called when a runner has fed all it
+has. One module for each family; `rule_of` finds the class.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol
+
+from suiro.streams.nodes import Operator
+from suiro.streams.records import Record
+
+if TYPE_CHECKING:
+    from suiro.streams.task import Context
+
+__all__ = ["Rule", "rule_of"]
+
+_RULES = {
+    "Source": ("stateless", "PassOn"),
+    "Merge": ("stateless", "PassOn"),
+    "Filter": ("stateless", "FilterRule"),
+    "Map": ("stateless", "MapRule"),
+    "MapValues": ("stateless", "MapValuesRule"),
+    "FlatMap": ("stateless", "FlatMapRule"),
+    "FlatMapValues": ("stateless", "FlatMapValuesRule"),
+    "SelectKey": ("stateless", "SelectKeyRule"),
+    "Peek": ("stateless", "PeekRule"),
+    "Branch": ("stateless", "BranchRule"),
+    "TableSource": ("table", "TableSourceRule"),
+    "GlobalTableSource": ("table", "GlobalTableSourceRule"),
+    "TableFilter": ("table", "TableFilterRule"),
+    "TableMapValues": ("table", "TableMapValuesRule"),
+    "ToStream": ("table", "ToStreamRule"),
+    "TableGroupBy": ("table_aggregate", "TableGroupByRule"),
+    "TableAggregate": ("table_aggregate", "TableAggregateRule"),
+    "StreamAggregate": ("aggregate", "StreamAggregateRule"),
+    "TimeWindowAggregate": ("time_window_aggregate", "TimeWindowAggregateRule"),
+    "SlidingAggregate": ("sliding_aggregate", "SlidingAggregateRule"),
+    "SessionAggregate": ("session_aggregate", "SessionAggregateRule"),
+    "Suppress": ("suppress", "SuppressRule"),
+    "StreamStreamJoin": ("stream_stream_join", "StreamStreamJoinRule"),
+    "StreamTableJoin": ("stream_table_join", "StreamTableJoinRule"),
+    "StreamGlobalTableJoin": ("stream_table_join", "StreamGlobalTableJoinRule"),
+    "TableTableJoin": ("table_table_join", "TableTableJoinRule"),
+    "ForeignKeySubscribe": ("foreign_key_join", "ForeignKeySubscribeRule"),
+    "ForeignKeyRespond": ("foreign_key_join", "ForeignKeyRespondRule"),
+    "ForeignKeyResolve": ("foreign_key_join", "ForeignKeyResolveRule"),
+    "Process": ("processor_api", "ProcessRule"),
+}
+
+
+class Rule(Protocol):
+    def process(self, record: Record, port: int) -> None: ...
+
+
+def rule_of(operator: Operator, context: Context) -> Rule:
+    module, name = _RULES[type(operator).__name__]
+    rule: Rule = getattr(import_module(f"suiro.streams.operators.{module}"), name)(operator, context)
+    return rule

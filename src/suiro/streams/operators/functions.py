@@ -1,0 +1,18 @@
+"""Functions of operators, as plain callables: an expression becomes one, a callable is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from suiro.streams.expressions import Expression
+from suiro.streams.nodes import Function
+
+__all__ = ["callable_of"]
+
+
+def callable_of(
+    function: Function, kind: Literal["key_value", "value", "left_right", "key_value_aggregate"]
+) -> Callable[..., Any]:
+    """`kind` names the parameters, which are Kafka Streams'."""
+    return function.as_callable(kind) if isinstance(function, Expression) else function

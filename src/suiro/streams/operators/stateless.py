@@ -1,0 +1,118 @@
+"""Operators that look at one record and remember nothing. Null keys and values reach the user's functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from suiro.streams.nodes import Branch, Filter, FlatMap, FlatMapValues, Map, MapValues, Peek, SelectKey
+from suiro.streams.operators.functions import callable_of
+from suiro.streams.records import Record
+
+if TYPE_CHECKING:
+    from suiro.streams.task import Context
+
+__all__ = [
+    "BranchRule",
+    "FilterRule",
+    "FlatMapRule",
+    "FlatMapValuesRule",
+    "MapRule",
+    "MapValuesRule",
+    "PassOn",
+    "PeekRule",
+    "SelectKeyRule",
+]
+
+
+class PassOn:
+    def __init__(self, operator: object, context: Context) -> None:
+        self._forward = context.forward
+
+    def process(self, record: Record, port: int) -> None:
+        self._forward(record)
+
+
+class FilterRule:
+    def __init__(self, operator: Filter, context: Context) -> None:
+        self._predicate = callable_of(operator.predicate, "key_value")
+        self._wanted = not operator.negated
+        self._forward = context.forward
+
+    def process(self, record: Record, port: int) -> None:
+        if bool(self._predicate(record.key, record.value)) is self._wanted:
+            self._forward(record)
+
+
+class MapRule:
+    def __init__(self, operator: Map, context: Context) -> None:
+        self._mapper = callable_of(operator.mapper, "key_value")
+        self._forward = context.forward
+
+    def process(self, record: Record, port: int) -> None:
+        key, value = self._mapper(record.key, record.value)
+        self._forward(Record(key, value, record.timestamp, record.headers))
+
+
+class MapValuesRule:
+    def __init__(self, operator: MapValues, context: Context) -> None:
+        self._mapper = callable_of(operator.mapper, "value")
+        self._forward = context.forward
+
+    def process(self, record: Record, port: int) -> None:
+        self._forward(record.with_value(self._mapper(record.value)))
+
+
+class FlatMapRule:
+    def __init__(self, operator: FlatMap, context: Context) -> None:
+        self._mapper = callable_of(operator.mapper, "key_value")
+        self._forward = context.forward
+
+    def process(self, record: Record, port: int) -> None:
+        for key, value in self._mapper(record.key, record.value):
+            self._forward(Record(key, value, record.timestamp, record.headers))
+
+
+class FlatMapValuesRule:
+    def __init__(self, operator: FlatMapValues, context: Context) -> None:
+        self._mapper = callable_of(operator.mapper, "value")
+        self._forward = context.forward
+
+    def process(self, record: Record, port: int) -> None:
+        for value in self._mapper(record.value):
+            self._forward(record.with_value(value))
+
+
+class SelectKeyRule:
+    def __init__(self, operator: SelectKey, context: Context) -> None:
+        self._mapper = callable_of(operator.mapper, "key_value")
+        self._forward = context.forward
+
+    def process(self, record: Record, port: int) -> None:
+        self._forward(record.with_key(self._mapper(record.key, record.value)))
+
+
+class PeekRule:
+    def __init__(self, operator: Peek, context: Context) -> None:
+        self._action = operator.action
+        self._forward = context.forward
+
+    def process(self, record: Record, port: int) -> None:
+        self._action(record.key, record.value)
+        self._forward(record)
+
+
+class BranchRule:
+    """A record that no predicate wants is dropped, as in Kafka Streams, and not counted as dropped."""
+
+    def __init__(self, operator: Branch, context: Context) -> None:
+        self._branches = [
+            (None if predicate is None else callable_of(predicate, "key_value"), child)
+            for predicate, child in operator.predicates
+        ]
+        self._context = context
+
+    def process(self, record: Record, port: int) -> None:
+        for predicate, child in self._branches:
+            if predicate is None or predicate(record.key, record.value):
+                self._context.forward_to(child, record)
+                return

@@ -1,0 +1,64 @@
+"""Punctuators: user functions called as stream time or wall-clock time advances (KIP-138)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Cancellable", "PunctuationType", "Punctuators"]
+
+PunctuationType = Literal["stream-time", "wall-clock-time"]
+
+
+@dataclass(slots=True)
+class Cancellable:
+    """A scheduled function. `next_ms` is unknown (None) until its clock has been seen for the first time."""
+
+    interval_ms: int
+    type: PunctuationType
+    callback: Callable[[int], None]
+    next_ms: int | None = None
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Punctuators:
+    """Stream-time functions are due at once when the first record came, then every interval; wall-clock functions an
+    interval after they were scheduled. A clock that jumps over several intervals calls a function once."""
+
+    def __init__(self) -> None:
+        self._scheduled: list[Cancellable] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._scheduled)
+
+    def __iter__(self) -> Iterator[Cancellable]:
+        return iter(self._scheduled)
+
+    def schedule(
+        self, interval_ms: int, type: PunctuationType, callback: Callable[[int], None], now_ms: int | None
+    ) -> Cancellable:
+        """`now_ms` of the wall clock; None for stream time."""
+        found = Cancellable(interval_ms, type, callback, None if now_ms is None else now_ms + interval_ms)
+        self._scheduled.append(found)
+        return found
+
+    def stream_time_is(self, time_ms: int) -> None:
+        self._call("stream-time", time_ms)
+
+    def wall_clock_time_is(self, time_ms: int) -> None:
+        self._call("wall-clock-time", time_ms)
+
+    def _call(self, type: PunctuationType, time_ms: int) -> None:
+        self._scheduled = [item for item in self._scheduled if not item.cancelled]
+        for item in list(self._scheduled):
+            if item.type != type or item.cancelled or time_ms < 0:
+                continue
+            if item.next_ms is None or item.next_ms <= time_ms:
+                due = time_ms if item.next_ms is None else item.next_ms
+                # Skips what a jump left behind: the next call is after this time, on the same grid.
+                item.next_ms = due + ((time_ms - due) // item.interval_ms + 1) * item.interval_ms
+                item.callback(time_ms)

@@ -1,0 +1,64 @@
+"""What flows through a topology: records, table changes, windowed keys. Values only; nothing here knows of Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+__all__ = ["Change", "Headers", "Origin", "Record", "Windowed"]
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """`timestamp` is event time in ms since the epoch. Between table operators `value` is a `Change`."""
+
+    key: Any
+    value: Any
+    timestamp: int
+    headers: Headers = ()
+
+    def with_key(self, key: Any) -> Record:
+        return Record(key, self.value, self.timestamp, self.headers)
+
+    def with_value(self, value: Any) -> Record:
+        return Record(self.key, value, self.timestamp, self.headers)
+
+    def with_timestamp(self, timestamp: int) -> Record:
+        return Record(self.key, self.value, timestamp, self.headers)
+
+    def with_headers(self, headers: Headers) -> Record:
+        return replace(self, headers=headers)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An update of a table's row. `old` is None where there was no row, and where the table does not know old values.
+
+    `is_latest` is False for an update of a versioned table that is older than the row's latest version.
+    """
+
+    new: Any
+    old: Any = None
+    is_latest: bool = True
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Windowed:
+    """A key in a window, ms. `end` is exclusive for time windows, inclusive for sliding and session windows."""
+
+    key: Any
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the record in hand came from; None outside of a record (a punctuation)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    headers: Headers = ()

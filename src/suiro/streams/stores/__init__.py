@@ -1,0 +1,30 @@
+"""State stores: typed views of an ordered map of bytes (`ordered`), one module for each kind.
+
+`open_store` makes the store a `StoreSpec` describes. A store is used by one task only and does no I/O: runners load
+the map before and persist its changes after.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from suiro.streams.nodes import StoreSpec
+from suiro.streams.stores.ordered import OrderedMap
+
+__all__ = ["OrderedMap", "open_store"]
+
+_KINDS = {
+    "key-value": ("key_value", "KeyValueStore"),
+    "global": ("key_value", "KeyValueStore"),
+    "versioned": ("versioned", "VersionedStore"),
+    "window": ("window", "WindowStore"),
+    "session": ("session", "SessionStore"),
+    "stream-join": ("stream_join", "StreamJoinStore"),
+    "buffer": ("buffer", "TimeOrderedBuffer"),
+}
+
+
+def open_store(spec: StoreSpec, rows: OrderedMap) -> Any:
+    module, name = _KINDS[spec.kind]
+    return getattr(import_module(f"suiro.streams.stores.{module}"), name)(spec, rows)

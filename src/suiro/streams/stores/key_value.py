@@ -1,0 +1,75 @@
+"""The key-value store of tables and aggregates: a row is its timestamp (int64) and the serialised value."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from suiro.streams.nodes import StoreSpec
+from suiro.streams.stores.ordered import OrderedMap
+
+__all__ = ["KeyValueStore"]
+
+_TIMESTAMP = struct.Struct(">q")
+UNKNOWN_TIMESTAMP = -1
+
+
+class KeyValueStore:
+    def __init__(self, spec: StoreSpec, rows: OrderedMap) -> None:
+        self.spec = spec
+        self._rows = rows
+        self._topic = f"{spec.name}-changelog"
+
+    def get(self, key: Any) -> Any:
+        """None where there is no row."""
+        found = self.get_with_timestamp(key)
+        return None if found is None else found[0]
+
+    def get_with_timestamp(self, key: Any) -> tuple[Any, int] | None:
+        data = self._rows.get(self.spec.key.serialize(self._topic, key))
+        return None if data is None else self._row(data)
+
+    def put(self, key: Any, value: Any, timestamp: int = UNKNOWN_TIMESTAMP) -> None:
+        """A value of None deletes the row."""
+        raw = self.spec.key.serialize(self._topic, key)
+        if value is None:
+            self._rows.put(raw, None)
+        else:
+            self._rows.put(raw, _TIMESTAMP.pack(timestamp) + self.spec.value.serialize(self._topic, value))
+
+    def put_if_absent(self, key: Any, value: Any, timestamp: int = UNKNOWN_TIMESTAMP) -> Any:
+        found = self.get(key)
+        if found is None:
+            self.put(key, value, timestamp)
+        return found
+
+    def delete(self, key: Any) -> Any:
+        """Gives back the value that was there."""
+        found = self.get(key)
+        self.put(key, None)
+        return found
+
+    def range(self, first: Any = None, last: Any = None, *, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+        """Rows with first <= key <= last in the order of the keys' bytes; None is unbounded."""
+        low = None if first is None else self.spec.key.serialize(self._topic, first)
+        # Behind a key of bytes comes first that key with a zero byte added.
+        high = None if last is None else self.spec.key.serialize(self._topic, last) + b"\x00"
+        return self._decoded(self._rows.range(low, high, reverse=reverse))
+
+    def all(self) -> Iterator[tuple[Any, Any]]:
+        return self._decoded(self._rows.range())
+
+    def prefix_scan(self, prefix: bytes) -> Iterator[tuple[Any, Any]]:
+        """Rows whose serialised key begins with these bytes."""
+        return self._decoded(self._rows.prefix(prefix))
+
+    def approximate_num_entries(self) -> int:
+        return len(self._rows)
+
+    def _row(self, data: bytes) -> tuple[Any, int]:
+        return self.spec.value.deserialize(self._topic, data[8:]), _TIMESTAMP.unpack_from(data)[0]
+
+    def _decoded(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, Any]]:
+        for key, data in rows:
+            yield self.spec.key.deserialize(self._topic, key), self._row(data)[0]

@@ -1,0 +1,281 @@
+"""One task: a sub-topology with its stores, fed one record at a time. Both runners run these.
+
+Depth first, as in Kafka Streams: a record is at the end of every path below an operator before that operator goes on.
+What leaves through a `Sink` or `Repartition` goes to `Outputs`. A task does no I/O; its runner gives it the ordered
+maps of its stores, and keeps the maps' changes when the task is done with a batch (`end_of_batch`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Mapping, Set
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from suiro.streams.errors import ProcessingError
+from suiro.streams.nodes import Node, Repartition, Sink
+from suiro.streams.operators import Rule, rule_of
+from suiro.streams.punctuation import Punctuators
+from suiro.streams.records import Headers, Origin, Record
+from suiro.streams.stores import OrderedMap, open_store
+from suiro.streams.times import OperatorTime
+from suiro.streams.topology import SubTopology, Topology, stores_of
+
+__all__ = ["TIMES", "Context", "Outputs", "Task", "TaskSettings"]
+
+TIMES = "$times"
+"""Name of the map that holds operator times; beside the stores', and kept like them."""
+
+_INT64 = struct.Struct(">q")
+
+
+class Outputs(Protocol):
+    """Takes what a task gives. `node.operator` is a `Sink` or a `Repartition`."""
+
+    def emit(self, node: Node, record: Record) -> None: ...
+    def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSettings:
+    """`on_processing_error`: "fail", "skip" or "dead-letter:<topic>". `coalesces`: one update per key and batch leaves
+    a table, as with Kafka Streams' record cache; else every update does."""
+
+    on_processing_error: str = "fail"
+    coalesces: bool = False
+    application_id: str = "app"
+
+
+class Context:
+    """What a rule sees of its task; also, through the Processor API, what users see (`processor_api`)."""
+
+    __slots__ = ("_children", "_task", "forward", "node", "time")
+
+    def __init__(
+        self,
+        task: Task,
+        node: Node,
+        time: OperatorTime,
+        forward: Callable[[Record], None],
+        children: Mapping[str, Callable[[Record], None]],
+    ) -> None:
+        self.node = node
+        self.time = time
+        self.forward = forward
+        """To every child, in the order they were built."""
+        self._task = task
+        self._children = children
+
+    def forward_to(self, child: str, record: Record) -> None:
+        self._children[child](record)
+
+    @property
+    def children(self) -> Collection[str]:
+        return self._children
+
+    def store(self, name: str) -> Any:
+        return self._task.stores[name]
+
+    def drop(self, reason: str) -> None:
+        """Counts a record that is left out."""
+        self._task.dropped[reason] = self._task.dropped.get(reason, 0) + 1
+
+    @property
+    def origin(self) -> Origin | None:
+        return self._task.origin
+
+    @property
+    def partition(self) -> int:
+        return self._task.partition
+
+    @property
+    def settings(self) -> TaskSettings:
+        return self._task.settings
+
+    @property
+    def sub_topology(self) -> SubTopology:
+        return self._task.sub_topology
+
+    @property
+    def stream_time(self) -> int:
+        """The task's: the latest timestamp of all records it was fed."""
+        return self._task.stream_time
+
+    @property
+    def wall_clock_time(self) -> int:
+        return self._task.wall_clock_time
+
+    @property
+    def punctuators(self) -> Punctuators:
+        return self._task.punctuators
+
+
+class Task:
+    def __init__(
+        self,
+        topology: Topology,
+        sub_topology: SubTopology,
+        *,
+        partition: int,
+        maps: Mapping[str, OrderedMap],
+        outputs: Outputs,
+        settings: TaskSettings,
+        wall_clock_time: int = 0,
+        global_stores: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`maps`: one for each of the sub-topology's stores, and one named `TIMES`; as the last batch left them."""
+        self.sub_topology = sub_topology
+        self.partition = partition
+        self.settings = settings
+        self.origin: Origin | None = None
+        self.dropped: dict[str, int] = {}
+        self.wall_clock_time = wall_clock_time
+        self.punctuators = Punctuators()
+        self.stores: dict[str, Any] = {
+            **(global_stores or {}),
+            **{spec.name: open_store(spec, maps[spec.name]) for spec in sub_topology.stores},
+        }
+        self._outputs = outputs
+        self._times_map = maps[TIMES]
+        self._task_time = OperatorTime()
+        self._restore_times()
+        self._rules: dict[str, Rule] = {}
+        self._contexts: dict[str, Context] = {}
+        # Children first, so that a rule finds its way on when it is made.
+        for node in reversed(sub_topology.nodes):
+            self._rules[node.name] = self._make(topology, node)
+        self._entries = {
+            node.name: _all(self._children_of(topology, node))
+            if isinstance(node.operator, Repartition)
+            else self._step(node, 0)
+            for node in sub_topology.inputs
+        }
+        for node in sub_topology.nodes:
+            init = getattr(self._rules[node.name], "init", None)
+            if init is not None:
+                init()
+
+    # -- running -----------------------------------------------------------------------------------------
+
+    def process(self, input_name: str, record: Record, origin: Origin | None, lane: str = "") -> None:
+        """Feeds a record into one of the sub-topology's inputs and runs it to the end of every path."""
+        self.origin = origin
+        if self._task_time.lane != lane:
+            for time in self._times.values():
+                time.lane = lane
+        self._task_time.observe(record.timestamp)
+        self._entries[input_name](record)
+        self.origin = None
+        if self.punctuators:
+            self.punctuators.stream_time_is(self._task_time.closing)
+
+    def wait_for(self, behind: Set[str]) -> None:
+        """Which lanes have more records in the log than this task was or will be fed in this batch."""
+        for time in self._times.values():
+            time.wait_for(behind)
+
+    def advance_wall_clock(self, now_ms: int) -> None:
+        self.wall_clock_time = now_ms
+        self.punctuators.wall_clock_time_is(now_ms)
+
+    def end_of_batch(self) -> None:
+        """Lets go of what waited for the batch's end, parents first, and writes the operators' times to their map."""
+        for rule in self._rules.values():
+            finish = getattr(rule, "end_of_batch", None)
+            if finish is not None:
+                finish()
+        for name, time in self._times.items():
+            for lane, timestamp in time.state().items():
+                key = f"{name}\0{lane}".encode()
+                data = _INT64.pack(timestamp)
+                if self._times_map.get(key) != data:
+                    self._times_map.put(key, data)
+
+    @property
+    def stream_time(self) -> int:
+        return self._task_time.closing
+
+    def close(self) -> None:
+        for rule in self._rules.values():
+            close = getattr(rule, "close", None)
+            if close is not None:
+                close()
+
+    # -- building ----------------------------------------------------------------------------------------
+
+    def _make(self, topology: Topology, node: Node) -> Rule:
+        if isinstance(node.operator, Sink | Repartition):
+            return _Leave(self._outputs, node)
+        steps = self._children_of(topology, node)
+        context = Context(self, node, self._times[node.name], _all(steps), steps)
+        missing = [name for name in stores_of(node) if name not in self.stores]
+        assert not missing, f"{node.name} has no store {missing}"
+        self._contexts[node.name] = context
+        return rule_of(node.operator, context)
+
+    def _children_of(self, topology: Topology, node: Node) -> dict[str, Callable[[Record], None]]:
+        return {
+            child.name: self._step(child, port)
+            for child, port in topology.children(node.name)
+            if child.name in self._rules
+        }
+
+    def _step(self, node: Node, port: int) -> Callable[[Record], None]:
+        """The way into a node by one of its ports; where a failing record stops, or is left out."""
+        process = self._rules[node.name].process
+
+        def step(record: Record) -> None:
+            try:
+                process(record, port)
+            except ProcessingError:
+                raise  # a node further down said it already
+            except Exception as error:
+                self._failed(node, record, error)
+
+        return step
+
+    def _failed(self, node: Node, record: Record, error: Exception) -> None:
+        policy = self.settings.on_processing_error
+        if policy == "skip":
+            self._contexts[node.name].drop("processing error")
+        elif policy.startswith("dead-letter:"):
+            self._contexts[node.name].drop("processing error")
+            self._outputs.dead_letter(policy.removeprefix("dead-letter:"), record, self.origin, error)
+        else:
+            place = self.origin
+            where = f"{place.topic}-{place.partition} offset {place.offset}" if place else "a punctuation"
+            raise ProcessingError(
+                f"operator {node.name} failed on a record of {where}, key {record.key!r}, timestamp "
+                f"{record.timestamp}: {type(error).__name__}: {error}. Mend the function, or set "
+                'on_processing_error to "skip" or "dead-letter:<topic>"'
+            ) from error
+
+    def _restore_times(self) -> None:
+        self._times = {"": self._task_time, **{node.name: OperatorTime() for node in self.sub_topology.nodes}}
+        for key, data in self._times_map.range():
+            name, _, lane = key.decode().partition("\0")
+            if name in self._times:
+                self._times[name].restore([(lane, _INT64.unpack(data)[0])])
+
+
+class _Leave:
+    """A sink or the upper end of a repartition."""
+
+    def __init__(self, outputs: Outputs, node: Node) -> None:
+        self._emit = outputs.emit
+        self._node = node
+
+    def process(self, record: Record, port: int) -> None:
+        self._emit(self._node, record)
+
+
+def _all(steps: Mapping[str, Callable[[Record], None]]) -> Callable[[Record], None]:
+    found = list(steps.values())
+    if len(found) == 1:
+        return found[0]
+
+    def each(record: Record) -> None:
+        for step in found:
+            step(record)
+
+    return each

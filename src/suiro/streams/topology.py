@@ -1,0 +1,183 @@
+"""A whole topology: nodes and stores by name, in the order they were built, and its sub-topologies.
+
+A sub-topology is what one task runs: nodes connected with each other, cut at every `Repartition`, which is the sink of
+the one above and the source of the one below. Global tables belong to every sub-topology that joins them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from suiro.streams.nodes import (
+    GlobalTableSource,
+    Node,
+    Process,
+    Repartition,
+    Sink,
+    Source,
+    StoreSpec,
+)
+
+__all__ = ["SubTopology", "Topology"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubTopology:
+    """`inputs` are its `Source` and (as a reader) `Repartition` nodes; `outputs` its `Sink`s and `Repartition`s.
+
+    `nodes` holds everything in between too, parents before children; a `Repartition` that it reads is not among them.
+    """
+
+    number: int
+    nodes: tuple[Node, ...]
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+    stores: tuple[StoreSpec, ...]
+    global_tables: tuple[str, ...] = ()
+
+    @property
+    def is_stateful(self) -> bool:
+        return bool(self.stores or self.global_tables) or any(
+            isinstance(node.operator, Process) for node in self.nodes
+        )
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Built by `StreamsBuilder.build()`, which has checked it."""
+
+    nodes: tuple[Node, ...]
+    stores: tuple[StoreSpec, ...] = ()
+    _by_name: dict[str, Node] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._by_name.update((node.name, node) for node in self.nodes)
+
+    def node(self, name: str) -> Node:
+        return self._by_name[name]
+
+    def store(self, name: str) -> StoreSpec:
+        return next(spec for spec in self.stores if spec.name == name)
+
+    def children(self, name: str) -> list[tuple[Node, int]]:
+        """Who takes a node's records, and by which port, in the order they were built."""
+        return [
+            (node, port)
+            for node in self.nodes
+            for port, parent in enumerate(node.parents)
+            if parent == name
+        ]
+
+    @property
+    def source_topics(self) -> tuple[str, ...]:
+        found = [topic for node in self.nodes if isinstance(node.operator, Source) for topic in node.operator.topics]
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def sink_topics(self) -> tuple[str, ...]:
+        found = [
+            node.operator.topic
+            for node in self.nodes
+            if isinstance(node.operator, Sink) and isinstance(node.operator.topic, str)
+        ]
+        return tuple(dict.fromkeys(found))
+
+    @cached_property
+    def sub_topologies(self) -> tuple[SubTopology, ...]:
+        return tuple(_sub_topologies(self))
+
+    def describe(self, style: str = "text") -> str:
+        """As Kafka Streams prints it; `"mermaid"`: a picture."""
+        from suiro.streams.describe import describe
+
+        return describe(self, style)
+
+
+def stores_of(node: Node) -> tuple[str, ...]:
+    """The stores a node's rule uses, by name: every field of its operator that names one."""
+    operator = node.operator
+    if isinstance(operator, Process):
+        return operator.stores
+    names = (
+        getattr(operator, name, None)
+        for name in (
+            "store",
+            "left_store",
+            "right_store",
+            "outer_store",
+            "table_store",
+            "buffer_store",
+            "subscription_store",
+        )
+    )
+    return tuple(dict.fromkeys(name for name in names if isinstance(name, str)))
+
+
+def _sub_topologies(topology: Topology) -> list[SubTopology]:
+    group = {node.name: node.name for node in topology.nodes}
+
+    def find(name: str) -> str:
+        while group[name] != name:
+            group[name] = group[group[name]]
+            name = group[name]
+        return name
+
+    global_stores = {
+        node.operator.store: node.name for node in topology.nodes if isinstance(node.operator, GlobalTableSource)
+    }
+    cut = {node.name for node in topology.nodes if isinstance(node.operator, Repartition)}
+    is_global = set(global_stores.values()) | {
+        parent for name in global_stores.values() for parent in topology.node(name).parents
+    }
+    owner: dict[str, str] = {}
+    reader: dict[str, str] = {}  # a Repartition -> one of the nodes that read it
+    for node in topology.nodes:
+        for parent in node.parents:
+            if parent in cut:
+                if parent in reader:
+                    group[find(node.name)] = find(reader[parent])
+                reader.setdefault(parent, node.name)
+            elif parent not in is_global and node.name not in is_global:
+                group[find(node.name)] = find(parent)
+        for store in stores_of(node):
+            if store in global_stores:
+                continue
+            if store in owner:
+                group[find(node.name)] = find(owner[store])
+            owner.setdefault(store, node.name)
+    groups: dict[str, list[Node]] = {}
+    for node in topology.nodes:
+        if node.name not in is_global:
+            groups.setdefault(find(node.name), []).append(node)
+    found = []
+    for number, members in enumerate(groups.values()):
+        names = {node.name for node in members}
+        stores = tuple(dict.fromkeys(s for n in members for s in stores_of(n) if s not in global_stores))
+        read = tuple(
+            dict.fromkeys(
+                parent for n in members for parent in n.parents if parent in cut and parent not in names
+            )
+        )
+        # A Repartition whose reader is in its own sub-topology (two paths that meet) is still an input of it.
+        looped = tuple(
+            dict.fromkeys(
+                parent for n in members for parent in n.parents if parent in cut and parent in names
+            )
+        )
+        sources = [n for n in members if isinstance(n.operator, Source)]
+        found.append(
+            SubTopology(
+                number=number,
+                nodes=tuple(members),
+                inputs=(*sources, *(topology.node(name) for name in (*read, *looped))),
+                outputs=tuple(n for n in members if isinstance(n.operator, Sink | Repartition)),
+                stores=tuple(topology.store(name) for name in stores),
+                global_tables=tuple(
+                    dict.fromkeys(s for n in members for s in stores_of(n) if s in global_stores)
+                ),
+            )
+        )
+    return found
+
+

@@ -1,0 +1,184 @@
+"""Windows: which ones a timestamp falls into, when they close. Pure rules over ms (KIP-63, KIP-328, KIP-450, KIP-633).
+
+A window is closed, for acceptance, `suppress` and emit-final alike, when operator time T has passed its end and grace:
+`end + grace <= T` for time windows (end exclusive), `end + grace < T` for sliding and session windows (end inclusive).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import Enum
+
+from suiro.errors import ConfigError
+from suiro.streams.durations import milliseconds
+
+__all__ = [
+    "Duration",
+    "EmitStrategy",
+    "JoinWindows",
+    "SessionWindows",
+    "SlidingWindows",
+    "TimeWindows",
+    "Windows",
+]
+
+Duration = str | int | timedelta
+
+
+class EmitStrategy(Enum):
+    """When a windowed aggregate gives its results: at every update, or once, when the window is closed."""
+
+    ON_WINDOW_UPDATE = "on_window_update"
+    ON_WINDOW_CLOSE = "on_window_close"
+
+    @staticmethod
+    def on_window_update() -> EmitStrategy:
+        return EmitStrategy.ON_WINDOW_UPDATE
+
+    @staticmethod
+    def on_window_close() -> EmitStrategy:
+        return EmitStrategy.ON_WINDOW_CLOSE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeWindows:
+    """Tumbling windows, or hopping ones where `advance_ms` is less than `size_ms`. Aligned to the epoch."""
+
+    size_ms: int
+    advance_ms: int
+    grace_ms: int = 0
+
+    @classmethod
+    def of_size(
+        cls, size: Duration, *, advance: Duration | None = None, grace: Duration | None = None
+    ) -> TimeWindows:
+        size_ms = _positive(size, "the size of TimeWindows")
+        advance_ms = size_ms if advance is None else _positive(advance, "the advance of TimeWindows")
+        if advance_ms > size_ms:
+            raise ConfigError(
+                f"TimeWindows that advance by {advance_ms} ms but are {size_ms} ms long would leave out records "
+                "between them; advance must not be greater than size"
+            )
+        return cls(size_ms=size_ms, advance_ms=advance_ms, grace_ms=_grace(grace))
+
+    def advance_by(self, advance: Duration) -> TimeWindows:
+        return TimeWindows.of_size(self.size_ms, advance=advance, grace=self.grace_ms)
+
+    def grace(self, grace: Duration) -> TimeWindows:
+        return replace(self, grace_ms=_grace(grace))
+
+    @property
+    def closing_delay_ms(self) -> int:
+        """How long after its end a window takes records."""
+        return self.grace_ms
+
+    @property
+    def retention_ms(self) -> int:
+        return self.size_ms + self.grace_ms
+
+    def starts_for(self, timestamp: int) -> range:
+        """The starts of all windows that hold the timestamp, ascending."""
+        first = max(0, timestamp - self.size_ms + self.advance_ms) // self.advance_ms * self.advance_ms
+        return range(first, timestamp + 1, self.advance_ms)
+
+    def is_closed(self, end: int, time: int) -> bool:
+        return end + self.grace_ms <= time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlidingWindows:
+    """A window for each set of records that are at most `difference_ms` apart; both ends inclusive."""
+
+    difference_ms: int
+    grace_ms: int = 0
+
+    @classmethod
+    def of_difference(cls, difference: Duration, *, grace: Duration | None = None) -> SlidingWindows:
+        difference_ms = milliseconds(difference, what="the difference of SlidingWindows")
+        return cls(difference_ms=difference_ms, grace_ms=_grace(grace))
+
+    def grace(self, grace: Duration) -> SlidingWindows:
+        return replace(self, grace_ms=_grace(grace))
+
+    @property
+    def closing_delay_ms(self) -> int:
+        return self.grace_ms
+
+    @property
+    def retention_ms(self) -> int:
+        return 2 * self.difference_ms + self.grace_ms
+
+    def is_closed(self, end: int, time: int) -> bool:
+        return end + self.grace_ms < time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionWindows:
+    """Sessions of activity, separated by gaps of more than `gap_ms`; both ends inclusive."""
+
+    gap_ms: int
+    grace_ms: int = 0
+
+    @classmethod
+    def of_gap(cls, gap: Duration, *, grace: Duration | None = None) -> SessionWindows:
+        return cls(gap_ms=_positive(gap, "the gap of SessionWindows"), grace_ms=_grace(grace))
+
+    def grace(self, grace: Duration) -> SessionWindows:
+        return replace(self, grace_ms=_grace(grace))
+
+    @property
+    def closing_delay_ms(self) -> int:
+        return self.gap_ms + self.grace_ms
+
+    @property
+    def retention_ms(self) -> int:
+        return self.gap_ms + self.grace_ms
+
+    def is_closed(self, end: int, time: int) -> bool:
+        return end + self.gap_ms + self.grace_ms < time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinWindows:
+    """Records join when the right one is at most `before_ms` earlier and at most `after_ms` later than the left one."""
+
+    before_ms: int
+    after_ms: int
+    grace_ms: int = 0
+
+    @classmethod
+    def of(cls, *, before: Duration, after: Duration, grace: Duration | None = None) -> JoinWindows:
+        before_ms = milliseconds(before, what="before of JoinWindows", allow_negative=True)
+        after_ms = milliseconds(after, what="after of JoinWindows", allow_negative=True)
+        if before_ms + after_ms < 0:
+            raise ConfigError(
+                f"JoinWindows(before={before_ms} ms, after={after_ms} ms) end before they begin; before + after must "
+                "not be negative"
+            )
+        return cls(before_ms=before_ms, after_ms=after_ms, grace_ms=_grace(grace))
+
+    @classmethod
+    def of_time_difference(cls, difference: Duration, *, grace: Duration | None = None) -> JoinWindows:
+        return cls.of(before=difference, after=difference, grace=grace)
+
+    def grace(self, grace: Duration) -> JoinWindows:
+        return replace(self, grace_ms=_grace(grace))
+
+    @property
+    def retention_ms(self) -> int:
+        return self.before_ms + self.after_ms + self.grace_ms
+
+
+Windows = TimeWindows | SlidingWindows | SessionWindows
+
+
+def _positive(duration: Duration, what: str) -> int:
+    found = milliseconds(duration, what=what)
+    if found <= 0:
+        raise ConfigError(f"{what} must be longer than 0 ms, not {duration!r}")
+    return found
+
+
+def _grace(duration: Duration | None) -> int:
+    return 0 if duration is None else milliseconds(duration, what="grace")
