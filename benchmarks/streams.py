@@ -50,6 +50,7 @@ VALUE_BYTES = 80
 RECORDS_PER_MS = 10
 THREADS = 2
 HEAP = "1g"
+BATCH_BYTES = 128 * 1024  # as large as the other benchmarks' producer makes them
 CHUNK = 250_000
 LOOK_S = 0.05
 MEMORY_EVERY = 6  # looks
@@ -86,7 +87,7 @@ def fill(client: Client, records: int) -> None:
         ).cast(pa.binary())
         batches = encode(
             keys=keys, values=values, timestamps=timestamps,
-            partitions=partitions_of(keys, PARTITIONS), num_partitions=PARTITIONS,
+            partitions=partitions_of(keys, PARTITIONS), num_partitions=PARTITIONS, max_batch_bytes=BATCH_BYTES,
         )  # fmt: skip
         # In turn over the partitions: the client has a batch of each under way.
         batches.sort(key=lambda batch: batch.max_timestamp)
