@@ -1,0 +1,211 @@
+"""JSON as UTF-8: compact, keys sorted, so that equal values give equal bytes. NaN and infinity are refused.
+
+A column is read by Arrow's own reader where that gives exactly what `deserialize` gives row by row, down to
+an absent field being no null and 1 being no 1.0. Where it cannot be sure, it reads with `json` and then makes
+a column; where no column holds the values, it raises NotColumnarError.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+from suiro.streams.serdes.serde import DeserializationError, NotColumnarError, SerializationError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["JsonSerde", "write_json"]
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+_WRITER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_READER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def write_json(serde: str, topic: str, value: Any) -> bytes:
+    """The bytes of a value. `serde` is the name for errors."""
+    try:
+        return _WRITER.encode(value).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SerializationError(
+            serde, topic, type(value).__name__, f"JSON has no form for it: {error}"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSerde:
+    """JSON; a value is a dict, list, str, int, float or bool."""
+
+    name: ClassVar[str] = "json"
+
+    def serialize(self, topic: str, value: Any) -> bytes:
+        return write_json(self.name, topic, value)
+
+    def deserialize(self, topic: str, data: bytes) -> Any:
+        try:
+            return _READER.decode(data.decode())
+        except (ValueError, RecursionError) as error:
+            raise DeserializationError(self.name, topic, f"not JSON: {error}") from None
+
+    def decode_column(self, data: pa.Array, *, topic: str = "") -> pa.Array:
+        import pyarrow as pa
+
+        column = data.cast(pa.binary())
+        quick = _read_objects(column)
+        return self._decode_rows(column, topic) if quick is None else quick
+
+    def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
+        """Row by row: Arrow has no JSON writer."""
+        import pyarrow as pa
+
+        rows = values.to_pylist()
+        return pa.array(
+            [None if row is None else write_json(self.name, topic, row) for row in rows], pa.binary()
+        )
+
+    def _decode_rows(self, column: pa.Array, topic: str) -> pa.Array:
+        import pyarrow as pa
+
+        rows: list[Any] = []
+        for row, item in enumerate(column.to_pylist()):
+            try:
+                rows.append(None if item is None else self.deserialize(topic, item))
+            except DeserializationError as error:
+                raise DeserializationError(self.name, topic, error.reason, row) from None
+            if item is not None and rows[-1] is None:
+                raise NotColumnarError(
+                    self.name, topic, f"row {row} is the JSON null, which is not a null value"
+                )
+        try:
+            values = pa.array(rows)
+        except (
+            pa.ArrowInvalid,
+            pa.ArrowTypeError,
+            pa.ArrowNotImplementedError,
+            OverflowError,
+            ValueError,
+        ) as error:
+            raise NotColumnarError(self.name, topic, str(error)) from None
+        if not _same(values.to_pylist(), rows):
+            raise NotColumnarError(
+                self.name, topic, "some fields are absent in some rows, or have two types of number"
+            )
+        return values
+
+
+def _read_objects(column: pa.Array) -> pa.Array | None:
+    """The column read by Arrow, or None where that might not be what `json` reads."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    present = column.drop_null()
+    if len(present) == 0:
+        return None
+    # Every row starts with { and ends with }, and there are as many objects as rows: then each row is one object.
+    if not pc.all(pc.and_(pc.starts_with(present, b"{"), pc.ends_with(present, b"}"))).as_py():
+        return None
+    text = b"\n".join(present.to_pylist())
+    if text.count(b"\n") != len(present) - 1 or b"\\ud" in text or b"\\uD" in text:
+        return None  # a line break inside a row; a surrogate, which Python takes alone too
+    try:
+        text.decode()
+        objects = _parse(text)
+    except (UnicodeDecodeError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+    if objects is None or len(objects) != len(present):
+        return None
+    if not _is_exact(objects, text):
+        return None
+    if column.null_count == 0:
+        return objects
+    valid = pc.is_valid(column)
+    positions = pc.subtract(pc.cumulative_sum(valid.cast(pa.int64())), 1)
+    return objects.take(pc.if_else(valid, positions, None))
+
+
+def _parse(text: bytes) -> pa.StructArray | None:
+    import pyarrow as pa
+    import pyarrow.json as pj
+
+    reading = pj.ReadOptions(use_threads=False, block_size=len(text) + 1)
+    table = pj.read_json(pa.BufferReader(text), read_options=reading)
+    schema = pa.schema([field.with_type(_without_times(field.type)) for field in table.schema])
+    if schema != table.schema:
+        # Arrow takes strings that look like times for timestamps; JSON has none.
+        options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+        table = pj.read_json(pa.BufferReader(text), read_options=reading, parse_options=options)
+        if table.schema != schema:
+            return None
+    if table.num_columns == 0:
+        return None
+    if b"null" in text and any(_has_list(field.type) for field in table.schema):
+        return None  # Arrow reads a null inside a list into an array that is not valid
+    return pa.StructArray.from_arrays(
+        [column.combine_chunks() for column in table.columns], fields=list(table.schema)
+    )
+
+
+def _without_times(kind: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind):
+        return pa.string()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_times(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_without_times(kind.value_type)))
+    return kind
+
+
+def _has_list(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return any(_has_list(field.type) for field in kind)
+    return bool(pa.types.is_list(kind))
+
+
+def _is_exact(objects: pa.StructArray, text: bytes) -> bool:
+    """No field is absent anywhere (Arrow would say null) and no double could have been written as an int."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    nulls, mentions, pending = 0, 0, [objects]
+    while pending:
+        column = pending.pop()
+        kind = column.type
+        nulls += column.null_count
+        column = column.drop_null() if column.null_count else column
+        if pa.types.is_struct(kind):
+            mentions += sum("null" in field.name for field in kind)
+            pending.extend(pc.struct_field(column, [index]) for index in range(kind.num_fields))
+        elif pa.types.is_list(kind):
+            pending.append(column.flatten())
+        elif pa.types.is_string(kind):
+            mentions += pc.any(pc.match_substring(column, "null")).as_py() or 0
+        elif (
+            pa.types.is_floating(kind)
+            and not pc.all(pc.and_(pc.is_finite(column), pc.not_equal(column, pc.trunc(column)))).as_py()
+            and len(column)
+        ):
+            return False
+    if nulls == 0:
+        return True
+    # Every null literal must have been one of ours. The word inside a string would spoil the count.
+    return mentions == 0 and b"\\null" not in text and text.count(b"null") == nulls
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Equal, and of the same types all the way down."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(_same, left, right))
+    return bool(left == right)

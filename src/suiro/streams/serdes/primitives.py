@@ -1,0 +1,302 @@
+"""Bytes, strings, numbers and booleans in the formats of Kafka's own serdes: big-endian, UTF-8, one byte.
+
+Columns go through NumPy views and Arrow kernels; no row becomes a Python object unless it is in error.
+PyArrow and NumPy are loaded by the first column only.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from suiro.streams.serdes.serde import DeserializationError, SerializationError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["BooleanSerde", "BytesSerde", "DoubleSerde", "IntSerde", "LongSerde", "StringSerde", "integer_of"]
+
+_INT = struct.Struct(">i")
+_LONG = struct.Struct(">q")
+_DOUBLE = struct.Struct(">d")
+
+EXACT_DOUBLE = 1 << 53
+"""Up to here every int is a double, so an int may be given for one."""
+
+
+def integer_of(value: Any) -> int | None:
+    """The int of an int or a NumPy int; None for all else, booleans included."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class BytesSerde:
+    """Bytes as they are."""
+
+    name: ClassVar[str] = "bytes"
+
+    def serialize(self, topic: str, value: Any) -> bytes:
+        if isinstance(value, bytes):
+            return value
+        if isinstance(value, bytearray | memoryview):
+            return bytes(value)
+        raise SerializationError(self.name, topic, type(value).__name__, "it takes bytes")
+
+    def deserialize(self, topic: str, data: bytes) -> bytes:
+        return data
+
+    def decode_column(self, data: pa.Array, *, topic: str = "") -> pa.Array:
+        return data
+
+    def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
+        import pyarrow as pa
+
+        kind = values.type
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_null(kind):
+            return values.cast(pa.binary())
+        raise SerializationError(self.name, topic, str(kind), "it takes binary columns")
+
+
+@dataclass(frozen=True, slots=True)
+class StringSerde:
+    """Text as UTF-8."""
+
+    name: ClassVar[str] = "string"
+
+    def serialize(self, topic: str, value: Any) -> bytes:
+        if not isinstance(value, str):
+            raise SerializationError(self.name, topic, type(value).__name__, "it takes str")
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise SerializationError(self.name, topic, "str", f"not valid text: {error}") from None
+
+    def deserialize(self, topic: str, data: bytes) -> str:
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise DeserializationError(self.name, topic, f"not UTF-8: {error}") from None
+
+    def decode_column(self, data: pa.Array, *, topic: str = "") -> pa.Array:
+        import pyarrow as pa
+
+        try:
+            return data.cast(pa.binary()).cast(pa.string())
+        except pa.ArrowInvalid:
+            for row, item in enumerate(data.to_pylist()):
+                try:
+                    None if item is None else item.decode()
+                except UnicodeDecodeError as error:
+                    raise DeserializationError(self.name, topic, f"not UTF-8: {error}", row) from None
+            raise
+
+    def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
+        import pyarrow as pa
+
+        kind = values.type
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind):
+            return values.cast(pa.string()).cast(pa.binary())
+        raise SerializationError(self.name, topic, str(kind), "it takes string columns")
+
+
+@dataclass(frozen=True, slots=True)
+class IntSerde:
+    """int32, big-endian."""
+
+    name: ClassVar[str] = "int"
+
+    def serialize(self, topic: str, value: Any) -> bytes:
+        return _write_integer(self.name, topic, value, _INT)
+
+    def deserialize(self, topic: str, data: bytes) -> int:
+        return int(_read(self.name, topic, data, _INT))
+
+    def decode_column(self, data: pa.Array, *, topic: str = "") -> pa.Array:
+        return _decode_fixed(self.name, topic, data, ">i4")
+
+    def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
+        return _encode_fixed(values, _integers(self.name, topic, values, "int32"), ">i4")
+
+
+@dataclass(frozen=True, slots=True)
+class LongSerde:
+    """int64, big-endian."""
+
+    name: ClassVar[str] = "long"
+
+    def serialize(self, topic: str, value: Any) -> bytes:
+        return _write_integer(self.name, topic, value, _LONG)
+
+    def deserialize(self, topic: str, data: bytes) -> int:
+        return int(_read(self.name, topic, data, _LONG))
+
+    def decode_column(self, data: pa.Array, *, topic: str = "") -> pa.Array:
+        return _decode_fixed(self.name, topic, data, ">i8")
+
+    def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
+        return _encode_fixed(values, _integers(self.name, topic, values, "int64"), ">i8")
+
+
+@dataclass(frozen=True, slots=True)
+class DoubleSerde:
+    """A 64-bit float, big-endian. Ints up to 2**53 are taken too, because they lose nothing."""
+
+    name: ClassVar[str] = "double"
+
+    def serialize(self, topic: str, value: Any) -> bytes:
+        if isinstance(value, float):
+            return _DOUBLE.pack(value)
+        number = integer_of(value)
+        if number is None:
+            raise SerializationError(self.name, topic, type(value).__name__, "it takes float")
+        if abs(number) > EXACT_DOUBLE:
+            raise SerializationError(
+                self.name, topic, type(value).__name__, f"{number} is too large to be exact"
+            )
+        return _DOUBLE.pack(number)
+
+    def deserialize(self, topic: str, data: bytes) -> float:
+        return float(_read(self.name, topic, data, _DOUBLE))
+
+    def decode_column(self, data: pa.Array, *, topic: str = "") -> pa.Array:
+        return _decode_fixed(self.name, topic, data, ">f8")
+
+    def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
+        import pyarrow as pa
+
+        kind = values.type
+        if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
+            raise SerializationError(self.name, topic, str(kind), "it takes float columns")
+        try:
+            doubles = values.cast(pa.float64())  # refuses ints beyond 2**53
+        except pa.ArrowInvalid as error:
+            raise SerializationError(self.name, topic, str(kind), str(error)) from None
+        return _encode_fixed(values, doubles, ">f8")
+
+
+@dataclass(frozen=True, slots=True)
+class BooleanSerde:
+    """One byte, 1 or 0."""
+
+    name: ClassVar[str] = "boolean"
+
+    def serialize(self, topic: str, value: Any) -> bytes:
+        if not isinstance(value, bool):
+            raise SerializationError(self.name, topic, type(value).__name__, "it takes bool")
+        return b"\x01" if value else b"\x00"
+
+    def deserialize(self, topic: str, data: bytes) -> bool:
+        if data == b"\x01":
+            return True
+        if data == b"\x00":
+            return False
+        raise DeserializationError(self.name, topic, "a boolean is one byte, 0 or 1")
+
+    def decode_column(self, data: pa.Array, *, topic: str = "") -> pa.Array:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        try:
+            numbers = _decode_fixed(self.name, topic, data, "u1")
+            sound = not pc.any(pc.greater(numbers, 1)).as_py()
+        except DeserializationError:
+            sound = False
+        if not sound:
+            row = next(row for row, item in enumerate(data.to_pylist()) if item not in (None, b"\0", b"\1"))
+            raise DeserializationError(self.name, topic, "a boolean is one byte, 0 or 1", row)
+        return numbers.cast(pa.bool_())
+
+    def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
+        import pyarrow as pa
+
+        if not (pa.types.is_boolean(values.type) or pa.types.is_null(values.type)):
+            raise SerializationError(self.name, topic, str(values.type), "it takes boolean columns")
+        return _encode_fixed(values, values.cast(pa.bool_()).cast(pa.uint8()), "u1")
+
+
+def _write_integer(name: str, topic: str, value: Any, layout: struct.Struct) -> bytes:
+    number = integer_of(value)
+    if number is None:
+        raise SerializationError(name, topic, type(value).__name__, "it takes int")
+    try:
+        return layout.pack(number)
+    except struct.error:
+        bits = 8 * layout.size
+        raise SerializationError(
+            name, topic, type(value).__name__, f"{number} does not fit into {bits} bits"
+        ) from None
+
+
+def _read(name: str, topic: str, data: bytes, layout: struct.Struct) -> Any:
+    if len(data) != layout.size:
+        raise DeserializationError(name, topic, f"it takes {layout.size} bytes, not {len(data)}")
+    return layout.unpack(data)[0]
+
+
+def _integers(name: str, topic: str, values: pa.Array, type_name: str) -> pa.Array:
+    import pyarrow as pa
+
+    if not (pa.types.is_integer(values.type) or pa.types.is_null(values.type)):
+        raise SerializationError(name, topic, str(values.type), "it takes integer columns")
+    try:
+        return values.cast(type_name)
+    except pa.ArrowInvalid as error:
+        raise SerializationError(name, topic, str(values.type), str(error)) from None
+
+
+def _decode_fixed(name: str, topic: str, data: pa.Array, layout: str) -> pa.Array:
+    """A column of fixed-width numbers. `layout` is NumPy's, big-endian."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    dtype = np.dtype(layout)
+    native = pa.from_numpy_dtype(dtype.newbyteorder("="))
+    column = data.cast(pa.binary())
+    rows = len(column)
+    if rows == column.null_count:
+        return pa.nulls(rows, native)
+    valid = pc.is_valid(column).to_numpy(zero_copy_only=False)
+    _, offsets_buffer, bytes_buffer = column.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int32, rows + 1, 4 * column.offset).astype(np.int64)
+    lengths = np.diff(offsets)
+    wrong = valid & (lengths != dtype.itemsize)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DeserializationError(
+            name, topic, f"it takes {dtype.itemsize} bytes, not {int(lengths[row])}", row
+        )
+    # A null row may own bytes, so rows are gathered by their offsets; without nulls they lie side by side.
+    if column.null_count == 0:
+        numbers = np.frombuffer(bytes_buffer, dtype, rows, int(offsets[0]))
+    else:
+        starts = np.where(valid, offsets[:-1], offsets[:-1][valid][0])
+        cells = np.frombuffer(bytes_buffer, np.uint8)[starts[:, None] + np.arange(dtype.itemsize)]
+        numbers = cells.view(dtype).ravel()
+    return pa.array(numbers.astype(dtype.newbyteorder("=")), native, mask=~valid)
+
+
+def _encode_fixed(values: pa.Array, numbers: pa.Array, layout: str) -> pa.Array:
+    """`numbers` are `values` in the width of `layout`."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    dtype = np.dtype(layout)
+    rows = len(values)
+    valid = pc.is_valid(values).to_numpy(zero_copy_only=False)
+    present = numbers.drop_null().to_numpy(zero_copy_only=False).astype(dtype)
+    offsets = np.zeros(rows + 1, np.int32)
+    np.cumsum(valid, out=offsets[1:])
+    offsets *= dtype.itemsize
+    validity = pa.py_buffer(np.packbits(valid, bitorder="little").tobytes())
+    return pa.Array.from_buffers(
+        pa.binary(), rows, [validity, pa.py_buffer(offsets), pa.py_buffer(present.tobytes())]
+    )

@@ -1,0 +1,199 @@
+"""Serdes for where none was given: `natural` writes topics, `tagged` keeps state.
+
+`natural` writes a value the way a reader would expect it and cannot be read back, because its bytes do not
+say what they were. `tagged` reads back exactly what it wrote: one byte says what follows.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, ClassVar
+
+from suiro.errors import UsageError
+from suiro.streams.records import Windowed
+from suiro.streams.serdes.json_text import write_json
+from suiro.streams.serdes.primitives import integer_of
+from suiro.streams.serdes.serde import DeserializationError, SerializationError
+
+__all__ = ["NaturalSerde", "TaggedSerde"]
+
+_LONG = struct.Struct(">q")
+_DOUBLE = struct.Struct(">d")
+_LENGTH = struct.Struct(">I")
+
+
+@dataclass(frozen=True, slots=True)
+class NaturalSerde:
+    """Write only: bytes as they are, str as UTF-8, int as int64, float as double, bool, dict, list, tuple as JSON."""
+
+    name: ClassVar[str] = "natural"
+
+    def serialize(self, topic: str, value: Any) -> bytes:
+        match value:
+            case bytes():
+                return value
+            case bytearray() | memoryview():
+                return bytes(value)
+            case str():
+                try:
+                    return value.encode()
+                except UnicodeEncodeError as error:
+                    raise SerializationError(self.name, topic, "str", f"not valid text: {error}") from None
+            case bool() | dict() | list() | tuple():
+                return write_json(self.name, topic, value)
+            case float():
+                return _DOUBLE.pack(value)
+        number = integer_of(value)
+        if number is None:
+            raise SerializationError(
+                self.name, topic, type(value).__name__, "give a serde for it (key=, value=)"
+            )
+        if not -(1 << 63) <= number < 1 << 63:
+            raise SerializationError(self.name, topic, type(value).__name__, f"{number} exceeds 64 bits")
+        return _LONG.pack(number)
+
+    def deserialize(self, topic: str, data: bytes) -> Any:
+        raise UsageError(
+            f"topic {topic!r} is read without a serde, and its bytes do not say what they are; "
+            "give one, for example key=serdes.string, value=serdes.json"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedSerde:
+    """Reads back what it wrote: None, bool, int, float, str, bytes, Windowed, and list, tuple, dict and set of them.
+
+    Equal dicts and sets give equal bytes, whatever their order. A subclass (an OrderedDict, a named tuple)
+    is refused, because it would come back as something else.
+    """
+
+    name: ClassVar[str] = "tagged"
+
+    def serialize(self, topic: str, value: Any) -> bytes:
+        try:
+            return _pack(topic, value)
+        except RecursionError:
+            raise SerializationError(
+                self.name, topic, type(value).__name__, "it is nested too deeply"
+            ) from None
+
+    def deserialize(self, topic: str, data: bytes) -> Any:
+        try:
+            return _unpack(data)
+        except (ValueError, IndexError, TypeError, struct.error, RecursionError) as error:
+            raise DeserializationError(self.name, topic, str(error) or type(error).__name__) from None
+
+
+def _pack(topic: str, value: Any) -> bytes:
+    kind = type(value)
+    if kind is str:
+        try:
+            return b"s" + bytes(value, "utf-8")
+        except UnicodeEncodeError as error:
+            raise SerializationError("tagged", topic, "str", f"not valid text: {error}") from None
+    if kind is int:
+        return _pack_integer(value)
+    if kind is dict or kind is list:
+        # JSON is written and read in C; what it cannot give back as it was goes item by item.
+        if _is_plain(value):
+            return b"j" + write_json("tagged", topic, value)
+        if kind is list:
+            return b"l" + _pack_items(topic, value)
+        pairs = sorted((_pack(topic, key), _pack(topic, item)) for key, item in value.items())
+        return b"m" + b"".join(_LENGTH.pack(len(part)) + part for pair in pairs for part in pair)
+    if value is None:
+        return b"0"
+    if value is True:
+        return b"T"
+    if value is False:
+        return b"F"
+    if kind is bytes:
+        return b"b" + bytes(value)
+    if isinstance(value, float):
+        return b"d" + _DOUBLE.pack(value)
+    if kind is tuple:
+        return b"t" + _pack_items(topic, value)
+    if kind is Windowed:
+        return b"w" + _LONG.pack(value.start) + _LONG.pack(value.end) + _pack(topic, value.key)
+    if kind is set or kind is frozenset:
+        items = sorted(_pack(topic, item) for item in value)
+        tag = b"u" if kind is set else b"z"
+        return tag + b"".join(_LENGTH.pack(len(item)) + item for item in items)
+    number = integer_of(value)
+    if number is not None:
+        return _pack_integer(number)
+    raise SerializationError(
+        "tagged", topic, f"{kind.__module__}.{kind.__qualname__}", "give the store or operator a serde for it"
+    )
+
+
+def _pack_integer(value: int) -> bytes:
+    if -(1 << 63) <= value < 1 << 63:
+        return b"i" + _LONG.pack(value)
+    return b"n" + value.to_bytes(value.bit_length() // 8 + 1, signed=True)
+
+
+def _pack_items(topic: str, items: list[Any] | tuple[Any, ...]) -> bytes:
+    packed = [_pack(topic, item) for item in items]
+    return b"".join(_LENGTH.pack(len(item)) + item for item in packed)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether JSON gives it back as it was."""
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:
+        return True
+    if kind is float:
+        return isfinite(value)
+    if kind is list:
+        return all(map(_is_plain, value))
+    if kind is dict:
+        return all(type(key) is str for key in value) and all(map(_is_plain, value.values()))
+    return False
+
+
+def _unpack(data: bytes) -> Any:
+    tag, rest = data[:1], data[1:]
+    match tag:
+        case b"s":
+            return rest.decode()
+        case b"i":
+            return _LONG.unpack(rest)[0]
+        case b"j":
+            return json.loads(rest)
+        case b"0" | b"T" | b"F" if not rest:
+            return {b"0": None, b"T": True, b"F": False}[tag]
+        case b"b":
+            return rest
+        case b"d":
+            return _DOUBLE.unpack(rest)[0]
+        case b"n":
+            return int.from_bytes(rest, signed=True)
+        case b"l":
+            return _unpack_items(rest)
+        case b"t":
+            return tuple(_unpack_items(rest))
+        case b"u":
+            return set(_unpack_items(rest))
+        case b"z":
+            return frozenset(_unpack_items(rest))
+        case b"m":
+            items = _unpack_items(rest)
+            return dict(zip(items[::2], items[1::2], strict=True))
+        case b"w":
+            return Windowed(_unpack(rest[16:]), *struct.unpack(">qq", rest[:16]))
+    raise ValueError(f"no value starts with {tag!r}")
+
+
+def _unpack_items(data: bytes) -> list[Any]:
+    items, position = [], 0
+    while position < len(data):
+        (length,) = _LENGTH.unpack_from(data, position)
+        start, position = position + 4, position + 4 + length
+        if position > len(data):
+            raise ValueError("an item is cut off")
+        items.append(_unpack(data[start:position]))
+    return items
