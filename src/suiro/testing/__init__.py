@@ -5,7 +5,8 @@
     with node() as log:
         producer = Producer({"bootstrap.servers": log.bootstrap_servers})
 
-In pytest the same is the fixture `node` (`suiro.testing.pytest`, registered by the package).
+In pytest the same is the fixture `node` (`suiro.testing.pytest`, registered by the package). Topologies are tested
+without any log by `TopologyTestDriver`.
 """
 
 from __future__ import annotations
@@ -13,12 +14,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from suiro.node import InProcessNode
+    from suiro.testing.topology_test_driver import TopologyTestDriver
 
-__all__ = ["node"]
+__all__ = ["TopologyTestDriver", "node"]
+
+
+def __getattr__(name: str) -> Any:
+    # The package is a pytest plugin: what it does not need at every start is imported when asked for.
+    if name == "TopologyTestDriver":
+        from suiro.testing.topology_test_driver import TopologyTestDriver
+
+        return TopologyTestDriver
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 @contextmanager

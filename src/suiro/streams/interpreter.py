@@ -1,0 +1,220 @@
+"""Runs a whole topology in this process, one record at a time: one partition for each topic, no broker, no JVM.
+
+The reference that the Spark runner is compared with, and the engine of `TopologyTestDriver`. As in Kafka Streams' own
+test driver: a record runs to the end of every sub-topology before the next one is taken, repartitions included, and
+every update of a table is forwarded.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from suiro.streams.nodes import GlobalTableSource, Node, Repartition, Sink, Source, StoreSpec
+from suiro.streams.records import Headers, Origin, Record
+from suiro.streams.serdes import natural
+from suiro.streams.sources import DeadLetter, SourceReader, dead_letter_headers
+from suiro.streams.stores import OrderedMap, open_store
+from suiro.streams.task import TIMES, Task, TaskSettings
+from suiro.streams.topology import Topology
+from suiro.errors import UsageError
+
+__all__ = ["Emitted", "Interpreter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """A record in an output topic: what was given to the sink, and the bytes it is in the topic."""
+
+    topic: str
+    record: Record
+    key: bytes | None
+    value: bytes | None
+
+
+class Interpreter:
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        settings: TaskSettings | None = None,
+        on_deserialization_error: str = "fail",
+        wall_clock_time: int = 0,
+        maps: Mapping[tuple[int, str], OrderedMap] | None = None,
+    ) -> None:
+        """`maps`: those of an interpreter before (`maps`), to go on where it stopped."""
+        settings = settings or TaskSettings()
+        self.topology = topology
+        self.outputs: deque[Emitted] = deque()
+        self.dropped: dict[str, int] = {}
+        self.maps: dict[tuple[int, str], OrderedMap] = dict(maps or {})
+        """By sub-topology and store; -1 is the global tables'."""
+        self._queue: deque[tuple[Node, Record, Origin]] = deque()
+        self._offsets: dict[str, int] = {}
+        self._global_stores = {
+            spec.name: open_store(spec, self._map(-1, spec.name)) for spec in _global_specs(topology)
+        }
+        self._tasks = [
+            Task(
+                topology,
+                sub,
+                partition=0,
+                maps={name: self._map(sub.number, name) for name in (*(s.name for s in sub.stores), TIMES)},
+                outputs=self,
+                settings=settings,
+                wall_clock_time=wall_clock_time,
+                global_stores=self._global_stores,
+            )
+            for sub in topology.sub_topologies
+        ]
+        self._inputs: dict[str, list[tuple[Node, SourceReader, Any]]] = {}
+        tables = {
+            parent: node.operator.store
+            for node in topology.nodes
+            if isinstance(node.operator, GlobalTableSource)
+            for parent in node.parents
+        }
+        for node in topology.nodes:
+            if isinstance(node.operator, Source):
+                reader = SourceReader(
+                    node,
+                    on_deserialization_error=on_deserialization_error,
+                    drop=self._count,
+                    dead_letter=self._bury,
+                )
+                table = self._global_stores.get(tables.get(node.name, ""))
+                for topic in node.operator.topics:
+                    self._inputs.setdefault(topic, []).append((node, reader, table))
+        self._readers = {
+            node.name: task
+            for task in self._tasks
+            for node in task.sub_topology.inputs
+        }
+
+    # -- use ---------------------------------------------------------------------------------------------
+
+    def pipe(
+        self, topic: str, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> None:
+        """A record arrives in an input topic, and everything that follows from it happens."""
+        if topic not in self._inputs:
+            raise UsageError(
+                f"the topology does not read topic {topic!r}; it reads {', '.join(sorted(self._inputs)) or 'none'}"
+            )
+        offset = self._offsets.get(topic, 0)
+        self._offsets[topic] = offset + 1
+        for node, reader, table in self._inputs[topic]:
+            record = reader.read(topic, 0, offset, timestamp, key, value, headers)
+            if record is None:
+                continue
+            if table is None:
+                self._queue.append((node, record, Origin(topic, 0, offset, timestamp, headers)))
+            elif record.key is None:
+                self._count("null key")
+            else:
+                table.put(record.key, record.value, record.timestamp)
+        self._run()
+
+    def advance_wall_clock(self, now_ms: int) -> None:
+        for task in self._tasks:
+            task.advance_wall_clock(now_ms)
+        self._run()
+
+    def end_of_batch(self) -> None:
+        """What a runner that works in batches does at the end of one."""
+        for task in self._tasks:
+            task.end_of_batch()
+            self._run()
+
+    def store(self, name: str) -> Any:
+        for stores in (self._global_stores, *(task.stores for task in self._tasks)):
+            if name in stores:
+                return stores[name]
+        raise UsageError(f"the topology has no store {name!r}; it has {', '.join(sorted(self.store_names))}")
+
+    @property
+    def store_names(self) -> set[str]:
+        return {name for task in self._tasks for name in task.stores} | set(self._global_stores)
+
+    @property
+    def dropped_total(self) -> int:
+        return sum(self.dropped.values()) + sum(n for task in self._tasks for n in task.dropped.values())
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.close()
+
+    # -- what tasks give -----------------------------------------------------------------------------------
+
+    def emit(self, node: Node, record: Record) -> None:
+        match node.operator:
+            case Repartition() as cut:
+                if record.key is None and not cut.keeps_null_keys:
+                    self._count("null key")
+                    return
+                topic = cut.topic
+                offset = self._offsets.get(topic, 0)
+                self._offsets[topic] = offset + 1
+                self._queue.append((node, _through(cut, record), Origin(topic, 0, offset, record.timestamp)))
+            case Sink() as sink:
+                topic = sink.topic if isinstance(sink.topic, str) else sink.topic(record.key, record.value, None)
+                key, value = record.key, record.value
+                self._emitted(
+                    Emitted(
+                        topic,
+                        record,
+                        None if key is None else (sink.key or natural).serialize(topic, key),
+                        None if value is None else (sink.value or natural).serialize(topic, value),
+                    )
+                )
+
+    def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None:
+        where = origin or Origin("", -1, -1, record.timestamp)
+        added = dead_letter_headers(error, where.topic, where.partition, where.offset, where.timestamp)
+        sent = record.with_headers((*record.headers, *added))
+        key = None if record.key is None else natural.serialize(topic, record.key)
+        value = None if record.value is None else natural.serialize(topic, record.value)
+        self._emitted(Emitted(topic, sent, key, value))
+
+    # -- inside --------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while self._queue:
+            node, record, origin = self._queue.popleft()
+            self._readers[node.name].process(node.name, record, origin)
+
+    def _emitted(self, found: Emitted) -> None:
+        self.outputs.append(found)
+        if found.topic in self._inputs:
+            self.pipe(found.topic, found.record.timestamp, found.key, found.value, found.record.headers)
+
+    def _bury(self, letter: DeadLetter) -> None:
+        record = Record(letter.key, letter.value, letter.timestamp, letter.headers)
+        self._emitted(Emitted(letter.topic, record, letter.key, letter.value))
+
+    def _count(self, reason: str) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+
+    def _map(self, number: int, name: str) -> OrderedMap:
+        return self.maps.setdefault((number, name), OrderedMap())
+
+
+def _global_specs(topology: Topology) -> list[StoreSpec]:
+    names = [node.operator.store for node in topology.nodes if isinstance(node.operator, GlobalTableSource)]
+    return [topology.store(name) for name in names]
+
+
+def _through(cut: Repartition, record: Record) -> Record:
+    """A record as it comes out of the internal topic: written and read again by its serdes."""
+    from suiro.streams.records import Change
+
+    def again(value: Any) -> Any:
+        return None if value is None else cut.value.deserialize(cut.topic, cut.value.serialize(cut.topic, value))
+
+    key = None if record.key is None else cut.key.deserialize(cut.topic, cut.key.serialize(cut.topic, record.key))
+    value = record.value
+    if cut.is_change:
+        return Record(key, Change(again(value.new), again(value.old)), record.timestamp, record.headers)
+    return Record(key, again(value), record.timestamp, record.headers)

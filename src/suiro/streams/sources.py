@@ -1,0 +1,157 @@
+"""Bytes of a log become records: deserialised, stamped with event time, or left out (Kafka Streams' `RecordQueue`).
+
+The timestamp extractor is given the partition's time before the record. A record with a negative timestamp, and one
+that cannot be deserialised where the policy is to skip, is dropped and counted; both do not move any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from suiro.streams.errors import ProcessingError
+from suiro.streams.extractors import FailOnInvalidTimestamp, SourceRecord
+from suiro.streams.nodes import Node, Repartition, Source
+from suiro.streams.records import Headers, Record
+from suiro.streams.times import UNKNOWN
+
+__all__ = ["SourceReader", "dead_letter_headers"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A record as it was in the log, on its way to a topic of records that could not be processed."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: Headers
+
+
+class SourceReader:
+    """For one `Source` (or `Repartition`, as a reader) in one task."""
+
+    def __init__(
+        self,
+        node: Node,
+        *,
+        on_deserialization_error: str = "fail",
+        drop: Callable[[str], None],
+        dead_letter: Callable[[DeadLetter], None],
+    ) -> None:
+        operator = node.operator
+        assert isinstance(operator, Source | Repartition)
+        self._node = node
+        self._key, self._value = operator.key, operator.value
+        own = operator.on_deserialization_error if isinstance(operator, Source) else None
+        self._policy = own or on_deserialization_error
+        extractor = operator.timestamp if isinstance(operator, Source) else None
+        self._extractor: Any = FailOnInvalidTimestamp() if extractor is None else extractor
+        # What nearly all sources have needs no object per record.
+        self._plain = isinstance(self._extractor, FailOnInvalidTimestamp)
+        self._drop = drop
+        self._dead_letter = dead_letter
+        self._times: dict[tuple[str, int], int] = {}
+
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+    ) -> Record | None:
+        """None: left out."""
+        try:
+            read_key = None if key is None else self._key.deserialize(topic, key)
+            read_value = None if value is None else self._value.deserialize(topic, value)
+        except Exception as error:
+            self._undecodable(error, topic, partition, offset, timestamp, key, value, headers)
+            return None
+        place = (topic, partition)
+        partition_time = self._times.get(place, UNKNOWN)
+        if self._plain and timestamp >= 0:
+            extracted = timestamp
+        else:
+            source = SourceRecord(
+                topic=topic,
+                partition=partition,
+                offset=offset,
+                timestamp=timestamp,
+                key=read_key,
+                value=read_value,
+                headers=headers,
+            )
+            extracted = self._extract(source, partition_time)
+        if extracted < 0:
+            self._drop("negative timestamp")
+            return None
+        if extracted > partition_time:
+            self._times[place] = extracted
+        return Record(read_key, read_value, extracted, headers)
+
+    def state(self) -> dict[tuple[str, int], int]:
+        """Partition times, by (topic, partition)."""
+        return dict(self._times)
+
+    def restore(self, times: Iterable[tuple[tuple[str, int], int]]) -> None:
+        self._times.update(times)
+
+    def _extract(self, source: SourceRecord, partition_time: int) -> int:
+        extract = getattr(self._extractor, "extract", self._extractor)
+        where = f"{source.topic}-{source.partition} offset {source.offset}, key {source.key!r}"
+        try:
+            extracted = extract(source, partition_time)
+        except Exception as error:
+            raise ProcessingError(
+                f"the timestamp extractor of {self._node.name} failed on the record of {where}: {error}"
+            ) from error
+        if isinstance(extracted, bool) or not isinstance(extracted, int):
+            raise ProcessingError(
+                f"the timestamp extractor of {self._node.name} gave {extracted!r} for the record of {where}; "
+                "it must give an int, ms since the epoch"
+            )
+        return extracted
+
+    def _undecodable(
+        self,
+        error: Exception,
+        topic: str,
+        partition: int,
+        offset: int,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+    ) -> None:
+        if self._policy == "fail":
+            raise ProcessingError(
+                f"the record of {topic}-{partition} offset {offset} cannot be read by {self._node.name}: {error}. "
+                'Give the serde it was written with, or set on_deserialization_error to "skip" or '
+                '"dead-letter:<topic>"'
+            ) from error
+        self._drop("deserialization error")
+        if self._policy.startswith("dead-letter:"):
+            added = dead_letter_headers(error, topic, partition, offset, timestamp)
+            target = self._policy.removeprefix("dead-letter:")
+            self._dead_letter(
+                DeadLetter(topic=target, key=key, value=value, timestamp=timestamp, headers=(*headers, *added))
+            )
+
+
+def dead_letter_headers(
+    error: BaseException, topic: str, partition: int, offset: int, timestamp: int
+) -> Headers:
+    """Reason and origin, under the names Kafka Streams uses (KIP-1034)."""
+    return (
+        ("__streams.errors.exception", type(error).__name__.encode()),
+        ("__streams.errors.message", str(error).encode()),
+        ("__streams.errors.topic", topic.encode()),
+        ("__streams.errors.partition", str(partition).encode()),
+        ("__streams.errors.offset", str(offset).encode()),
+        ("__streams.errors.timestamp", str(timestamp).encode()),
+    )

@@ -1,0 +1,217 @@
+"""Tests a topology without broker and without Spark: one record at a time, results as Kafka Streams' own test driver
+gives them with its caches off.
+
+    with TopologyTestDriver(topology) as driver:
+        flights = driver.create_input_topic("flights")
+        flights.pipe_input("AA", {"dep_delay": 20}, 0)
+        driver.create_output_topic("carrier.daily").read_records_to_list()
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from suiro.errors import UsageError
+from suiro.streams.durations import milliseconds
+from suiro.streams.interpreter import Emitted, Interpreter
+from suiro.streams.nodes import Source
+from suiro.streams.records import Headers, Record
+from suiro.streams.serdes import Serde
+from suiro.streams.task import TaskSettings
+from suiro.streams.topology import Topology
+
+__all__ = ["TestInputTopic", "TestOutputTopic", "TopologyTestDriver"]
+
+
+class TopologyTestDriver:
+    """Every topic has one partition. Wall-clock time stands still but for `advance_wall_clock_time`."""
+
+    __test__ = False  # pytest: not a test
+
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        initial_wall_clock_time_ms: int = 0,
+        on_deserialization_error: str = "fail",
+        on_processing_error: str = "fail",
+    ) -> None:
+        self._topology = topology
+        self._wall_clock_ms = initial_wall_clock_time_ms
+        self._interpreter = Interpreter(
+            topology,
+            settings=TaskSettings(on_processing_error=on_processing_error),
+            on_deserialization_error=on_deserialization_error,
+            wall_clock_time=initial_wall_clock_time_ms,
+        )
+        self._read: dict[str, deque[Emitted]] = {}
+
+    def create_input_topic(
+        self, topic: str, *, key: Serde | None = None, value: Serde | None = None, start_timestamp_ms: int = 0
+    ) -> TestInputTopic:
+        """Serdes are those of the topology's source unless given."""
+        source = next(
+            (
+                node.operator
+                for node in self._topology.nodes
+                if isinstance(node.operator, Source) and topic in node.operator.topics
+            ),
+            None,
+        )
+        if source is None:
+            raise UsageError(
+                f"the topology does not read topic {topic!r}; it reads "
+                f"{', '.join(self._topology.source_topics) or 'none'}"
+            )
+        return TestInputTopic(self, topic, key or source.key, value or source.value, start_timestamp_ms)
+
+    def create_output_topic(
+        self, topic: str, *, key: Serde | None = None, value: Serde | None = None
+    ) -> TestOutputTopic:
+        """Keys and values are read with these serdes; without, they are what the topology gave to the sink."""
+        return TestOutputTopic(self, topic, key, value)
+
+    def advance_wall_clock_time(self, by: str | int) -> None:
+        """A duration; runs what wall-clock punctuators have scheduled until then."""
+        self._wall_clock_ms += milliseconds(by, what="advance_wall_clock_time")
+        self._interpreter.advance_wall_clock(self._wall_clock_ms)
+
+    def get_state_store(self, name: str) -> Any:
+        return self._interpreter.store(name)
+
+    def get_key_value_store(self, name: str) -> Any:
+        return self._store_of(name, "key-value", "global")
+
+    def get_versioned_key_value_store(self, name: str) -> Any:
+        return self._store_of(name, "versioned")
+
+    def get_window_store(self, name: str) -> Any:
+        return self._store_of(name, "window")
+
+    def get_session_store(self, name: str) -> Any:
+        return self._store_of(name, "session")
+
+    @property
+    def dropped_records_total(self) -> int:
+        """Records left out so far: too late, without a key, unreadable (Kafka Streams' dropped-records-total)."""
+        return self._interpreter.dropped_total
+
+    def close(self) -> None:
+        self._interpreter.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _store_of(self, name: str, *kinds: str) -> Any:
+        store = self._interpreter.store(name)
+        if store.spec.kind not in kinds:
+            raise UsageError(f"store {name!r} is a {store.spec.kind} store, not a {kinds[0]} store")
+        return store
+
+    def _pipe(
+        self, topic: str, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> None:
+        self._interpreter.pipe(topic, timestamp_ms, key, value, headers)
+
+    def _queue(self, topic: str) -> deque[Emitted]:
+        outputs = self._interpreter.outputs
+        while outputs:
+            found = outputs.popleft()
+            self._read.setdefault(found.topic, deque()).append(found)
+        return self._read.setdefault(topic, deque())
+
+
+class TestInputTopic:
+    __test__ = False
+
+    def __init__(
+        self, driver: TopologyTestDriver, topic: str, key: Serde, value: Serde, start_timestamp_ms: int
+    ) -> None:
+        self._driver = driver
+        self._topic = topic
+        self._key, self._value = key, value
+        self._timestamp_ms = start_timestamp_ms
+
+    def pipe_input(
+        self, key: Any, value: Any, timestamp_ms: int | None = None, headers: Headers = ()
+    ) -> None:
+        """Without a timestamp, the last one given (`advance_time` moves it)."""
+        if timestamp_ms is not None:
+            self._timestamp_ms = timestamp_ms
+        self._driver._pipe(
+            self._topic,
+            self._timestamp_ms,
+            None if key is None else self._key.serialize(self._topic, key),
+            None if value is None else self._value.serialize(self._topic, value),
+            tuple(headers),
+        )
+
+    def pipe_key_value_list(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+        for key, value in pairs:
+            self.pipe_input(key, value)
+
+    def pipe_raw(
+        self, key: bytes | None, value: bytes | None, timestamp_ms: int | None = None, headers: Headers = ()
+    ) -> None:
+        """Bytes as they may lie in the topic, also such as the source's serdes cannot read."""
+        if timestamp_ms is not None:
+            self._timestamp_ms = timestamp_ms
+        self._driver._pipe(self._topic, self._timestamp_ms, key, value, tuple(headers))
+
+    def advance_time(self, by: str | int) -> None:
+        self._timestamp_ms += milliseconds(by, what="advance_time")
+
+
+class TestOutputTopic:
+    __test__ = False
+
+    def __init__(
+        self, driver: TopologyTestDriver, topic: str, key: Serde | None, value: Serde | None
+    ) -> None:
+        self._driver = driver
+        self._topic = topic
+        self._key, self._value = key, value
+
+    def read_record(self) -> Record:
+        queue = self._driver._queue(self._topic)
+        if not queue:
+            raise UsageError(f"topic {self._topic!r} has no record that was not read yet")
+        return self._decoded(queue.popleft())
+
+    def read_records_to_list(self) -> list[Record]:
+        queue = self._driver._queue(self._topic)
+        found = [self._decoded(item) for item in queue]
+        queue.clear()
+        return found
+
+    def read_key_values_to_list(self) -> list[tuple[Any, Any]]:
+        return [(record.key, record.value) for record in self.read_records_to_list()]
+
+    def read_key_values_to_map(self) -> dict[Any, Any]:
+        """The last value of each key."""
+        return dict(self.read_key_values_to_list())
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._driver._queue(self._topic)
+
+    @property
+    def queue_size(self) -> int:
+        return len(self._driver._queue(self._topic))
+
+    def _decoded(self, found: Emitted) -> Record:
+        record = found.record
+        key, value = record.key, record.value
+        if self._key is not None and found.key is not None:
+            key = self._key.deserialize(self._topic, found.key)
+        if self._value is not None and found.value is not None:
+            value = self._value.deserialize(self._topic, found.value)
+        return Record(key, value, record.timestamp, record.headers)
