@@ -11,6 +11,7 @@ SMALL = {
     "log_append.py": [],
     "node.py": ["--rounds", "1"],
     "spark.py": ["--rounds", "1"],
+    "streams.py": ["--rounds", "1", "--records", "1000000"],
 }
 
 

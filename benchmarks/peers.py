@@ -72,7 +72,10 @@ def kafka_streams() -> Path:
         with tempfile.TemporaryDirectory(dir=CACHE, prefix="resolving-") as work:
             filled = Path(work) / "filled"
             command = [maven, "-q", "-B", "-f", str(sources[0]), f"-Dpeer.directory={filled}"]
-            subprocess.run([*command, "compile", "dependency:copy-dependencies"], check=True)
+            command += ["compile", "dependency:copy-dependencies"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise Unavailable(f"Maven could not make Kafka Streams: {done.stdout.strip()[-2000:]}")
             filled.rename(folder)
     return folder
 

@@ -16,6 +16,8 @@ is the sum of the peaks (VmHWM) of its processes; pages that they share count on
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +25,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -200,9 +203,12 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    left = [pid for pid in ours & tree(process.pid) if pid != process.pid]
-    if left:
-        subprocess.run(["kill", "-9", *map(str, left)], check=False, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while (left := ours & tree(process.pid)) and time.monotonic() < deadline:
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(LOOK_S)
 
 
 def check(client: Client, workload: str, output: str, records: int) -> None:
