@@ -167,7 +167,7 @@ class _Builder:
         adder = _aggregator(node["adder"])
         other = node.get("merger_or_subtractor")
         if other == "left+right":
-            return grouped.aggregate(lambda: start, adder, lambda key, l, r: l + r, value=serdes.json)
+            return grouped.aggregate(lambda: start, adder, lambda key, left, right: left + right, value=serdes.json)
         if other is not None:
             store = Materialized.as_(store_name(self._prefix), value=serdes.json)
             return grouped.aggregate(lambda: start, adder, _aggregator(other), materialized=store)
@@ -350,6 +350,5 @@ class Check:
 
     @staticmethod
     def _same(expected: list[Row], found: list[Row]) -> None:
-        assert len(expected) == len(found) and all(map(matches, expected, found)), (
-            f"expected {expected}\nfound    {found}"
-        )
+        same = len(expected) == len(found) and all(map(matches, expected, found))
+        assert same, f"expected {expected}\nfound    {found}"

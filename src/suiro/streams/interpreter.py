@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from suiro.errors import UsageError
 from suiro.streams.nodes import GlobalTableSource, Node, Repartition, Sink, Source, StoreSpec
 from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.serdes import natural
@@ -19,7 +20,6 @@ from suiro.streams.sources import DeadLetter, SourceReader, dead_letter_headers
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.task import TIMES, Task, TaskSettings
 from suiro.streams.topology import Topology
-from suiro.errors import UsageError
 
 __all__ = ["Emitted", "Interpreter"]
 
@@ -87,11 +87,7 @@ class Interpreter:
                 table = self._global_stores.get(tables.get(node.name, ""))
                 for topic in node.operator.topics:
                     self._inputs.setdefault(topic, []).append((node, reader, table))
-        self._readers = {
-            node.name: task
-            for task in self._tasks
-            for node in task.sub_topology.inputs
-        }
+        self._readers = {node.name: task for task in self._tasks for node in task.sub_topology.inputs}
 
     # -- use ---------------------------------------------------------------------------------------------
 
@@ -159,7 +155,9 @@ class Interpreter:
                 self._offsets[topic] = offset + 1
                 self._queue.append((node, _through(cut, record), Origin(topic, 0, offset, record.timestamp)))
             case Sink() as sink:
-                topic = sink.topic if isinstance(sink.topic, str) else sink.topic(record.key, record.value, None)
+                topic = (
+                    sink.topic if isinstance(sink.topic, str) else sink.topic(record.key, record.value, None)
+                )
                 key, value = record.key, record.value
                 self._emitted(
                     Emitted(
@@ -211,9 +209,15 @@ def _through(cut: Repartition, record: Record) -> Record:
     from suiro.streams.records import Change
 
     def again(value: Any) -> Any:
-        return None if value is None else cut.value.deserialize(cut.topic, cut.value.serialize(cut.topic, value))
+        return (
+            None if value is None else cut.value.deserialize(cut.topic, cut.value.serialize(cut.topic, value))
+        )
 
-    key = None if record.key is None else cut.key.deserialize(cut.topic, cut.key.serialize(cut.topic, record.key))
+    key = (
+        None
+        if record.key is None
+        else cut.key.deserialize(cut.topic, cut.key.serialize(cut.topic, record.key))
+    )
     value = record.value
     if cut.is_change:
         return Record(key, Change(again(value.new), again(value.old)), record.timestamp, record.headers)

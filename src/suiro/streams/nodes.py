@@ -22,9 +22,9 @@ __all__ = [
     "Filter",
     "FlatMap",
     "FlatMapValues",
+    "ForeignKeyResolve",
     "ForeignKeyRespond",
     "ForeignKeySubscribe",
-    "ForeignKeyResolve",
     "Function",
     "GlobalTableSource",
     "JoinType",
@@ -91,7 +91,9 @@ class Source:
     key: Serde
     value: Serde
     timestamp: Any = None
-    on_deserialization_error: str | None = None  # "fail", "skip", "dead-letter:<topic>"; None: the application's
+    on_deserialization_error: str | None = (
+        None  # "fail", "skip", "dead-letter:<topic>"; None: the application's
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +113,7 @@ class GlobalTableSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """`topic` is a name, or a callable (key, value, record context) -> name. `key`, `value`: None is `serdes.natural`."""
+    """`topic`: a name, or a callable (key, value, origin) -> name. `key`, `value`: None is `serdes.natural`."""
 
     topic: str | Callable[..., str]
     key: Serde | None = None
@@ -441,4 +443,6 @@ class Node:
     parents: tuple[str, ...]
     operator: Operator
     named_by_user: bool = False
-    aliases: tuple[str, ...] = ()  # the further processors that Kafka Streams makes of this one, for `describe`
+    aliases: tuple[
+        str, ...
+    ] = ()  # the further processors that Kafka Streams makes of this one, for `describe`

@@ -139,7 +139,9 @@ class SourceReader:
             added = dead_letter_headers(error, topic, partition, offset, timestamp)
             target = self._policy.removeprefix("dead-letter:")
             self._dead_letter(
-                DeadLetter(topic=target, key=key, value=value, timestamp=timestamp, headers=(*headers, *added))
+                DeadLetter(
+                    topic=target, key=key, value=value, timestamp=timestamp, headers=(*headers, *added)
+                )
             )
 
 

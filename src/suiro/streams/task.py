@@ -16,7 +16,7 @@ from suiro.streams.errors import ProcessingError
 from suiro.streams.nodes import Node, Repartition, Sink
 from suiro.streams.operators import Rule, rule_of
 from suiro.streams.punctuation import Punctuators
-from suiro.streams.records import Headers, Origin, Record
+from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.times import OperatorTime
 from suiro.streams.topology import SubTopology, Topology, stores_of

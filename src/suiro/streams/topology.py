@@ -63,15 +63,17 @@ class Topology:
     def children(self, name: str) -> list[tuple[Node, int]]:
         """Who takes a node's records, and by which port, in the order they were built."""
         return [
-            (node, port)
-            for node in self.nodes
-            for port, parent in enumerate(node.parents)
-            if parent == name
+            (node, port) for node in self.nodes for port, parent in enumerate(node.parents) if parent == name
         ]
 
     @property
     def source_topics(self) -> tuple[str, ...]:
-        found = [topic for node in self.nodes if isinstance(node.operator, Source) for topic in node.operator.topics]
+        found = [
+            topic
+            for node in self.nodes
+            if isinstance(node.operator, Source)
+            for topic in node.operator.topics
+        ]
         return tuple(dict.fromkeys(found))
 
     @property
@@ -124,7 +126,9 @@ def _sub_topologies(topology: Topology) -> list[SubTopology]:
         return name
 
     global_stores = {
-        node.operator.store: node.name for node in topology.nodes if isinstance(node.operator, GlobalTableSource)
+        node.operator.store: node.name
+        for node in topology.nodes
+        if isinstance(node.operator, GlobalTableSource)
     }
     cut = {node.name for node in topology.nodes if isinstance(node.operator, Repartition)}
     is_global = set(global_stores.values()) | {
@@ -179,5 +183,3 @@ def _sub_topologies(topology: Topology) -> list[SubTopology]:
             )
         )
     return found
-
-

@@ -11,7 +11,13 @@ from suiro.streams.records import Change, Record
 if TYPE_CHECKING:
     from suiro.streams.task import Context
 
-__all__ = ["GlobalTableSourceRule", "TableFilterRule", "TableMapValuesRule", "TableSourceRule", "ToStreamRule"]
+__all__ = [
+    "GlobalTableSourceRule",
+    "TableFilterRule",
+    "TableMapValuesRule",
+    "TableSourceRule",
+    "ToStreamRule",
+]
 
 
 class TableSourceRule:
@@ -19,7 +25,7 @@ class TableSourceRule:
     with an older timestamp overwrites. With versions, updates beyond the history are dropped (KIP-889)."""
 
     def __init__(self, operator: TableSource, context: Context) -> None:
-        self._store = None if operator.store is None else context.store(operator.store)
+        self._store: Any = None if operator.store is None else context.store(operator.store)
         self._versioned = operator.versioned
         self._context = context
         self._forward = context.forward

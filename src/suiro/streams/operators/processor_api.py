@@ -1,0 +1,123 @@
+"""The Processor API: users' own operators, with stores and punctuators (KIP-478, KIP-820).
+
+A processor is any object with `process(record)`; `init(context)` and `close()` are optional. It is made once for each
+task by its supplier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from suiro.errors import UsageError
+from suiro.streams.durations import milliseconds
+from suiro.streams.nodes import Process
+from suiro.streams.punctuation import Cancellable, PunctuationType
+from suiro.streams.records import Origin, Record
+from suiro.streams.windows import Duration
+
+if TYPE_CHECKING:
+    from suiro.streams.task import Context
+
+__all__ = ["ProcessRule", "Processor", "ProcessorContext"]
+
+
+class Processor(Protocol):
+    def process(self, record: Record) -> None: ...
+
+
+class ProcessorContext:
+    """What a processor may do and know."""
+
+    def __init__(self, context: Context, operator: Process) -> None:
+        self._context = context
+        self._fixed_key = operator.fixed_key
+        self._stores = operator.stores
+        self._record: Record | None = None
+
+    def forward(self, record: Record, child: str | None = None) -> None:
+        """Sends a record to all children, or to the one of that name."""
+        if self._fixed_key and self._record is not None and record.key is not self._record.key:
+            if record.key != self._record.key:
+                raise UsageError(
+                    f"process_values of {self._context.node.name} forwarded key {record.key!r} while it processed "
+                    f"key {self._record.key!r}; it must keep the key. Use process to change it"
+                )
+        if child is None:
+            self._context.forward(record)
+        elif child in self._context.children:
+            self._context.forward_to(child, record)
+        else:
+            raise UsageError(
+                f"{self._context.node.name} has no child {child!r}; it has "
+                f"{', '.join(self._context.children) or 'none'}"
+            )
+
+    def schedule(
+        self, interval: Duration, type: PunctuationType, callback: Callable[[int], None]
+    ) -> Cancellable:
+        """Calls `callback(time_ms)` as "stream-time" or "wall-clock-time" advances by the interval."""
+        if type not in ("stream-time", "wall-clock-time"):
+            raise UsageError(
+                f'schedule(type={type!r}): a punctuator follows "stream-time" or "wall-clock-time"'
+            )
+        interval_ms = milliseconds(interval, what="the interval of schedule")
+        if interval_ms <= 0:
+            raise UsageError(f"schedule(interval={interval!r}): an interval must be longer than 0 ms")
+        now_ms = self._context.wall_clock_time if type == "wall-clock-time" else None
+        return self._context.punctuators.schedule(interval_ms, type, self._outside_of_records(callback), now_ms)
+
+    def get_state_store(self, name: str) -> Any:
+        if name not in self._stores:
+            raise UsageError(
+                f"processor {self._context.node.name} has no access to store {name!r}; name it in "
+                f"process(supplier, {name!r})"
+            )
+        return self._context.store(name)
+
+    def current_stream_time_ms(self) -> int:
+        """The latest timestamp of all records that this task was fed; -1 before the first."""
+        return self._context.stream_time
+
+    def current_system_time_ms(self) -> int:
+        return self._context.wall_clock_time
+
+    def record_metadata(self) -> Origin | None:
+        """Topic, partition and offset of the record in hand; None in a punctuator."""
+        return self._context.origin
+
+    @property
+    def application_id(self) -> str:
+        return self._context.settings.application_id
+
+    @property
+    def partition(self) -> int:
+        """Of the task."""
+        return self._context.partition
+
+    def _outside_of_records(self, callback: Callable[[int], None]) -> Callable[[int], None]:
+        def punctuate(time_ms: int) -> None:
+            self._record = None
+            callback(time_ms)
+
+        return punctuate
+
+
+class ProcessRule:
+    def __init__(self, operator: Process, context: Context) -> None:
+        self._processor = operator.supplier()
+        self._context = ProcessorContext(context, operator)
+
+    def init(self) -> None:
+        init = getattr(self._processor, "init", None)
+        if init is not None:
+            init(self._context)
+
+    def process(self, record: Record, port: int) -> None:
+        self._context._record = record
+        self._processor.process(record)
+
+    def close(self) -> None:
+        close = getattr(self._processor, "close", None)
+        if close is not None:
+            close()
