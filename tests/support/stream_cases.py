@@ -167,7 +167,9 @@ class _Builder:
         adder = _aggregator(node["adder"])
         other = node.get("merger_or_subtractor")
         if other == "left+right":
-            return grouped.aggregate(lambda: start, adder, lambda key, left, right: left + right, value=serdes.json)
+            return grouped.aggregate(
+                lambda: start, adder, lambda key, left, right: left + right, value=serdes.json
+            )
         if other is not None:
             store = Materialized.as_(store_name(self._prefix), value=serdes.json)
             return grouped.aggregate(lambda: start, adder, _aggregator(other), materialized=store)

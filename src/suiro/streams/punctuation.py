@@ -1,8 +1,11 @@
-"""Punctuators: user functions called as stream time or wall-clock time advances (KIP-138)."""
+"""Punctuators: user functions called as stream time or wall-clock time advances (KIP-138).
+
+When each is due next is kept by runners with the stores (`state`), so that a task that is made again goes on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +18,7 @@ PunctuationType = Literal["stream-time", "wall-clock-time"]
 class Cancellable:
     """A scheduled function. `next_ms` is unknown (None) until its clock has been seen for the first time."""
 
+    name: str
     interval_ms: int
     type: PunctuationType
     callback: Callable[[int], None]
@@ -31,6 +35,8 @@ class Punctuators:
 
     def __init__(self) -> None:
         self._scheduled: list[Cancellable] = []
+        self._counts: dict[str, int] = {}
+        self._due: dict[str, int] = {}
 
     def __bool__(self) -> bool:
         return bool(self._scheduled)
@@ -39,12 +45,27 @@ class Punctuators:
         return iter(self._scheduled)
 
     def schedule(
-        self, interval_ms: int, type: PunctuationType, callback: Callable[[int], None], now_ms: int | None
+        self,
+        node: str,
+        interval_ms: int,
+        type: PunctuationType,
+        callback: Callable[[int], None],
+        now_ms: int | None,
     ) -> Cancellable:
-        """`now_ms` of the wall clock; None for stream time."""
-        found = Cancellable(interval_ms, type, callback, None if now_ms is None else now_ms + interval_ms)
+        """`now_ms` of the wall clock; None for stream time. A node's functions are told apart by their order."""
+        number = self._counts[node] = self._counts.get(node, -1) + 1
+        name = f"{node}#{number}"
+        first = None if now_ms is None else now_ms + interval_ms
+        found = Cancellable(name, interval_ms, type, callback, self._due.get(name, first))
         self._scheduled.append(found)
         return found
+
+    def state(self) -> dict[str, int]:
+        return {item.name: item.next_ms for item in self._scheduled if item.next_ms is not None}
+
+    def restore(self, due: Mapping[str, int]) -> None:
+        """Before anything is scheduled."""
+        self._due.update(due)
 
     def stream_time_is(self, time_ms: int) -> None:
         self._call("stream-time", time_ms)

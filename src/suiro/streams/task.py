@@ -26,6 +26,7 @@ __all__ = ["TIMES", "Context", "Outputs", "Task", "TaskSettings"]
 TIMES = "$times"
 """Name of the map that holds operator times; beside the stores', and kept like them."""
 
+_PUNCTUATORS = "$punctuators"
 _INT64 = struct.Struct(">q")
 
 
@@ -186,10 +187,14 @@ class Task:
                 finish()
         for name, time in self._times.items():
             for lane, timestamp in time.state().items():
-                key = f"{name}\0{lane}".encode()
-                data = _INT64.pack(timestamp)
-                if self._times_map.get(key) != data:
-                    self._times_map.put(key, data)
+                self._keep(f"{name}\0{lane}", timestamp)
+        for name, due in self.punctuators.state().items():
+            self._keep(f"{_PUNCTUATORS}\0{name}", due)
+
+    def _keep(self, name: str, time: int) -> None:
+        key, data = name.encode(), _INT64.pack(time)
+        if self._times_map.get(key) != data:
+            self._times_map.put(key, data)
 
     @property
     def stream_time(self) -> int:
@@ -254,7 +259,9 @@ class Task:
         self._times = {"": self._task_time, **{node.name: OperatorTime() for node in self.sub_topology.nodes}}
         for key, data in self._times_map.range():
             name, _, lane = key.decode().partition("\0")
-            if name in self._times:
+            if name == _PUNCTUATORS:
+                self.punctuators.restore({lane: _INT64.unpack(data)[0]})
+            elif name in self._times:
                 self._times[name].restore([(lane, _INT64.unpack(data)[0])])
 
 

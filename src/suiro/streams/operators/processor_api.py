@@ -65,7 +65,9 @@ class ProcessorContext:
         if interval_ms <= 0:
             raise UsageError(f"schedule(interval={interval!r}): an interval must be longer than 0 ms")
         now_ms = self._context.wall_clock_time if type == "wall-clock-time" else None
-        return self._context.punctuators.schedule(interval_ms, type, self._outside_of_records(callback), now_ms)
+        return self._context.punctuators.schedule(
+            self._context.node.name, interval_ms, type, self._outside_of_records(callback), now_ms
+        )
 
     def get_state_store(self, name: str) -> Any:
         if name not in self._stores:
