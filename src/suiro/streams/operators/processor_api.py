@@ -37,12 +37,11 @@ class ProcessorContext:
 
     def forward(self, record: Record, child: str | None = None) -> None:
         """Sends a record to all children, or to the one of that name."""
-        if self._fixed_key and self._record is not None and record.key is not self._record.key:
-            if record.key != self._record.key:
-                raise UsageError(
-                    f"process_values of {self._context.node.name} forwarded key {record.key!r} while it processed "
-                    f"key {self._record.key!r}; it must keep the key. Use process to change it"
-                )
+        if self._fixed_key and self._record is not None and record.key != self._record.key:
+            raise UsageError(
+                f"process_values of {self._context.node.name} forwarded key {record.key!r} while it processed "
+                f"key {self._record.key!r}; it must keep the key. Use process to change it"
+            )
         if child is None:
             self._context.forward(record)
         elif child in self._context.children:
