@@ -1,0 +1,169 @@
+"""The buffer of records that wait for time to pass: entries in the order of (time, key bytes), each some bytes.
+
+For `suppress`, for stream records that wait for late rows of a table, and for unmatched records of outer joins. Every
+entry is a row of the ordered map, `time ‖ key ‖ sequence`; what is derived from the rows is built when it is opened.
+`put` holds at most one entry for a key, `add` holds any number; a buffer is used in one of these ways.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+
+from suiro.streams.nodes import StoreSpec
+from suiro.streams.stores.ordered import OrderedMap
+
+__all__ = ["Entry", "TimeOrderedBuffer"]
+
+Entry = tuple[int, bytes, bytes]
+"""Time, key, payload."""
+
+# Times are moved up by half their range, so that the bytes of negative ones come first too.
+_MIDDLE = 1 << 63
+_TIME = struct.Struct(">Q")
+_SEQUENCE = struct.Struct(">I")
+
+
+class TimeOrderedBuffer:
+    def __init__(self, spec: StoreSpec, rows: OrderedMap) -> None:
+        self.spec = spec
+        self._rows = rows
+        # Rows that were removed stay in the heap until they come up; no row is ever missing there.
+        self._heap = [row for row, _ in rows.range()]
+        heapify(self._heap)
+        self._size = sum(len(row) + len(payload) for row, payload in rows.range())
+        self._time_of: dict[bytes, int] | None = None  # filled by the first use that needs it
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Of all keys and payloads."""
+        return self._size
+
+    @property
+    def min_time(self) -> int | None:
+        """The time of the entry that leaves first; None if there is none."""
+        row = self._first()
+        return None if row is None else _time(row)
+
+    # -- one entry for a key -----------------------------------------------------------------------------
+
+    def put(self, time: int, key: bytes, payload: bytes) -> None:
+        """Replaces the key's entry, which keeps its time, or makes one with this time."""
+        times = self._times()
+        self._write(_row(times.setdefault(key, time), key, 0), payload)
+
+    def get(self, key: bytes) -> bytes | None:
+        time = self._times().get(key)
+        return None if time is None else self._rows.get(_row(time, key, 0))
+
+    def time_of(self, key: bytes) -> int | None:
+        return self._times().get(key)
+
+    def delete(self, key: bytes) -> bytes | None:
+        """Takes the key's entry out; gives its payload."""
+        time = self._times().pop(key, None)
+        if time is None:
+            return None
+        row = _row(time, key, 0)
+        payload = self._rows.get(row)
+        self._erase(row)
+        return payload
+
+    # -- several entries for a key -----------------------------------------------------------------------
+
+    def add(self, time: int, key: bytes, payload: bytes) -> None:
+        """Holds one more entry; those of the same time and key leave in the order they were added."""
+        self._write(_row(time, key, self._next_sequence(time, key)), payload)
+
+    def at(self, time: int, key: bytes) -> list[bytes]:
+        """The payloads of this time and key, in the order they were added."""
+        return [payload for _, payload in self._entries_at(time, key)]
+
+    def remove(self, time: int, key: bytes) -> int:
+        """Takes out all entries of this time and key; gives how many there were."""
+        entries = list(self._entries_at(time, key))
+        for row, _ in entries:
+            self._erase(row)
+        if entries and self._time_of is not None:
+            self._time_of.pop(key, None)
+        return len(entries)
+
+    # -- in order ----------------------------------------------------------------------------------------
+
+    def entries(self) -> Iterator[Entry]:
+        """All, in the order in which they leave."""
+        for row, payload in self._rows.range():
+            yield _time(row), row[8:-4], payload
+
+    def evict_while(self, condition: Callable[[], bool]) -> Iterator[Entry]:
+        """Takes the first entry out and gives it, as long as there is one and the condition holds."""
+        while (row := self._first()) is not None and condition():
+            yield self._evict(row)
+
+    def evict_before(self, time: int) -> Iterator[Entry]:
+        """Takes out and gives every entry whose time is less than this."""
+        while (row := self._first()) is not None and _time(row) < time:
+            yield self._evict(row)
+
+    # -- rows --------------------------------------------------------------------------------------------
+
+    def _evict(self, row: bytes) -> Entry:
+        payload = self._rows.get(row)
+        assert payload is not None  # `_first` gives rows that are there
+        key = row[8:-4]
+        self._erase(row)
+        if self._time_of is not None:
+            self._time_of.pop(key, None)
+        return _time(row), key, payload
+
+    def _first(self) -> bytes | None:
+        heap = self._heap
+        while heap and self._rows.get(heap[0]) is None:
+            heappop(heap)
+        return heap[0] if heap else None
+
+    def _write(self, row: bytes, payload: bytes) -> None:
+        replaced = self._rows.get(row)
+        if replaced is None:
+            heappush(self._heap, row)
+            self._size += len(row) + len(payload)
+        else:
+            self._size += len(payload) - len(replaced)
+        self._rows.put(row, payload)
+
+    def _erase(self, row: bytes) -> None:
+        payload = self._rows.get(row)
+        assert payload is not None
+        self._size -= len(row) + len(payload)
+        self._rows.put(row, None)
+        if len(self._heap) > 64 and len(self._heap) > 4 * len(self._rows):
+            self._heap = sorted(row for row, _ in self._rows.range())
+
+    def _times(self) -> dict[bytes, int]:
+        if self._time_of is None:
+            self._time_of = {row[8:-4]: _time(row) for row, _ in self._rows.range()}
+        return self._time_of
+
+    def _entries_at(self, time: int, key: bytes) -> Iterator[tuple[bytes, bytes]]:
+        prefix = _row(time, key, 0)[:-4]
+        # Rows of longer keys that begin with this one lie in between.
+        found = self._rows.range(prefix, prefix + b"\xff" * 4)
+        return (entry for entry in found if len(entry[0]) == len(prefix) + 4)
+
+    def _next_sequence(self, time: int, key: bytes) -> int:
+        if self._rows.get(_row(time, key, 0)) is None:
+            return 0
+        last = max((row for row, _ in self._entries_at(time, key)), default=b"")
+        return int(_SEQUENCE.unpack(last[-4:])[0]) + 1
+
+
+def _row(time: int, key: bytes, sequence: int) -> bytes:
+    return _TIME.pack(time + _MIDDLE) + key + _SEQUENCE.pack(sequence)
+
+
+def _time(row: bytes) -> int:
+    return int(_TIME.unpack_from(row)[0]) - _MIDDLE
