@@ -181,8 +181,8 @@ class Task:
 
     def end_of_batch(self) -> None:
         """Lets go of what waited for the batch's end, parents first, and writes the operators' times to their map."""
-        for rule in self._rules.values():
-            finish = getattr(rule, "end_of_batch", None)
+        for node in self.sub_topology.nodes:
+            finish = getattr(self._rules[node.name], "end_of_batch", None)
             if finish is not None:
                 finish()
         for name, time in self._times.items():

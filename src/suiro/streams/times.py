@@ -6,6 +6,8 @@ A task may be fed by several lanes, one for each partition upstream whose record
 judged by the time of its own lane, so a lane that is ahead never makes another's records late, and windows are closed
 by the lanes that still have records waiting in the log (`behind`): their minimum; the maximum of all once none has.
 With one lane, which is what Kafka Streams' own test driver has, both are simply the maximum so far.
+
+What was closed stays closed (`closed`), though a lane that had nothing in the log may come back with earlier records.
 """
 
 from __future__ import annotations
@@ -17,11 +19,16 @@ __all__ = ["UNKNOWN", "OperatorTime"]
 UNKNOWN = -1
 """Before the first record."""
 
+_CLOSED = "\0closed"
+"""Stands among the lanes in `state`; no lane is called so."""
+
 
 class OperatorTime:
-    __slots__ = ("_behind", "_lanes", "lane")
+    __slots__ = ("_behind", "_lanes", "closed", "lane")
 
     def __init__(self) -> None:
+        self.closed = UNKNOWN
+        """The latest `closing` time by which an operator closed windows; whoever does sets it."""
         self._lanes: dict[str, int] = {}
         self._behind: Set[str] = frozenset()
         self.lane = ""  # set by the task: where the record in hand came from
@@ -51,7 +58,8 @@ class OperatorTime:
         self._behind = behind
 
     def state(self) -> dict[str, int]:
-        return dict(self._lanes)
+        return dict(self._lanes) if self.closed == UNKNOWN else {**self._lanes, _CLOSED: self.closed}
 
     def restore(self, lanes: Iterable[tuple[str, int]]) -> None:
         self._lanes.update(lanes)
+        self.closed = self._lanes.pop(_CLOSED, self.closed)
