@@ -1,0 +1,251 @@
+"""Reads a named store while its pipeline runs: a local copy that follows the store's changelog topic.
+
+Only committed records are seen, and every answer tells the changelog offsets it reflects. The copy needs no pipeline in this process: any program with the topology, the
+application id and the log can hold one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from threading import Condition, Event, Thread
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from suiro.client import EARLIEST, LATEST, Client
+from suiro.clock import Clock, SystemClock
+from suiro.errors import DeadlineExceededError, SuiroError, UsageError
+from suiro.protocol import columnar
+from suiro.streams.nodes import GlobalTableSource, Source
+from suiro.streams.stores import OrderedMap, open_store
+from suiro.streams.topology import Topology
+
+__all__ = ["Answer", "ReadOnlyStore", "changelog_topic"]
+
+FETCH_WAIT_MS = 250
+LOOK_AGAIN_S = 0.2
+READABLE = ("key-value", "global", "window", "session")
+
+T = TypeVar("T")
+_TIMESTAMP = struct.Struct(">q")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """`offsets`: for each partition of the changelog topic, the offset behind the last record that is in the answer."""
+
+    value: T
+    offsets: Mapping[int, int]
+
+
+def changelog_topic(topology: Topology, application_id: str, store: str) -> str:
+    """Where a store's rows can be read: its changelog topic, or the topic a global table is made from."""
+    for node in topology.nodes:
+        if isinstance(node.operator, GlobalTableSource) and node.operator.store == store:
+            source = topology.node(node.parents[0]).operator
+            assert isinstance(source, Source)
+            return source.topics[0]
+    return f"{application_id}-{store}-changelog"
+
+
+class ReadOnlyStore:
+    """Questions are those of Kafka Streams' read-only stores; each waits until the copy has reached the end that the
+    changelog had when the copy was opened, then answers at once. Safe to ask from several threads."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        name: str,
+        *,
+        application_id: str,
+        bootstrap_servers: str,
+        settings: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+        timeout_ms: int = 30_000,
+    ) -> None:
+        specs = {spec.name: spec for spec in topology.stores}
+        if name not in specs:
+            raise UsageError(
+                f"the topology has no store {name!r}; it has {', '.join(sorted(specs)) or 'none'}"
+            )
+        self._spec = spec = specs[name]
+        if spec.kind not in READABLE:
+            raise UsageError(
+                f"store {name!r} is a {spec.kind} store; those that can be read are {', '.join(READABLE)}"
+            )
+        if not spec.logged:
+            raise UsageError(
+                f"store {name!r} has no changelog topic, so it cannot be read from outside its task"
+            )
+        self._topic = changelog_topic(topology, application_id, name)
+        self._rows = OrderedMap()
+        self._store = open_store(spec, self._rows)
+        self._bootstrap_servers = bootstrap_servers
+        self._settings = dict(settings or {})
+        self._clock = clock or SystemClock()
+        self._timeout_ms = timeout_ms
+        self._changed = Condition()
+        self._positions: dict[int, int] = {}
+        self._first_end: dict[int, int] | None = None
+        self._failure: Exception | None = None
+        self._stale = False
+        self._stopping = Event()
+        self._thread = Thread(target=self._follow, name=f"suiro-store-{name}", daemon=True)
+        self._thread.start()
+
+    # -- questions ---------------------------------------------------------------------------------------
+
+    def get(self, key: Any) -> Answer[Any]:
+        """The row of a key, None if there is none. Of a key-value store."""
+        return self._ask(lambda store: store.get(key), "key-value", "global")
+
+    def range(self, first: Any = None, last: Any = None) -> Answer[list[tuple[Any, Any]]]:
+        """Rows with first <= key <= last in the order of the keys' bytes."""
+        return self._ask(lambda store: list(store.range(first, last)), "key-value", "global")
+
+    def prefix_scan(self, prefix: bytes) -> Answer[list[tuple[Any, Any]]]:
+        return self._ask(lambda store: list(store.prefix_scan(prefix)), "key-value", "global")
+
+    def all(self) -> Answer[list[tuple[Any, Any]]]:
+        return self._ask(lambda store: list(store.all()), *READABLE)
+
+    def fetch(self, key: Any, *bounds: int) -> Answer[Any]:
+        """Window stores: (key, start) is one window, (key, from, to) those starting in between. Session stores: (key)."""
+
+        def question(store: Any) -> Any:
+            found = store.fetch(key, *bounds)
+            return list(found) if isinstance(found, Iterator) else found
+
+        return self._ask(question, "window", "session")
+
+    def fetch_all(self, first_ms: int, last_ms: int) -> Answer[list[Any]]:
+        """All keys' windows that start in between."""
+        return self._ask(lambda store: list(store.fetch_all(first_ms, last_ms)), "window")
+
+    @property
+    def offsets(self) -> Mapping[int, int]:
+        with self._changed:
+            return dict(self._positions)
+
+    def wait_for(self, offsets: Mapping[int, int], *, timeout_ms: int | None = None) -> None:
+        """Until the copy reflects these changelog offsets, of the partitions named."""
+        self._wait(
+            lambda: all(self._positions.get(p, -1) >= offset for p, offset in offsets.items()), timeout_ms
+        )
+
+    def catch_up(self, *, timeout_ms: int | None = None) -> None:
+        """Until the copy reflects everything that is committed now."""
+        with self._client() as client:
+            self.wait_for(_ends(client, self._topic), timeout_ms=timeout_ms)
+
+    def close(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- inside ------------------------------------------------------------------------------------------
+
+    def _ask(self, question: Callable[[Any], T], *kinds: str) -> Answer[T]:
+        if self._spec.kind not in kinds:
+            raise UsageError(
+                f"store {self._spec.name!r} is a {self._spec.kind} store; this question is for "
+                f"{', '.join(kinds)} stores"
+            )
+        self._wait(self._has_reached_first_end, None)
+        with self._changed:
+            if self._stale:
+                # Windowed stores hold what they derive from the rows; the rows were changed under them.
+                self._store, self._stale = open_store(self._spec, self._rows), False
+            return Answer(question(self._store), dict(self._positions))
+
+    def _has_reached_first_end(self) -> bool:
+        ends = self._first_end
+        return ends is not None and all(self._positions.get(p, 0) >= end for p, end in ends.items())
+
+    def _wait(self, reached: Callable[[], bool], timeout_ms: int | None) -> None:
+        limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        with self._changed:
+            done = self._changed.wait_for(lambda: reached() or self._failure is not None, limit_ms / 1000)
+            if self._failure is not None:
+                raise self._failure
+            if not done:
+                raise DeadlineExceededError(
+                    f"the copy of store {self._spec.name!r} did not reach its changelog's end within {limit_ms} ms; "
+                    f"it is at {self._positions or 'no partition'} of topic {self._topic!r}. Is the pipeline running?"
+                )
+
+    def _client(self) -> Client:
+        return Client(self._bootstrap_servers, settings=self._settings)
+
+    def _follow(self) -> None:
+        try:
+            with self._client() as client:
+                if self._begin(client):
+                    while not self._stopping.is_set():
+                        self._read(client)
+        except Exception as error:  # told to whoever asks
+            with self._changed:
+                self._failure = (
+                    error
+                    if isinstance(error, SuiroError)
+                    else UsageError(f"the copy of a store stopped: {error!r}")
+                )
+                self._changed.notify_all()
+
+    def _begin(self, client: Client) -> bool:
+        """Waits for the topic, which the pipeline makes at its first start."""
+        while self._topic not in client.metadata([self._topic]):
+            if self._stopping.wait(LOOK_AGAIN_S):
+                return False
+        ends = _ends(client, self._topic)
+        starts = client.list_offsets({(self._topic, p): EARLIEST for p in ends})
+        with self._changed:
+            self._positions = {p: starts[self._topic, p].offset for p in ends}
+            self._first_end = ends
+            self._changed.notify_all()
+        return True
+
+    def _read(self, client: Client) -> None:
+        wanted = {(self._topic, p): offset for p, offset in self._positions.items()}
+        fetched = client.fetch(wanted, read_committed=True, max_wait_ms=FETCH_WAIT_MS)
+        for (_, partition), found in fetched.items():
+            if not len(found.data):
+                continue
+            position = self._positions[partition]
+            decoded = columnar.decode(
+                found.data,
+                start_offset=position,
+                end_offset=found.last_stable_offset,
+                aborted=found.aborted,
+                read_committed=True,
+                headers=False,
+            )
+            with self._changed:
+                self._apply(decoded.batch)
+                self._positions[partition] = decoded.next_offset
+                self._changed.notify_all()
+
+    def _apply(self, batch: Any) -> None:
+        keys = batch.column("key").to_pylist()
+        values = batch.column("value").to_pylist()
+        timestamps = batch.column("timestamp").to_pylist()
+        self._rows.restore(
+            (key, None if value is None else _TIMESTAMP.pack(timestamp) + value)
+            for key, value, timestamp in zip(keys, values, timestamps, strict=True)
+            if key is not None
+        )
+        self._stale = self._spec.kind in ("window", "session")
+
+
+def _ends(client: Client, topic: str) -> dict[int, int]:
+    partitions = client.metadata([topic])[topic].partitions
+    found = client.list_offsets({(topic, p): LATEST for p in range(len(partitions))}, read_committed=True)
+    return {partition: listed.offset for (_, partition), listed in found.items()}
