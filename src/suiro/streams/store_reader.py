@@ -1,7 +1,7 @@
 """Reads a named store while its pipeline runs: a local copy that follows the store's changelog topic.
 
-Only committed records are seen, and every answer tells the changelog offsets it reflects. The copy needs no pipeline in this process: any program with the topology, the
-application id and the log can hold one.
+Only committed records are seen, and every answer tells the changelog offsets it reflects. The copy needs no pipeline
+in this process: any program with the topology, the application id and the log can hold one.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class ReadOnlyStore:
         return self._ask(lambda store: list(store.all()), *READABLE)
 
     def fetch(self, key: Any, *bounds: int) -> Answer[Any]:
-        """Window stores: (key, start) is one window, (key, from, to) those starting in between. Session stores: (key)."""
+        """Of a window store (key, start) or (key, from, to), by the windows' starts; of a session store (key)."""
 
         def question(store: Any) -> Any:
             found = store.fetch(key, *bounds)
