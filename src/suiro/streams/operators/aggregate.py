@@ -52,7 +52,9 @@ class StreamAggregateRule:
             self._context.drop("null key" if key is None else "null value")
             return
         found = self._store.get_with_timestamp(key)
-        old, timestamp = (None, record.timestamp) if found is None else (found[0], max(found[1], record.timestamp))
+        old, timestamp = (
+            (None, record.timestamp) if found is None else (found[0], max(found[1], record.timestamp))
+        )
         new = self._updates[port](key, value, old)
         self._store.put(key, new, timestamp)
         self._forward(Record(key, Change(new, old), timestamp, record.headers))

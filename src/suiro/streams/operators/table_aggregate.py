@@ -57,7 +57,9 @@ class TableAggregateRule:
         self._initializer = operator.initializer
         kind: Any = "left_right" if operator.kind == "reduce" else "key_value_aggregate"
         self._adder: Any = None if operator.adder is None else callable_of(operator.adder, kind)
-        self._subtractor: Any = None if operator.subtractor is None else callable_of(operator.subtractor, kind)
+        self._subtractor: Any = (
+            None if operator.subtractor is None else callable_of(operator.subtractor, kind)
+        )
         self._store = context.store(operator.store)
         self._forward = context.forward
 
@@ -66,7 +68,9 @@ class TableAggregateRule:
         if key is None:
             raise TopologyError("a table's row without a key cannot be aggregated")
         found = self._store.get_with_timestamp(key)
-        old, timestamp = (None, record.timestamp) if found is None else (found[0], max(found[1], record.timestamp))
+        old, timestamp = (
+            (None, record.timestamp) if found is None else (found[0], max(found[1], record.timestamp))
+        )
         aggregate = old
         if change.old is not None and (old is not None or self._kind != "reduce"):
             aggregate = self._taken_out(key, change.old, aggregate)
