@@ -6,7 +6,7 @@ import pytest
 
 from suiro.streams import StreamsBuilder
 from suiro.testing.topology_test_driver import TopologyTestDriver
-from tests.support.stream_cases import Case, Check, build, cases, store_name
+from support.stream_cases import Case, Check, build, cases, store_name
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.id)
