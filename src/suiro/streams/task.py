@@ -8,7 +8,7 @@ maps of its stores, and keeps the maps' changes when the task is done with a bat
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -146,7 +146,7 @@ class Task:
         for node in reversed(sub_topology.nodes):
             self._rules[node.name] = self._make(topology, node)
         self._entries = {
-            node.name: _all(self._children_of(topology, node))
+            node.name: _all(self._children_of(topology, node).values())
             if isinstance(node.operator, Repartition)
             else self._step(node, 0)
             for node in sub_topology.inputs
@@ -212,18 +212,19 @@ class Task:
         if isinstance(node.operator, Sink | Repartition):
             return _Leave(self._outputs, node)
         steps = self._children_of(topology, node)
-        context = Context(self, node, self._times[node.name], _all(steps), steps)
+        context = Context(self, node, self._times[node.name], _all(steps.values()), steps)
         missing = [name for name in stores_of(node) if name not in self.stores]
         assert not missing, f"{node.name} has no store {missing}"
         self._contexts[node.name] = context
         return rule_of(node.operator, context)
 
     def _children_of(self, topology: Topology, node: Node) -> dict[str, Callable[[Record], None]]:
-        return {
-            child.name: self._step(child, port)
-            for child, port in topology.children(node.name)
-            if child.name in self._rules
-        }
+        found: dict[str, list[Callable[[Record], None]]] = {}
+        for child, port in topology.children(node.name):
+            if child.name in self._rules:
+                # A join with itself has one parent on both its ports.
+                found.setdefault(child.name, []).append(self._step(child, port))
+        return {name: _all(steps) for name, steps in found.items()}
 
     def _step(self, node: Node, port: int) -> Callable[[Record], None]:
         """The way into a node by one of its ports; where a failing record stops, or is left out."""
@@ -276,8 +277,8 @@ class _Leave:
         self._emit(self._node, record)
 
 
-def _all(steps: Mapping[str, Callable[[Record], None]]) -> Callable[[Record], None]:
-    found = list(steps.values())
+def _all(steps: Iterable[Callable[[Record], None]]) -> Callable[[Record], None]:
+    found = list(steps)
     if len(found) == 1:
         return found[0]
 
