@@ -1,0 +1,89 @@
+"""Joins of two tables with the same keys: a result for each update of either side, from the rows as they are then.
+
+An update meets the other side's row of that moment, and its result is stamped with the later one of both. A side
+that may stand alone (the left one of a left join, both of an outer join) also gives results where the other has no
+row; a result that is nowhere to come from is a tombstone, sent even if no result was sent before, as in Kafka Streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from suiro.streams.nodes import TableTableJoin
+from suiro.streams.operators.functions import callable_of
+from suiro.streams.operators.rows import row_of
+from suiro.streams.records import Change, Record
+
+if TYPE_CHECKING:
+    from suiro.streams.task import Context
+
+__all__ = ["TableTableJoinRule"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """One port of the join. `joiner` takes this side's value first."""
+
+    other_store: Any
+    joiner: Callable[[Any, Any], Any]
+    stands_alone: bool
+    other_stands_alone: bool
+    is_versioned: bool
+
+    def join(self, own: Any, other: Any) -> Any:
+        if own is None and (other is None or not self.other_stands_alone):
+            return None
+        return self.joiner(own, other)
+
+
+class TableTableJoinRule:
+    def __init__(self, operator: TableTableJoin, context: Context) -> None:
+        joiner = callable_of(operator.joiner, "left_right")
+        left_alone, right_alone = operator.join != "inner", operator.join == "outer"
+        self._sides = (
+            _Side(
+                other_store=context.store(operator.right_store),
+                joiner=joiner,
+                stands_alone=left_alone,
+                other_stands_alone=right_alone,
+                is_versioned=operator.left_versioned,
+            ),
+            _Side(
+                other_store=context.store(operator.left_store),
+                joiner=lambda right, left: joiner(left, right),
+                stands_alone=right_alone,
+                other_stands_alone=left_alone,
+                is_versioned=operator.right_versioned,
+            ),
+        )
+        self._store = None if operator.store is None else context.store(operator.store)
+        self._context = context
+        self._forward = context.forward
+
+    def process(self, record: Record, port: int) -> None:
+        side = self._sides[port]
+        key, change = record.key, record.value
+        if key is None:
+            self._context.drop("null key")
+            return
+        if side.is_versioned and not change.is_latest:
+            self._context.drop("not the latest version")
+            return
+        row = row_of(side.other_store, key)
+        if row is None:
+            if not side.stands_alone or (change.new is None and change.old is None):
+                return
+            other, timestamp = None, record.timestamp
+        else:
+            other, timestamp = row[0], max(row[1], record.timestamp)
+        result = Change(side.join(change.new, other), side.join(change.old, other), change.is_latest)
+        if self._store is not None:
+            stamp = timestamp
+            if change.new is None and row is not None and not self._store.spec.named_by_user:
+                # Kafka Streams keeps no rows of such a join but makes them when asked, out of both sides' rows. What is
+                # left of this row is the other side's, so a further join must see that one's timestamp.
+                stamp = row[1]
+            self._store.put(key, result.new, stamp)
+        self._forward(Record(key, result, timestamp, record.headers))

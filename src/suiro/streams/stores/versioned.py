@@ -1,0 +1,150 @@
+"""The store of versioned tables (KIP-889): for each key its versions, each valid until the next, tombstones included.
+
+A row of the ordered map is one version: `key ‖ timestamp` -> a byte that tells a value from a tombstone, and the value.
+Time is the latest timestamp that was put, of all keys; its row is never removed, so it needs no row of its own. Puts
+that are older than the history are refused; versions that no look-up within the history can see are removed.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from suiro.streams.nodes import StoreSpec
+from suiro.streams.stores.ordered import OrderedMap
+
+__all__ = ["VersionedStore"]
+
+_TIMESTAMP = struct.Struct(">q")
+_VALUE, _TOMBSTONE = b"\x01", b"\x00"
+_NO_TIME = -1
+
+
+class VersionedStore:
+    def __init__(self, spec: StoreSpec, rows: OrderedMap) -> None:
+        assert spec.retention_ms is not None, f"versioned store {spec.name} has no history"
+        self.spec = spec
+        self._history_ms = spec.retention_ms
+        self._rows = rows
+        self._topic = f"{spec.name}-changelog"
+        self._time = _NO_TIME
+        # Derived from the rows: each key's timestamps, ascending; and (when, row): from when on, in store time minus
+        # history, a row may be out of sight.
+        self._versions: dict[bytes, list[int]] = {}
+        self._to_remove: list[tuple[int, bytes]] = []
+        self._read_rows()
+
+    # -- use ---------------------------------------------------------------------------------------------
+
+    def put(self, key: Any, value: Any, timestamp: int) -> bool | None:
+        """Whether this is now the key's latest version; None where it is older than the history and left out.
+
+        A value of None is a tombstone: the key has no value from then on, until its next version.
+        """
+        if timestamp < self._time - self._history_ms:
+            return None
+        self._time = max(self._time, timestamp)
+        raw = self.spec.key.serialize(self._topic, key)
+        row = raw + _TIMESTAMP.pack(timestamp)
+        if value is None:
+            self._rows.put(row, _TOMBSTONE)
+        else:
+            self._rows.put(row, _VALUE + self.spec.value.serialize(self._topic, value))
+        versions = self._versions.setdefault(raw, [])
+        place = bisect_left(versions, timestamp)
+        if place == len(versions) or versions[place] != timestamp:
+            versions.insert(place, timestamp)
+            if place > 0:
+                heappush(self._to_remove, (timestamp, raw + _TIMESTAMP.pack(versions[place - 1])))
+        is_latest = place == len(versions) - 1
+        if not is_latest:
+            heappush(self._to_remove, (versions[place + 1], row))
+        elif value is None:
+            heappush(self._to_remove, (timestamp + 1, row))
+        self._remove_unseen()
+        return is_latest
+
+    def delete(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
+        """Puts a tombstone; gives the value and timestamp that were valid then."""
+        found = self.get_as_of(key, timestamp)
+        self.put(key, None, timestamp)
+        return found
+
+    def get(self, key: Any) -> Any:
+        """The latest version's value; None where there is none or it is a tombstone."""
+        found = self.get_with_timestamp(key)
+        return None if found is None else found[0]
+
+    def get_with_timestamp(self, key: Any) -> tuple[Any, int] | None:
+        raw = self.spec.key.serialize(self._topic, key)
+        versions = self._versions.get(raw)
+        return self._version(raw, versions[-1]) if versions else None
+
+    def get_as_of(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
+        """The value that was valid at the timestamp, and since when. Before the history, only a latest version is."""
+        raw = self.spec.key.serialize(self._topic, key)
+        versions = self._versions.get(raw)
+        if not versions:
+            return None
+        place = bisect_right(versions, timestamp) - 1
+        is_latest = place == len(versions) - 1
+        if place < 0 or (timestamp < self._time - self._history_ms and not is_latest):
+            return None
+        return self._version(raw, versions[place])
+
+    def all(self) -> Iterator[tuple[Any, Any]]:
+        """Keys and their latest values, in the order of the keys' bytes."""
+        for raw in sorted(self._versions):
+            found = self._version(raw, self._versions[raw][-1])
+            if found is not None:
+                yield self.spec.key.deserialize(self._topic, raw), found[0]
+
+    # -- rows --------------------------------------------------------------------------------------------
+
+    def _version(self, raw: bytes, timestamp: int) -> tuple[Any, int] | None:
+        data = self._rows.get(raw + _TIMESTAMP.pack(timestamp))
+        assert data is not None  # `_versions` says so
+        if data == _TOMBSTONE:
+            return None
+        return self.spec.value.deserialize(self._topic, data[1:]), timestamp
+
+    def _remove_unseen(self) -> None:
+        horizon = self._time - self._history_ms
+        due = self._to_remove
+        while due and due[0][0] <= horizon:
+            _, row = heappop(due)
+            raw, (timestamp,) = row[:-8], _TIMESTAMP.unpack(row[-8:])
+            if self._is_unseen(row, raw, timestamp, horizon):
+                self._rows.put(row, None)
+                versions = self._versions[raw]
+                versions.remove(timestamp)
+                if not versions:
+                    del self._versions[raw]
+
+    def _is_unseen(self, row: bytes, raw: bytes, timestamp: int, horizon: int) -> bool:
+        data = self._rows.get(row)
+        if data is None:
+            return False  # removed before
+        versions = self._versions[raw]
+        if versions[-1] == timestamp:
+            # The last version stays, unless it says that there is nothing. A value may have taken its place meanwhile.
+            # Older versions left before it, for they were due when it came.
+            return data == _TOMBSTONE and timestamp < horizon
+        return versions[bisect_right(versions, timestamp)] <= horizon
+
+    def _read_rows(self) -> None:
+        for row, _ in self._rows.range():
+            raw, (timestamp,) = row[:-8], _TIMESTAMP.unpack(row[-8:])
+            versions = self._versions.setdefault(raw, [])
+            if versions:
+                self._to_remove.append((timestamp, raw + _TIMESTAMP.pack(versions[-1])))
+            versions.append(timestamp)
+            self._time = max(self._time, timestamp)
+        for raw, versions in self._versions.items():
+            last = raw + _TIMESTAMP.pack(versions[-1])
+            if self._rows.get(last) == _TOMBSTONE:
+                self._to_remove.append((versions[-1] + 1, last))
+        heapify(self._to_remove)
