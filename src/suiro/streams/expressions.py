@@ -424,7 +424,7 @@ class Call(Expression):
         sign = _SIGNS.get(self.function)
         if sign is not None:
             first, second = self.arguments
-            if isinstance(first, Constant) and not isinstance(second, Constant):
+            if isinstance(first, Constant) and not isinstance(second, Constant) and sign[0] not in "=!<>":
                 return f"({_text_of(first.constant)} {sign} {second!r})"
             if isinstance(second, Constant):
                 return f"({first!r} {sign} {_text_of(second.constant)})"

@@ -1,0 +1,285 @@
+"""An expression gives the same on Arrow columns as on Python values, for any expression and any column."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from suiro.errors import UsageError
+from suiro.streams import expressions as e
+from suiro.streams.arrow_expressions import Columns, evaluate, result_type, supports
+from suiro.streams.expressions import Expression, ExpressionError, col, lit
+from suiro.streams.python_expressions import compile_expression
+
+LONGS = st.integers(-3, 3) | st.sampled_from(
+    [(1 << 63) - 1, -(1 << 63), 1 << 53, (1 << 53) + 1, 1 << 31, -(1 << 31)]
+)
+DOUBLES = (
+    st.sampled_from(
+        [0.0, -0.0, 0.5, 1.5, 2.5, -2.5, 2.675, 1e300, -7.25, math.nan, math.inf, -math.inf, 9.3e18]
+    )
+    | st.floats(-100, 100)
+    | st.floats()
+)
+STRINGS = (
+    st.sampled_from(
+        ["", "a", "ab", " 12 ", "-7", "1.5", "007.50", "true", " False", "aXa", "ß", "ŉ", "İi", "nan"]
+    )
+    | st.sampled_from(
+        ["1e3", "9223372036854775808", "+5", "1_0", "\x1c7", "\u00a08", "aaa", "12\n", "\U0001f600"]
+    )
+    | st.text(max_size=4)
+)
+BINARIES = st.binary(max_size=3)
+BOOLEANS = st.booleans()
+VALUES = {"long": LONGS, "double": DOUBLES, "string": STRINGS, "boolean": BOOLEANS, "bytes": BINARIES}
+COLUMNS = {
+    "long": [("i", pa.int64()), ("j", pa.int64()), ("s.i", pa.int64())],
+    "double": [("d", pa.float64()), ("s.d", pa.float64())],
+    "string": [("t", pa.string()), ("u", pa.large_string())],
+    "boolean": [("b", pa.bool_()), ("c", pa.bool_())],
+    "bytes": [("x", pa.binary())],
+}
+INNER = pa.struct([("i", pa.int64()), ("d", pa.float64())])
+VALUE = pa.struct(
+    [(name, kind) for columns in COLUMNS.values() for name, kind in columns if "." not in name]
+    + [("s", INNER), ("n", pa.null())]
+)
+
+
+def rows() -> st.SearchStrategy[dict[str, Any] | None]:
+    fields = {
+        name: st.none() | VALUES[kind]
+        for kind, columns in COLUMNS.items()
+        for name, _ in columns
+        if "." not in name
+    }
+    inner = st.none() | st.fixed_dictionaries({"i": st.none() | LONGS, "d": st.none() | DOUBLES})
+    return st.fixed_dictionaries({**fields, "s": inner, "n": st.none()})
+
+
+@st.composite
+def trees(draw: st.DrawFn, kind: str, depth: int) -> Expression:
+    """An expression that mostly is of this kind; sometimes of any, so that wrong types come up too."""
+    if draw(st.integers(0, 40)) == 0:
+        kind = draw(st.sampled_from(sorted(VALUES)))
+
+    def sub(wanted: str = kind) -> Expression:
+        return draw(trees(wanted, depth - 1))
+
+    def leaf() -> Expression:
+        choice = draw(st.integers(0, 9))
+        if choice == 0:
+            return col(draw(st.sampled_from(["n", "absent", "s.absent"])))
+        if choice <= 3:
+            return lit(draw(VALUES[kind] | st.none()))
+        if kind == "long" and choice == 4:
+            return e.record_timestamp()
+        if kind == "string" and choice == 4:
+            return e.record_key()
+        return col(draw(st.sampled_from(COLUMNS[kind]))[0])
+
+    if depth <= 0:
+        return leaf()
+    generic = ["when", "coalesce", "leaf", "case"]
+    special = {
+        "long": [
+            "+",
+            "-",
+            "*",
+            "//",
+            "%",
+            "neg",
+            "abs",
+            "round",
+            "length",
+            "cast",
+            "hour",
+            "extreme",
+            "floor",
+        ],
+        "double": [
+            "+",
+            "-",
+            "*",
+            "/",
+            "//",
+            "%",
+            "neg",
+            "abs",
+            "round",
+            "floor",
+            "ceil",
+            "cast",
+            "extreme",
+            "mix",
+        ],
+        "string": ["upper", "lower", "strip", "substring", "replace", "concat", "+", "cast", "extreme"],
+        "boolean": [
+            "compare",
+            "compare",
+            "logic",
+            "logic",
+            "not",
+            "null",
+            "in",
+            "in",
+            "text",
+            "cast",
+            "between",
+        ],
+        "bytes": ["extreme"],
+    }[kind]
+    other = draw(st.sampled_from(sorted(VALUES)))
+    match draw(st.sampled_from([*generic, *special, *special])):
+        case "leaf":
+            return leaf()
+        case "when":
+            start = e.when(sub("boolean"), sub())
+            if draw(st.booleans()):
+                start = start.when(sub("boolean"), sub())
+            return start.otherwise(sub()) if draw(st.booleans()) else start
+        case "coalesce":
+            return e.coalesce(sub(), sub())
+        case "case":
+            return e.struct(a=sub(), b=sub(other))["a"]
+        case "+":
+            return sub() + sub()
+        case "-":
+            return sub() - sub()
+        case "*":
+            return sub() * sub()
+        case "/":
+            return sub(draw(st.sampled_from(["long", "double"]))) / sub()
+        case "//":
+            return sub() // sub()
+        case "%":
+            return sub() % sub()
+        case "mix":
+            return sub("long") + sub() if draw(st.booleans()) else sub() * sub("long")
+        case "neg":
+            return -sub()
+        case "abs":
+            return abs(sub())
+        case "round":
+            return sub().round(draw(st.integers(0, 3)))
+        case "floor":
+            return sub().floor()
+        case "ceil":
+            return sub().ceil()
+        case "hour":
+            return e.hour_of(sub())
+        case "length":
+            return sub(draw(st.sampled_from(["string", "bytes"]))).length()
+        case "extreme":
+            return (e.least if draw(st.booleans()) else e.greatest)(sub(), sub(), sub())
+        case "cast":
+            name = "int" if kind == "long" and draw(st.booleans()) else kind
+            return sub(draw(st.sampled_from(["long", "double", "string", "boolean"]))).cast(name)  # type: ignore[arg-type]
+        case "upper":
+            return sub().upper()
+        case "lower":
+            return sub().lower()
+        case "strip":
+            return sub().strip()
+        case "substring":
+            return sub().substring(draw(st.integers(0, 3)), draw(st.none() | st.integers(0, 3)))
+        case "replace":
+            return sub().replace(
+                draw(st.sampled_from(["a", "aa", "1"])), draw(st.sampled_from(["", "b", "aa"]))
+            )
+        case "concat":
+            return sub().concat(sub(), "-")
+        case "compare":
+            first, second = sub(other), sub(other)
+            if other in ("long", "double") and draw(st.booleans()):
+                second = sub("long" if other == "double" else "double")
+            compare = draw(st.sampled_from(["==", "!=", "<", "<=", ">", ">="]))
+            return {
+                "==": first == second,
+                "!=": first != second,
+                "<": first < second,
+                "<=": first <= second,
+                ">": first > second,
+                ">=": first >= second,
+            }[compare]
+        case "between":
+            return sub(other).between(sub(other), sub(other))
+        case "logic":
+            return sub() & sub() if draw(st.booleans()) else sub() | sub()
+        case "not":
+            return ~sub()
+        case "null":
+            return sub(other).is_null() if draw(st.booleans()) else sub(other).is_not_null()
+        case "in":
+            among = VALUES[other] | (LONGS | DOUBLES if other in ("long", "double") else st.none())
+            return sub(other).is_in(draw(st.lists(st.none() | among, max_size=4)))
+        case "text":
+            pattern = draw(st.sampled_from(["", "a", "ab", "1"]))
+            function = draw(st.sampled_from(["contains", "starts_with", "ends_with"]))
+            return getattr(sub("string"), function)(pattern)
+    raise AssertionError(kind)
+
+
+def shown(values: list[Any]) -> list[str]:
+    return [repr(value) for value in values]
+
+
+@given(data=st.data())
+@settings(deadline=None, max_examples=500)
+def test_both_evaluators_agree(data: st.DataObject) -> None:
+    tree = data.draw(st.sampled_from(sorted(VALUES)).flatmap(lambda kind: trees(kind, 3)))
+    values = data.draw(st.lists(st.none() | rows(), min_size=1, max_size=5))
+    keys = data.draw(st.lists(st.none() | STRINGS, min_size=len(values), max_size=len(values)))
+    times = data.draw(st.lists(LONGS, min_size=len(values), max_size=len(values)))
+    cut = data.draw(st.integers(0, len(values)))
+    columns = Columns(
+        key=pa.array(keys, pa.string())[cut:],
+        value=pa.array(values, VALUE)[cut:],
+        timestamp=pa.array(times, pa.int64())[cut:],
+    )
+    copy = pickle.loads(pickle.dumps(tree))
+    assert copy.same_as(tree)
+    assert eval(repr(tree), {**vars(e), "float": float}).same_as(tree)
+
+    if not supports(tree, VALUE, key=pa.string()):
+        event("only in Python")
+        with pytest.raises(UsageError):
+            evaluate(tree, columns)
+        return
+    run = compile_expression(copy, ("key", "value", "timestamp"))
+    try:
+        wanted = [run(*row) for row in list(zip(keys, values, times, strict=True))[cut:]]
+    except ExpressionError as error:
+        event(f"error: {'64 bits' in error.reason}")
+        with pytest.raises(ExpressionError, match="64 bits"):
+            evaluate(tree, columns)
+        return
+    event("on both")
+    found = evaluate(tree, columns)
+    found.validate(full=True)
+    assert found.type == result_type(tree, VALUE, key=pa.string())
+    assert shown(found.to_pylist()) == shown(wanted)
+
+
+@given(
+    values=st.lists(st.none() | LONGS, max_size=5),
+    narrow=st.lists(st.none() | st.integers(-128, 127), max_size=5),
+)
+@settings(deadline=None, max_examples=100)
+def test_a_value_need_not_be_a_struct(values: list[int | None], narrow: list[int | None]) -> None:
+    tree = e.record_value() // 7 + 1
+    try:
+        wanted = [tree.evaluate(value=value) for value in values]
+    except ExpressionError:
+        wanted = []
+    if wanted:
+        assert evaluate(tree, Columns(value=pa.array(values, pa.int64()))).to_pylist() == wanted
+    small = evaluate(tree, Columns(value=pa.array(narrow, pa.int8())))
+    assert small.to_pylist() == [tree.evaluate(value=value) for value in narrow]
