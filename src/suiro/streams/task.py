@@ -18,7 +18,7 @@ from suiro.streams.operators import Rule, rule_of
 from suiro.streams.punctuation import Punctuators
 from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap, open_store
-from suiro.streams.times import OperatorTime
+from suiro.streams.times import UNKNOWN, OperatorTime
 from suiro.streams.topology import SubTopology, Topology, stores_of
 
 __all__ = ["TIMES", "Context", "Outputs", "Task", "TaskSettings"]
@@ -158,17 +158,28 @@ class Task:
 
     # -- running -----------------------------------------------------------------------------------------
 
-    def process(self, input_name: str, record: Record, origin: Origin | None, lane: str = "") -> None:
-        """Feeds a record into one of the sub-topology's inputs and runs it to the end of every path."""
+    def process(
+        self, input_name: str, record: Record, origin: Origin | None, lane: str = "", lane_time: int = UNKNOWN
+    ) -> None:
+        """Feeds a record into one of the sub-topology's inputs and runs it to the end of every path.
+
+        `lane_time`: how far the lane had come at this record, also by its records in other tasks.
+        """
         self.origin = origin
         if self._task_time.lane != lane:
             for time in self._times.values():
                 time.lane = lane
-        self._task_time.observe(record.timestamp)
+        if lane_time > self._task_time.observe(record.timestamp):
+            self.lane_time(lane, lane_time)
         self._entries[input_name](record)
         self.origin = None
         if self.punctuators:
             self.punctuators.stream_time_is(self._task_time.closing)
+
+    def lane_time(self, lane: str, time: int) -> None:
+        """A lane has come so far, by records in other tasks."""
+        for operator_time in self._times.values():
+            operator_time.advance(lane, time)
 
     def wait_for(self, behind: Set[str]) -> None:
         """Which lanes have more records in the log than this task was or will be fed in this batch."""

@@ -40,6 +40,11 @@ class OperatorTime:
             self._lanes[self.lane] = known = timestamp
         return known
 
+    def advance(self, lane: str, timestamp: int) -> None:
+        """A lane has come so far by records that this task does not get; other tasks do."""
+        if timestamp > self._lanes.get(lane, UNKNOWN):
+            self._lanes[lane] = timestamp
+
     @property
     def current(self) -> int:
         """The time of the lane in hand, without a new record."""
