@@ -14,10 +14,10 @@ def row_of(store: Any, key: Any) -> tuple[Any, int] | None:
     match store.spec.kind:
         case "window":
             assert isinstance(key, Windowed)
-            found: tuple[Any, int] | None = store.get_with_timestamp(key.key, key.start)
+            found: tuple[Any, int] | None = store.fetch_with_timestamp(key.key, key.start)
         case "session":
             assert isinstance(key, Windowed)
-            value = store.get(key.key, key.start, key.end)
+            value = store.fetch_session(key.key, key.start, key.end)
             found = None if value is None else (value, key.end)
         case _:
             found = store.get_with_timestamp(key)

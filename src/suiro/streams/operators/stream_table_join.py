@@ -30,7 +30,7 @@ class StreamTableJoinRule:
         self._is_versioned = operator.versioned
         self._table = context.store(operator.table_store)
         self._grace_ms = operator.grace_ms or 0
-        self._buffer = None if operator.buffer_store is None else context.store(operator.buffer_store)
+        self._buffer: Any = None if operator.buffer_store is None else context.store(operator.buffer_store)
         self._context = context
         self._forward = context.forward
 
@@ -57,12 +57,12 @@ class StreamTableJoinRule:
         else:
             # Only records that wait make time pass for the others, as in Kafka Streams.
             time.observe(record.timestamp)
-            spec = self._buffer.spec
-            topic = f"{spec.name}-changelog"
-            self._buffer.add(
+            buffer = self._buffer
+            topic = f"{buffer.spec.name}-changelog"
+            buffer.add(
                 record.timestamp,
-                spec.key.serialize(topic, record.key),
-                pack(spec.value.serialize(topic, record.value), record.headers),
+                buffer.spec.key.serialize(topic, record.key),
+                pack(buffer.spec.value.serialize(topic, record.value), record.headers),
             )
         self._let_go()
 
