@@ -1,10 +1,10 @@
 """Joins of two tables by a key that the left rows name (KIP-213), in three steps with repartitions between them.
 
-    left change -> Subscribe -> [Subscription, by foreign key] -> Respond -> [Response, by left key] -> Resolve -> result
+    left change -> Subscribe -> [Subscription, by foreign key] -> Respond -> [Response, by left key] -> Resolve
 
 `ForeignKeyRespondRule` keeps who subscribed, and answers each subscription at once and again whenever the right row
-changes. An answer carries a hash of the left value that asked; `ForeignKeyResolveRule` drops it as stale unless the left
-row is still that one, so answers may come in any order.
+changes. An answer carries a hash of the left value that asked; `ForeignKeyResolveRule` drops it as stale unless the
+left row is still that one, so answers may come in any order.
 
 The store of subscriptions is of kind "key-value" with `serdes.bytes` for keys and values; a row's key is
 `length of foreign key ‖ foreign key ‖ left key`. In a left join subscriptions without a foreign key travel too, so that
@@ -177,10 +177,8 @@ class ForeignKeyResolveRule:
         left = None if row is None else row[0]
         if _hash_of(self._left_value, left) != answer.hash:
             return  # stale: the left row changed meanwhile, and asked again
-        if left is None or (answer.right is None and not self._is_left):
-            new = None
-        else:
-            new = self._joiner(left, answer.right)
+        has_result = left is not None and (answer.right is not None or self._is_left)
+        new = self._joiner(left, answer.right) if has_result else None
         old = None
         if self._store is not None:
             old = self._store.get(key)
