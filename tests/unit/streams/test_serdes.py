@@ -319,6 +319,21 @@ def test_objects_are_read_by_arrow() -> None:
     assert decoded.to_pylist() == [cell and json.loads(cell) for cell in cells]
 
 
+@pytest.mark.parametrize("first", ["2020-01-01", "no time"])
+@pytest.mark.parametrize("last", ["2021-01-01", "never", None, 0.5])
+def test_times_in_long_columns_stay_strings(first: str, last: str | float | None) -> None:
+    values: list[Any] = [{"t": first, "o": {"u": "2020-01-01"}, "pad": "x" * 50} for _ in range(2_000)]
+    values.append({"t": last, "o": {"u": last}, "pad": "2020-01-01"})
+    cells = [json.dumps(value).encode() for value in values]
+    if isinstance(last, float):
+        with pytest.raises(NotColumnarError):
+            serdes.json.decode_column(pa.array(cells, pa.binary()))
+        return
+    decoded = _read_objects(pa.array(cells, pa.binary()))
+    assert decoded is not None
+    assert decoded.to_pylist() == values
+
+
 @pytest.mark.parametrize(
     "cells", [[b'{"a":1}', b'{"b":1}'], [b'{"a":1}', b'{"a":1.0}'], [b"1", b'"x"'], [b"null"]], ids=str
 )

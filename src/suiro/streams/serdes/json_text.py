@@ -23,6 +23,8 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
+_SAMPLE_BYTES = 20_000
+
 _WRITER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 _READER = json.JSONDecoder(parse_constant=_refuse_constant)
 
@@ -130,16 +132,17 @@ def _read_objects(column: pa.Array) -> pa.Array | None:
 
 def _parse(text: bytes) -> pa.StructArray | None:
     import pyarrow as pa
-    import pyarrow.json as pj
 
-    reading = pj.ReadOptions(use_threads=False, block_size=len(text) + 1)
-    table = pj.read_json(pa.BufferReader(text), read_options=reading)
-    schema = pa.schema([field.with_type(_without_times(field.type)) for field in table.schema])
-    if schema != table.schema:
-        # Arrow takes strings that look like times for timestamps; JSON has none.
-        options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
-        table = pj.read_json(pa.BufferReader(text), read_options=reading, parse_options=options)
-        if table.schema != schema:
+    # Arrow takes strings that look like times for timestamps; JSON has none. The first rows mostly tell which
+    # fields these are, so that the whole text is read once.
+    end = text.find(b"\n", _SAMPLE_BYTES)
+    strings = _timestamps(_read(text[:end], [])) if 0 < end < len(text) // 2 else []
+    table = _read(text, strings)
+    late = _timestamps(table)
+    if late:
+        names = {field.name for field in late}
+        table = _read(text, [*(field for field in strings if field.name not in names), *late])
+        if _timestamps(table):
             return None
     if table.num_columns == 0:
         return None
@@ -148,6 +151,24 @@ def _parse(text: bytes) -> pa.StructArray | None:
     return pa.StructArray.from_arrays(
         [column.combine_chunks() for column in table.columns], fields=list(table.schema)
     )
+
+
+def _read(text: bytes, fields: list[pa.Field]) -> pa.Table:
+    """`fields` have the types given, all others those that Arrow finds."""
+    import pyarrow as pa
+    import pyarrow.json as pj
+
+    return pj.read_json(
+        pa.BufferReader(text),
+        read_options=pj.ReadOptions(use_threads=False, block_size=len(text) + 1),
+        parse_options=pj.ParseOptions(explicit_schema=pa.schema(fields)) if fields else None,
+    )
+
+
+def _timestamps(table: pa.Table) -> list[pa.Field]:
+    """The columns with timestamps anywhere, as they should be read instead."""
+    read = [(field, field.with_type(_without_times(field.type))) for field in table.schema]
+    return [wanted for found, wanted in read if found != wanted]
 
 
 def _without_times(kind: pa.DataType) -> pa.DataType:

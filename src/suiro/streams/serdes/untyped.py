@@ -141,17 +141,23 @@ def _pack_items(topic: str, items: list[Any] | tuple[Any, ...]) -> bytes:
     return b"".join(_LENGTH.pack(len(item)) + item for item in packed)
 
 
+_ATOMS = frozenset({str, int, bool, type(None)})
+
+
 def _is_plain(value: Any) -> bool:
     """Whether JSON gives it back as it was."""
     kind = type(value)
-    if kind is str or kind is int or kind is bool or value is None:
+    if kind in _ATOMS:
         return True
     if kind is float:
         return isfinite(value)
     if kind is list:
-        return all(map(_is_plain, value))
+        return all(type(item) in _ATOMS or _is_plain(item) for item in value)
     if kind is dict:
-        return all(type(key) is str for key in value) and all(map(_is_plain, value.values()))
+        for key, item in value.items():
+            if type(key) is not str or not (type(item) in _ATOMS or _is_plain(item)):
+                return False
+        return True
     return False
 
 
@@ -163,7 +169,7 @@ def _unpack(data: bytes) -> Any:
         case b"i":
             return _LONG.unpack(rest)[0]
         case b"j":
-            return json.loads(rest)
+            return json.loads(rest.decode())
         case b"0" | b"T" | b"F" if not rest:
             return {b"0": None, b"T": True, b"F": False}[tag]
         case b"b":
