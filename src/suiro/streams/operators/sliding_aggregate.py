@@ -1,0 +1,165 @@
+"""`count`, `reduce`, `aggregate` in sliding windows (KIP-450); also of co-groups, one aggregator for each port.
+
+A key has two windows for each record at t: the one that ends at t, and the one that starts at t + 1 if any record is
+in it; both ends are inclusive. Windows never start before 0: records at t < difference share the window that starts
+there. A row's timestamp is that of the latest record in it, which is how the record before another one is found.
+
+A record goes into each of its windows that is not closed. One that is too late for all is dropped; each window that
+it is too late for is counted. Records with a null key or value are dropped, and time does not hear of them.
+
+Rows stay while a record may still come whose windows they tell of: twice the difference and the grace after their
+start, and a little, which is longer than in Kafka Streams, where such windows can be missing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from suiro.streams.nodes import SlidingAggregate
+from suiro.streams.operators.aggregate import update_of
+from suiro.streams.records import Change, Headers, Record, Windowed
+from suiro.streams.windows import EmitStrategy
+
+if TYPE_CHECKING:
+    from suiro.streams.task import Context
+
+__all__ = ["SlidingAggregateRule"]
+
+_Row = tuple[Any, int]
+"""An aggregate, and the timestamp of its latest record."""
+
+
+class SlidingAggregateRule:
+    def __init__(self, operator: SlidingAggregate, context: Context) -> None:
+        ports = max(1, len(operator.aggregation.aggregators))
+        self._updates = [update_of(operator.aggregation, port) for port in range(ports)]
+        self._windows = operator.windows
+        self._difference = operator.windows.difference_ms
+        self._emits_final = operator.emit is EmitStrategy.ON_WINDOW_CLOSE
+        self._store = context.store(operator.store)
+        # The window that starts behind a record is open until difference + grace + 1 after it, and the record is told
+        # by the window that ends at it, which starts one difference earlier.
+        self._retention = max(self._store.spec.retention_ms or 0, operator.windows.retention_ms) + 1
+        self._time = context.time
+        self._context = context
+        self._forward = context.forward
+
+    def process(self, record: Record, port: int) -> None:
+        if record.key is None or record.value is None:
+            self._context.drop("null key" if record.key is None else "null value")
+            return
+        time = max(self._time.observe(record.timestamp), self._time.closed)
+        if self._windows.is_closed(record.timestamp + self._difference, time):
+            self._context.drop("late")
+        elif record.timestamp < self._difference:
+            self._process_early(record, port, time)
+        else:
+            self._process(record, port, time)
+        self._close(record.headers)
+
+    def end_of_batch(self) -> None:
+        self._close(())
+
+    # -- one record --------------------------------------------------------------------------------------
+
+    def _process(self, record: Record, port: int, time: int) -> None:
+        key, t, difference = record.key, record.timestamp, self._difference
+        before: int | None = None  # the latest record's timestamp before t
+        left: Any = None  # the aggregate of what is before t in the window that ends at t
+        right: _Row | None = None  # the window that starts behind t, where it must be made
+        seen: set[int] = set()
+        has_left = False
+        for start, value, latest in self._store.fetch_rows(key, t - 2 * difference, t + 1, reverse=True):
+            end = start + difference
+            if start == t + 1:
+                seen.add(start)
+            elif end > t:
+                if t + 1 not in seen:
+                    # Windows further left hold no more of what is behind t.
+                    right = self._store.get_with_timestamp(key, start) if latest > t else None
+                    seen.add(t + 1)
+                seen.add(start)
+                self._update(record, port, time, start, (value, latest), is_new=False)
+            elif end == t:
+                has_left = True
+                self._update(record, port, time, start, (value, latest), is_new=False)
+                if latest == t:  # nothing is new for the windows of this time
+                    return
+                before = latest
+                seen.add(start)
+            else:
+                left, before = value, latest
+                seen.add(start)
+                break
+        if before is not None and before + 1 not in seen and before + 1 + difference >= t:
+            self._update(record, port, time, before + 1, None, is_new=True)
+        if not has_left:
+            base = (left, t) if before is not None and before >= t - difference else None
+            self._update(record, port, time, t - difference, base, is_new=True)
+        if right is not None:
+            self._make(record, t + 1, right)
+
+    def _process_early(self, record: Record, port: int, time: int) -> None:
+        """The window that ends at the record would start before 0; the one that starts at 0 stands for it."""
+        key, t = record.key, record.timestamp
+        first: _Row | None = None
+        right: _Row | None = None
+        seen: set[int] = set()
+        for start, value, latest in self._store.fetch_rows(key, 0, t + 1):
+            seen.add(start)
+            if start == 0:
+                first = (value, latest)
+            elif start <= t:
+                right = self._store.get_with_timestamp(key, start)
+                self._update(record, port, time, start, (value, latest), is_new=False)
+        if right is None and first is not None:
+            # No window starts between 0 and t, so there is no record before t if there is one behind it.
+            right = self._store.get_with_timestamp(key, 0)
+        if t + 1 not in seen and right is not None and right[1] > t:
+            self._make(record, t + 1, right)
+        if first is not None and first[1] < t and first[1] + 1 not in seen:
+            self._update(record, port, time, first[1] + 1, None, is_new=True)
+        self._update(record, port, time, 0, first, is_new=first is None)
+
+    def _update(
+        self, record: Record, port: int, time: int, start: int, base: _Row | None, *, is_new: bool
+    ) -> None:
+        """Puts the record into a window; `base` is the row before, or what a new one starts from."""
+        key, end = record.key, start + self._difference
+        if self._windows.is_closed(end, time):
+            self._context.drop("late")
+            return
+        old, timestamp = (
+            (None, record.timestamp) if base is None else (base[0], max(base[1], record.timestamp))
+        )
+        new = self._updates[port](key, record.value, old)
+        if is_new:
+            old = None
+        elif new is old:
+            old = self._store.get_with_timestamp(key, start)[0]  # the aggregator may have changed it in place
+        self._store.put(key, new, start, timestamp)
+        if not self._emits_final:
+            self._forward(Record(Windowed(key, start, end), Change(new, old), timestamp, record.headers))
+
+    def _make(self, record: Record, start: int, row: _Row) -> None:
+        """Makes a window that the record is not in."""
+        self._store.put(record.key, row[0], start, row[1])
+        if not self._emits_final:
+            window = Windowed(record.key, start, start + self._difference)
+            self._forward(Record(window, Change(row[0]), row[1], record.headers))
+
+    # -- closing -----------------------------------------------------------------------------------------
+
+    def _close(self, headers: Headers) -> None:
+        """Gives the results of the windows that closed since the last time, and lets go of old rows."""
+        before, now = self._time.closed, self._time.closing
+        if now <= before:
+            return
+        self._time.closed = now
+        if self._emits_final:
+            # Closed are the windows that start before this; see `SlidingWindows.is_closed`.
+            length = self._difference + self._windows.grace_ms
+            for key, start, value, timestamp in self._store.rows_between(before - length, now - length - 1):
+                window = Windowed(key, start, start + self._difference)
+                self._forward(Record(window, Change(value), timestamp, headers))
+        self._store.remove_before(now - self._retention)

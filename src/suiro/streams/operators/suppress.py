@@ -1,0 +1,181 @@
+"""`suppress`: a table's updates wait, and only the last one of each key goes on.
+
+Until its window closes (the key is `Windowed`), or until a time after the key's first waiting update; sooner if the
+buffer is full and may emit early. What goes on is the last update with its timestamp and headers, changed from the
+value that went on before, in the order of (time, key bytes).
+
+Deletions wait and go on like other updates, but where windows close: there a deleted row has no final result.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from suiro.streams.errors import ProcessingError
+from suiro.streams.nodes import StoreSpec, Suppress
+from suiro.streams.records import Change, Headers, Record, Windowed
+
+if TYPE_CHECKING:
+    from suiro.streams.stores.buffer import TimeOrderedBuffer
+    from suiro.streams.task import Context
+
+__all__ = ["SuppressRule"]
+
+_LENGTH = struct.Struct(">i")  # -1 is None
+_TIMESTAMP = struct.Struct(">q")
+_WINDOW = struct.Struct(">qq")
+
+
+class SuppressRule:
+    def __init__(self, operator: Suppress, context: Context) -> None:
+        self._operator = operator
+        self._buffer: TimeOrderedBuffer = context.store(operator.store)
+        self._form = _Form(self._buffer.spec)
+        self._delay = operator.closing_delay_ms
+        self._time = context.time
+        self._context = context
+        self._forward = context.forward
+
+    def process(self, record: Record, port: int) -> None:
+        time = max(self._time.observe(record.timestamp), self._time.closed)
+        if self._delay is None:
+            self._wait(record, record.timestamp)
+        elif not isinstance(record.key, Windowed):
+            raise TypeError("only a windowed table can be suppressed until its windows close")
+        elif self._is_closed(record.key.end, time):
+            self._context.drop("late")
+        elif record.value.new is None:
+            self._buffer.delete(self._form.key(record.key))
+        else:
+            self._wait(record, record.key.end)
+        self._let_go()
+
+    def end_of_batch(self) -> None:
+        self._let_go()
+
+    def _wait(self, record: Record, time: int) -> None:
+        key = self._form.key(record.key)
+        self._buffer.put(time, key, self._form.payload(record, self._buffer.get(key)))
+
+    def _is_closed(self, end: int, time: int) -> bool:
+        """As the windows themselves say, see `windows`."""
+        assert self._delay is not None
+        return end + self._delay < time if self._operator.inclusive_end else end + self._delay <= time
+
+    def _let_go(self) -> None:
+        now = self._time.closing
+        if now > self._time.closed:
+            self._time.closed = now
+        now = self._time.closed
+        if self._delay is not None:
+            before = now - self._delay + (0 if self._operator.inclusive_end else 1)
+        else:
+            before = now - (self._operator.time_limit_ms or 0) + 1
+        if self._operator.time_limit_ms is not None or self._delay is not None:
+            for entry in self._buffer.evict_before(before):
+                self._send(entry)
+        if not self._is_full():
+            return
+        if not self._operator.emits_early_when_full:
+            raise ProcessingError(self._full())
+        for entry in self._buffer.evict_while(self._is_full):
+            self._send(entry)
+
+    def _send(self, entry: tuple[int, bytes, bytes]) -> None:
+        _, key, payload = entry
+        self._forward(self._form.record(key, payload))
+
+    def _is_full(self) -> bool:
+        operator = self._operator
+        return (operator.max_records is not None and len(self._buffer) > operator.max_records) or (
+            operator.max_bytes is not None and self._buffer.size_in_bytes > operator.max_bytes
+        )
+
+    def _full(self) -> str:
+        operator = self._operator
+        limits = [
+            f"{limit:,} {what}"
+            for limit, what in ((operator.max_records, "records"), (operator.max_bytes, "bytes"))
+            if limit is not None
+        ]
+        return (
+            f"the buffer of {self._context.node.name} is full: {len(self._buffer):,} records with "
+            f"{self._buffer.size_in_bytes:,} bytes wait, and {' and '.join(limits)} may. Nothing was lost: the "
+            "records are read again. Allow more (max_records, max_bytes, or no limit), shorten the grace, or let it "
+            "emit early when it is full"
+        )
+
+
+class _Form:
+    """Keys and updates as bytes. A windowed key is the plain key's bytes, the window's end and start, unless the
+    store's serde takes windowed keys itself."""
+
+    def __init__(self, spec: StoreSpec) -> None:
+        self._spec = spec
+        self._topic = f"{spec.name}-changelog"
+        self._takes_windowed = "windowed" in spec.key.name
+
+    def key(self, key: Any) -> bytes:
+        if isinstance(key, Windowed) and not self._takes_windowed:
+            return self._spec.key.serialize(self._topic, key.key) + _WINDOW.pack(key.end, key.start)
+        return self._spec.key.serialize(self._topic, key)
+
+    def payload(self, record: Record, waiting: bytes | None) -> bytes:
+        """The old value is what went on before: that of the first update that waits."""
+        change: Change = record.value
+        flags = isinstance(record.key, Windowed) and not self._takes_windowed, change.is_latest
+        return b"".join(
+            (
+                bytes(flags),
+                _TIMESTAMP.pack(record.timestamp),
+                self._value(change.old) if waiting is None else _old(waiting),
+                self._value(change.new),
+                *(
+                    part
+                    for name, value in record.headers
+                    for part in (_framed(name.encode()), _framed(value))
+                ),
+            )
+        )
+
+    def record(self, key: bytes, payload: bytes) -> Record:
+        is_windowed, is_latest = bool(payload[0]), bool(payload[1])
+        (timestamp,) = _TIMESTAMP.unpack_from(payload, 2)
+        parts = _parts(payload, 10)
+        old, new = (
+            None if part is None else self._spec.value.deserialize(self._topic, part) for part in parts[:2]
+        )
+        headers: Headers = tuple(
+            ((name or b"").decode(), value) for name, value in zip(parts[2::2], parts[3::2], strict=True)
+        )
+        found: Any
+        if is_windowed:
+            end, start = _WINDOW.unpack_from(key, len(key) - _WINDOW.size)
+            found = Windowed(self._spec.key.deserialize(self._topic, key[: -_WINDOW.size]), start, end)
+        else:
+            found = self._spec.key.deserialize(self._topic, key)
+        return Record(found, Change(new, old, is_latest), timestamp, headers)
+
+    def _value(self, value: Any) -> bytes:
+        return _framed(None if value is None else self._spec.value.serialize(self._topic, value))
+
+
+def _framed(data: bytes | None) -> bytes:
+    return _LENGTH.pack(-1) if data is None else _LENGTH.pack(len(data)) + data
+
+
+def _old(payload: bytes) -> bytes:
+    """The framed old value of a payload."""
+    (length,) = _LENGTH.unpack_from(payload, 10)
+    return payload[10 : 14 + max(length, 0)]
+
+
+def _parts(payload: bytes, position: int) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    while position < len(payload):
+        (length,) = _LENGTH.unpack_from(payload, position)
+        position += 4
+        found.append(None if length < 0 else payload[position : position + length])
+        position += max(length, 0)
+    return found

@@ -1,0 +1,129 @@
+"""The session store: a row for each key and session, `key ‖ int64 end ‖ int64 start`, as in Kafka Streams' changelog.
+
+A row is the serialised value; its timestamp is the session's end. Which rows end when is an index in memory, built
+from the rows when the store is opened, so that old sessions are found without a look at the others.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from sortedcontainers import SortedDict
+
+from suiro.streams.nodes import StoreSpec
+from suiro.streams.records import Windowed
+from suiro.streams.stores.ordered import OrderedMap
+
+__all__ = ["SessionStore"]
+
+_SESSION = struct.Struct(">qq")  # end, start
+_LATEST = (1 << 63) - 1
+
+
+class SessionStore:
+    def __init__(self, spec: StoreSpec, rows: OrderedMap) -> None:
+        self.spec = spec
+        self._rows = rows
+        self._topic = f"{spec.name}-changelog"
+        # The dict is a set that keeps its order: two runs of the same records do the same.
+        self._by_end: SortedDict[int, dict[bytes, None]] = SortedDict()
+        for row, _ in rows.range():
+            self._by_end.setdefault(_bounds(row)[0], {})[row] = None
+        self._oldest: int = self._by_end.peekitem(0)[0] if self._by_end else _LATEST
+
+    # -- what users call ---------------------------------------------------------------------------------
+
+    def fetch(self, key: Any) -> Iterator[tuple[Windowed, Any]]:
+        """All sessions of a key, by end and then by start."""
+        return self.find_sessions(key, 0, _LATEST)
+
+    def find_sessions(self, key: Any, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed, Any]]:
+        """The key's sessions with end >= earliest_end and start <= latest_start, by end and then by start."""
+        raw = self.spec.key.serialize(self._topic, key)
+        length = len(raw) + _SESSION.size
+        low = raw + _SESSION.pack(max(earliest_end, 0), 0)
+        high = raw + _SESSION.pack(_LATEST, _LATEST) + b"\x00"
+        for row, data in self._rows.range(low, high):
+            if len(row) == length:  # else it is of a longer key, which begins with this one
+                end, start = _bounds(row)
+                if start <= latest_start:
+                    yield Windowed(key, start, end), self.spec.value.deserialize(self._topic, data)
+
+    def fetch_session(self, key: Any, start: int, end: int) -> Any:
+        """The value of exactly this session; None if there is none."""
+        return self.get(key, start, end)
+
+    def get(self, key: Any, start: int, end: int) -> Any:
+        data = self._rows.get(self._row(key, start, end))
+        return None if data is None else self.spec.value.deserialize(self._topic, data)
+
+    def all(self) -> Iterator[tuple[Windowed, Any]]:
+        """In the order of the keys' bytes, then of ends and starts."""
+        for row, data in self._rows.range():
+            yield self._windowed(row), self.spec.value.deserialize(self._topic, data)
+
+    def approximate_num_entries(self) -> int:
+        return len(self._rows)
+
+    # -- what operators need besides ---------------------------------------------------------------------
+
+    def put(self, key: Any, value: Any, start: int, end: int) -> None:
+        """A value of None removes the session."""
+        row = self._row(key, start, end)
+        if value is None:
+            self._remove(row, end)
+            return
+        self._rows.put(row, self.spec.value.serialize(self._topic, value))
+        peers = self._by_end.get(end)
+        if peers is None:
+            peers = self._by_end[end] = {}
+            self._oldest = min(self._oldest, end)
+        peers[row] = None
+
+    def remove(self, key: Any, start: int, end: int) -> None:
+        self._remove(self._row(key, start, end), end)
+
+    def ending_between(self, first: int, last: int) -> Iterator[tuple[Windowed, Any]]:
+        """All keys' sessions with first <= end <= last, by end, then start, then key bytes."""
+        for end in list(self._by_end.irange(first, last)):
+            for row in sorted(self._by_end.get(end, ()), key=lambda row: (_bounds(row)[1], row)):
+                data = self._rows.get(row)
+                if data is not None:
+                    yield self._windowed(row), self.spec.value.deserialize(self._topic, data)
+
+    def remove_before(self, end: int) -> None:
+        """Removes every session that ends earlier than this."""
+        if end <= self._oldest:
+            return
+        by_end = self._by_end
+        while by_end and (oldest := by_end.peekitem(0)[0]) < end:
+            for row in by_end.pop(oldest):
+                self._rows.put(row, None)
+        self._oldest = by_end.peekitem(0)[0] if by_end else _LATEST
+
+    # -- rows --------------------------------------------------------------------------------------------
+
+    def _remove(self, row: bytes, end: int) -> None:
+        if self._rows.get(row) is None:
+            return
+        self._rows.put(row, None)
+        peers = self._by_end[end]
+        del peers[row]
+        if not peers:
+            del self._by_end[end]
+            self._oldest = self._by_end.peekitem(0)[0] if self._by_end else _LATEST
+
+    def _row(self, key: Any, start: int, end: int) -> bytes:
+        return self.spec.key.serialize(self._topic, key) + _SESSION.pack(end, start)
+
+    def _windowed(self, row: bytes) -> Windowed:
+        end, start = _bounds(row)
+        return Windowed(self.spec.key.deserialize(self._topic, row[: -_SESSION.size]), start, end)
+
+
+def _bounds(row: bytes) -> tuple[int, int]:
+    """End and start."""
+    end, start = _SESSION.unpack_from(row, len(row) - _SESSION.size)
+    return end, start

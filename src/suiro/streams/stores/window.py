@@ -1,0 +1,140 @@
+"""The window store: a row for each key and window start, `key ‖ int64 start ‖ int32 0`, as in Kafka Streams' changelog.
+
+A row is its timestamp (int64) and the serialised value. Which rows start when is an index in memory, built from the
+rows when the store is opened, so that old rows are found without a look at the others.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any, overload
+
+from sortedcontainers import SortedDict
+
+from suiro.streams.nodes import StoreSpec
+from suiro.streams.records import Windowed
+from suiro.streams.stores.ordered import OrderedMap
+
+__all__ = ["WindowStore"]
+
+_TIMESTAMP = struct.Struct(">q")
+_WINDOW = struct.Struct(">qi")  # start, sequence
+_UNKNOWN_TIMESTAMP = -1
+_LATEST = (1 << 63) - 1
+
+
+class WindowStore:
+    """`spec.window_size_ms` gives the windows that `fetch_all` and `all` name their ends."""
+
+    def __init__(self, spec: StoreSpec, rows: OrderedMap) -> None:
+        self.spec = spec
+        self._rows = rows
+        self._topic = f"{spec.name}-changelog"
+        self._size = spec.window_size_ms or 0
+        # The dict is a set that keeps its order: two runs of the same records do the same.
+        self._by_start: SortedDict[int, dict[bytes, None]] = SortedDict()
+        for row, _ in rows.range():
+            self._by_start.setdefault(_start(row), {})[row] = None
+        self._oldest: int = self._by_start.peekitem(0)[0] if self._by_start else _LATEST
+
+    # -- what users call ---------------------------------------------------------------------------------
+
+    @overload
+    def fetch(self, key: Any, time: int) -> Any: ...
+    @overload
+    def fetch(self, key: Any, time: int, time_to: int) -> Iterator[tuple[int, Any]]: ...
+    def fetch(self, key: Any, time: int, time_to: int | None = None) -> Any:
+        """The value of the key's window that starts at `time`, None if there is none; or, with two times, (start,
+        value) of its windows that start between them, both included, oldest first."""
+        if time_to is not None:
+            return ((start, value) for start, value, _ in self.fetch_rows(key, time, time_to))
+        found = self.get_with_timestamp(key, time)
+        return None if found is None else found[0]
+
+    def fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[Windowed, Any]]:
+        """All keys' windows that start between the times, both included; oldest first, then in the order of keys."""
+        for key, start, value, _ in self.rows_between(time_from, time_to):
+            yield Windowed(key, start, start + self._size), value
+
+    def all(self) -> Iterator[tuple[Windowed, Any]]:
+        """In the order of the keys' bytes, then of starts."""
+        for row, data in self._rows.range():
+            start = _start(row)
+            yield Windowed(self._key(row), start, start + self._size), self._decoded(data)[0]
+
+    def approximate_num_entries(self) -> int:
+        return len(self._rows)
+
+    # -- what operators need besides ---------------------------------------------------------------------
+
+    def get_with_timestamp(self, key: Any, start: int) -> tuple[Any, int] | None:
+        data = self._rows.get(self.spec.key.serialize(self._topic, key) + _WINDOW.pack(start, 0))
+        return None if data is None else self._decoded(data)
+
+    def fetch_rows(
+        self, key: Any, first: int, last: int, *, reverse: bool = False
+    ) -> Iterator[tuple[int, Any, int]]:
+        """(start, value, timestamp) of the key's windows with first <= start <= last."""
+        raw = self.spec.key.serialize(self._topic, key)
+        length = len(raw) + _WINDOW.size
+        low = raw + _WINDOW.pack(max(first, 0), 0)
+        high = raw + _WINDOW.pack(last, 1)
+        for row, data in self._rows.range(low, high, reverse=reverse):
+            if len(row) == length:  # else it is of a longer key, which begins with this one
+                yield _start(row), *self._decoded(data)
+
+    def put(self, key: Any, value: Any, start: int, timestamp: int = _UNKNOWN_TIMESTAMP) -> None:
+        """A value of None deletes the row."""
+        row = self.spec.key.serialize(self._topic, key) + _WINDOW.pack(start, 0)
+        if value is None:
+            self._delete(row, start)
+            return
+        data = _TIMESTAMP.pack(timestamp) + self.spec.value.serialize(self._topic, value)
+        self._rows.put(row, data)
+        peers = self._by_start.get(start)
+        if peers is None:
+            peers = self._by_start[start] = {}
+            if start < self._oldest:
+                self._oldest = start
+        peers[row] = None
+
+    def rows_between(self, first: int, last: int) -> Iterator[tuple[Any, int, Any, int]]:
+        """(key, start, value, timestamp) of all windows with first <= start <= last, by start, then by key bytes."""
+        for start in list(self._by_start.irange(first, last)):
+            for row in sorted(self._by_start.get(start, ())):
+                data = self._rows.get(row)
+                if data is not None:
+                    yield self._key(row), start, *self._decoded(data)
+
+    def remove_before(self, start: int) -> None:
+        """Removes every window that starts earlier than this."""
+        if start <= self._oldest:
+            return
+        by_start = self._by_start
+        while by_start and (oldest := by_start.peekitem(0)[0]) < start:
+            for row in by_start.pop(oldest):
+                self._rows.put(row, None)
+        self._oldest = by_start.peekitem(0)[0] if by_start else _LATEST
+
+    # -- rows --------------------------------------------------------------------------------------------
+
+    def _delete(self, row: bytes, start: int) -> None:
+        if self._rows.get(row) is None:
+            return
+        self._rows.put(row, None)
+        peers = self._by_start[start]
+        del peers[row]
+        if not peers:
+            del self._by_start[start]
+            self._oldest = self._by_start.peekitem(0)[0] if self._by_start else _LATEST
+
+    def _key(self, row: bytes) -> Any:
+        return self.spec.key.deserialize(self._topic, row[: -_WINDOW.size])
+
+    def _decoded(self, data: bytes) -> tuple[Any, int]:
+        return self.spec.value.deserialize(self._topic, data[8:]), _TIMESTAMP.unpack_from(data)[0]
+
+
+def _start(row: bytes) -> int:
+    return int(_WINDOW.unpack_from(row, len(row) - _WINDOW.size)[0])
