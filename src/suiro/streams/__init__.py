@@ -1,1 +1,156 @@
-"""Kafka Streams in Python: topologies built from streams and tables."""
+"""Kafka Streams in Python: topologies built from streams and tables.
+
+    from suiro.streams import StreamsBuilder, TimeWindows, col, serdes
+
+    builder = StreamsBuilder()
+    flights = builder.stream("flights", key=serdes.string, value=serdes.json)
+    flights.group_by(col("carrier")).windowed_by(TimeWindows.of_size("1 day")).count().to_stream().to("carrier.daily")
+    topology = builder.build()
+
+The names are Kafka Streams' in snake_case. A name's module is imported when the name is first used; building a
+topology takes neither Spark nor Arrow.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from suiro.streams import serdes
+    from suiro.streams.builder import StreamsBuilder
+    from suiro.streams.errors import ProcessingError, TopologyError
+    from suiro.streams.expressions import Expression, col, lit, record_key, record_value, when
+    from suiro.streams.extractors import (
+        FailOnInvalidTimestamp,
+        LogAndSkipOnInvalidTimestamp,
+        SourceRecord,
+        TimestampExtractor,
+        UsePartitionTimeOnInvalidTimestamp,
+        WallclockTimestampExtractor,
+        field_timestamp,
+    )
+    from suiro.streams.grouped import (
+        CogroupedKStream,
+        KGroupedStream,
+        KGroupedTable,
+        WindowedCogroupedKStream,
+        WindowedKStream,
+    )
+    from suiro.streams.kafka_streams import KafkaStreams
+    from suiro.streams.kstream import BranchedKStream, KStream
+    from suiro.streams.ktable import GlobalKTable, KTable
+    from suiro.streams.named import (
+        Consumed,
+        Grouped,
+        Joined,
+        Materialized,
+        Named,
+        Produced,
+        Repartitioned,
+        StreamJoined,
+    )
+    from suiro.streams.records import Change, Record, Windowed
+    from suiro.streams.suppressed import Suppressed
+    from suiro.streams.topology import Topology
+    from suiro.streams.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows
+
+__all__ = [
+    "BranchedKStream",
+    "Change",
+    "CogroupedKStream",
+    "Consumed",
+    "EmitStrategy",
+    "Expression",
+    "FailOnInvalidTimestamp",
+    "GlobalKTable",
+    "Grouped",
+    "JoinWindows",
+    "Joined",
+    "KGroupedStream",
+    "KGroupedTable",
+    "KStream",
+    "KTable",
+    "KafkaStreams",
+    "LogAndSkipOnInvalidTimestamp",
+    "Materialized",
+    "Named",
+    "ProcessingError",
+    "Produced",
+    "Record",
+    "Repartitioned",
+    "SessionWindows",
+    "SlidingWindows",
+    "SourceRecord",
+    "StreamJoined",
+    "StreamsBuilder",
+    "Suppressed",
+    "TimeWindows",
+    "TimestampExtractor",
+    "Topology",
+    "TopologyError",
+    "UsePartitionTimeOnInvalidTimestamp",
+    "WallclockTimestampExtractor",
+    "Windowed",
+    "WindowedCogroupedKStream",
+    "WindowedKStream",
+    "col",
+    "field_timestamp",
+    "lit",
+    "record_key",
+    "record_value",
+    "serdes",
+    "when",
+]
+
+_HOMES = {
+    "builder": ["StreamsBuilder"],
+    "errors": ["ProcessingError", "TopologyError"],
+    "expressions": ["Expression", "col", "lit", "record_key", "record_value", "when"],
+    "extractors": [
+        "FailOnInvalidTimestamp",
+        "LogAndSkipOnInvalidTimestamp",
+        "SourceRecord",
+        "TimestampExtractor",
+        "UsePartitionTimeOnInvalidTimestamp",
+        "WallclockTimestampExtractor",
+        "field_timestamp",
+    ],
+    "grouped": [
+        "CogroupedKStream",
+        "KGroupedStream",
+        "KGroupedTable",
+        "WindowedCogroupedKStream",
+        "WindowedKStream",
+    ],
+    "kafka_streams": ["KafkaStreams"],
+    "kstream": ["BranchedKStream", "KStream"],
+    "ktable": ["GlobalKTable", "KTable"],
+    "named": [
+        "Consumed",
+        "Grouped",
+        "Joined",
+        "Materialized",
+        "Named",
+        "Produced",
+        "Repartitioned",
+        "StreamJoined",
+    ],
+    "records": ["Change", "Record", "Windowed"],
+    "suppressed": ["Suppressed"],
+    "topology": ["Topology"],
+    "windows": ["EmitStrategy", "JoinWindows", "SessionWindows", "SlidingWindows", "TimeWindows"],
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "serdes":
+        return import_module("suiro.streams.serdes")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"suiro.streams.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

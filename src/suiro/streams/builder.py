@@ -1,0 +1,271 @@
+"""Where a topology begins: `StreamsBuilder` opens streams and tables and, when all is said, gives the topology."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from suiro.streams import serdes
+from suiro.streams.checks import check_topology
+from suiro.streams.errors import TopologyError
+from suiro.streams.graph import Graph
+from suiro.streams.kstream import KStream
+from suiro.streams.ktable import GlobalKTable, KTable, table_store
+from suiro.streams.named import Consumed, Materialized, Name, name_of
+from suiro.streams.nodes import (
+    GlobalTableSource,
+    Node,
+    Repartition,
+    Source,
+    StoreSpec,
+    StreamStreamJoin,
+    StreamTableJoin,
+    TableSource,
+)
+from suiro.streams.serdes import Serde
+from suiro.streams.topology import Topology
+
+__all__ = ["StreamsBuilder"]
+
+
+class StreamsBuilder:
+    """Builds one topology.
+
+    >>> builder = StreamsBuilder()
+    >>> builder.stream("flights", value=serdes.json).filter(lambda key, flight: flight["delay"] > 15).to("late")
+    >>> topology = builder.build()
+    """
+
+    def __init__(self, *, key: Serde = serdes.bytes, value: Serde = serdes.bytes) -> None:
+        """`key` and `value` read the topics that say nothing of their own."""
+        self._graph = Graph()
+        self._key = key
+        self._value = value
+
+    def stream(
+        self,
+        topics: str | Iterable[str],
+        consumed: Consumed | None = None,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        timestamp: Any = None,
+        name: Name = None,
+        on_deserialization_error: str | None = None,
+    ) -> KStream:
+        """Reads one topic or several as a stream.
+
+        `timestamp`: an extractor, see `extractors`. `on_deserialization_error`: "fail", "skip" or
+        "dead-letter:<topic>"; if it is not given, the application decides.
+
+        >>> flights = builder.stream("flights", key=serdes.string, value=serdes.json)
+        """
+        consumed = consumed or Consumed()
+        given = name_of(name) or consumed.name
+        source = self._source(
+            (topics,) if isinstance(topics, str) else tuple(sorted(topics)),
+            replace(
+                consumed,
+                key=key or consumed.key,
+                value=value or consumed.value,
+                timestamp=timestamp or consumed.timestamp,
+            ),
+            on_deserialization_error,
+        )
+        node = self._graph.add(
+            self._graph.names.processor("KSTREAM-SOURCE-", given), source, named=given is not None
+        )
+        return KStream(self._graph, node, key=source.key, value=source.value)
+
+    def table(
+        self,
+        topic: str,
+        consumed: Consumed | None = None,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        timestamp: Any = None,
+        materialized: Materialized | None = None,
+        name: Name = None,
+        on_deserialization_error: str | None = None,
+    ) -> KTable:
+        """Reads a topic as a table: a key's last record is its row, a null value deletes it.
+
+        >>> prices = builder.table("prices", value=serdes.double, materialized=Materialized.as_("prices-store"))
+        """
+        consumed, given = self._table_consumed(consumed, key, value, timestamp, materialized, name)
+        graph = self._graph
+        source = self._source((topic,), consumed, on_deserialization_error)
+        store = None if materialized and materialized.name else graph.names.store(f"{topic}-")
+        above = graph.names.processor("KSTREAM-SOURCE-", given, "-source")
+        node = graph.names.processor("KTABLE-SOURCE-", given)
+        graph.add(above, source, named=given is not None)
+        spec = table_store(graph, materialized, source.key, source.value)
+        graph.add(
+            node,
+            TableSource(
+                store=None if spec is None else spec.name,
+                versioned=spec is not None and spec.kind == "versioned",
+            ),
+            [above],
+            named=given is not None,
+        )
+        if store is not None:
+            graph.reserve_rows(node, store, key=source.key, value=source.value, logged=True)
+        return KTable(graph, node, key=source.key, value=source.value)
+
+    def global_table(
+        self,
+        topic: str,
+        consumed: Consumed | None = None,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        timestamp: Any = None,
+        materialized: Materialized | None = None,
+        name: Name = None,
+        on_deserialization_error: str | None = None,
+    ) -> GlobalKTable:
+        """Reads a topic as a table that every task has as a whole: joins need no common key and no repartition.
+
+        >>> carriers = builder.global_table("carriers", key=serdes.string, value=serdes.json)
+        """
+        consumed, given = self._table_consumed(consumed, key, value, timestamp, materialized, name)
+        if materialized is not None and materialized.history_ms is not None:
+            raise TopologyError(f"the global table of {topic!r} cannot be versioned; use Materialized.as_")
+        graph = self._graph
+        source = self._source((topic,), consumed, on_deserialization_error)
+        user_store = None if materialized is None else materialized.name
+        store = user_store or graph.names.store(f"{topic}-")
+        above = graph.names.processor("KSTREAM-SOURCE-", given, "-source")
+        node = graph.names.processor("KTABLE-SOURCE-", given)
+        graph.add(above, source, named=given is not None)
+        graph.add_store(
+            StoreSpec(
+                name=store,
+                kind="global",
+                key=source.key,
+                value=source.value,
+                logged=False,
+                named_by_user=user_store is not None,
+            )
+        )
+        graph.add(node, GlobalTableSource(store=store), [above], named=given is not None)
+        return GlobalKTable(graph, node, store, key=source.key, value=source.value)
+
+    def add_state_store(
+        self, name: str, *, key: Serde | None = None, value: Serde | None = None, logged: bool = True
+    ) -> StreamsBuilder:
+        """A key-value store for processors: `stream.process(supplier, "seen")`.
+
+        >>> builder.add_state_store("seen", key=serdes.string, value=serdes.long)
+        """
+        self._graph.add_store(
+            StoreSpec(
+                name=name,
+                kind="key-value",
+                key=key or serdes.tagged,
+                value=value or serdes.tagged,
+                logged=logged,
+                named_by_user=True,
+            )
+        )
+        return self
+
+    def build(self) -> Topology:
+        """The topology so far. Raises TopologyError for what cannot work."""
+        nodes = _with_null_keys_kept(_with_shared_sources(list(self._graph.nodes.values())))
+        topology = Topology(tuple(nodes), tuple(self._graph.stores.values()))
+        check_topology(topology)
+        return topology
+
+    def _source(self, topics: tuple[str, ...], consumed: Consumed, on_error: str | None) -> Source:
+        for topic in topics:
+            if not isinstance(topic, str) or not topic:
+                raise TopologyError(f"a topic is {topic!r}; give its name")
+        if not topics:
+            raise TopologyError("a source reads no topics; give at least one")
+        if (
+            on_error is not None
+            and on_error not in ("fail", "skip")
+            and not on_error.startswith("dead-letter:")
+        ):
+            raise TopologyError(
+                f'on_deserialization_error is {on_error!r}; give "fail", "skip" or "dead-letter:<topic>"'
+            )
+        return Source(
+            topics=topics,
+            key=consumed.key or self._key,
+            value=consumed.value or self._value,
+            timestamp=consumed.timestamp,
+            on_deserialization_error=on_error,
+        )
+
+    @staticmethod
+    def _table_consumed(
+        consumed: Consumed | None,
+        key: Serde | None,
+        value: Serde | None,
+        timestamp: Any,
+        materialized: Materialized | None,
+        name: Name,
+    ) -> tuple[Consumed, str | None]:
+        consumed = consumed or Consumed()
+        stored = materialized or Materialized()
+        return (
+            Consumed(
+                key=key or consumed.key or stored.key,
+                value=value or consumed.value or stored.value,
+                timestamp=timestamp or consumed.timestamp,
+            ),
+            name_of(name) or consumed.name,
+        )
+
+
+def _with_shared_sources(nodes: list[Node]) -> list[Node]:
+    """A topic is read once: streams of the same topics share the first one's source, anything else is refused."""
+    first: dict[str, Node] = {}
+    instead: dict[str, str] = {}
+    feeds_table = {
+        node.parents[0] for node in nodes if isinstance(node.operator, TableSource | GlobalTableSource)
+    }
+    for node in nodes:
+        if not isinstance(node.operator, Source):
+            continue
+        others = {first[topic].name: first[topic] for topic in node.operator.topics if topic in first}
+        for other in others.values():
+            if other.operator != node.operator or {other.name, node.name} & feeds_table:
+                topic = next(topic for topic in node.operator.topics if topic in first)
+                raise TopologyError(
+                    f"topic {topic!r} is read by {other.name} and again, in another way, by {node.name}; read it once "
+                    "and use that stream twice (to_table() makes a table of it)"
+                )
+            instead[node.name] = other.name
+        for topic in node.operator.topics:
+            first.setdefault(topic, node)
+    return [
+        replace(node, parents=tuple(instead.get(parent, parent) for parent in node.parents))
+        for node in nodes
+        if node.name not in instead
+    ]
+
+
+def _with_null_keys_kept(nodes: list[Node]) -> list[Node]:
+    """Records without a key survive a repartition above a join that would have kept them (KIP-962)."""
+    wanted: set[str] = set()
+    found: list[Node] = []
+    for node in reversed(nodes):
+        match node.operator:
+            case StreamStreamJoin(join="left" | "outer") | StreamTableJoin(join="left"):
+                wanted.update(node.parents)
+            case Repartition() if node.name in wanted and _filters_nulls(node):
+                node = replace(node, operator=replace(node.operator, keeps_null_keys=True))
+        if node.name in wanted:
+            wanted.update(node.parents)
+        found.append(node)
+    return found[::-1]
+
+
+def _filters_nulls(node: Node) -> bool:
+    return len(node.aliases) == 3  # a table's changes and a foreign-key join's messages always have keys

@@ -1,0 +1,207 @@
+"""What a builder and its streams and tables write into: nodes and stores by name, and the counter of names.
+
+Parents are added before their children. An operator is replaced in place when its table turns out to need a store:
+only tables that are named, joined, grouped or suppressed keep their rows, as in Kafka Streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from suiro.streams import serdes
+from suiro.streams.errors import TopologyError
+from suiro.streams.naming import Names, is_generated, legal_name
+from suiro.streams.nodes import (
+    ForeignKeyResolve,
+    Node,
+    Operator,
+    Repartition,
+    StoreSpec,
+    Suppress,
+    TableFilter,
+    TableMapValues,
+    TableSource,
+)
+from suiro.streams.serdes import Serde
+
+__all__ = ["Graph", "TableRows", "known"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRows:
+    """What a table's store would be, should it need one: the name that is reserved for it, and its serdes."""
+
+    store: str
+    key: Serde | None
+    value: Serde | None
+    logged: bool
+
+
+def known(serde: Serde | None) -> Serde:
+    """What writes and reads where no serde is known: stores and internal topics."""
+    return serdes.tagged if serde is None else serde
+
+
+class Graph:
+    __slots__ = ("_rows", "names", "nodes", "stores")
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.stores: dict[str, StoreSpec] = {}
+        self.names = Names()
+        self._rows: dict[str, TableRows] = {}
+
+    def add(
+        self,
+        name: str,
+        operator: Operator,
+        parents: Sequence[str] = (),
+        *,
+        named: bool = False,
+        aliases: Sequence[str] = (),
+    ) -> str:
+        """Gives the name back."""
+        if name in self.nodes:
+            raise TopologyError(f"two operators have the name {name!r}; give each its own")
+        self.nodes[name] = Node(
+            name=legal_name(name),
+            parents=tuple(parents),
+            operator=operator,
+            named_by_user=named,
+            aliases=tuple(aliases),
+        )
+        return name
+
+    def replace(self, name: str, **fields: Any) -> None:
+        """Other fields for a node's operator."""
+        node = self.nodes[name]
+        self.nodes[name] = replace(node, operator=replace(node.operator, **fields))
+
+    def add_store(self, spec: StoreSpec) -> str:
+        if spec.name in self.stores:
+            raise TopologyError(f"two stores have the name {spec.name!r}; give each its own")
+        legal_name(spec.name)
+        self.stores[spec.name] = spec
+        return spec.name
+
+    # -- repartitions ------------------------------------------------------------------------------------
+
+    def repartition(
+        self,
+        parent: str,
+        base: str,
+        *,
+        key: Serde | None,
+        value: Serde | None,
+        partitions: int | None = None,
+        partitioner: Callable[..., int | None] | None = None,
+        asked_for: bool = False,
+        named: bool = False,
+    ) -> str:
+        """Behind a stream. Takes three numbers: Kafka Streams has a sink, a filter of null keys and a source."""
+        topic = f"{base}-repartition"
+        sink, nulls, source = (
+            self.names.generate(f"KSTREAM-{what}-") for what in ("SINK", "FILTER", "SOURCE")
+        )
+        if not is_generated(base):
+            sink, nulls, source = f"{topic}-sink", f"{topic}-filter", f"{topic}-source"
+        return self.add(
+            topic,
+            Repartition(
+                topic=topic,
+                key=known(key),
+                value=known(value),
+                partitions=partitions,
+                partitioner=partitioner,
+                asked_for=asked_for,
+            ),
+            [parent],
+            named=named,
+            aliases=(nulls, sink, source),
+        )
+
+    # -- tables ------------------------------------------------------------------------------------------
+
+    def reserve_rows(
+        self, node: str, store: str, *, key: Serde | None, value: Serde | None, logged: bool
+    ) -> None:
+        """The store a table gets when something asks for its rows."""
+        self._rows[node] = TableRows(store=store, key=key, value=value, logged=logged)
+
+    def store_of(self, node: str) -> str | None:
+        """Where a table's rows are."""
+        operator = self.nodes[node].operator
+        return None if isinstance(operator, Suppress) else getattr(operator, "store", None)
+
+    def is_versioned(self, node: str) -> bool:
+        """Whether a table can be asked for its rows as of a time."""
+        store = self.store_of(node)
+        if store is not None:
+            return self.stores[store].kind == "versioned"
+        operator = self.nodes[node].operator
+        return isinstance(operator, TableFilter | TableMapValues) and self.is_versioned(self._parent(node))
+
+    def knows_old(self, node: str) -> bool:
+        """Whether a table's changes carry the row they replace."""
+        match self.nodes[node].operator:
+            case TableSource(store=store) | ForeignKeyResolve(store=store):
+                return store is not None
+            case TableFilter(knows_old=knows_old):
+                return knows_old
+            case TableMapValues():
+                return self.knows_old(self._parent(node))
+            case _:
+                return True
+
+    def ensure_old(self, node: str) -> None:
+        """From now on the table's changes carry old rows: whatever is above it keeps what that takes."""
+        match self.nodes[node].operator:
+            case TableSource() | ForeignKeyResolve():
+                self.ensure_rows(node)
+            case TableFilter():
+                self.ensure_old(self._parent(node))
+                self.replace(node, knows_old=True)
+            case TableMapValues():
+                self.ensure_old(self._parent(node))
+
+    def ensure_rows(self, node: str) -> tuple[str, str]:
+        """The table with a store for its rows, and the store: itself, or a copy where it cannot keep them itself."""
+        store = self.store_of(node)
+        if store is not None:
+            return node, store
+        rows = self._rows[node]
+        if isinstance(self.nodes[node].operator, Suppress):
+            copy = f"{node}-rows"
+            if copy not in self.nodes:
+                self.add(copy, TableMapValues(mapper=_same, store=f"{copy}-store"), [node])
+                self._add_rows(copy, replace(rows, store=f"{copy}-store"))
+            return copy, f"{copy}-store"
+        versioned = self.is_versioned(node)
+        self._add_rows(node, rows, self._history_of(node) if versioned else None)
+        self.replace(node, store=rows.store)
+        return node, rows.store
+
+    def _add_rows(self, node: str, rows: TableRows, history_ms: int | None = None) -> None:
+        self.add_store(
+            StoreSpec(
+                name=rows.store,
+                kind="key-value" if history_ms is None else "versioned",
+                key=known(rows.key),
+                value=known(rows.value),
+                retention_ms=history_ms,
+                logged=rows.logged,
+            )
+        )
+
+    def _history_of(self, node: str) -> int | None:
+        store = self.store_of(node)
+        return self._history_of(self._parent(node)) if store is None else self.stores[store].retention_ms
+
+    def _parent(self, node: str) -> str:
+        return self.nodes[node].parents[0]
+
+
+def _same(value: Any) -> Any:
+    return value

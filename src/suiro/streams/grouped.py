@@ -1,0 +1,616 @@
+"""Groups of records with one key, and what is made of them: tables of counts, sums and whatever else can be folded.
+
+Windows, retention and serdes of an aggregate's store are settled here; the folding itself is `operators`' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from suiro.streams import serdes
+from suiro.streams.checks import function, python_function
+from suiro.streams.errors import TopologyError
+from suiro.streams.graph import Graph, known
+from suiro.streams.kstream import KStream
+from suiro.streams.ktable import KTable
+from suiro.streams.named import Materialized, Name, name_of
+from suiro.streams.nodes import (
+    Aggregation,
+    Function,
+    Operator,
+    Repartition,
+    SessionAggregate,
+    SlidingAggregate,
+    StoreSpec,
+    StreamAggregate,
+    TableAggregate,
+    TimeWindowAggregate,
+)
+from suiro.streams.serdes import Serde
+from suiro.streams.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows, Windows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "CogroupedKStream",
+    "KGroupedStream",
+    "KGroupedTable",
+    "WindowedCogroupedKStream",
+    "WindowedKStream",
+]
+
+
+class KGroupedStream:
+    """A stream's records by key, without windows."""
+
+    __slots__ = ("_repartition", "name", "stream")
+
+    def __init__(self, stream: KStream, name: str | None) -> None:
+        """Made by `group_by` and `group_by_key`."""
+        self.stream = stream
+        self.name = name
+        self._repartition: KStream | None = None
+
+    def count(self, *, materialized: Materialized | None = None, name: Name = None) -> KTable:
+        """How many records each key has; null keys and values do not count.
+
+        >>> flights.group_by(col("carrier")).count(materialized=Materialized.as_("per-carrier"))
+        """
+        return _count([self], None, EmitStrategy.ON_WINDOW_UPDATE, materialized, name)
+
+    def reduce(
+        self, reducer: Function, *, materialized: Materialized | None = None, name: Name = None
+    ) -> KTable:
+        """`reducer(aggregate, value)` gives the next aggregate; the first value is the first aggregate.
+
+        >>> delays.group_by_key().reduce(max)
+        """
+        return _reduce(self, None, EmitStrategy.ON_WINDOW_UPDATE, reducer, materialized, name)
+
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        aggregator: Function,
+        *,
+        value: Serde | None = None,
+        materialized: Materialized | None = None,
+        name: Name = None,
+    ) -> KTable:
+        """`aggregator(key, value, aggregate)` gives the next aggregate, beginning with `initializer()`.
+
+        >>> delays.group_by_key().aggregate(list, lambda key, delay, found: [*found, delay][-10:])
+        """
+        return _aggregate(
+            self,
+            None,
+            EmitStrategy.ON_WINDOW_UPDATE,
+            initializer,
+            aggregator,
+            None,
+            value,
+            materialized,
+            name,
+        )
+
+    def windowed_by(self, windows: Windows) -> WindowedKStream:
+        """Each window for itself: `TimeWindows`, `SlidingWindows` or `SessionWindows`.
+
+        >>> flights.group_by_key().windowed_by(TimeWindows.of_size("1 day").grace("2 hours")).count()
+        """
+        return WindowedKStream(self, _windows(windows))
+
+    def cogroup(self, aggregator: Function) -> CogroupedKStream:
+        """Folds several groups into one table, each with its own aggregator.
+
+        >>> bought.cogroup(add_order).cogroup(returned, take_out).aggregate(dict)
+        """
+        return CogroupedKStream(((self, function(aggregator, "the aggregator of cogroup")),))
+
+    def by_key(self, store: str) -> KStream:
+        """With records of one key together. A named group has one repartition for all that is made of it."""
+        if self._repartition is not None:
+            return self._repartition
+        found = self.stream.by_key(self.name or store, named=self.name is not None)
+        if self.name is not None:
+            self._repartition = found
+        return found
+
+
+class WindowedKStream:
+    """A grouped stream in windows."""
+
+    __slots__ = ("_emit", "_grouped", "_windows")
+
+    def __init__(
+        self,
+        grouped: KGroupedStream,
+        windows: Windows,
+        emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE,
+    ) -> None:
+        """Made by `windowed_by`."""
+        self._grouped = grouped
+        self._windows = windows
+        self._emit = emit
+
+    def emit_strategy(self, strategy: EmitStrategy) -> WindowedKStream:
+        """Results at every update (the default), or one, when its window is closed.
+
+        >>> windowed.emit_strategy(EmitStrategy.on_window_close()).count()
+        """
+        if not isinstance(strategy, EmitStrategy):
+            raise TopologyError(
+                f"an emit strategy is {strategy!r}; give EmitStrategy.on_window_close() or .on_window_update()"
+            )
+        return WindowedKStream(self._grouped, self._windows, strategy)
+
+    def count(self, *, materialized: Materialized | None = None, name: Name = None) -> KTable:
+        """How many records each key has in each window.
+
+        >>> windowed.count().suppress(Suppressed.until_window_closes())
+        """
+        return _count([self._grouped], self._windows, self._emit, materialized, name)
+
+    def reduce(
+        self, reducer: Function, *, materialized: Materialized | None = None, name: Name = None
+    ) -> KTable:
+        """`reducer(aggregate, value)` gives the next aggregate; the first value is the first aggregate.
+
+        >>> windowed.reduce(max)
+        """
+        return _reduce(self._grouped, self._windows, self._emit, reducer, materialized, name)
+
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        aggregator: Function,
+        merger: Function | None = None,
+        *,
+        value: Serde | None = None,
+        materialized: Materialized | None = None,
+        name: Name = None,
+    ) -> KTable:
+        """As without windows. Sessions grow together, which takes a `merger(key, aggregate, aggregate)`.
+
+        >>> windowed.aggregate(int, lambda key, value, total: total + value)
+        """
+        return _aggregate(
+            self._grouped,
+            self._windows,
+            self._emit,
+            initializer,
+            aggregator,
+            merger,
+            value,
+            materialized,
+            name,
+        )
+
+
+class CogroupedKStream:
+    """Several groups with one kind of key, on their way into one table."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: tuple[tuple[KGroupedStream, Function], ...]) -> None:
+        """Made by `cogroup`."""
+        self._parts = parts
+
+    def cogroup(self, grouped: KGroupedStream, aggregator: Function) -> CogroupedKStream:
+        """One more group.
+
+        >>> bought.cogroup(add_order).cogroup(returned, take_out)
+        """
+        if not isinstance(grouped, KGroupedStream):
+            raise TopologyError(f"cogroup takes a grouped stream, not {grouped!r}; group_by_key() makes one")
+        self._parts[0][0].stream.check_builder(grouped.stream, "cogroup")
+        return CogroupedKStream((*self._parts, (grouped, function(aggregator, "the aggregator of cogroup"))))
+
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        *,
+        value: Serde | None = None,
+        materialized: Materialized | None = None,
+        name: Name = None,
+    ) -> KTable:
+        """Each group's aggregator takes (key, value, aggregate).
+
+        >>> cogrouped.aggregate(dict)
+        """
+        return _cogroup(self._parts, None, initializer, None, value, materialized, name)
+
+    def windowed_by(self, windows: Windows) -> WindowedCogroupedKStream:
+        """Each window for itself.
+
+        >>> cogrouped.windowed_by(TimeWindows.of_size("1 hour")).aggregate(dict)
+        """
+        return WindowedCogroupedKStream(self._parts, _windows(windows))
+
+
+class WindowedCogroupedKStream:
+    """Several groups in windows."""
+
+    __slots__ = ("_parts", "_windows")
+
+    def __init__(self, parts: tuple[tuple[KGroupedStream, Function], ...], windows: Windows) -> None:
+        """Made by `CogroupedKStream.windowed_by`."""
+        self._parts = parts
+        self._windows = windows
+
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        merger: Function | None = None,
+        *,
+        value: Serde | None = None,
+        materialized: Materialized | None = None,
+        name: Name = None,
+    ) -> KTable:
+        """As without windows; sessions take a `merger(key, aggregate, aggregate)`.
+
+        >>> cogrouped.windowed_by(SessionWindows.of_gap("30 minutes")).aggregate(int, lambda key, a, b: a + b)
+        """
+        return _cogroup(self._parts, self._windows, initializer, merger, value, materialized, name)
+
+
+class KGroupedTable:
+    """A table's rows under new keys. A row that changes leaves its old group and joins its new one."""
+
+    __slots__ = ("_graph", "_key", "_name", "_node", "_repartition", "_value")
+
+    def __init__(
+        self, graph: Graph, node: str, *, key: Serde | None, value: Serde | None, name: str | None
+    ) -> None:
+        """Made by `KTable.group_by`."""
+        self._graph = graph
+        self._node = node
+        self._key = key
+        self._value = value
+        self._name = name
+        self._repartition: str | None = None
+
+    def count(self, *, materialized: Materialized | None = None, name: Name = None) -> KTable:
+        """How many rows each group has.
+
+        >>> planes.group_by(lambda tail, plane: (plane["maker"], tail)).count()
+        """
+        return self._table("KTABLE-AGGREGATE-", "count", None, None, None, serdes.long, materialized, name)
+
+    def reduce(
+        self,
+        adder: Function,
+        subtractor: Function,
+        *,
+        materialized: Materialized | None = None,
+        name: Name = None,
+    ) -> KTable:
+        """`adder(aggregate, value)` takes a row in, `subtractor(aggregate, value)` takes it out again.
+
+        >>> seats.reduce(lambda total, n: total + n, lambda total, n: total - n)
+        """
+        return self._table(
+            "KTABLE-REDUCE-",
+            "reduce",
+            None,
+            function(adder, "the adder of reduce"),
+            function(subtractor, "the subtractor of reduce"),
+            self._value,
+            materialized,
+            name,
+        )
+
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        adder: Function,
+        subtractor: Function,
+        *,
+        value: Serde | None = None,
+        materialized: Materialized | None = None,
+        name: Name = None,
+    ) -> KTable:
+        """`adder(key, value, aggregate)` takes a row in, `subtractor(key, value, aggregate)` takes it out again.
+
+        >>> seats.aggregate(int, lambda key, n, total: total + n, lambda key, n, total: total - n)
+        """
+        return self._table(
+            "KTABLE-AGGREGATE-",
+            "aggregate",
+            python_function(initializer, "the initializer of aggregate"),
+            function(adder, "the adder of aggregate"),
+            function(subtractor, "the subtractor of aggregate"),
+            value,
+            materialized,
+            name,
+        )
+
+    def _table(
+        self,
+        prefix: str,
+        kind: Any,
+        initializer: Callable[[], Any] | None,
+        adder: Function | None,
+        subtractor: Function | None,
+        value: Serde | None,
+        materialized: Materialized | None,
+        name: Name,
+    ) -> KTable:
+        graph, names = self._graph, self._graph.names
+        stored = _not_windowed(materialized)
+        store = stored.name or names.store(prefix)
+        topic = f"{self._name or store}-repartition"
+        if self._name is None or self._repartition is None:
+            aliases = (
+                names.processor("KSTREAM-SINK-", name, "-sink"),
+                names.processor("KSTREAM-SOURCE-", name, "-source"),
+            )
+            self._repartition = graph.add(
+                topic,
+                Repartition(topic=topic, key=known(self._key), value=known(self._value), is_change=True),
+                [self._node],
+                named=self._name is not None,
+                aliases=aliases,
+            )
+        node = names.processor(prefix, name)
+        spec = StoreSpec(
+            name=store,
+            kind="key-value",
+            key=known(stored.key or self._key),
+            value=known(stored.value or value),
+            logged=stored.logged,
+            named_by_user=stored.name is not None,
+        )
+        graph.add_store(spec)
+        graph.add(
+            node,
+            TableAggregate(
+                kind=kind, store=store, initializer=initializer, adder=adder, subtractor=subtractor
+            ),
+            [self._repartition],
+            named=name is not None,
+        )
+        return KTable(graph, node, key=stored.key or self._key, value=stored.value or value)
+
+
+# -- what they share ----------------------------------------------------------------------------------------------
+
+
+def _count(
+    groups: Sequence[KGroupedStream],
+    windows: Windows | None,
+    emit: EmitStrategy,
+    materialized: Materialized | None,
+    name: Name,
+) -> KTable:
+    return _table(
+        groups,
+        Aggregation(kind="count"),
+        windows,
+        emit,
+        None,
+        serdes.long,
+        materialized,
+        name,
+        prefix="KSTREAM-AGGREGATE-",
+    )
+
+
+def _reduce(
+    group: KGroupedStream,
+    windows: Windows | None,
+    emit: EmitStrategy,
+    reducer: Function,
+    materialized: Materialized | None,
+    name: Name,
+) -> KTable:
+    aggregation = Aggregation(kind="reduce", aggregators=(function(reducer, "the reducer of reduce"),))
+    return _table(
+        [group],
+        aggregation,
+        windows,
+        emit,
+        None,
+        group.stream.value,
+        materialized,
+        name,
+        prefix="KSTREAM-REDUCE-",
+    )
+
+
+def _aggregate(
+    group: KGroupedStream,
+    windows: Windows | None,
+    emit: EmitStrategy,
+    initializer: Callable[[], Any],
+    aggregator: Function,
+    merger: Function | None,
+    value: Serde | None,
+    materialized: Materialized | None,
+    name: Name,
+) -> KTable:
+    aggregation = Aggregation(
+        kind="aggregate",
+        initializer=python_function(initializer, "the initializer of aggregate"),
+        aggregators=(function(aggregator, "the aggregator of aggregate"),),
+    )
+    return _table(
+        [group],
+        aggregation,
+        windows,
+        emit,
+        _merger(windows, merger),
+        value,
+        materialized,
+        name,
+        prefix="KSTREAM-AGGREGATE-",
+    )
+
+
+def _cogroup(
+    parts: tuple[tuple[KGroupedStream, Function], ...],
+    windows: Windows | None,
+    initializer: Callable[[], Any],
+    merger: Function | None,
+    value: Serde | None,
+    materialized: Materialized | None,
+    name: Name,
+) -> KTable:
+    unnamed = [group.stream.node for group, _ in parts if group.stream.rekeyed and group.name is None]
+    if len(unnamed) > 1:
+        raise TopologyError(
+            f"cogroup of {' and '.join(unnamed)}: their repartition topics would have one name; name the groups "
+            "(group_by(..., name=...))"
+        )
+    aggregation = Aggregation(
+        kind="aggregate",
+        initializer=python_function(initializer, "the initializer of aggregate"),
+        aggregators=tuple(aggregator for _, aggregator in parts),
+    )
+    return _table(
+        [group for group, _ in parts],
+        aggregation,
+        windows,
+        EmitStrategy.ON_WINDOW_UPDATE,
+        _merger(windows, merger),
+        value,
+        materialized,
+        name,
+        prefix="COGROUPKSTREAM-AGGREGATE-",
+        cogroup=True,
+    )
+
+
+def _table(
+    groups: Sequence[KGroupedStream],
+    aggregation: Aggregation,
+    windows: Windows | None,
+    emit: EmitStrategy,
+    merger: Function | None,
+    value: Serde | None,
+    materialized: Materialized | None,
+    name: Name,
+    *,
+    prefix: str,
+    cogroup: bool = False,
+) -> KTable:
+    graph = groups[0].stream.graph
+    names = graph.names
+    stored = materialized or Materialized() if windows is not None else _not_windowed(materialized)
+    store = stored.name or names.store(prefix)
+    node = "" if cogroup else names.processor(prefix, name)
+    inputs = [group.by_key(store).node for group in groups]
+    aliases: tuple[str, ...] = ()
+    if cogroup:
+        aliases = tuple(
+            names.processor(prefix, name, f"-cogroup-agg-{number}") for number in range(len(groups))
+        )
+        node = names.processor("COGROUPKSTREAM-MERGE-", name, "-cogroup-merge")
+    keys = [group.stream.key for group in groups]
+    key = stored.key or (keys[0] if all(other == keys[0] for other in keys) else None)
+    value = stored.value or value
+    graph.add_store(_spec(store, stored, windows, key, value))
+    graph.add(
+        node,
+        _operator(aggregation, windows, store, emit, merger),
+        inputs,
+        named=name_of(name) is not None,
+        aliases=aliases,
+    )
+    return KTable(graph, node, key=_windowed_key(key, windows), value=value)
+
+
+def _operator(
+    aggregation: Aggregation, windows: Windows | None, store: str, emit: EmitStrategy, merger: Function | None
+) -> Operator:
+    match windows:
+        case None:
+            return StreamAggregate(aggregation=aggregation, store=store)
+        case TimeWindows():
+            return TimeWindowAggregate(aggregation=aggregation, windows=windows, store=store, emit=emit)
+        case SlidingWindows():
+            return SlidingAggregate(aggregation=aggregation, windows=windows, store=store, emit=emit)
+        case SessionWindows():
+            return SessionAggregate(
+                aggregation=aggregation, windows=windows, store=store, merger=merger, emit=emit
+            )
+
+
+def _spec(
+    store: str, stored: Materialized, windows: Windows | None, key: Serde | None, value: Serde | None
+) -> StoreSpec:
+    spec = StoreSpec(
+        name=store,
+        kind="key-value",
+        key=known(key),
+        value=known(value),
+        logged=stored.logged,
+        named_by_user=stored.name is not None,
+    )
+    if windows is None:
+        return spec
+    if stored.history_ms is not None:
+        raise TopologyError(f"store {store} holds windows and cannot be versioned; use Materialized.as_")
+    retention_ms = windows.retention_ms if stored.retention_ms is None else stored.retention_ms
+    if retention_ms < windows.retention_ms:
+        raise TopologyError(
+            f"store {store} would keep windows for {retention_ms} ms, but they are open for {windows.retention_ms} ms; "
+            "give a longer retention, or shorter windows or grace"
+        )
+    match windows:
+        case TimeWindows():
+            return replace(spec, kind="window", retention_ms=retention_ms, window_size_ms=windows.size_ms)
+        case SlidingWindows():
+            return replace(
+                spec, kind="window", retention_ms=retention_ms, window_size_ms=windows.difference_ms
+            )
+        case SessionWindows():
+            return replace(spec, kind="session", retention_ms=retention_ms)
+
+
+def _windowed_key(key: Serde | None, windows: Windows | None) -> Serde | None:
+    match windows:
+        case None:
+            return key
+        case TimeWindows():
+            return serdes.time_windowed(known(key), windows.size_ms)
+        case SlidingWindows():
+            return serdes.time_windowed(known(key), windows.difference_ms)
+        case SessionWindows():
+            return serdes.session_windowed(known(key))
+
+
+def _windows(windows: Any) -> Windows:
+    if isinstance(windows, TimeWindows | SlidingWindows | SessionWindows):
+        return windows
+    raise TopologyError(
+        f"windowed_by has {windows!r}, which are no windows of a size; give TimeWindows.of_size(...), "
+        "SlidingWindows.of_difference(...) or SessionWindows.of_gap(...)"
+    )
+
+
+def _merger(windows: Windows | None, merger: Function | None) -> Function | None:
+    if isinstance(windows, SessionWindows):
+        if merger is None:
+            raise TopologyError(
+                "an aggregate over sessions has no merger; give one: (key, aggregate, aggregate) -> aggregate"
+            )
+        return function(merger, "the merger of aggregate")
+    if merger is not None:
+        raise TopologyError("an aggregate has a merger, but only sessions are ever merged; leave it out")
+    return None
+
+
+def _not_windowed(materialized: Materialized | None) -> Materialized:
+    stored = materialized or Materialized()
+    if stored.retention_ms is not None:
+        raise TopologyError(
+            f"store {stored.name} has a retention, but holds no windows; leave it out, rows stay until they are deleted"
+        )
+    if stored.history_ms is not None:
+        raise TopologyError(
+            f"store {stored.name} of an aggregate cannot be versioned; a table or to_table() can"
+        )
+    return stored

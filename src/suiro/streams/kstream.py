@@ -1,0 +1,557 @@
+"""Streams of records: everything `builder.stream()` gives and what can be done with it.
+
+A stream knows the node it comes from, the serdes of its keys and values as far as they are known, and whether its
+keys were changed since the records were last brought together by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, overload
+
+from suiro.streams import serdes
+from suiro.streams.checks import function, python_function
+from suiro.streams.errors import TopologyError
+from suiro.streams.graph import Graph
+from suiro.streams.named import (
+    Grouped,
+    Joined,
+    Materialized,
+    Name,
+    Partitioner,
+    Produced,
+    Repartitioned,
+    StreamJoined,
+    name_of,
+)
+from suiro.streams.naming import legal_name
+from suiro.streams.nodes import (
+    Branch,
+    Filter,
+    FlatMap,
+    FlatMapValues,
+    Function,
+    Map,
+    MapValues,
+    Merge,
+    Operator,
+    Peek,
+    Process,
+    SelectKey,
+    Sink,
+    TableSource,
+)
+from suiro.streams.serdes import Serde, SessionWindowedSerde, TimeWindowedSerde
+from suiro.streams.windows import Duration, JoinWindows
+
+if TYPE_CHECKING:
+    from suiro.streams.grouped import KGroupedStream
+    from suiro.streams.ktable import GlobalKTable, KTable
+
+__all__ = ["BranchedKStream", "KStream"]
+
+
+class KStream:
+    """Records, one after the other. Every operation gives a new stream and leaves this one as it is."""
+
+    __slots__ = ("graph", "key", "node", "rekeyed", "value")
+
+    def __init__(
+        self, graph: Graph, node: str, *, key: Serde | None, value: Serde | None, rekeyed: bool = False
+    ) -> None:
+        """Made by `StreamsBuilder` and by other operations. `key`, `value`: None if no serde is known."""
+        self.graph = graph
+        self.node = node
+        self.key = key
+        self.value = value
+        self.rekeyed = rekeyed
+
+    # -- record by record --------------------------------------------------------------------------------
+
+    def filter(self, predicate: Function, *, name: Name = None) -> KStream:
+        """Keeps the records for which `predicate(key, value)` holds.
+
+        >>> late = flights.filter(col("dep_delay") > 15)
+        """
+        operator = Filter(predicate=function(predicate, "the predicate of filter"))
+        return self._next(operator, "KSTREAM-FILTER-", name, key=self.key, value=self.value)
+
+    def filter_not(self, predicate: Function, *, name: Name = None) -> KStream:
+        """Leaves out the records for which `predicate(key, value)` holds.
+
+        >>> flown = flights.filter_not(lambda key, flight: flight["cancelled"])
+        """
+        operator = Filter(predicate=function(predicate, "the predicate of filter_not"), negated=True)
+        return self._next(operator, "KSTREAM-FILTER-", name, key=self.key, value=self.value)
+
+    def map(
+        self, mapper: Function, *, key: Serde | None = None, value: Serde | None = None, name: Name = None
+    ) -> KStream:
+        """`mapper(key, value)` gives the new (key, value).
+
+        >>> by_tail = flights.map(lambda key, flight: (flight["tail"], flight["dep_delay"]))
+        """
+        operator = Map(mapper=function(mapper, "the mapper of map"))
+        return self._next(operator, "KSTREAM-MAP-", name, key=key, value=value, rekeyed=True)
+
+    def map_values(self, mapper: Function, *, value: Serde | None = None, name: Name = None) -> KStream:
+        """`mapper(value)` gives the new value; keys stay, so nothing has to be repartitioned.
+
+        >>> delays = flights.map_values(col("dep_delay"))
+        """
+        operator = MapValues(mapper=function(mapper, "the mapper of map_values"))
+        return self._next(operator, "KSTREAM-MAPVALUES-", name, key=self.key, value=value)
+
+    def flat_map(
+        self, mapper: Function, *, key: Serde | None = None, value: Serde | None = None, name: Name = None
+    ) -> KStream:
+        """`mapper(key, value)` gives any number of (key, value).
+
+        >>> both = flights.flat_map(lambda key, flight: [(flight["origin"], 1), (flight["dest"], -1)])
+        """
+        operator = FlatMap(mapper=function(mapper, "the mapper of flat_map"))
+        return self._next(operator, "KSTREAM-FLATMAP-", name, key=key, value=value, rekeyed=True)
+
+    def flat_map_values(self, mapper: Function, *, value: Serde | None = None, name: Name = None) -> KStream:
+        """`mapper(value)` gives any number of values, each under the record's key.
+
+        >>> words = lines.flat_map_values(lambda line: line.lower().split())
+        """
+        operator = FlatMapValues(mapper=function(mapper, "the mapper of flat_map_values"))
+        return self._next(operator, "KSTREAM-FLATMAPVALUES-", name, key=self.key, value=value)
+
+    def select_key(self, mapper: Function, *, key: Serde | None = None, name: Name = None) -> KStream:
+        """`mapper(key, value)` gives the new key.
+
+        >>> by_carrier = flights.select_key(col("carrier"), key=serdes.string)
+        """
+        operator = SelectKey(mapper=function(mapper, "the mapper of select_key"))
+        return self._next(operator, "KSTREAM-KEY-SELECT-", name, key=key, value=self.value, rekeyed=True)
+
+    def peek(self, action: Callable[[Any, Any], Any], *, name: Name = None) -> KStream:
+        """Calls `action(key, value)` and passes the record on. It may be called again after a failure.
+
+        >>> flights.peek(lambda key, flight: print(flight))
+        """
+        operator = Peek(action=python_function(action, "the action of peek"))
+        return self._next(operator, "KSTREAM-PEEK-", name, key=self.key, value=self.value)
+
+    def merge(self, other: KStream, *, name: Name = None) -> KStream:
+        """The records of both streams, in the order they are read.
+
+        >>> movements = departures.merge(arrivals)
+        """
+        if not isinstance(other, KStream):
+            raise TopologyError(f"merge takes a stream, not {other!r}; a table becomes one with to_stream()")
+        self.check_builder(other, "merge")
+        graph = self.graph
+        node = graph.add(
+            graph.names.processor("KSTREAM-MERGE-", name),
+            Merge(),
+            [self.node, other.node],
+            named=name is not None,
+        )
+        return KStream(
+            graph,
+            node,
+            key=self.key if self.key == other.key else None,
+            value=self.value if self.value == other.value else None,
+            rekeyed=self.rekeyed or other.rekeyed,
+        )
+
+    def split(self, *, name: Name = None) -> BranchedKStream:
+        """Sends each record one way, by the first predicate that holds.
+
+        >>> ways = flights.split().branch(col("dep_delay") > 15, "late").default_branch("on-time")
+        >>> ways["late"].to("late-flights")
+        """
+        return BranchedKStream(self, name)
+
+    def process(
+        self,
+        supplier: Callable[[], Any],
+        *stores: str,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        name: Name = None,
+    ) -> KStream:
+        """The Processor API: `supplier()` gives an object with `process(record)`, and `init(context)`, `close()`.
+
+        >>> builder.add_state_store("seen", key=serdes.string)
+        >>> first = flights.process(FirstOfEach, "seen")
+        """
+        operator = Process(supplier=python_function(supplier, "the supplier of process"), stores=stores)
+        return self._next(operator, "KSTREAM-PROCESSOR-", name, key=key, value=value, rekeyed=True)
+
+    def process_values(
+        self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: Name = None
+    ) -> KStream:
+        """As `process`, but keys stay, so nothing has to be repartitioned.
+
+        >>> numbered = flights.process_values(NumberThem, "numbers")
+        """
+        operator = Process(
+            supplier=python_function(supplier, "the supplier of process_values"),
+            stores=stores,
+            fixed_key=True,
+        )
+        return self._next(
+            operator, "KSTREAM-PROCESSVALUES-", name, key=self.key, value=value, rekeyed=self.rekeyed
+        )
+
+    # -- out ---------------------------------------------------------------------------------------------
+
+    def to(
+        self,
+        topic: str | Callable[..., str],
+        produced: Produced | None = None,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        partitioner: Partitioner | None = None,
+        name: Name = None,
+    ) -> None:
+        """Writes a topic; `topic` may be a function (key, value, record context) -> name.
+
+        A serde that is not known is `serdes.natural`: text as UTF-8, numbers as 64 bits, dicts as JSON.
+
+        >>> late.to("late-flights", value=serdes.json)
+        """
+        produced = produced or Produced()
+        if not isinstance(topic, str):
+            python_function(topic, "the topic of to()")
+        else:
+            legal_name(topic)
+        given = name_of(name) or produced.name
+        graph = self.graph
+        graph.add(
+            graph.names.processor("KSTREAM-SINK-", given),
+            Sink(
+                topic=topic,
+                key=key or produced.key or _for_readers(self.key),
+                value=value or produced.value or self.value,
+                partitioner=partitioner or produced.partitioner,
+            ),
+            [self.node],
+            named=given is not None,
+        )
+
+    def repartition(
+        self,
+        repartitioned: Repartitioned | None = None,
+        *,
+        name: Name = None,
+        partitions: int | None = None,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        partitioner: Partitioner | None = None,
+    ) -> KStream:
+        """Through a topic of its own, so that records with one key are together, in as many partitions as wanted.
+
+        >>> spread = flights.repartition(name="spread", partitions=8)
+        """
+        options = repartitioned or Repartitioned()
+        count = partitions if partitions is not None else options.partitions
+        if count is not None and count < 1:
+            raise TopologyError(f"repartition() has {count} partitions; give at least 1")
+        given = name_of(name) or options.name
+        base = self.graph.names.generate("KSTREAM-REPARTITION-") if given is None else given
+        key, value = key or options.key or self.key, value or options.value or self.value
+        node = self.graph.repartition(
+            self.node,
+            base,
+            key=key,
+            value=value,
+            partitions=count,
+            partitioner=partitioner or options.partitioner,
+            asked_for=True,
+            named=given is not None,
+        )
+        return KStream(self.graph, node, key=key, value=value)
+
+    # -- to groups and tables ------------------------------------------------------------------------------
+
+    def group_by(
+        self,
+        selector: Function,
+        grouped: Grouped | None = None,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        name: Name = None,
+    ) -> KGroupedStream:
+        """Groups by `selector(key, value)`. The name is that of the topic the records take to their new keys.
+
+        >>> flights.group_by(col("carrier"), key=serdes.string).count()
+        """
+        from suiro.streams.grouped import KGroupedStream
+
+        grouped = grouped or Grouped()
+        given = name_of(name) or grouped.name
+        operator = SelectKey(mapper=function(selector, "the selector of group_by"))
+        value = value or grouped.value or self.value
+        rekeyed = self._next(
+            operator, "KSTREAM-KEY-SELECT-", given, key=key or grouped.key, value=value, rekeyed=True
+        )
+        return KGroupedStream(rekeyed, given)
+
+    def group_by_key(
+        self,
+        grouped: Grouped | None = None,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        name: Name = None,
+    ) -> KGroupedStream:
+        """Groups by the keys as they are.
+
+        >>> flights.group_by_key().count()
+        """
+        from suiro.streams.grouped import KGroupedStream
+
+        grouped = grouped or Grouped()
+        stream = KStream(
+            self.graph,
+            self.node,
+            key=key or grouped.key or self.key,
+            value=value or grouped.value or self.value,
+            rekeyed=self.rekeyed,
+        )
+        return KGroupedStream(stream, name_of(name) or grouped.name)
+
+    def to_table(
+        self,
+        *,
+        materialized: Materialized | None = None,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        name: Name = None,
+    ) -> KTable:
+        """A key's last record becomes its row; a null value deletes it.
+
+        >>> latest = positions.to_table(materialized=Materialized.as_("latest"))
+        """
+        from suiro.streams.ktable import KTable, table_store
+
+        graph = self.graph
+        stored = materialized or Materialized()
+        key, value = key or stored.key or self.key, value or stored.value or self.value
+        node = graph.names.processor("KSTREAM-TOTABLE-", name)
+        store = graph.names.store("KSTREAM-TOTABLE-") if stored.name is None else None
+        stream = KStream(graph, self.node, key=key, value=value, rekeyed=self.rekeyed).by_key(
+            node, named=name is not None
+        )
+        spec = table_store(graph, materialized, key, value)
+        graph.add(
+            node,
+            TableSource(
+                store=None if spec is None else spec.name,
+                versioned=spec is not None and spec.kind == "versioned",
+            ),
+            [stream.node],
+            named=name is not None,
+        )
+        if store is not None:
+            graph.reserve_rows(node, store, key=key, value=value, logged=True)
+        return KTable(graph, node, key=key, value=value)
+
+    # -- joins -------------------------------------------------------------------------------------------
+
+    @overload
+    def join(
+        self,
+        other: KStream,
+        joiner: Function,
+        windows: JoinWindows,
+        joined: StreamJoined | None = None,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        other_value: Serde | None = None,
+        name: Name = None,
+    ) -> KStream: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable,
+        joiner: Function,
+        joined: Joined | None = None,
+        *,
+        grace: Duration | None = None,
+        name: Name = None,
+    ) -> KStream: ...
+
+    @overload
+    def join(
+        self, other: GlobalKTable, key_mapper: Function, joiner: Function, *, name: Name = None
+    ) -> KStream: ...
+
+    def join(self, other: Any, *arguments: Any, **options: Any) -> KStream:
+        """Brings records with one key together; one without a match gives nothing.
+
+        With a stream: `join(other, joiner, windows)`. With a table: `join(table, joiner)`; the row of the time being,
+        or, with `grace=` and a versioned table, the row as of the record's time. With a global table:
+        `join(table, key_mapper, joiner)`, where `key_mapper(key, value)` gives the table's key.
+
+        >>> delays.join(weather, lambda delay, wind: (delay, wind), JoinWindows.of(before="1 hour", after=0))
+        >>> flights.join(carriers, lambda flight, carrier: {**flight, "carrier": carrier["name"]})
+        """
+        from suiro.streams.joins import join_stream
+
+        return join_stream("inner", self, other, *arguments, **options)
+
+    @overload
+    def left_join(
+        self,
+        other: KStream,
+        joiner: Function,
+        windows: JoinWindows,
+        joined: StreamJoined | None = None,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        other_value: Serde | None = None,
+        name: Name = None,
+    ) -> KStream: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable,
+        joiner: Function,
+        joined: Joined | None = None,
+        *,
+        grace: Duration | None = None,
+        name: Name = None,
+    ) -> KStream: ...
+
+    @overload
+    def left_join(
+        self, other: GlobalKTable, key_mapper: Function, joiner: Function, *, name: Name = None
+    ) -> KStream: ...
+
+    def left_join(self, other: Any, *arguments: Any, **options: Any) -> KStream:
+        """As `join`; a record of this stream without a match gives `joiner(value, None)`.
+
+        >>> flights.left_join(carriers, lambda flight, carrier: {**flight, "known": carrier is not None})
+        """
+        from suiro.streams.joins import join_stream
+
+        return join_stream("left", self, other, *arguments, **options)
+
+    def outer_join(
+        self,
+        other: KStream,
+        joiner: Function,
+        windows: JoinWindows,
+        joined: StreamJoined | None = None,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        other_value: Serde | None = None,
+        name: Name = None,
+    ) -> KStream:
+        """As `join` with a stream; a record of either one without a match is joined with None.
+
+        >>> departures.outer_join(arrivals, lambda left, right: (left, right), JoinWindows.of_time_difference("1 day"))
+        """
+        from suiro.streams.joins import join_stream
+
+        if not isinstance(other, KStream):
+            raise TopologyError(f"outer_join takes a stream, not {other!r}; left_join() takes tables")
+        return join_stream(
+            "outer",
+            self,
+            other,
+            joiner,
+            windows,
+            joined,
+            key=key,
+            value=value,
+            other_value=other_value,
+            name=name,
+        )
+
+    # -- for the other modules of the DSL ----------------------------------------------------------------
+
+    def by_key(self, base: str, *, named: bool) -> KStream:
+        """This stream with records of one key together: itself, or behind a repartition named after `base`."""
+        if not self.rekeyed:
+            return self
+        node = self.graph.repartition(self.node, base, key=self.key, value=self.value, named=named)
+        return KStream(self.graph, node, key=self.key, value=self.value)
+
+    def check_builder(self, other: Any, operation: str) -> None:
+        if other.graph is not self.graph:
+            raise TopologyError(
+                f"{operation} of {self.node} and {other.node}, which come from different builders; build both with one "
+                "StreamsBuilder"
+            )
+
+    def _next(
+        self,
+        operator: Operator,
+        prefix: str,
+        name: Name,
+        *,
+        key: Serde | None,
+        value: Serde | None,
+        rekeyed: bool = False,
+    ) -> KStream:
+        node = self.graph.add(
+            self.graph.names.processor(prefix, name), operator, [self.node], named=name is not None
+        )
+        return KStream(self.graph, node, key=key, value=value, rekeyed=rekeyed or self.rekeyed)
+
+
+class BranchedKStream:
+    """A stream on its way to be split; `default_branch` or `no_default_branch` ends it and gives the branches."""
+
+    __slots__ = ("_branches", "_node", "_predicates", "_stream")
+
+    def __init__(self, stream: KStream, name: Name) -> None:
+        self._stream = stream
+        graph = stream.graph
+        self._node = graph.add(
+            graph.names.processor("KSTREAM-BRANCH-", name),
+            Branch(predicates=()),
+            [stream.node],
+            named=name is not None,
+        )
+        self._predicates: list[tuple[Function | None, str]] = []
+        self._branches: dict[str, KStream] = {}
+
+    def branch(self, predicate: Function, name: Name = None) -> BranchedKStream:
+        """Records for which `predicate(key, value)` holds, and no earlier one's. Without a name: "1", "2", ..."""
+        return self._add(function(predicate, "the predicate of branch"), name, str(len(self._predicates) + 1))
+
+    def default_branch(self, name: Name = None) -> dict[str, KStream]:
+        """All other records, under `name` (or "0"); gives all branches by name."""
+        return self._add(None, name, "0")._branches
+
+    def no_default_branch(self) -> dict[str, KStream]:
+        """All other records are left out; gives all branches by name."""
+        return self._branches
+
+    def _add(self, predicate: Function | None, name: Name, otherwise: str) -> BranchedKStream:
+        graph, stream = self._stream.graph, self._stream
+        short = name_of(name) or otherwise
+        graph.names.generate("KSTREAM-BRANCHCHILD-")
+        child = graph.add(self._node + short, Merge(), [self._node], named=name is not None)
+        self._predicates.append((predicate, child))
+        graph.replace(self._node, predicates=tuple(self._predicates))
+        self._branches[short] = KStream(
+            graph, child, key=stream.key, value=stream.value, rekeyed=stream.rekeyed
+        )
+        return self
+
+
+def _for_readers(key: Serde | None) -> Serde | None:
+    """Windowed keys whose inner serde is not known are written naturally, as other unknown keys are."""
+    match key:
+        case TimeWindowedSerde(inner=inner, size_ms=size_ms) if inner == serdes.tagged:
+            return serdes.time_windowed(serdes.natural, size_ms)
+        case SessionWindowedSerde(inner=inner) if inner == serdes.tagged:
+            return serdes.session_windowed(serdes.natural)
+    return key

@@ -1,0 +1,248 @@
+"""What users say beside an operator's functions: names, serdes, stores. Frozen objects, as in Kafka Streams.
+
+Wherever an operation takes one of them it also takes the parts as keyword arguments (`name=`, `key=`, `value=`); a
+keyword argument wins over the object's part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from suiro.streams.durations import milliseconds
+from suiro.streams.errors import TopologyError
+from suiro.streams.serdes import Serde
+from suiro.streams.windows import Duration
+
+__all__ = [
+    "Consumed",
+    "Grouped",
+    "Joined",
+    "Materialized",
+    "Name",
+    "Named",
+    "Produced",
+    "Repartitioned",
+    "StreamJoined",
+    "name_of",
+]
+
+Partitioner = Callable[..., int | None]
+"""(topic, key, value, partition count) -> a partition; None: as Kafka's producer chooses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """`Named.as_("late-only")`: an operator's name, which stays when operators are added before it."""
+
+    name: str
+
+    @classmethod
+    def as_(cls, name: str) -> Named:
+        return cls(name)
+
+
+Name = str | Named | None
+
+
+def name_of(name: Name) -> str | None:
+    return name.name if isinstance(name, Named) else name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumed:
+    """How topics are read. `timestamp`: see `extractors`."""
+
+    key: Serde | None = None
+    value: Serde | None = None
+    timestamp: Any = None
+    name: str | None = None
+
+    @classmethod
+    def as_(cls, name: str) -> Consumed:
+        return cls(name=name)
+
+    @classmethod
+    def with_(
+        cls,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        *,
+        timestamp: Any = None,
+        name: str | None = None,
+    ) -> Consumed:
+        return cls(key=key, value=value, timestamp=timestamp, name=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Produced:
+    """How a topic is written."""
+
+    key: Serde | None = None
+    value: Serde | None = None
+    partitioner: Partitioner | None = None
+    name: str | None = None
+
+    @classmethod
+    def as_(cls, name: str) -> Produced:
+        return cls(name=name)
+
+    @classmethod
+    def with_(
+        cls,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        *,
+        partitioner: Partitioner | None = None,
+        name: str | None = None,
+    ) -> Produced:
+        return cls(key=key, value=value, partitioner=partitioner, name=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouped:
+    """Serdes of a group, and the name of its repartition topic (`<name>-repartition`)."""
+
+    key: Serde | None = None
+    value: Serde | None = None
+    name: str | None = None
+
+    @classmethod
+    def as_(cls, name: str) -> Grouped:
+        return cls(name=name)
+
+    @classmethod
+    def with_(
+        cls, key: Serde | None = None, value: Serde | None = None, *, name: str | None = None
+    ) -> Grouped:
+        return cls(key=key, value=value, name=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repartitioned:
+    """The topic of an explicit `repartition()`."""
+
+    key: Serde | None = None
+    value: Serde | None = None
+    partitions: int | None = None
+    partitioner: Partitioner | None = None
+    name: str | None = None
+
+    @classmethod
+    def as_(cls, name: str) -> Repartitioned:
+        return cls(name=name)
+
+    @classmethod
+    def with_(
+        cls,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        *,
+        partitions: int | None = None,
+        partitioner: Partitioner | None = None,
+        name: str | None = None,
+    ) -> Repartitioned:
+        return cls(key=key, value=value, partitions=partitions, partitioner=partitioner, name=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """Serdes of the stream of a stream-table join, its name, and how long it waits for late rows of the table."""
+
+    key: Serde | None = None
+    value: Serde | None = None
+    grace_ms: int | None = None
+    name: str | None = None
+
+    @classmethod
+    def as_(cls, name: str) -> Joined:
+        return cls(name=name)
+
+    @classmethod
+    def with_(
+        cls,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        *,
+        grace: Duration | None = None,
+        name: str | None = None,
+    ) -> Joined:
+        grace_ms = None if grace is None else milliseconds(grace, what="the grace of a join")
+        return cls(key=key, value=value, grace_ms=grace_ms, name=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamJoined:
+    """Serdes of both sides of a stream-stream join. `name` names its operators, `store_name` its stores."""
+
+    key: Serde | None = None
+    value: Serde | None = None
+    other_value: Serde | None = None
+    name: str | None = None
+    store_name: str | None = None
+    logged: bool = True
+
+    @classmethod
+    def as_(cls, store_name: str) -> StreamJoined:
+        """As in Kafka Streams, this names the stores; `with_(name=)` names the operators."""
+        return cls(store_name=store_name)
+
+    @classmethod
+    def with_(
+        cls,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        other_value: Serde | None = None,
+        *,
+        name: str | None = None,
+        store_name: str | None = None,
+        logged: bool = True,
+    ) -> StreamJoined:
+        return cls(
+            key=key, value=value, other_value=other_value, name=name, store_name=store_name, logged=logged
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Materialized:
+    """A table's store. A name makes it queryable and its changelog topic (`<name>-changelog`) stable.
+
+    `retention_ms` is for windowed stores, at least what the windows need. `history_ms` makes the store versioned.
+    """
+
+    name: str | None = None
+    key: Serde | None = None
+    value: Serde | None = None
+    retention_ms: int | None = None
+    history_ms: int | None = None
+    logged: bool = True
+
+    @classmethod
+    def as_(
+        cls,
+        name: str,
+        *,
+        retention: Duration | None = None,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        logged: bool = True,
+    ) -> Materialized:
+        """`Materialized.as_("counts", retention="2 days")`."""
+        retention_ms = None if retention is None else milliseconds(retention, what=f"the retention of {name}")
+        return cls(name=name, retention_ms=retention_ms, key=key, value=value, logged=logged)
+
+    @classmethod
+    def with_(cls, key: Serde | None = None, value: Serde | None = None) -> Materialized:
+        """Serdes for a store that keeps its generated name."""
+        return cls(key=key, value=value)
+
+    @classmethod
+    def versioned(
+        cls, name: str, *, history: Duration, key: Serde | None = None, value: Serde | None = None
+    ) -> Materialized:
+        """`Materialized.versioned("prices", history="1 day")`: rows as of any time of the last day (KIP-889)."""
+        history_ms = milliseconds(history, what=f"the history of {name}")
+        if history_ms == 0:
+            raise TopologyError(f"store {name} would keep no history; give one longer than 0 ms")
+        return cls(name=name, history_ms=history_ms, key=key, value=value)

@@ -1,0 +1,63 @@
+"""When `suppress` lets a table's updates go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from suiro.streams.durations import milliseconds
+from suiro.streams.errors import TopologyError
+from suiro.streams.windows import Duration
+
+__all__ = ["Suppressed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suppressed:
+    """Either until windows close, or until a key has waited for `time_limit_ms`."""
+
+    time_limit_ms: int | None = None
+    max_records: int | None = None
+    max_bytes: int | None = None
+    name: str | None = None
+
+    @classmethod
+    def until_window_closes(
+        cls, *, max_records: int | None = None, max_bytes: int | None = None, name: str | None = None
+    ) -> Suppressed:
+        """One final result for each window. A full buffer is an error, since an early result would not be final."""
+        return cls(
+            max_records=_limit(max_records, "max_records"),
+            max_bytes=_limit(max_bytes, "max_bytes"),
+            name=name,
+        )
+
+    @classmethod
+    def until_time_limit(
+        cls,
+        limit: Duration,
+        *,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        name: str | None = None,
+    ) -> Suppressed:
+        """At most one update of a key in each `limit`; a full buffer lets its oldest keys go early."""
+        return cls(
+            time_limit_ms=milliseconds(limit, what="the time limit of suppress"),
+            max_records=_limit(max_records, "max_records"),
+            max_bytes=_limit(max_bytes, "max_bytes"),
+            name=name,
+        )
+
+    def with_name(self, name: str) -> Suppressed:
+        return Suppressed(
+            time_limit_ms=self.time_limit_ms,
+            max_records=self.max_records,
+            max_bytes=self.max_bytes,
+            name=name,
+        )
+
+
+def _limit(limit: int | None, what: str) -> int | None:
+    if limit is not None and limit < 0:
+        raise TopologyError(f"{what} of suppress is {limit}; give 0 or more, or leave it out for no limit")
+    return limit
