@@ -283,3 +283,167 @@ def test_a_value_need_not_be_a_struct(values: list[int | None], narrow: list[int
         assert evaluate(tree, Columns(value=pa.array(values, pa.int64()))).to_pylist() == wanted
     small = evaluate(tree, Columns(value=pa.array(narrow, pa.int8())))
     assert small.to_pylist() == [tree.evaluate(value=value) for value in narrow]
+
+
+EDGES: dict[str, list[Any]] = {
+    "long": [0, 1, -1, 2, -2, 7, -7, 1 << 31, -(1 << 31) - 1, (1 << 53) + 1, (1 << 63) - 1, -(1 << 63)],
+    "double": [
+        0.0,
+        -0.0,
+        0.5,
+        -0.5,
+        1.5,
+        2.5,
+        -7.0,
+        2.675,
+        1e16,
+        1e-7,
+        1e300,
+        -1e308,
+        9007199254740992.0,
+        math.nan,
+        math.inf,
+        -math.inf,
+        9.2e18,
+        -9.3e18,
+        float(1 << 63),
+        -float(1 << 63),
+        2147483647.5,
+        -2147483648.5,
+    ],
+    "string": [
+        "",
+        "a",
+        "A",
+        "ab",
+        "aa",
+        "aaa",
+        " a ",
+        "ß",
+        "\u0130",
+        "\U0001f600",
+        "\uffff",
+        "\x1c1",
+        "\u00a01",
+        "1",
+        "007",
+        "-0",
+        "+5",
+        " 5\n",
+        "1.50",
+        "-.5",
+        "5.",
+        "1e3",
+        "1E400",
+        "nan",
+        "true",
+        " FALSE",
+        "1_0",
+        "\u0665",
+        "0x1",
+        "9223372036854775807",
+        "9223372036854775808",
+        "-9223372036854775808",
+        "2147483648",
+        "0.1234567890123456789",
+    ],
+    "boolean": [True, False],
+    "bytes": [b"", b"a", b"\xff", b"ab"],
+}
+X, Y = col("x"), col("y")
+UNARY = {
+    "negate": -X,
+    "abs": abs(X),
+    "not": ~X,
+    "floor": X.floor(),
+    "ceil": X.ceil(),
+    "upper": X.upper(),
+    "lower": X.lower(),
+    "strip": X.strip(),
+    "length": X.length(),
+    "is_null": X.is_null(),
+    "in": X.is_in([1, -7.0, math.nan, 0.0, (1 << 53) + 1, None]),
+    "in strings": X.is_in(["a", ""]),
+    "in ints": X.is_in([1 << 53, 7]),
+    **{f"round {digits}": X.round(digits) for digits in (0, 1, 2, 15)},
+    **{f"cast {name}": X.cast(name) for name in ("long", "int", "double", "string", "boolean")},  # type: ignore[arg-type]
+    **{f"contains {text}": X.contains(text) for text in ("", "a", "aa", "\U0001f600")},
+    **{f"starts {text}": X.starts_with(text) for text in ("", "a", "\U0001f600")},
+    **{f"ends {text}": X.ends_with(text) for text in ("", "a", "aa")},
+    **{
+        f"substring {start} {size}": X.substring(start, size)
+        for start in (0, 1, 5)
+        for size in (0, 1, 9, None)
+    },
+    **{f"replace {old}": X.replace(old, "aa") for old in ("a", "aa", "\U0001f600")},
+}
+BINARY = {
+    "+": X + Y,
+    "-": X - Y,
+    "*": X * Y,
+    "/": X / Y,
+    "//": X // Y,
+    "%": X % Y,
+    "==": X == Y,
+    "!=": X != Y,
+    "<": X < Y,
+    "<=": X <= Y,
+    ">": X > Y,
+    ">=": X >= Y,
+    "&": X & Y,
+    "|": X | Y,
+    "least": e.least(X, Y),
+    "greatest": e.greatest(X, Y),
+    "greatest of 3": e.greatest(X, Y, X),
+    "coalesce": e.coalesce(X, Y),
+    "concat": X.concat(Y),
+    "when": e.when(X == Y, X).otherwise(Y),
+    "struct": e.struct(a=X, b=Y),
+    "between": X.between(Y, Y),
+}
+TYPES = {
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+    "bytes": pa.binary(),
+}
+
+
+def check(tree: Expression, values: list[dict[str, Any] | None], kind: pa.DataType) -> None:
+    if not supports(tree, kind):
+        return
+    run = tree.as_callable("value")
+    kept, wanted = [], []
+    for value in values:
+        try:
+            wanted.append(run(value))
+            kept.append(value)
+        except ExpressionError as error:
+            assert "64 bits" in error.reason  # noqa: PT017
+            with pytest.raises(ExpressionError):
+                evaluate(tree, Columns(value=pa.array([value], kind)))
+    found = evaluate(tree, Columns(value=pa.array(kept, kind)))
+    assert shown(list(zip(kept, found.to_pylist(), strict=True))) == shown(
+        list(zip(kept, wanted, strict=True))
+    )
+
+
+@pytest.mark.parametrize("name", UNARY)
+@pytest.mark.parametrize("kind", sorted(TYPES))
+def test_functions_of_one_value_agree_at_the_edges(name: str, kind: str) -> None:
+    values = [None, {"x": None}, *({"x": value} for value in EDGES[kind])]
+    for column in (
+        values,
+        *([value] for value in values),
+    ):  # alone, since a kernel may look at the whole column
+        check(UNARY[name], column, pa.struct([("x", TYPES[kind])]))
+
+
+@pytest.mark.parametrize("name", BINARY)
+@pytest.mark.parametrize("first", sorted(TYPES))
+def test_functions_of_two_values_agree_at_the_edges(name: str, first: str) -> None:
+    for second in TYPES:
+        kind = pa.struct([("x", TYPES[first]), ("y", TYPES[second])])
+        pairs = [(x, y) for x in [None, *EDGES[first]] for y in [None, *EDGES[second]]]
+        check(BINARY[name], [{"x": x, "y": y} for x, y in pairs], kind)
