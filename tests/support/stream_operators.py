@@ -1,0 +1,104 @@
+"""A few operators in a row, run by a task of their own, without the DSL: sources `in`, `in1`, ... and a sink."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from suiro.streams import serdes
+from suiro.streams.nodes import Aggregation, Node, Operator, Sink, Source, StoreSpec
+from suiro.streams.records import Origin, Record, Windowed
+from suiro.streams.stores import OrderedMap
+from suiro.streams.task import TIMES, Task, TaskSettings
+from suiro.streams.topology import Topology
+
+COUNT = Aggregation(kind="count")
+REDUCE = Aggregation(kind="reduce", aggregators=(lambda aggregate, value: f"{aggregate}+{value}",))
+AGGREGATE = Aggregation(
+    kind="aggregate",
+    initializer=lambda: "0",
+    aggregators=(lambda key, value, aggregate: f"{aggregate}+{value}",),
+)
+
+
+def store(kind: Any, name: str = "store", **settings: Any) -> StoreSpec:
+    return StoreSpec(name=name, kind=kind, key=serdes.string, value=serdes.tagged, **settings)
+
+
+class Operators:
+    """`ports` sources lead into the first operator; what the last one gives is in `out`, with its headers."""
+
+    def __init__(self, operators: list[Operator], stores: list[StoreSpec], *, ports: int = 1) -> None:
+        source = Source(topics=("topic",), key=serdes.string, value=serdes.tagged)
+        inputs = tuple("in" if port == 0 else f"in{port}" for port in range(ports))
+        nodes = [Node(name=name, parents=(), operator=source) for name in inputs]
+        parents = inputs
+        for number, operator in enumerate(operators):
+            nodes.append(Node(name=f"operator-{number}", parents=parents, operator=operator))
+            parents = (f"operator-{number}",)
+        nodes.append(Node(name="out", parents=parents, operator=Sink(topic="out")))
+        self.topology = Topology(nodes=tuple(nodes), stores=tuple(stores))
+        self.saved: dict[str, dict[bytes, bytes]] = {name: {} for name in (TIMES, *(s.name for s in stores))}
+        self.dropped = 0
+        self.out: list[Record] = []
+        self._load()
+
+    def emit(self, node: Node, record: Record) -> None:
+        self.out.append(record)
+
+    def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None:
+        raise NotImplementedError
+
+    def send(
+        self, key: Any, timestamp: int, value: Any = "v", *, port: int = 0, lane: str = "", **more: Any
+    ) -> list[tuple[Any, ...]]:
+        """Gives what came out: (key, start, end, value, timestamp), or (key, value, timestamp) without windows."""
+        before = len(self.out)
+        name = "in" if port == 0 else f"in{port}"
+        self.task.process(name, Record(key, value, timestamp, **more), None, lane)
+        return [flat(record) for record in self.out[before:]]
+
+    def drain(self) -> list[tuple[Any, ...]]:
+        found = [flat(record) for record in self.out]
+        self.out.clear()
+        return found
+
+    def reload(self) -> None:
+        """Ends the batch, keeps what changed, and goes on in a new task made of what was kept."""
+        self.task.end_of_batch()
+        for name, rows in self.maps.items():
+            for key, value in rows.take_changes().items():
+                if value is None:
+                    self.saved[name].pop(key, None)
+                else:
+                    self.saved[name][key] = value
+        self.dropped += sum(self.task.dropped.values())
+        self._load()
+
+    def store(self, name: str = "store") -> Any:
+        return self.task.stores[name]
+
+    @property
+    def late(self) -> int:
+        return self.task.dropped.get("late", 0)
+
+    @property
+    def dropped_total(self) -> int:
+        return self.dropped + sum(self.task.dropped.values())
+
+    def _load(self) -> None:
+        self.maps = {name: OrderedMap(rows.items()) for name, rows in self.saved.items()}
+        self.task = Task(
+            self.topology,
+            self.topology.sub_topologies[0],
+            partition=0,
+            maps=self.maps,
+            outputs=self,
+            settings=TaskSettings(),
+        )
+
+
+def flat(record: Record) -> tuple[Any, ...]:
+    key, value = record.key, getattr(record.value, "new", record.value)
+    if isinstance(key, Windowed):
+        return key.key, key.start, key.end, value, record.timestamp
+    return key, value, record.timestamp
