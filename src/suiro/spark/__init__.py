@@ -8,7 +8,7 @@
 - `options`: what may be said. `offsets`, `planning`: which records a micro-batch reads. `reading`: a task's work.
 - `sink`: what Spark calls. `encoding`, `staging`: a task's records on their way to the driver. `checkpoint`: Spark's
   own record of source offsets. `committer`, `decide`: one transaction per micro-batch, and whether to write it.
-- `foreach_batch`: the same for `foreachBatch`. `connections`: clients kept between tasks. `faults`: for tests.
+- `foreach_batch`: the same for `foreachBatch`. `stage`: for tasks that make their own records. `connections`: clients kept between tasks. `faults`: for tests.
 
 Spark's workers import this at every start, so it imports nothing by itself.
 """
@@ -20,13 +20,57 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from suiro.spark.connections import lease
     from suiro.spark.foreach_batch import exactly_once
     from suiro.spark.java import find_java
+    from suiro.spark.offsets import Positions
+    from suiro.spark.options import SinkOptions, SourceOptions
+    from suiro.spark.planning import OffsetRange, Planner
+    from suiro.spark.reading import ReadSettings, read_columns
     from suiro.spark.session import spark_session
+    from suiro.spark.sink import CommitMessage, MicroBatchIdentity, commit_micro_batch
+    from suiro.spark.stage import StageOfTask
+    from suiro.spark.staging import StagedRecords
 
-__all__ = ["exactly_once", "find_java", "register", "spark_session"]
+__all__ = [
+    "CommitMessage",
+    "MicroBatchIdentity",
+    "OffsetRange",
+    "Planner",
+    "Positions",
+    "ReadSettings",
+    "SinkOptions",
+    "SourceOptions",
+    "StageOfTask",
+    "StagedRecords",
+    "commit_micro_batch",
+    "exactly_once",
+    "find_java",
+    "lease",
+    "read_columns",
+    "register",
+    "spark_session",
+]
 
-_HOMES = {"exactly_once": "foreach_batch", "find_java": "java", "spark_session": "session"}
+_HOMES = {
+    "exactly_once": "foreach_batch",
+    "find_java": "java",
+    "spark_session": "session",
+    # Parts that the streams model is built from.
+    "CommitMessage": "sink",
+    "MicroBatchIdentity": "sink",
+    "OffsetRange": "planning",
+    "Planner": "planning",
+    "Positions": "offsets",
+    "ReadSettings": "reading",
+    "SinkOptions": "options",
+    "SourceOptions": "options",
+    "StageOfTask": "stage",
+    "StagedRecords": "staging",
+    "commit_micro_batch": "sink",
+    "lease": "connections",
+    "read_columns": "reading",
+}
 
 
 def register(spark: SparkSession) -> None:

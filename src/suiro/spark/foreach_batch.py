@@ -41,8 +41,7 @@ def exactly_once(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]
         def stage_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             import pyarrow
 
-            from suiro.spark.sink import _task_properties as task_properties
-            from suiro.spark.sink import stage
+            from suiro.spark.sink import stage, task_properties
 
             message = stage(batches, parsed, identity, task_properties())
             yield pyarrow.record_batch([pyarrow.array([pickle.dumps(message)])], names=["message"])

@@ -7,6 +7,11 @@ whose names no topic can have:
 - `@initial`: true in the offset that a query begins at;
 - `@start`: where it began, inside the end of its first micro-batch. Spark does not keep the initial offset of a
   Python source: after a crash in the first micro-batch "latest" would be another place, and records would be lost.
+
+And two that only the streams model asks for, so that a micro-batch that runs again is told the same:
+
+- `@behind`: the partitions that this micro-batch does not read to their end, because of a limit;
+- `@clock`: the wall clock of the micro-batch, ms.
 """
 
 from __future__ import annotations
@@ -30,6 +35,8 @@ class Positions:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     initial: bool = False
     started_at: Mapping[TopicPartition, int] | None = None
+    behind: frozenset[TopicPartition] = frozenset()
+    clock: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = _nested(self.offsets)
@@ -39,6 +46,10 @@ class Positions:
             value["@initial"] = True
         if self.started_at is not None:
             value["@start"] = _nested(self.started_at)
+        if self.behind:
+            value["@behind"] = [list(place) for place in sorted(self.behind)]
+        if self.clock is not None:
+            value["@clock"] = self.clock
         return value
 
     @classmethod
@@ -50,6 +61,8 @@ class Positions:
             topic_ids=dict(value.get("@ids", {})),
             initial=bool(value.get("@initial", False)),
             started_at=None if start is None else _flat(start),
+            behind=frozenset((topic, partition) for topic, partition in value.get("@behind", ())),
+            clock=value.get("@clock"),
         )
 
     def true_start(self, end: Positions) -> Positions:

@@ -87,9 +87,15 @@ class Planner:
         return Positions(offsets=offsets, topic_ids=known.topic_ids, initial=True)
 
     def latest(
-        self, start: Positions, *, max_offsets: int | None = None, frozen: Positions | None = None
+        self,
+        start: Positions,
+        *,
+        max_offsets: int | None = None,
+        frozen: Positions | None = None,
+        unlimited: Collection[str] = (),
     ) -> Positions:
-        """Where the next micro-batch ends. `frozen`: go no further than this (Trigger.AvailableNow)."""
+        """Where the next micro-batch ends. `frozen`: go no further than this (Trigger.AvailableNow). `unlimited`:
+        topics that `max_offsets` is not for. The partitions that it stopped are noted as `behind`."""
         known = self._look(max_age_ms=METADATA_MAX_AGE_MS, missing_ok=True)
         continued = self._continued(start, known)
         ends = self._ends(known.partitions, continued, known)
@@ -108,12 +114,19 @@ class Planner:
         fresh = [place for place in ends if place not in begins]
         if fresh:
             begins.update(self._list(fresh, EARLIEST))
+        behind: frozenset[TopicPartition] = frozenset()
         if max_offsets is not None:
-            ends = limited(begins, ends, max_offsets)
+            wanted = {place: end for place, end in ends.items() if place[0] not in unlimited}
+            chosen = limited(begins, wanted, max_offsets)
+            behind = frozenset(place for place, end in chosen.items() if end < wanted[place])
+            ends = ends | chosen
         self._confirmed = ends
         topic_ids = {topic: known.topic_ids[topic] for topic, _ in ends if topic in known.topic_ids}
         return Positions(
-            offsets=ends, topic_ids=topic_ids, started_at=start.offsets if start.initial else None
+            offsets=ends,
+            topic_ids=topic_ids,
+            started_at=start.offsets if start.initial else None,
+            behind=behind,
         )
 
     def ranges(self, start: Positions, end: Positions) -> list[OffsetRange]:

@@ -22,7 +22,14 @@ from suiro.protocol import columnar
 from suiro.protocol.record_batch import iter_headers
 from suiro.spark.planning import OffsetRange
 
-__all__ = ["ARROW_SCHEMA", "ARROW_SCHEMA_WITH_HEADERS", "FetchesRecords", "ReadSettings", "read_range"]
+__all__ = [
+    "ARROW_SCHEMA",
+    "ARROW_SCHEMA_WITH_HEADERS",
+    "FetchesRecords",
+    "ReadSettings",
+    "read_columns",
+    "read_range",
+]
 
 FETCH_WAIT_MS = 500
 STALLED_AFTER_MS = 120_000
@@ -74,27 +81,37 @@ def read_range(
     client: FetchesRecords, wanted: OffsetRange, settings: ReadSettings, clock: Clock
 ) -> Iterator[pa.RecordBatch]:
     """Every committed record of the range, in order. Raises `DataLossError` where offsets are gone."""
-    step = _Step(client, wanted, settings, clock)
+    for rows in _read_ahead(_StepInSchema(client, wanted, settings, clock), wanted):
+        for start in range(0, rows.num_rows, settings.rows_per_batch):
+            yield rows.slice(start, settings.rows_per_batch)
+
+
+def read_columns(
+    client: FetchesRecords, wanted: OffsetRange, settings: ReadSettings, clock: Clock
+) -> Iterator[pa.RecordBatch]:
+    """The same as the log has them: key, value, offset, timestamp (ms), and headers when asked for. One batch for
+    each answer of the broker."""
+    for rows in _read_ahead(_Step(client, wanted, settings, clock), wanted):
+        if rows.num_rows:
+            yield rows
+
+
+def _read_ahead(step: _Step, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
     rows, position = step(wanted.start)
     if position >= wanted.end:
-        yield from _slices(rows, settings.rows_per_batch)
+        yield rows
         return
     ahead = ThreadPoolExecutor(max_workers=1, thread_name_prefix="suiro-fetch")
     try:
         future: Future[tuple[pa.RecordBatch, int]] | None = ahead.submit(step, position)
         while True:
-            yield from _slices(rows, settings.rows_per_batch)
+            yield rows
             if future is None:
                 return
             rows, position = future.result()
             future = ahead.submit(step, position) if position < wanted.end else None
     finally:
         ahead.shutdown(wait=True, cancel_futures=True)
-
-
-def _slices(rows: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
-    for start in range(0, rows.num_rows, size):
-        yield rows.slice(start, size)
 
 
 class _Step:
@@ -122,7 +139,7 @@ class _Step:
                 headers=self._settings.include_headers,
             )
             if decoded.next_offset > position:
-                return self._in_schema(decoded.batch, fetched.data), decoded.next_offset
+                return self._shaped(decoded.batch, fetched.data), decoded.next_offset
             if len(fetched.data) and self._fetch_bytes < FETCH_BYTES_MAX:
                 self._fetch_bytes *= 2  # a batch larger than what was asked for
             if self._clock.monotonic_ms() > deadline:
@@ -160,7 +177,21 @@ class _Step:
         )
         return lost_until
 
-    def _in_schema(self, rows: pa.RecordBatch, data: Any) -> pa.RecordBatch:
+    def _shaped(self, rows: pa.RecordBatch, data: Any) -> pa.RecordBatch:
+        return rows
+
+    def _empty(self) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([], schema=pa.schema([]))
+
+    @property
+    def _name(self) -> str:
+        return f"{self._wanted.topic}-{self._wanted.partition}"
+
+
+class _StepInSchema(_Step):
+    """Gives the rows in the source's schema."""
+
+    def _shaped(self, rows: pa.RecordBatch, data: Any) -> pa.RecordBatch:
         count = rows.num_rows
         if count == 0:
             return self._empty()
@@ -183,10 +214,6 @@ class _Step:
     def _empty(self) -> pa.RecordBatch:
         schema = ARROW_SCHEMA_WITH_HEADERS if self._settings.include_headers else ARROW_SCHEMA
         return pa.RecordBatch.from_pylist([], schema=schema)
-
-    @property
-    def _name(self) -> str:
-        return f"{self._wanted.topic}-{self._wanted.partition}"
 
 
 def _rounded(count: int) -> int:

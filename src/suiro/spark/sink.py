@@ -40,6 +40,8 @@ __all__ = [
     "StreamWriter",
     "commit_micro_batch",
     "stage",
+    "staging_area",
+    "task_properties",
 ]
 
 
@@ -68,7 +70,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        properties = _task_properties()
+        properties = task_properties()
         identity = MicroBatchIdentity(
             query_id=properties["sql.streaming.queryId"],
             run_id=properties.get("spark.jobGroup.id", ""),
@@ -97,7 +99,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         identity = MicroBatchIdentity(query_id=f"batch-{self._job}", run_id=self._job, batch_id=0)
-        return stage(iterator, self._options, identity, _task_properties())
+        return stage(iterator, self._options, identity, task_properties())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         from suiro.client import Client
@@ -134,7 +136,7 @@ def stage(
     from suiro.spark.connections import partition_counts
 
     clock = SystemClock()
-    area = _staging_area(options, identity, properties)
+    area = staging_area(options, identity, properties)
     number = identity.batch_id
     faults.reach("task_start", number)
     task, index = properties["task"], int(properties["task index"])
@@ -236,7 +238,7 @@ def _committer(options: SinkOptions, messages: Sequence[CommitMessage]) -> _Sink
     return _committers[key]
 
 
-def _staging_area(
+def staging_area(
     options: SinkOptions, identity: MicroBatchIdentity, properties: dict[str, str]
 ) -> StagingArea | None:
     if options.staging_directory is not None:
@@ -246,7 +248,7 @@ def _staging_area(
     return None
 
 
-def _task_properties() -> dict[str, str]:
+def task_properties() -> dict[str, str]:
     """What Spark says about this task; there is no public way to all of it."""
     from pyspark import TaskContext
 

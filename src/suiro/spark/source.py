@@ -6,6 +6,7 @@ Everything here runs in Spark's Python workers: planning in a process of the dri
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -135,7 +136,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             frozen=self._frozen,
         )
         # The very same value tells Spark that there is nothing new.
-        return start if end.offsets == positions.offsets and not positions.initial else end.to_json()
+        if end.offsets == positions.offsets and not positions.initial:
+            return start
+        return replace(end, behind=frozenset()).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._frozen = self._planner.latest(Positions(offsets={}))

@@ -1,0 +1,255 @@
+"""`KafkaStreams`: a topology, an application id and a cluster; `start()` runs it on Spark, exactly once.
+
+    streams = KafkaStreams(topology, application_id="orders", bootstrap_servers="127.0.0.1:9092")
+    streams.start()
+    streams.await_termination()
+
+Where it was, and all its state, is in `state_dir`. Started again with the same application id and directory, it goes
+on; killed at any point, no result is lost or written twice.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from suiro.errors import ConfigError, UnknownTopicError, UsageError
+from suiro.spark import SinkOptions, SourceOptions
+from suiro.streams.task import TaskSettings
+from suiro.streams.topology import Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from suiro.streams.spark.plan import Plan
+
+__all__ = ["KafkaStreams", "State"]
+
+State = Literal["CREATED", "RUNNING", "PENDING_SHUTDOWN", "NOT_RUNNING", "ERROR"]
+Emit = Literal["micro-batch", "every"]
+
+
+class KafkaStreams:
+    """`emit="micro-batch"`: a table's last update of each key and micro-batch, `"every"`: all of them.
+
+    `on_processing_error`, `on_deserialization_error`: "fail", "skip" or "dead-letter:<topic>". `trigger`: as Spark's
+    `DataStreamWriter.trigger` takes it, `{"processingTime": "1 second"}`; as fast as possible otherwise. `settings`:
+    of the Kafka client and the reading, in the names of format "suiro" (`kafka.client.id`, `startingOffsets`, ...).
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        application_id: str,
+        bootstrap_servers: str,
+        spark: SparkSession | None = None,
+        state_dir: Path | str | None = None,
+        emit: Emit = "micro-batch",
+        on_processing_error: str = "fail",
+        on_deserialization_error: str = "fail",
+        max_offsets_per_trigger: int | None = None,
+        trigger: Mapping[str, Any] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        if emit not in ("micro-batch", "every"):
+            raise ConfigError(f'emit={emit!r} is neither "micro-batch" nor "every"')
+        _check_policy("on_processing_error", on_processing_error)
+        _check_policy("on_deserialization_error", on_deserialization_error)
+        self.topology = topology
+        self.application_id = application_id
+        self.state_dir = Path(state_dir) if state_dir is not None else default_state_dir()
+        self._bootstrap_servers = bootstrap_servers
+        self._spark = spark
+        self._task_settings = TaskSettings(
+            on_processing_error=on_processing_error,
+            coalesces=emit != "every",
+            application_id=application_id,
+        )
+        self._on_deserialization_error = on_deserialization_error
+        self._max_offsets = max_offsets_per_trigger
+        self._trigger = trigger
+        self._settings = dict(settings or {})
+        self._query: StreamingQuery | None = None
+        self._state: State = "CREATED"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.state_dir / self.application_id
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Returns when the query runs. Raises `TopologyError` where the topology does not fit what is there."""
+        if self._state != "CREATED":
+            raise UsageError(
+                f"{self.application_id} is {self._state}; make a new KafkaStreams to start again"
+            )
+        from suiro.spark import spark_session
+        from suiro.streams.spark.description import check_description
+        from suiro.streams.spark.runner import start_query
+
+        spark = self._spark or spark_session(self.application_id)
+        plan = self._prepared()
+        check_description(plan, self.checkpoint)
+        program = self._program(plan, spark.sparkContext.defaultParallelism)
+        self._query = start_query(spark, program, checkpoint=self.checkpoint, trigger=self._trigger)
+        self._state = "RUNNING"
+
+    def process_all_available(self) -> None:
+        """Returns when everything that is in the source topics now is processed and committed."""
+        query = self._running()
+        try:
+            query.processAllAvailable()
+        except Exception:
+            self._raise_failure()
+            raise
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Seconds; False if it still runs then. Raises what ended it, if that was an error."""
+        query = self._running()
+        try:
+            ended = query.awaitTermination() if timeout is None else query.awaitTermination(timeout)
+        except Exception:
+            self._raise_failure()
+            raise
+        return True if timeout is None else bool(ended)
+
+    def close(self) -> None:
+        """Stops after the micro-batch in hand. May be called more than once."""
+        if self._query is not None and self._query.isActive:
+            self._state = "PENDING_SHUTDOWN"
+            self._query.stop()
+        if self._state != "ERROR":
+            self._state = "NOT_RUNNING"
+
+    def __enter__(self) -> KafkaStreams:
+        self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    @property
+    def state(self) -> State:
+        if self._state == "RUNNING" and self._query is not None and not self._query.isActive:
+            return "ERROR" if self._query.exception() is not None else "NOT_RUNNING"
+        return self._state
+
+    @property
+    def exception(self) -> BaseException | None:
+        """What ended it: the error of the user's own function where it can be told out of Spark's."""
+        failure = None if self._query is None else self._query.exception()
+        if failure is None:
+            return None
+        from suiro.streams.spark.failures import cause_of
+
+        return cause_of(failure)
+
+    @property
+    def query(self) -> StreamingQuery:
+        """Spark's own view: progress, metrics."""
+        return self._running()
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _running(self) -> StreamingQuery:
+        if self._query is None:
+            raise UsageError(f"{self.application_id} was not started; call start() first")
+        return self._query
+
+    def _raise_failure(self) -> None:
+        found = self.exception
+        if found is not None:
+            raise found
+
+    def _prepared(self) -> Plan:
+        """Reads the topics' partition counts, and makes the topics that are the topology's own."""
+        from suiro.client import Client
+        from suiro.streams.nodes import GlobalTableSource
+        from suiro.streams.spark.plan import plan
+        from suiro.streams.spark.topics import create_internal_topics, require_topics
+
+        del GlobalTableSource
+        options = self._source_options(self.topology.source_topics)
+        with Client(options.bootstrap_servers, settings=options.client_settings) as client:
+            infos = client.metadata(list(self.topology.source_topics))
+            missing = sorted(set(self.topology.source_topics) - set(infos))
+            if missing:
+                raise UnknownTopicError(
+                    f"the topology reads topic {', '.join(map(repr, missing))}, which does not exist; create it first",
+                    "UNKNOWN_TOPIC_OR_PARTITION",
+                )
+            counts = {topic: len(info.partitions) for topic, info in infos.items()}
+            made = plan(self.topology, self.application_id, counts)
+            require_topics(client, self.topology.sink_topics)
+            create_internal_topics(client, made.internal_topics)
+        return made
+
+    def _program(self, plan: Plan, parallelism: int) -> Any:
+        from suiro.streams.spark.program import Program
+
+        return Program(
+            run=uuid.uuid4().hex,
+            plan=plan,
+            settings=self._task_settings,
+            on_deserialization_error=self._on_deserialization_error,
+            source=self._source_options(plan.topics),
+            sink=self._sink_options(),
+            parallelism=parallelism,
+        )
+
+    def _source_options(self, topics: tuple[str, ...]) -> SourceOptions:
+        kafka = {name: value for name, value in self._settings.items() if not _is_of_sink(name)}
+        options = {
+            "startingOffsets": "earliest",
+            **kafka,
+            "kafka.bootstrap.servers": self._bootstrap_servers,
+            "subscribe": ",".join(topics),
+        }
+        if self._max_offsets is not None:
+            options["maxOffsetsPerTrigger"] = str(self._max_offsets)
+        return SourceOptions.parse(options)
+
+    def _sink_options(self) -> SinkOptions:
+        kafka = {
+            name: value
+            for name, value in self._settings.items()
+            if name.lower().startswith("kafka.") or _is_of_sink(name)
+        }
+        return SinkOptions.parse(
+            {
+                **kafka,
+                "kafka.bootstrap.servers": self._bootstrap_servers,
+                "application.id": self.application_id,
+                "checkpointLocation": str(self.checkpoint),
+            }
+        ).for_stream()
+
+
+_OF_SINK = {
+    "kafka.compression.type",
+    "kafka.batch.size",
+    "kafka.transaction.timeout.ms",
+    "sink.name",
+    "staging.dir",
+    "marker.missing",
+}
+
+
+def _is_of_sink(name: str) -> bool:
+    return name.lower() in _OF_SINK
+
+
+def default_state_dir() -> Path:
+    home = os.environ.get("XDG_DATA_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "share") / "suiro"
+
+
+def _check_policy(name: str, value: str) -> None:
+    if value not in ("fail", "skip") and not (value.startswith("dead-letter:") and value != "dead-letter:"):
+        raise ConfigError(f'{name}={value!r} is none of "fail", "skip" and "dead-letter:<topic>"')

@@ -1,0 +1,468 @@
+"""Buckets: one task of the topology each, run by Spark's stateful operator once in every micro-batch that concerns it.
+
+`run_bucket` is the whole of it: cargo in, rows out, the state changed by one segment. Records of several lanes are
+taken as Kafka Streams takes them from its partitions: the earliest head first, ties by topic and partition. Where a
+lane has more records in the log than this micro-batch reads, the others wait for it (`$held`): so any cut of the log
+into micro-batches gives one order. Records of global tables come before all others.
+"""
+
+from __future__ import annotations
+
+import heapq
+import pickle
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
+from typing import Any
+
+import pandas as pd
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from suiro.spark import StageOfTask
+from suiro.streams.nodes import GlobalTableSource, Node, Repartition, Source
+from suiro.streams.records import Headers, Origin, Record
+from suiro.streams.sources import SourceReader
+from suiro.streams.spark.cargo import STAGED, Cargo, Lane, Row, headers_list
+from suiro.streams.spark.changes import read_change
+from suiro.streams.spark.outputs import Outputs, Topics
+from suiro.streams.spark.program import Program, load
+from suiro.streams.spark.state_log import BucketState, SparkState, StateCache, StateLog
+from suiro.streams.stores import OrderedMap, open_store
+from suiro.streams.task import TIMES, Task
+
+__all__ = ["BucketProcessor", "run_bucket"]
+
+HELD = "$held"
+NOTES = "$notes"
+"""Maps beside the stores': records that wait, and what the runner itself remembers."""
+
+_INT64 = struct.Struct(">q")
+_TOLD = b"told\0"
+_LANE_TIME = b"lane\0"
+_TICK = b"tick\0"
+_PARTITION_TIME = b"partition\0"
+
+_cache = StateCache()
+
+
+class BucketProcessor(StatefulProcessor):
+    """What Spark runs for all buckets of one level. Rows for other levels pass."""
+
+    def __init__(self, program: str, level: int) -> None:
+        self._text = program
+        self._level = level
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._state = SparkState(handle)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
+        number, bucket = int(key[0]), int(key[1])
+        cargo = [bytes(data) for frame in rows for data in frame.iloc[:, -1]]
+        if number == STAGED:
+            yield _frame([(number, bucket, data) for data in cargo])
+            return
+        program = load(self._text)
+        if program.plan.subs[number].level != self._level:
+            yield _frame([(number, bucket, data) for data in cargo])
+            return
+        log = StateLog(self._state, _cache, (program.run, number, bucket))
+        with StageOfTask(program.sink) as stage:
+            found = run_bucket(program, number, bucket, cargo, log, Topics(stage))
+        if found:
+            yield _frame(found)
+
+    def close(self) -> None:
+        pass
+
+
+def _frame(rows: list[Row]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["sub", "bucket", "cargo"])
+
+
+def run_bucket(
+    program: Program, number: int, bucket: int, cargo: Sequence[bytes], log: StateLog, topics: Topics
+) -> list[Row]:
+    """One micro-batch of one bucket."""
+    state = log.load()
+    running = _Bucket(program, number, bucket, state, topics)
+    running.take([Cargo.unpack(data) for data in cargo])
+    rows = running.finish()
+    changes = log.save()
+    for spec in running.logged:
+        if spec in changes:
+            running.outputs.changelog(spec, changes[spec], running.now)
+    rows += topics.finish()
+    return rows
+
+
+class _Bucket:
+    def __init__(
+        self, program: Program, number: int, bucket: int, state: BucketState, topics: Topics
+    ) -> None:
+        plan = program.plan
+        self._program = program
+        self._topology = plan.topology
+        self._sub = plan.topology.sub_topologies[number]
+        self._bucket = bucket
+        self._held = state.map(HELD)
+        self._notes = state.map(NOTES)
+        self._state = state
+        times = {
+            key.removeprefix(_LANE_TIME).decode(): _INT64.unpack(data)[0]
+            for key, data in self._notes.prefix(_LANE_TIME)
+        }
+        self.outputs = Outputs(plan, topics, Lane.of_bucket(number, bucket), times)
+        self.logged = [spec.name for spec in self._sub.stores if spec.logged]
+        self._cuts = tuple(node for node in self._sub.outputs if isinstance(node.operator, Repartition))
+        self._tables = {
+            name: open_store(plan.topology.store(name), state.map(name)) for name in self._sub.global_tables
+        }
+        self._readers: dict[str, SourceReader] = {}
+        self._behind = False
+
+    # -- a micro-batch ---------------------------------------------------------------------------------------
+
+    def take(self, cargo: list[Cargo]) -> None:
+        clock = max((item.clock for item in cargo if item.clock is not None), default=0)
+        self._task = Task(
+            self._topology,
+            self._sub,
+            partition=self._bucket,
+            maps={name: self._state.map(name) for name in (*(spec.name for spec in self._sub.stores), TIMES)},
+            outputs=self.outputs,
+            settings=self._program.settings,
+            wall_clock_time=clock,
+            global_stores=self._tables,
+        )
+        cargo.sort(key=lambda item: item.sequence)
+        queues = self._queues(cargo)
+        behind = {queue.lane.name for queue in queues if queue.behind}
+        self._task.wait_for(behind)
+        if len(queues) == 1:
+            for record, origin, lane_time in queues[0].records():
+                self._task.process(queues[0].input, record, origin, queues[0].name, lane_time)
+        elif queues:
+            self._merge(queues)
+        is_held = False
+        for queue in queues:
+            is_held |= queue.close(self._task)
+        self._behind = bool(behind) or is_held
+        if clock:
+            self._task.advance_wall_clock(clock)
+
+    def _merge(self, queues: Sequence[_Queue]) -> None:
+        process = self._task.process
+        heap: list[tuple[int, int, _Queue]] = []
+        for index, queue in enumerate(queues):
+            if queue.advance():
+                heap.append((queue.timestamp, index, queue))
+            elif queue.behind:
+                return
+        heapq.heapify(heap)
+        while heap:
+            _, index, queue = heap[0]
+            record, origin, lane_time = queue.taken()
+            process(queue.input, record, origin, queue.name, lane_time)
+            if queue.advance():
+                heapq.heapreplace(heap, (queue.timestamp, index, queue))
+            else:
+                heapq.heappop(heap)
+                if queue.behind:
+                    return
+
+    def finish(self) -> list[Row]:
+        self._task.end_of_batch()
+        self._task.close()
+        was_behind = self._notes.get(_TOLD) is not None
+        rows = list(self.outputs.finish(self._cuts, behind=self._behind, tells=self._behind or was_behind))
+        if self._behind != was_behind and self._cuts:
+            self._notes.put(_TOLD, b"" if self._behind else None)
+        for name, time in self.outputs.lane_times.items():
+            _note(self._notes, _LANE_TIME + name.encode(), time)
+        for name, reader in self._readers.items():
+            for (topic, partition), time in reader.state().items():
+                _note(self._notes, _PARTITION_TIME + f"{name}\0{topic}\0{partition}".encode(), time)
+        return rows
+
+    @property
+    def now(self) -> int:
+        return self._task.stream_time
+
+    # -- what comes in ---------------------------------------------------------------------------------------
+
+    def _queues(self, cargo: Sequence[Cargo]) -> list[_Queue]:
+        """In the order in which ties are settled. Fills global tables on the way."""
+        queues: dict[tuple[Lane, str], _Queue] = {}
+
+        def queue_of(lane: Lane, input_: str) -> _Queue:
+            found = queues.get((lane, input_))
+            if found is None:
+                node = self._topology.node(input_)
+                found = queues[lane, input_] = _Queue(
+                    lane, input_, self._read(node, lane), self._held, self._notes
+                )
+            return found
+
+        for key, data in self._held.range():
+            group, partition, input_, _ = _held_parts(key)
+            queue_of(Lane(group, partition), input_).held.append((key, pickle.loads(data)))
+        tables = {
+            node.parents[0]: node.operator.store
+            for node in self._topology.nodes
+            if isinstance(node.operator, GlobalTableSource) and node.operator.store in self._tables
+        }
+        for item in sorted(
+            cargo, key=lambda item: (item.lane is None, item.lane or Lane("", 0), item.sequence)
+        ):
+            if item.lane is None:
+                continue
+            if item.input in tables:
+                self._fill(tables[item.input], item)
+                continue
+            queue = queue_of(item.lane, item.input)
+            queue.behind |= item.behind
+            queue.tick = max(queue.tick, item.time)
+            if item.columns is not None:
+                queue.chunks.append(item.columns)
+        return [queues[key] for key in sorted(queues)]
+
+    def _fill(self, name: str, cargo: Cargo) -> None:
+        lane, columns = cargo.lane, cargo.columns
+        if lane is None or columns is None:
+            return
+        reader = self._reader(self._topology.node(cargo.input))
+        table = self._tables[name]
+        for offset, timestamp, key, value, headers, _ in _raw_items(columns):
+            record = reader.read(lane.group, lane.partition, offset, timestamp, key, value, headers)
+            if record is not None and record.key is not None:
+                table.put(record.key, record.value, record.timestamp)
+
+    def _reader(self, node: Node) -> SourceReader:
+        found = self._readers.get(node.name)
+        if found is None:
+            found = self._readers[node.name] = SourceReader(
+                node,
+                on_deserialization_error=self._program.on_deserialization_error,
+                drop=lambda reason: None,
+                dead_letter=self.outputs.bury,
+            )
+            prefix = _PARTITION_TIME + node.name.encode() + b"\0"
+            for key, data in self._notes.prefix(prefix):
+                topic, _, partition = key.removeprefix(prefix).decode().rpartition("\0")
+                found.restore([((topic, int(partition)), _INT64.unpack(data)[0])])
+        return found
+
+    def _read(self, node: Node, lane: Lane) -> Callable[[Any], _Read | None]:
+        """Item of a queue -> record, where it came from, its lane's time."""
+        if isinstance(node.operator, Source):
+            return _raw_reader(self._reader(node), lane)
+        assert isinstance(node.operator, Repartition)
+        return _carried_reader(
+            node.operator, self._program.plan.repartition_topic(node.operator), self._bucket
+        )
+
+
+_Read = tuple[Record, Origin, int]
+_NO_TIME = -1
+
+
+def _raw_items(columns: Any) -> Iterator[tuple[int, int, bytes | None, bytes | None, Headers, None]]:
+    return zip(
+        columns.column("offset").to_pylist(),
+        columns.column("timestamp").to_pylist(),
+        columns.column("key").to_pylist(),
+        columns.column("value").to_pylist(),
+        headers_list(columns) or repeat(()),
+        repeat(None),
+        strict=False,
+    )
+
+
+def _carried_items(columns: Any) -> Iterator[tuple[int, int, bytes | None, bytes | None, Headers]]:
+    return zip(
+        columns.column("timestamp").to_pylist(),
+        columns.column("time").to_pylist(),
+        columns.column("key").to_pylist(),
+        columns.column("value").to_pylist(),
+        headers_list(columns) or repeat(()),
+        strict=False,
+    )
+
+
+def _raw_reader(reader: SourceReader, lane: Lane) -> Callable[[Any], _Read | None]:
+    read, topic, partition = reader.read, lane.group, lane.partition
+
+    def of(item: Any) -> _Read | None:
+        offset, timestamp, key, value, headers, extracted = item
+        record = read(topic, partition, offset, timestamp, key, value, headers)
+        if record is None:
+            return None
+        if extracted is not None:
+            record = record.with_timestamp(extracted)  # it was held when its time was known already
+        return record, Origin(topic, partition, offset, timestamp, headers), _NO_TIME
+
+    return of
+
+
+def _carried_reader(cut: Repartition, topic: str, bucket: int) -> Callable[[Any], _Read | None]:
+    key_of, value_of = cut.key.deserialize, cut.value.deserialize
+
+    def of(item: Any) -> _Read | None:
+        timestamp, time, key, value, headers = item
+        read_key = None if key is None else key_of(topic, key)
+        if value is None:
+            read_value = None
+        elif cut.is_change:
+            read_value = read_change(cut.value, topic, value)
+        else:
+            read_value = value_of(topic, value)
+        record = Record(read_key, read_value, timestamp, headers)
+        return record, Origin(topic, bucket, -1, timestamp, headers), time
+
+    return of
+
+
+class _Queue:
+    """What one lane has for one input: records held before, then this micro-batch's."""
+
+    __slots__ = (
+        "_head",
+        "_head_item",
+        "_head_key",
+        "_items",
+        "_map",
+        "_notes",
+        "_read",
+        "_tick_key",
+        "behind",
+        "chunks",
+        "held",
+        "input",
+        "lane",
+        "name",
+        "tick",
+        "timestamp",
+    )
+
+    def __init__(
+        self,
+        lane: Lane,
+        input_: str,
+        read: Callable[[Any], _Read | None],
+        held: OrderedMap,
+        notes: OrderedMap,
+    ) -> None:
+        self.lane = lane
+        self.name = lane.name
+        self.input = input_
+        self.behind = False
+        self.held: list[tuple[bytes, Any]] = []
+        self.chunks: list[Any] = []
+        self.timestamp = 0
+        self._read = read
+        self._map = held
+        self._notes = notes
+        self._tick_key = _TICK + _held_prefix(lane, input_)
+        data = notes.get(self._tick_key)
+        self.tick: int = _NO_TIME if data is None else _INT64.unpack(data)[0]
+        self._items: Iterator[Any] | None = None
+        self._head: _Read | None = None
+        self._head_item: Any = None
+        self._head_key: bytes | None = None
+
+    def records(self) -> Iterator[_Read]:
+        """All, where there is no other lane to look at."""
+        read = self._read
+        for key, item in self.held:
+            self._map.put(key, None)
+            found = read(item)
+            if found is not None:
+                yield found
+        for columns in self.chunks:
+            for item in self._of(columns):
+                found = read(item)
+                if found is not None:
+                    yield found
+        self.held, self.chunks = [], []
+
+    def advance(self) -> bool:
+        """Moves the head on to the next record; False where there is none."""
+        if self._items is None:
+            self._items = self._walk()
+        for item in self._items:
+            found = self._read(item)
+            if found is None:
+                self._forget()
+                continue
+            self._head, self._head_item = found, item
+            self.timestamp = found[0].timestamp
+            return True
+        self._head = None
+        return False
+
+    def taken(self) -> _Read:
+        head = self._head
+        assert head is not None
+        self._forget()
+        self._head = None
+        return head
+
+    def close(self, task: Task) -> bool:
+        """Keeps what is left for the next micro-batch; else lets the task know of the lane's time. True: some is."""
+        left = self._left()
+        is_held = False
+        number = _held_parts(self.held[-1][0])[3] + 1 if self.held else 0
+        prefix = _held_prefix(self.lane, self.input)
+        for key, item in left:
+            is_held = True
+            if key is None:
+                self._map.put(prefix + _INT64.pack(number), pickle.dumps(item, protocol=5))
+                number += 1
+        if self.tick > _NO_TIME:
+            if is_held:
+                _note(self._notes, self._tick_key, self.tick)
+                return True
+            task.lane_time(self.name, self.tick)
+        if self._notes.get(self._tick_key) is not None:
+            self._notes.put(self._tick_key, None)
+        return is_held
+
+    def _left(self) -> Iterator[tuple[bytes | None, Any]]:
+        if self._head is not None:
+            item = self._head_item
+            if len(item) == 6:
+                item = (*item[:5], self.timestamp)
+            yield self._head_key, item
+        if self._items is None:
+            self._items = self._walk()
+        for item in self._items:
+            yield self._head_key, item
+
+    def _forget(self) -> None:
+        if self._head_key is not None:
+            self._map.put(self._head_key, None)
+
+    def _walk(self) -> Iterator[Any]:
+        for self._head_key, item in self.held:  # noqa: B020 — the key of the item in hand
+            yield item
+        self._head_key = None
+        for columns in self.chunks:
+            yield from self._of(columns)
+
+    def _of(self, columns: Any) -> Iterator[Any]:
+        return _raw_items(columns) if "offset" in columns.schema.names else _carried_items(columns)
+
+
+def _held_prefix(lane: Lane, input_: str) -> bytes:
+    return f"{lane.group}\0{lane.partition}\0{input_}\0".encode()
+
+
+def _held_parts(key: bytes) -> tuple[str, int, str, int]:
+    group, partition, input_ = key[:-9].decode().split("\0")
+    return group, int(partition), input_, _INT64.unpack(key[-8:])[0]
+
+
+def _note(notes: OrderedMap, key: bytes, time: int) -> None:
+    data = _INT64.pack(time)
+    if notes.get(key) != data:
+        notes.put(key, data)

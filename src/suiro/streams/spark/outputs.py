@@ -1,0 +1,360 @@
+"""What a task gives, on its way out: records for topics are encoded and staged, records for other tasks become cargo.
+
+Records are collected as columns. `Outputs` is what the rules forward into; one serves all tasks of one Spark task that
+share a lane. No record of a sink ever reaches the JVM: what leaves is one row that says where the encoded records are.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from suiro.protocol import columnar
+from suiro.spark import StageOfTask
+from suiro.streams.nodes import Node, Repartition, Sink
+from suiro.streams.records import Change, Headers, Origin, Record, Windowed
+from suiro.streams.serdes import natural
+from suiro.streams.sources import DeadLetter, dead_letter_headers
+from suiro.streams.spark.cargo import STAGED, Cargo, Lane, Row, headers_array
+from suiro.streams.spark.changes import write_change
+from suiro.streams.spark.plan import Plan
+
+__all__ = ["Outputs", "Topics"]
+
+ROWS_MAX = 100_000
+"""Records of one topic or repartition that wait in memory; then they are encoded."""
+
+_TIMESTAMP_LENGTH = 8
+_STAMPED_KINDS = ("key-value", "window", "session", "global")
+
+
+class Topics:
+    """Records for topics of the log, staged in a Spark task."""
+
+    def __init__(self, stage: StageOfTask) -> None:
+        self._stage = stage
+        self._columns: dict[str, _TopicColumns] = {}
+
+    def add(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers = (),
+        partition: int | None = None,
+    ) -> None:
+        columns = self._columns.get(topic)
+        if columns is None:
+            columns = self._columns[topic] = _TopicColumns()
+        columns.keys.append(key)
+        columns.values.append(value)
+        columns.timestamps.append(timestamp)
+        columns.partitions.append(partition)
+        if headers:
+            columns.headers[len(columns.keys) - 1] = headers
+        if len(columns.keys) >= ROWS_MAX:
+            self._stage.add(columns.batch(topic))
+            del self._columns[topic]
+
+    def add_columns(
+        self, topic: str, keys: pa.Array, values: pa.Array, timestamps: pa.Array, partition: int | None
+    ) -> None:
+        """The same for whole columns: binary, binary, int64 ms."""
+        count = len(keys)
+        self._stage.add(
+            _topic_batch(topic, keys, values, timestamps, pa.array([partition] * count, pa.int32()))
+        )
+
+    def partition_count(self, topic: str) -> int:
+        return self._stage.partition_count(topic)
+
+    def finish(self) -> Iterator[Row]:
+        """None or one row."""
+        for topic, columns in self._columns.items():
+            self._stage.add(columns.batch(topic))
+        self._columns = {}
+        message = self._stage.finish()
+        if message is not None:
+            yield STAGED, 0, pickle.dumps(message, protocol=5)
+
+
+class Outputs:
+    """`suiro.streams.task.Outputs` for one lane.
+
+    `lane_times`: the times of this lane at each repartition, as the micro-batch before left them.
+    """
+
+    def __init__(
+        self, plan: Plan, topics: Topics, lane: Lane, lane_times: Mapping[str, int] | None = None
+    ) -> None:
+        self._plan = plan
+        self._topics = topics
+        self._lane = lane
+        self._carriers: dict[str, _Carrier] = {}
+        self._rows: list[Row] = []
+        self._leave: dict[str, Callable[[Record], None]] = {}
+        self.lane_times: dict[str, int] = dict(lane_times or {})
+
+    # -- what rules call -----------------------------------------------------------------------------------
+
+    def emit(self, node: Node, record: Record) -> None:
+        leave = self._leave.get(node.name)
+        if leave is None:
+            operator = node.operator
+            assert isinstance(operator, Sink | Repartition)
+            leave = self._sink(operator) if isinstance(operator, Sink) else self._carrier(node).add
+            self._leave[node.name] = leave
+        leave(record)
+
+    def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None:
+        place = origin or Origin("", -1, -1, record.timestamp)
+        added = dead_letter_headers(error, place.topic, place.partition, place.offset, place.timestamp)
+        value = record.value.new if isinstance(record.value, Change) else record.value
+        key = None if record.key is None else natural.serialize(topic, _plain(record.key))
+        data = None if value is None else natural.serialize(topic, value)
+        self._topics.add(topic, key, data, record.timestamp, (*record.headers, *added))
+
+    def bury(self, letter: DeadLetter) -> None:
+        self._topics.add(letter.topic, letter.key, letter.value, letter.timestamp, letter.headers)
+
+    def changelog(self, store: str, changes: Mapping[bytes, bytes | None], now: int) -> None:
+        """One record for each changed key, in Kafka Streams' format: the row's timestamp is the record's."""
+        topic = self._plan.changelog(store)
+        stamped = self._plan.topology.store(store).kind in _STAMPED_KINDS
+        partition, add = self._lane.partition, self._topics.add
+        for key, data in changes.items():
+            if data is None:
+                add(topic, key, None, max(now, 0), (), partition)
+            elif stamped:
+                timestamp = int.from_bytes(data[:_TIMESTAMP_LENGTH], signed=True)
+                add(topic, key, data[_TIMESTAMP_LENGTH:], max(timestamp, 0), (), partition)
+            else:
+                add(topic, key, data, max(now, 0), (), partition)
+
+    # -- what runners call ---------------------------------------------------------------------------------
+
+    def finish(self, cuts: tuple[Node, ...], *, behind: bool, tells: bool) -> Iterator[Row]:
+        """Cargo for other tasks. `cuts`: repartitions this lane feeds. `tells`: the lane was or is behind, so that
+        also those who get no record must know."""
+        for carrier in self._carriers.values():
+            yield from carrier.take()
+        for node in cuts:
+            reader = self._plan.readers.get(node.name)
+            if reader is None:
+                continue
+            sub = self._plan.subs[reader]
+            if tells or sub.follows_time:
+                tick = Cargo(
+                    kind="tick",
+                    lane=self._lane,
+                    input=node.name,
+                    sequence=1 << 30,
+                    behind=behind,
+                    time=self.lane_times.get(node.name, -1),
+                ).pack()
+                for bucket in range(sub.buckets):
+                    yield reader, bucket, tick
+
+    def ready_rows(self) -> Iterator[Row]:
+        """Cargo that is large enough to go at once."""
+        for carrier in self._carriers.values():
+            if carrier.is_full:
+                yield from carrier.take()
+
+    # -- inside --------------------------------------------------------------------------------------------
+
+    def _carrier(self, node: Node) -> _Carrier:
+        found = self._carriers.get(node.name)
+        if found is None:
+            found = self._carriers[node.name] = _Carrier(
+                self._plan, self._topics, self._lane, node, self.lane_times
+            )
+        return found
+
+    def _sink(self, sink: Sink) -> Callable[[Record], None]:
+        key_serde, value_serde = sink.key or natural, sink.value or natural
+        inner = getattr(key_serde, "inner", None)
+        fixed = sink.topic if isinstance(sink.topic, str) else None
+        choose: Any = sink.topic
+        add, count_of = self._topics.add, self._topics.partition_count
+
+        def leave(record: Record) -> None:
+            key, value = record.key, record.value
+            topic = fixed if fixed is not None else choose(key, value, None)
+            data = None if key is None else key_serde.serialize(topic, key)
+            partition = None
+            if sink.partitioner is not None:
+                partition = sink.partitioner(topic, key, value, count_of(topic))
+            elif inner is not None and isinstance(key, Windowed):
+                # All windows of a key belong into one partition, as Kafka Streams does it.
+                partition = partition_of(inner.serialize(topic, key.key), count_of(topic))
+            add(
+                topic,
+                data,
+                None if value is None else value_serde.serialize(topic, value),
+                record.timestamp,
+                record.headers,
+                partition,
+            )
+
+        return leave
+
+
+class _TopicColumns:
+    __slots__ = ("headers", "keys", "partitions", "timestamps", "values")
+
+    def __init__(self) -> None:
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.timestamps: list[int] = []
+        self.partitions: list[int | None] = []
+        self.headers: dict[int, Headers] = {}
+
+    def batch(self, topic: str) -> pa.RecordBatch:
+        headers = None
+        if self.headers:
+            headers = headers_array([self.headers.get(index, ()) for index in range(len(self.keys))])
+        return _topic_batch(
+            topic,
+            pa.array(self.keys, pa.binary()),
+            pa.array(self.values, pa.binary()),
+            pa.array(self.timestamps, pa.int64()),
+            pa.array(self.partitions, pa.int32()),
+            headers,
+        )
+
+
+def _topic_batch(
+    topic: str,
+    keys: pa.Array,
+    values: pa.Array,
+    timestamps: pa.Array,
+    partitions: pa.Array,
+    headers: pa.Array | None = None,
+) -> pa.RecordBatch:
+    """In the columns that `suiro.spark` encodes."""
+    count = len(keys)
+    columns = {
+        "key": keys,
+        "value": values,
+        "topic": pa.repeat(pa.scalar(topic, pa.string()), count),
+        "partition": partitions,
+        "timestamp": pc.multiply(timestamps, 1000).cast(pa.timestamp("us", tz="UTC")),
+    }
+    if headers is not None:
+        columns["headers"] = headers
+    return pa.RecordBatch.from_pydict(columns)
+
+
+class _Carrier:
+    """Records of one lane on their way through one `Repartition`."""
+
+    def __init__(
+        self, plan: Plan, topics: Topics, lane: Lane, node: Node, lane_times: dict[str, int]
+    ) -> None:
+        assert isinstance(node.operator, Repartition)
+        self._cut = node.operator
+        self._name = node.name
+        self._lane = lane
+        self._topics = topics
+        self._topic = plan.repartition_topic(node.operator)
+        reader = plan.readers.get(node.name)
+        self._reader = None if reader is None else plan.subs[reader]
+        self._buckets = 1 if self._reader is None else self._reader.buckets
+        self._times = lane_times
+        self._time = lane_times.get(node.name, -1)
+        self._sequence = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self._keys: list[bytes | None] = []
+        self._values: list[bytes | None] = []
+        self._timestamps: list[int] = []
+        self._record_times: list[int] = []
+        self._partitions: list[int] = []
+        self._headers: dict[int, Headers] = {}
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._keys) >= ROWS_MAX
+
+    def add(self, record: Record) -> None:
+        cut, topic = self._cut, self._topic
+        key, value = record.key, record.value
+        if key is None and not cut.keeps_null_keys:
+            return
+        data = None if key is None else cut.key.serialize(topic, key)
+        if value is None:
+            body = None
+        elif cut.is_change:
+            body = write_change(cut.value, topic, value)
+        else:
+            body = cut.value.serialize(topic, value)
+        if record.timestamp > self._time:
+            self._time = self._times[self._name] = record.timestamp
+        chosen = None
+        if cut.partitioner is not None:
+            chosen = cut.partitioner(topic, key, value, self._buckets)
+        if chosen is None:
+            # Anywhere will do without a key, as long as a repetition finds the same place.
+            chosen = -1 if data is not None else partition_of(body or b"", self._buckets)
+        self._keys.append(data)
+        self._values.append(body)
+        self._timestamps.append(record.timestamp)
+        self._record_times.append(self._time)
+        self._partitions.append(chosen)
+        if record.headers:
+            self._headers[len(self._keys) - 1] = record.headers
+
+    def take(self) -> Iterator[Row]:
+        if not self._keys:
+            return
+        keys = pa.array(self._keys, pa.binary())
+        columns = {
+            "key": keys,
+            "value": pa.array(self._values, pa.binary()),
+            "timestamp": pa.array(self._timestamps, pa.int64()),
+            "time": pa.array(self._record_times, pa.int64()),
+        }
+        if self._headers:
+            columns["headers"] = headers_array([self._headers.get(index, ()) for index in range(len(keys))])
+        chosen = np.array(self._partitions, np.int32)
+        places = np.where(chosen < 0, columnar.partitions_of(keys, self._buckets), chosen)
+        records = pa.RecordBatch.from_pydict(columns)
+        self._clear()
+        if self._cut.asked_for:
+            self._into_topic(records, places)
+        if self._reader is not None:
+            yield from self._cargo(records, places)
+
+    def _cargo(self, records: pa.RecordBatch, places: np.ndarray) -> Iterator[Row]:
+        assert self._reader is not None
+        for bucket in np.unique(places).tolist():
+            wanted = np.flatnonzero(places == bucket)
+            part = records if len(wanted) == records.num_rows else records.take(pa.array(wanted))
+            cargo = Cargo(
+                kind="carried", lane=self._lane, input=self._name, sequence=self._sequence, columns=part
+            )
+            yield self._reader.number, bucket, cargo.pack()
+        self._sequence += 1
+
+    def _into_topic(self, records: pa.RecordBatch, places: np.ndarray) -> None:
+        for row, place in zip(records.to_pylist(), places.tolist(), strict=True):
+            headers = tuple((item["key"], item["value"]) for item in row.get("headers") or ())
+            self._topics.add(self._topic, row["key"], row["value"], row["timestamp"], headers, place)
+
+
+def partition_of(data: bytes, count: int) -> int:
+    from suiro.protocol.murmur2 import partition_for_key
+
+    return partition_for_key(data, count)
+
+
+def _plain(key: Any) -> Any:
+    return key.key if isinstance(key, Windowed) else key

@@ -1,0 +1,267 @@
+"""Where a topology's work is done: which sub-topologies run in source tasks, which in buckets, and at which level.
+
+A bucket is what Kafka Streams calls a task: one sub-topology, one partition. Level 0 is the source task itself, for
+sub-topologies without state whose inputs are all topics; a bucket's level is one more than the highest above it.
+Everything here is decided once, from the topology and the topics' partition counts; it is a pure function of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from suiro.streams.errors import TopologyError
+from suiro.streams.nodes import (
+    Filter,
+    ForeignKeyRespond,
+    GlobalTableSource,
+    Merge,
+    Node,
+    Process,
+    Repartition,
+    Sink,
+    Source,
+    StreamAggregate,
+    StreamStreamJoin,
+    StreamTableJoin,
+    TableTableJoin,
+    ToStream,
+)
+from suiro.streams.topology import SubTopology, Topology
+
+__all__ = ["InternalTopic", "Plan", "SubPlan", "plan"]
+
+IN_SOURCE_TASKS = 0
+_CO_PARTITIONED = (StreamAggregate, StreamStreamJoin, StreamTableJoin, TableTableJoin, ForeignKeyRespond)
+_DAY_MS = 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubPlan:
+    """`follows_time`: its operators may act as time advances, without a record; so lanes tell it their times."""
+
+    number: int
+    level: int
+    buckets: int
+    follows_time: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InternalTopic:
+    """A topic that the topology owns. Its name has the application id in front."""
+
+    name: str
+    partitions: int
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    topology: Topology
+    application_id: str
+    subs: tuple[SubPlan, ...]
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
+    """Of the source topics."""
+
+    @property
+    def levels(self) -> int:
+        return max((sub.level for sub in self.subs), default=IN_SOURCE_TASKS)
+
+    @cached_property
+    def readers(self) -> dict[str, int]:
+        """A `Repartition`'s name -> the sub-topology that reads it."""
+        return {
+            node.name: sub.number
+            for sub in self.topology.sub_topologies
+            for node in sub.inputs
+            if isinstance(node.operator, Repartition)
+        }
+
+    @cached_property
+    def inputs(self) -> dict[str, list[tuple[SubPlan, Node]]]:
+        """A source topic -> who reads it, and as which node. Global tables are in `global_inputs`."""
+        found: dict[str, list[tuple[SubPlan, Node]]] = {}
+        for sub in self.topology.sub_topologies:
+            for node in sub.inputs:
+                if isinstance(node.operator, Source):
+                    for topic in node.operator.topics:
+                        found.setdefault(topic, []).append((self.subs[sub.number], node))
+        return found
+
+    @cached_property
+    def global_inputs(self) -> dict[str, list[tuple[SubPlan, Node]]]:
+        """The topic of a global table -> every sub-topology that needs the table, and the table's source node."""
+        found: dict[str, list[tuple[SubPlan, Node]]] = {}
+        for node in self.topology.nodes:
+            if isinstance(node.operator, GlobalTableSource):
+                source = self.topology.node(node.parents[0])
+                assert isinstance(source.operator, Source)
+                for sub in self.topology.sub_topologies:
+                    if node.operator.store in sub.global_tables:
+                        for topic in source.operator.topics:
+                            found.setdefault(topic, []).append((self.subs[sub.number], source))
+        return found
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.inputs, *self.global_inputs)))
+
+    def changelog(self, store: str) -> str:
+        return f"{self.application_id}-{store}-changelog"
+
+    def repartition_topic(self, cut: Repartition) -> str:
+        return f"{self.application_id}-{cut.topic}"
+
+    @property
+    def internal_topics(self) -> list[InternalTopic]:
+        """Changelogs, and the repartition topics that were asked for. Settings are Kafka Streams'."""
+        found = []
+        for sub in self.topology.sub_topologies:
+            buckets = self.subs[sub.number].buckets
+            for spec in sub.stores:
+                if spec.logged:
+                    configs = _changelog_configs(spec.kind, spec.retention_ms)
+                    found.append(
+                        InternalTopic(name=self.changelog(spec.name), partitions=buckets, configs=configs)
+                    )
+        for node in self.topology.nodes:
+            if isinstance(node.operator, Repartition) and node.operator.asked_for:
+                buckets = self.subs[self.readers[node.name]].buckets if node.name in self.readers else 1
+                configs = {"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": str(50 << 20)}
+                name = self.repartition_topic(node.operator)
+                found.append(InternalTopic(name=name, partitions=buckets, configs=configs))
+        return found
+
+
+def plan(topology: Topology, application_id: str, partition_counts: Mapping[str, int]) -> Plan:
+    """`partition_counts`: of every source topic. Raises `TopologyError` for what cannot be run."""
+    subs = topology.sub_topologies
+    writers = {
+        node.name: sub for sub in subs for node in sub.outputs if isinstance(node.operator, Repartition)
+    }
+    levels = _levels(subs, writers)
+    buckets = _buckets(subs, writers, partition_counts)
+    _check_co_partitioning(subs, partition_counts, buckets)
+    return Plan(
+        topology=topology,
+        application_id=application_id,
+        partition_counts=dict(partition_counts),
+        subs=tuple(
+            SubPlan(
+                number=sub.number,
+                level=levels[sub.number],
+                buckets=buckets[sub.number],
+                follows_time=_follows_time(sub),
+            )
+            for sub in subs
+        ),
+    )
+
+
+def _levels(subs: tuple[SubTopology, ...], writers: Mapping[str, SubTopology]) -> dict[int, int]:
+    levels: dict[int, int] = {}
+    open_: list[int] = []
+
+    def level(sub: SubTopology) -> int:
+        if sub.number in levels:
+            return levels[sub.number]
+        if sub.number in open_:
+            names = ", ".join(node.name for node in sub.inputs)
+            raise TopologyError(
+                f"records of {names} come back to the operators they passed: a path leads through repartition() into "
+                "its own sub-topology. Write to a topic and read it again where the path comes back"
+            )
+        open_.append(sub.number)
+        above = [level(writers[node.name]) for node in sub.inputs if isinstance(node.operator, Repartition)]
+        open_.pop()
+        in_source = not above and not sub.is_stateful and not any(map(_needs_partition_time, sub.inputs))
+        levels[sub.number] = IN_SOURCE_TASKS if in_source else 1 + max(above, default=0)
+        return levels[sub.number]
+
+    for sub in subs:
+        level(sub)
+    return levels
+
+
+def _needs_partition_time(node: Node) -> bool:
+    """An extractor is given the partition's time so far, which only a bucket remembers."""
+    return isinstance(node.operator, Source) and node.operator.timestamp is not None
+
+
+def _buckets(
+    subs: tuple[SubTopology, ...], writers: Mapping[str, SubTopology], counts: Mapping[str, int]
+) -> dict[int, int]:
+    """As many as the widest input has partitions; a repartition without a number is as wide as what feeds it."""
+    known: dict[int, int] = {}
+
+    def width(sub: SubTopology) -> int:
+        if sub.number not in known:
+            widths = []
+            for node in sub.inputs:
+                if isinstance(node.operator, Source):
+                    widths += [counts[topic] for topic in node.operator.topics]
+                elif isinstance(node.operator, Repartition):
+                    widths.append(node.operator.partitions or width(writers[node.name]))
+            known[sub.number] = max(widths, default=1)
+        return known[sub.number]
+
+    return {sub.number: width(sub) for sub in subs}
+
+
+def _check_co_partitioning(
+    subs: tuple[SubTopology, ...], counts: Mapping[str, int], buckets: Mapping[int, int]
+) -> None:
+    for sub in subs:
+        joins = [n.name for n in sub.nodes if isinstance(n.operator, _CO_PARTITIONED) and len(n.parents) > 1]
+        if not joins:
+            continue
+        widths: dict[str, int] = {}
+        for node in sub.inputs:
+            if isinstance(node.operator, Source):
+                widths.update({topic: counts[topic] for topic in node.operator.topics})
+            elif isinstance(node.operator, Repartition) and node.operator.partitions is not None:
+                widths[node.operator.topic] = node.operator.partitions
+        wrong = {topic: count for topic, count in widths.items() if count != buckets[sub.number]}
+        if wrong:
+            listed = ", ".join(f"{topic} ({count})" for topic, count in sorted(widths.items()))
+            raise TopologyError(
+                f"{', '.join(joins)} brings together topics of different partition counts: {listed}. Records of one "
+                f"key would not meet; put repartition(Repartitioned(partitions={buckets[sub.number]})) in between"
+            )
+
+
+def _follows_time(sub: SubTopology) -> bool:
+    """Whether any operator looks at time; those listed here never do."""
+    timeless = Source | Sink | Repartition | Merge | Filter | ToStream | StreamAggregate
+    names = {
+        *("Map", "MapValues", "FlatMap", "FlatMapValues", "SelectKey", "Peek", "Branch"),
+        *("TableSource", "TableFilter", "TableMapValues", "TableGroupBy", "TableAggregate", "TableTableJoin"),
+        "StreamGlobalTableJoin",
+    }
+    return any(
+        not isinstance(node.operator, timeless) and type(node.operator).__name__ not in names
+        for node in sub.nodes
+    )
+
+
+def may_punctuate(subs: Iterable[SubTopology]) -> bool:
+    return any(isinstance(node.operator, Process) for sub in subs for node in sub.nodes)
+
+
+def _changelog_configs(kind: str, retention_ms: int | None) -> dict[str, str]:
+    match kind:
+        case "window" | "session":
+            return {
+                "cleanup.policy": "compact,delete",
+                "retention.ms": str((retention_ms or 0) + _DAY_MS),
+            }
+        case "stream-join":
+            return {"cleanup.policy": "delete", "retention.ms": str((retention_ms or 0) + _DAY_MS)}
+        case "versioned":
+            return {
+                "cleanup.policy": "compact",
+                "min.compaction.lag.ms": str((retention_ms or 0) + _DAY_MS),
+            }
+        case _:
+            return {"cleanup.policy": "compact"}

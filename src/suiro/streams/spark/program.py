@@ -1,0 +1,59 @@
+"""What every worker process must know of a running topology, as text that Spark carries to it.
+
+Functions of the user travel by value where workers could not import them (cloudpickle). A worker unpacks a program
+once and keeps it until it sees another.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from suiro.spark import SinkOptions, SourceOptions
+from suiro.streams.spark.plan import Plan
+from suiro.streams.task import TaskSettings
+
+__all__ = ["Program", "load"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """`run` is new at every start: what a worker cached for another run is not for this one.
+
+    `clock_ms`: how often the wall clock must come by; None where nothing waits for it.
+    """
+
+    run: str
+    plan: Plan
+    settings: TaskSettings
+    on_deserialization_error: str
+    source: SourceOptions
+    sink: SinkOptions
+    parallelism: int
+    clock_ms: int | None = None
+
+    @property
+    def connection(self) -> tuple[str, Mapping[str, str]]:
+        return self.source.bootstrap_servers, self.source.client_settings
+
+    def pack(self) -> str:
+        from pyspark import cloudpickle
+
+        return base64.b85encode(cloudpickle.dumps(self)).decode()
+
+
+_loaded: dict[str, Program] = {}
+
+
+def load(text: str) -> Program:
+    found = _loaded.get(text)
+    if found is None:
+        from pyspark import cloudpickle
+
+        found = cloudpickle.loads(base64.b85decode(text))
+        assert isinstance(found, Program)
+        if len(_loaded) > 8:
+            _loaded.clear()
+        _loaded[text] = found
+    return found

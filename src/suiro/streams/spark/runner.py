@@ -1,0 +1,80 @@
+"""Starts a topology's query: source, one stateful operator for each level, and a transaction for each micro-batch."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from suiro.spark import CommitMessage, MicroBatchIdentity, StagedRecords, commit_micro_batch
+from suiro.streams.spark.bucket import BucketProcessor
+from suiro.streams.spark.cargo import SPARK_SCHEMA, STAGED
+from suiro.streams.spark.program import Program
+from suiro.streams.spark.source import FORMAT, TopologySource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+__all__ = ["STATE_SETTINGS", "start_query"]
+
+_STATE = "spark.sql.streaming.stateStore"
+
+STATE_SETTINGS: Mapping[str, str] = {
+    f"{_STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    # A commit writes what changed, not the database's files.
+    f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
+    f"{_STATE}.rocksdb.trackTotalNumberOfRows": "false",
+    # Segments are large and are read once; bloom filters and statistics would only cost.
+    f"{_STATE}.rocksdb.resetStatsOnLoad": "false",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    # Nothing is done in a micro-batch without data; closing times come with the data.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+
+
+def start_query(
+    spark: SparkSession, program: Program, *, checkpoint: Path, trigger: Mapping[str, Any] | None = None
+) -> StreamingQuery:
+    """`trigger`: as `DataStreamWriter.trigger` takes it. The session is left as it was."""
+    session = spark.newSession()
+    for name, value in STATE_SETTINGS.items():
+        session.conf.set(name, value)
+    widest = max((sub.buckets for sub in program.plan.subs if sub.level), default=1)
+    # Kept in the checkpoint from the first start on: each costs a state store's commit in every micro-batch.
+    session.conf.set("spark.sql.shuffle.partitions", str(max(1, min(widest, program.parallelism))))
+    session.dataSource.register(TopologySource)
+    text = program.pack()
+    rows = session.readStream.format(FORMAT).option("program", text).load()
+    for level in range(1, program.plan.levels + 1):
+        rows = rows.groupBy("sub", "bucket").transformWithStateInPandas(
+            statefulProcessor=BucketProcessor(text, level),
+            outputStructType=SPARK_SCHEMA,
+            outputMode="Append",
+            timeMode="None",
+        )
+    writer = rows.writeStream.foreachBatch(_commits(program)).outputMode("append")
+    writer = writer.queryName(program.plan.application_id).option("checkpointLocation", str(checkpoint))
+    if trigger:
+        writer = writer.trigger(**trigger)
+    return writer.start()
+
+
+def _commits(program: Program) -> Callable[[DataFrame, int], None]:
+    """One Kafka transaction: outputs, changelogs, source offsets."""
+    sink = program.sink
+
+    def commit(rows: DataFrame, batch_id: int) -> None:
+        context = rows.sparkSession.sparkContext
+        identity = MicroBatchIdentity(
+            query_id=context.getLocalProperty("sql.streaming.queryId") or "",
+            run_id=context.getLocalProperty("spark.jobGroup.id") or "",
+            batch_id=batch_id,
+        )
+        messages: list[CommitMessage] = [
+            pickle.loads(row.cargo) for row in rows.collect() if row.sub == STAGED
+        ]
+        commit_micro_batch(messages or [CommitMessage(StagedRecords(), identity, None)], batch_id, sink)
+
+    return commit
