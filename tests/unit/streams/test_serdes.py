@@ -287,6 +287,29 @@ def test_objects_in_a_column_are_those_of_json(
     assert normal(decoded.to_pylist()) == normal([cell and json.loads(cell) for cell in cells])
 
 
+@given(rows=st.lists(st.none() | FIELDS, max_size=4), names=st.sets(st.sampled_from("idsblox")))
+@settings(deadline=None, max_examples=300)
+def test_fields_of_objects_may_be_absent(rows: list[dict[str, Any] | None], names: set[str]) -> None:
+    cells = [None if row is None else json.dumps(row).encode() for row in rows]
+    try:
+        decoded = serdes.json.decode_fields(pa.array(cells, pa.binary()), names)
+    except NotColumnarError:
+        return
+    wanted = [None if row is None else {name: row.get(name) for name in names} for row in rows]
+    found = [None if row is None else {name: row.get(name) for name in names} for row in decoded.to_pylist()]
+    assert normal(found) == normal(wanted)
+
+
+def test_fields_are_read_by_arrow_where_rows_differ() -> None:
+    cells = pa.array([b'{"a":1,"b":"null"}', None, b'{"b":"x","c":0.5}', b'{"a":null,"z":[null]}'])
+    decoded = _read_objects(pa.array([b'{"a":1,"b":"null"}', None, b'{"b":"x","c":0.5}']), {"a", "c"})
+    assert decoded is not None
+    assert decoded.to_pylist() == [{"a": 1, "c": None}, None, {"a": None, "c": 0.5}]
+    assert serdes.json.decode_fields(cells, {"a"}).to_pylist() == [{"a": 1}, None, {"a": None}, {"a": None}]
+    with pytest.raises(NotColumnarError):
+        serdes.json.decode_fields(pa.array([b"[1]"]), {"a"})
+
+
 @pytest.mark.parametrize(
     "cells",
     [

@@ -8,6 +8,7 @@ a column; where no column holds the values, it raises NotColumnarError.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -61,6 +62,18 @@ class JsonSerde:
         quick = _read_objects(column)
         return self._decode_rows(column, topic) if quick is None else quick
 
+    def decode_fields(self, data: pa.Array, fields: Collection[str], *, topic: str = "") -> pa.Array:
+        """Only these fields of objects, for expressions, to which an absent field is a null one.
+
+        So rows need not have all fields, which `decode_column` insists on. A field that no row has may be
+        left out of the struct. Raises as `decode_column` does.
+        """
+        import pyarrow as pa
+
+        column = data.cast(pa.binary())
+        quick = _read_objects(column, fields)
+        return self._decode_rows(column, topic, fields) if quick is None else quick
+
     def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
         """Row by row: Arrow has no JSON writer."""
         import pyarrow as pa
@@ -70,7 +83,7 @@ class JsonSerde:
             [None if row is None else write_json(self.name, topic, row) for row in rows], pa.binary()
         )
 
-    def _decode_rows(self, column: pa.Array, topic: str) -> pa.Array:
+    def _decode_rows(self, column: pa.Array, topic: str, fields: Collection[str] | None = None) -> pa.Array:
         import pyarrow as pa
 
         rows: list[Any] = []
@@ -83,6 +96,10 @@ class JsonSerde:
                 raise NotColumnarError(
                     self.name, topic, f"row {row} is the JSON null, which is not a null value"
                 )
+        if fields is not None:
+            if not all(row is None or isinstance(row, dict) for row in rows):
+                raise NotColumnarError(self.name, topic, "some rows are no objects")
+            rows = [row if row is None else {field: row.get(field) for field in fields} for row in rows]
         try:
             values = pa.array(rows)
         except (
@@ -100,8 +117,8 @@ class JsonSerde:
         return values
 
 
-def _read_objects(column: pa.Array) -> pa.Array | None:
-    """The column read by Arrow, or None where that might not be what `json` reads."""
+def _read_objects(column: pa.Array, fields: Collection[str] | None = None) -> pa.Array | None:
+    """The column read by Arrow, or None where that might not be what `json` reads. `fields`: only these."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -121,7 +138,13 @@ def _read_objects(column: pa.Array) -> pa.Array | None:
         return None
     if objects is None or len(objects) != len(present):
         return None
-    if not _is_exact(objects, text):
+    if fields is not None:
+        names = [field.name for field in objects.type if field.name in fields]
+        if not names:
+            return None
+        parts = [objects.field(name) for name in names]
+        objects = pa.StructArray.from_arrays(parts, names)
+    if not _is_exact(objects, text, absent=fields is not None):
         return None
     if column.null_count == 0:
         return objects
@@ -191,12 +214,19 @@ def _has_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind))
 
 
-def _is_exact(objects: pa.StructArray, text: bytes) -> bool:
-    """No field is absent anywhere (Arrow would say null) and no double could have been written as an int."""
+def _is_exact(objects: pa.StructArray, text: bytes, *, absent: bool) -> bool:
+    """No field is absent (Arrow would say null) and no double could have been written as an int.
+
+    With `absent`, fields of the outermost structs may be.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    nulls, mentions, pending = 0, 0, [objects]
+    nulls, mentions = 0, 0
+    pending = [objects]
+    if absent:
+        pending = [objects.field(index) for index in range(objects.type.num_fields)]
+        pending = [column.drop_null() for column in pending]
     while pending:
         column = pending.pop()
         kind = column.type
@@ -217,6 +247,8 @@ def _is_exact(objects: pa.StructArray, text: bytes) -> bool:
             return False
     if nulls == 0:
         return True
+    if absent:
+        return False
     # Every null literal must have been one of ours. The word inside a string would spoil the count.
     return mentions == 0 and b"\\null" not in text and text.count(b"null") == nulls
 
