@@ -5,6 +5,7 @@ A tree has two evaluators that agree on every value: Python values (`python_expr
 types are on one page, docs/reference/expressions.md.
 
 Expressions are immutable and picklable. `==` builds an expression, so two of them are compared by `same_as`.
+The module is long because every operator and function is a method of its own, with a line that says what it does.
 """
 
 from __future__ import annotations
