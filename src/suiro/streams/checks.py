@@ -117,7 +117,7 @@ def check_picklable(topology: Topology) -> None:
             except Exception as error:
                 raise TopologyError(
                     f"the {name} of {node.name} cannot be sent to Spark's workers: {type(error).__name__}: {error}; "
-                    "do not let it use open files, locks, sockets or sessions of this process: open them inside the function"
+                    "open files, locks, sockets and sessions inside the function, do not bring them from outside"
                 ) from error
 
 

@@ -1,0 +1,312 @@
+"""A topology in words, as Kafka Streams prints one (`TopologyDescription`), and as a Mermaid picture.
+
+The processors are those that Kafka Streams makes of a topology: some of our operators are several of them, whose
+further names are the node's aliases. Their order is Kafka Streams' too: within a sub-topology what has more below it
+comes first, then by name. Stores are sorted by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from suiro.errors import UsageError
+from suiro.streams.naming import moves_with_its_place
+from suiro.streams.nodes import (
+    ForeignKeyResolve,
+    ForeignKeyRespond,
+    GlobalTableSource,
+    Node,
+    Repartition,
+    SessionAggregate,
+    Sink,
+    SlidingAggregate,
+    Source,
+    StreamAggregate,
+    StreamGlobalTableJoin,
+    StreamStreamJoin,
+    StreamTableJoin,
+    TableTableJoin,
+    TimeWindowAggregate,
+)
+from suiro.streams.topology import SubTopology, Topology, stores_of
+
+__all__ = ["describe", "unstable_names"]
+
+
+@dataclass(eq=False, slots=True)
+class _Processor:
+    """One line of the description and its arrows."""
+
+    kind: str  # "Source", "Processor", "Sink"
+    name: str
+    about: str  # what stands in brackets behind the name
+    stores: tuple[str, ...] = ()
+    before: list[_Processor] = field(default_factory=list)
+    after: list[_Processor] = field(default_factory=list)
+    weight: int = 0
+
+    def weigh(self) -> int:
+        """Itself and, by every path, what is below it."""
+        if not self.weight:
+            self.weight = 1 + sum(processor.weigh() for processor in self.after)
+        return self.weight
+
+
+@dataclass(slots=True)
+class _Part:
+    """A node as processors: where records come in, by port, and where they leave."""
+
+    processors: list[_Processor]
+    inputs: list[_Processor | None]  # None: this port's records wake nothing
+    outputs: list[_Processor]
+
+
+def describe(topology: Topology, style: str = "text") -> str:
+    """`style`: "text" as Kafka Streams prints it, "mermaid" for a picture, "names" for unstable names."""
+    match style:
+        case "text":
+            return _text(topology)
+        case "mermaid":
+            return _mermaid(topology)
+        case "names":
+            return _names(topology)
+    raise UsageError(f'a description\'s style is {style!r}; give "text", "mermaid" or "names"')
+
+
+def unstable_names(topology: Topology) -> list[tuple[str, str]]:
+    """Operators that keep state or own a topic under a name derived from their place, and that name.
+
+    Adding an operator above them renames them, and then they start without what they knew.
+    """
+    found: list[tuple[str, str]] = []
+    for node in topology.nodes:
+        found.extend(
+            (node.name, f"{store}-changelog")
+            for store in stores_of(node)
+            if topology.store(store).logged and moves_with_its_place(store)
+        )
+        if isinstance(node.operator, Repartition) and moves_with_its_place(node.operator.topic):
+            found.append((node.name, node.operator.topic))
+    return list({topic: (name, topic) for name, topic in reversed(found)}.values())[::-1]
+
+
+def _names(topology: Topology) -> str:
+    lines = [f"{name}: {topic} (derived from its place)" for name, topic in unstable_names(topology)]
+    return "\n".join(lines) + "\n" if lines else "every operator that keeps state has a name of its own\n"
+
+
+# -- text ---------------------------------------------------------------------------------------------------------
+
+
+def _text(topology: Topology) -> str:
+    lines = ["Topologies:"]
+    for sub in topology.sub_topologies:
+        lines.append(f"   Sub-topology: {sub.number}" if sub.number == 0 else f"  Sub-topology: {sub.number}")
+        lines.extend(_lines(_processors(topology, sub)))
+        lines.append("")
+    tables = [node for node in topology.nodes if isinstance(node.operator, GlobalTableSource)]
+    for number, node in enumerate(tables, start=len(topology.sub_topologies)):
+        lines.append(f"  Sub-topology: {number} for global store (will not generate tasks)")
+        lines.extend(_lines(_global(topology, node)))
+    return "\n".join(lines) + "\n"
+
+
+def _lines(processors: Sequence[_Processor]) -> Iterator[str]:
+    for processor in sorted(processors, key=_order):
+        yield f"    {processor.kind}: {processor.name} ({processor.about})"
+        if processor.kind != "Sink":
+            yield f"      --> {_joined(sorted(processor.after, key=_order))}"
+        if processor.kind != "Source":
+            yield f"      <-- {_joined(processor.before)}"
+
+
+def _order(processor: _Processor) -> tuple[int, str]:
+    return -processor.weigh(), processor.name
+
+
+def _joined(processors: Sequence[_Processor]) -> str:
+    return ", ".join(processor.name for processor in processors) or "none"
+
+
+# -- processors ---------------------------------------------------------------------------------------------------
+
+
+def _processors(topology: Topology, sub: SubTopology) -> list[_Processor]:
+    parts = {node.name: _part(topology, node) for node in sub.nodes}
+    found: list[_Processor] = [processor for part in parts.values() for processor in part.processors]
+    readers: dict[str, _Processor] = {}
+    for node in sub.inputs:
+        if isinstance(node.operator, Repartition):
+            source = _Processor("Source", node.aliases[-1], f"topics: [{node.operator.topic}]")
+            readers[node.name] = source
+            found.append(source)
+    for node in sub.nodes:
+        for port, parent in enumerate(node.parents):
+            below = parts[node.name].inputs[port]
+            if below is not None:
+                for above in [readers[parent]] if parent in readers else parts[parent].outputs:
+                    _arrow(above, below)
+    return found
+
+
+def _part(topology: Topology, node: Node) -> _Part:
+    operator = node.operator
+    match operator:
+        case Source():
+            return _alone(_Processor("Source", node.name, f"topics: [{', '.join(operator.topics)}]"), node)
+        case Sink():
+            about = (
+                f"topic: {operator.topic}"
+                if isinstance(operator.topic, str)
+                else f"extractor class: {_called(operator.topic)}"
+            )
+            return _alone(_Processor("Sink", node.name, about), node)
+        case Repartition():
+            sink = _Processor("Sink", node.aliases[-2], f"topic: {operator.topic}")
+            nulls = [_processor(name) for name in node.aliases[:-2]]
+            return _chain([*nulls, sink])
+        case StreamStreamJoin():
+            return _stream_stream(node, operator)
+        case TableTableJoin():
+            this = _processor(node.aliases[0], operator.right_store)
+            other = _processor(node.aliases[1], operator.left_store)
+            merge = _processor(node.name, *(() if operator.store is None else (operator.store,)))
+            return _merged([this, other], merge)
+        case StreamTableJoin():
+            part = _alone(_processor(node.name, *stores_of(node)), node)
+            part.inputs[1] = None
+            return part
+        case StreamGlobalTableJoin():
+            return _alone(_processor(node.name), node)
+        case ForeignKeyRespond():
+            receive = _processor(node.name, operator.subscription_store)
+            answer = _processor(node.aliases[0], operator.right_store)
+            update = _processor(node.aliases[1], operator.subscription_store)
+            _arrow(receive, answer)
+            return _Part([receive, answer, update], [receive, update], [answer, update])
+        case ForeignKeyResolve():
+            resolver = _processor(node.aliases[0], operator.left_store)
+            result = _processor(node.name, *(() if operator.store is None else (operator.store,)))
+            return _chain([resolver, result])
+        case StreamAggregate() | TimeWindowAggregate() | SlidingAggregate() | SessionAggregate() if (
+            node.aliases
+        ):
+            return _merged([_processor(name, operator.store) for name in node.aliases], _processor(node.name))
+    return _alone(_processor(node.name, *stores_of(node)), node)
+
+
+def _stream_stream(node: Node, operator: StreamStreamJoin) -> _Part:
+    """Each side goes into its own store, then looks into the other one's."""
+    outer = () if operator.outer_store is None else (operator.outer_store,)
+    this_windowed, other_windowed, this, other = node.aliases
+    windowed = [
+        _processor(this_windowed, operator.left_store),
+        _processor(other_windowed, operator.right_store),
+    ]
+    joins = [_processor(this, operator.right_store, *outer), _processor(other, operator.left_store, *outer)]
+    part = _merged(joins, _processor(node.name))
+    for above, below in zip(windowed, joins, strict=True):
+        _arrow(above, below)
+    return _Part([*windowed, *part.processors], list(windowed), part.outputs)
+
+
+def _processor(name: str, *stores: str) -> _Processor:
+    return _Processor("Processor", name, f"stores: [{', '.join(sorted(stores))}]", stores)
+
+
+def _alone(processor: _Processor, node: Node) -> _Part:
+    return _Part([processor], [processor for _ in node.parents], [processor])
+
+
+def _chain(processors: list[_Processor]) -> _Part:
+    for above, below in pairwise(processors):
+        _arrow(above, below)
+    return _Part(processors, [processors[0]], [processors[-1]])
+
+
+def _merged(sides: list[_Processor], merge: _Processor) -> _Part:
+    for side in sides:
+        _arrow(side, merge)
+    return _Part([*sides, merge], list(sides), [merge])
+
+
+def _arrow(above: _Processor, below: _Processor) -> None:
+    above.after.append(below)
+    below.before.append(above)
+
+
+def _global(topology: Topology, node: Node) -> list[_Processor]:
+    part = _part(topology, topology.node(node.parents[0]))
+    rows = _processor(node.name, *stores_of(node))
+    _arrow(part.outputs[0], rows)
+    return [*part.processors, rows]
+
+
+def _called(function: object) -> str:
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
+# -- Mermaid ------------------------------------------------------------------------------------------------------
+
+
+def _mermaid(topology: Topology) -> str:
+    """Topics are the boxes between sub-topologies; a store is a cylinder beside the operators that use it."""
+    ids: dict[str, str] = {}
+    lines = ["flowchart TD"]
+    arrows: list[str] = []
+
+    def place(what: str, name: str) -> str:
+        return ids.setdefault(f"{what} {name}", f"{what}{len(ids)}")
+
+    def topic(name: str) -> str:
+        if f"topic {name}" not in ids:
+            lines.append(f'  {place("topic", name)}[/"{_quoted(name)}"/]')
+        return place("topic", name)
+
+    for node in topology.nodes:
+        for name in node.operator.topics if isinstance(node.operator, Source) else ():
+            topic(name)
+    for sub in topology.sub_topologies:
+        lines.append(f'  subgraph sub{sub.number} ["Sub-topology {sub.number}"]')
+        shown = [node for node in sub.nodes if not isinstance(node.operator, Source | Sink | Repartition)]
+        lines.extend(f'    {place("node", node.name)}["{_quoted(node.name)}"]' for node in shown)
+        lines.extend(f'    {place("store", spec.name)}[("{_quoted(spec.name)}")]' for spec in sub.stores)
+        lines.append("  end")
+        arrows.extend(
+            f"  {place('node', n.name)} -.- {place('store', s)}" for n in shown for s in stores_of(n)
+        )
+    for node in topology.nodes:
+        if isinstance(node.operator, GlobalTableSource):
+            lines.append(
+                f'  {place("store", node.operator.store)}[("{_quoted(node.operator.store)} (global)")]'
+            )
+        for parent in node.parents:
+            for above in _left_from(topology.node(parent), topic, place):
+                arrows.append(f"  {above} --> {_entered(node, topic, place)}")
+    return "\n".join([*lines, *dict.fromkeys(arrows)]) + "\n"
+
+
+def _left_from(node: Node, topic: Callable[[str], str], place: Callable[[str, str], str]) -> list[str]:
+    match node.operator:
+        case Source(topics=topics):
+            return [topic(name) for name in topics]
+        case Repartition(topic=name):
+            return [topic(name)]
+    return [place("node", node.name)]
+
+
+def _entered(node: Node, topic: Callable[[str], str], place: Callable[[str, str], str]) -> str:
+    match node.operator:
+        case Sink(topic=name):
+            return topic(name if isinstance(name, str) else f"{_called(name)}()")
+        case Repartition(topic=name):
+            return topic(name)
+        case GlobalTableSource(store=store):
+            return place("store", store)
+    return place("node", node.name)
+
+
+def _quoted(name: str) -> str:
+    return name.replace('"', "#quot;")

@@ -1,0 +1,449 @@
+"""How joins are built: the stores they need, the repartitions before them, and Kafka Streams' names for all of it.
+
+What a join does with records is in `operators`; here both sides are made to meet by key.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from suiro.streams import serdes
+from suiro.streams.checks import function
+from suiro.streams.durations import milliseconds
+from suiro.streams.errors import TopologyError
+from suiro.streams.graph import Graph, known
+from suiro.streams.kstream import KStream
+from suiro.streams.ktable import GlobalKTable, KTable, table_store
+from suiro.streams.named import Joined, Materialized, Name, StreamJoined, name_of
+from suiro.streams.nodes import (
+    ForeignKeyResolve,
+    ForeignKeyRespond,
+    ForeignKeySubscribe,
+    Function,
+    JoinType,
+    Repartition,
+    StoreSpec,
+    StreamGlobalTableJoin,
+    StreamStreamJoin,
+    StreamTableJoin,
+    TableTableJoin,
+)
+from suiro.streams.serdes import Serde
+from suiro.streams.windows import Duration, JoinWindows
+
+__all__ = ["join_stream", "join_tables"]
+
+
+def join_stream(join: JoinType, stream: KStream, other: Any, *arguments: Any, **options: Any) -> KStream:
+    """By what the other side is."""
+    match other:
+        case KStream():
+            stream.check_builder(other, "a join")
+            return _stream_stream(join, stream, other, *arguments, **options)
+        case KTable():
+            stream.check_builder(other, "a join")
+            return _stream_table(join, stream, other, *arguments, **options)
+        case GlobalKTable():
+            stream.check_builder(other, "a join")
+            return _stream_global_table(join, stream, other, *arguments, **options)
+    raise TopologyError(f"a stream cannot join {other!r}; give a stream, a table or a global table")
+
+
+def join_tables(
+    join: JoinType,
+    table: KTable,
+    other: KTable,
+    joiner: Function,
+    foreign_key: Function | None,
+    *,
+    value: Serde | None,
+    materialized: Materialized | None,
+    name: Name,
+) -> KTable:
+    if not isinstance(other, KTable):
+        raise TopologyError(f"a table cannot join {other!r}; give a table, or join from the stream's side")
+    if other.graph is not table.graph:
+        raise TopologyError(
+            f"a join of {table.node} and {other.node}, which come from different builders; build both with one "
+            "StreamsBuilder"
+        )
+    function(joiner, "the joiner")
+    if materialized is not None and materialized.history_ms is not None:
+        raise TopologyError(
+            f"store {materialized.name} of a join cannot be versioned: its rows come from two tables' times; use "
+            "Materialized.as_"
+        )
+    if foreign_key is not None:
+        function(foreign_key, "the foreign_key of a join")
+        return _foreign_key(join, table, other, joiner, foreign_key, value, materialized, name)
+    return _table_table(join, table, other, joiner, value, materialized, name)
+
+
+# -- streams ------------------------------------------------------------------------------------------------------
+
+
+def _stream_stream(
+    join: JoinType,
+    left: KStream,
+    right: KStream,
+    joiner: Function,
+    windows: JoinWindows | None = None,
+    joined: StreamJoined | None = None,
+    *,
+    key: Serde | None = None,
+    value: Serde | None = None,
+    other_value: Serde | None = None,
+    name: Name = None,
+) -> KStream:
+    if not isinstance(windows, JoinWindows):
+        raise TopologyError(
+            f"the join of {left.node} and {right.node} has {windows!r} as its windows; say how far apart "
+            'records may be: JoinWindows.of(before="5 minutes", after=0)'
+        )
+    function(joiner, "the joiner")
+    joined = joined or StreamJoined()
+    given = name_of(name) or joined.name
+    graph, names = left.graph, left.graph.names
+    key = key or joined.key or (left.key if left.key == right.key or right.key is None else None)
+    left_value = value or joined.value or left.value
+    right_value = other_value or joined.other_value or right.value
+    left = _side(left, key, left_value, given, "-left")
+    right = _side(right, key, right_value, given, "-right")
+
+    this_suffix = "-outer-this-join" if join == "outer" else "-this-join"
+    other_suffix = "-other-join" if join == "inner" else "-outer-other-join"
+    this_windowed = names.processor("KSTREAM-WINDOWED-", given, "-this-windowed")
+    other_windowed = names.processor("KSTREAM-WINDOWED-", given, "-other-windowed")
+    this = names.generate("KSTREAM-OUTERTHIS-" if join == "outer" else "KSTREAM-JOINTHIS-")
+    other = names.generate("KSTREAM-JOINOTHER-" if join == "inner" else "KSTREAM-OUTEROTHER-")
+    node = names.processor("KSTREAM-MERGE-", given, "-merge")
+    base = joined.store_name
+    outer = None
+    if join != "inner":
+        shared = f"KSTREAM-OUTERSHARED-{this[-10:]}"
+        if base is not None:
+            shared = base + ("-outer-shared-join" if join == "outer" else "-left-shared-join")
+        outer = f"{shared}-store"
+    left_store = f"{this if base is None else base + this_suffix}-store"
+    right_store = f"{other if base is None else base + other_suffix}-store"
+    for store, stored in ((left_store, left_value), (right_store, right_value)):
+        graph.add_store(
+            StoreSpec(
+                name=store,
+                kind="stream-join",
+                key=known(key),
+                value=known(stored),
+                retention_ms=windows.retention_ms,
+                window_size_ms=windows.before_ms + windows.after_ms,
+                logged=joined.logged,
+                named_by_user=base is not None,
+            )
+        )
+    if outer is not None:  # holds the bytes of either side
+        graph.add_store(
+            StoreSpec(
+                name=outer,
+                kind="buffer",
+                key=serdes.bytes,
+                value=serdes.bytes,
+                retention_ms=windows.retention_ms,
+                logged=joined.logged,
+                named_by_user=base is not None,
+            )
+        )
+    graph.add(
+        node,
+        StreamStreamJoin(
+            join=join,
+            joiner=joiner,
+            windows=windows,
+            left_store=left_store,
+            right_store=right_store,
+            outer_store=outer,
+        ),
+        [left.node, right.node],
+        named=given is not None,
+        aliases=(
+            this_windowed,
+            other_windowed,
+            this if given is None else given + this_suffix,
+            other if given is None else given + other_suffix,
+        ),
+    )
+    return KStream(graph, node, key=key, value=None)
+
+
+def _side(stream: KStream, key: Serde | None, value: Serde | None, name: str | None, suffix: str) -> KStream:
+    keyed = KStream(stream.graph, stream.node, key=key or stream.key, value=value, rekeyed=stream.rekeyed)
+    return keyed.by_key(stream.node if name is None else name + suffix, named=name is not None)
+
+
+def _stream_table(
+    join: JoinType,
+    stream: KStream,
+    table: KTable,
+    joiner: Function,
+    joined: Joined | None = None,
+    *,
+    grace: Duration | None = None,
+    name: Name = None,
+) -> KStream:
+    function(joiner, "the joiner")
+    if join == "outer":
+        raise TopologyError("a stream and a table have no outer join; use left_join()")
+    if joined is not None and not isinstance(joined, Joined):
+        raise TopologyError(
+            f"a join with a table has {joined!r} behind its joiner; give Joined.with_(...) or nothing"
+        )
+    joined = joined or Joined()
+    given = name_of(name) or joined.name
+    graph = stream.graph
+    grace_ms = joined.grace_ms if grace is None else milliseconds(grace, what="the grace of a join")
+    table_node, table_store_name = graph.ensure_rows(table.node)
+    versioned = graph.is_versioned(table_node)
+    if grace_ms is not None:
+        history_ms = graph.stores[table_store_name].retention_ms
+        if not versioned:
+            raise TopologyError(
+                f"the join of {stream.node} with {table.node} has a grace, which needs rows as of a time; give "
+                "the table materialized=Materialized.versioned(name, history=...)"
+            )
+        if history_ms is not None and grace_ms > history_ms:
+            raise TopologyError(
+                f"the join of {stream.node} waits {grace_ms} ms, but {table.node} has a history of {history_ms} ms "
+                "only; give the table a longer history, or the join a shorter grace"
+            )
+    keyed = KStream(
+        graph,
+        stream.node,
+        key=joined.key or stream.key or table.key,
+        value=joined.value or stream.value,
+        rekeyed=stream.rekeyed,
+    ).by_key(given or stream.node, named=given is not None)
+    node = graph.names.processor("KSTREAM-LEFTJOIN-" if join == "left" else "KSTREAM-JOIN-", given)
+    buffer = None
+    if grace_ms is not None:
+        buffer = graph.add_store(
+            StoreSpec(
+                name=f"{node}-Buffer",
+                kind="buffer",
+                key=known(keyed.key),
+                value=known(keyed.value),
+                retention_ms=grace_ms,
+                named_by_user=given is not None,
+            )
+        )
+    graph.add(
+        node,
+        StreamTableJoin(
+            join=join,
+            joiner=joiner,
+            table_store=table_store_name,
+            versioned=versioned,
+            grace_ms=grace_ms,
+            buffer_store=buffer,
+        ),
+        [keyed.node, table_node],
+        named=given is not None,
+    )
+    return KStream(graph, node, key=keyed.key, value=None)
+
+
+def _stream_global_table(
+    join: JoinType,
+    stream: KStream,
+    table: GlobalKTable,
+    key_mapper: Function | None = None,
+    joiner: Function | None = None,
+    *,
+    name: Name = None,
+) -> KStream:
+    if key_mapper is None or joiner is None:
+        raise TopologyError(
+            f"the join of {stream.node} with the global table {table.node} needs a key mapper and a joiner: "
+            "join(table, lambda key, value: <the table's key>, lambda value, row: ...)"
+        )
+    if join == "outer":
+        raise TopologyError("a stream and a global table have no outer join; use left_join()")
+    graph = stream.graph
+    node = graph.add(
+        graph.names.processor("KSTREAM-LEFTJOIN-", name),  # for inner joins too, as in Kafka Streams
+        StreamGlobalTableJoin(
+            join=join,
+            key_mapper=function(key_mapper, "the key mapper of a join"),
+            joiner=function(joiner, "the joiner"),
+            table_store=table.store_name,
+        ),
+        [stream.node],
+        named=name is not None,
+    )
+    return KStream(graph, node, key=stream.key, value=None, rekeyed=stream.rekeyed)
+
+
+# -- tables -------------------------------------------------------------------------------------------------------
+
+
+def _table_table(
+    join: JoinType,
+    left: KTable,
+    right: KTable,
+    joiner: Function,
+    value: Serde | None,
+    materialized: Materialized | None,
+    name: Name,
+) -> KTable:
+    graph, names = left.graph, left.graph.names
+    left_node, left_store = _with_old_rows(graph, left)
+    right_node, right_store = _with_old_rows(graph, right)
+    node = names.processor("KTABLE-MERGE-", name)
+    this = names.processor("KTABLE-JOINTHIS-", name, "-join-this")
+    other = names.processor("KTABLE-JOINOTHER-", name, "-join-other")
+    stored = materialized or Materialized()
+    key = stored.key or (left.key if left.key == right.key or right.key is None else None)
+    value = stored.value or value
+    spec = table_store(graph, materialized, key, value)
+    graph.add(
+        node,
+        TableTableJoin(
+            join=join,
+            joiner=joiner,
+            left_store=left_store,
+            right_store=right_store,
+            left_versioned=graph.is_versioned(left_node),
+            right_versioned=graph.is_versioned(right_node),
+            store=None if spec is None else spec.name,
+        ),
+        [left_node, right_node],
+        named=name is not None,
+        aliases=(this, other),
+    )
+    if spec is None:
+        graph.reserve_rows(node, f"{node}-store", key=key, value=value, logged=False)
+    return KTable(graph, node, key=key, value=value)
+
+
+def _foreign_key(
+    join: JoinType,
+    left: KTable,
+    right: KTable,
+    joiner: Function,
+    foreign_key: Function,
+    value: Serde | None,
+    materialized: Materialized | None,
+    name: Name,
+) -> KTable:
+    """The left table subscribes at the foreign keys, the right one's tasks answer, the left one's tasks join."""
+    from suiro.streams.operators.foreign_key_messages import (
+        response_partition,
+        response_serde,
+        subscription_serde,
+    )
+
+    if join == "outer":
+        raise TopologyError("a foreign-key join cannot be an outer one; use left_join()")
+    graph, names = left.graph, left.graph.names
+    given = name_of(name)
+    named = given is not None
+    left_node, left_store = _with_old_rows(graph, left)
+    right_node, right_store = _with_old_rows(graph, right)
+    left_key, left_value = known(left.key), known(left.value)
+    foreign, right_value = known(right.key), known(right.value)
+
+    def processor(what: str, suffix: str) -> str:
+        return names.processor(f"KTABLE-{what}-", name, suffix)
+
+    prefix = "FK-JOIN-SUBSCRIPTION"
+    topic = processor(f"{prefix}-REGISTRATION", "-subscription-registration") + "-topic"
+    subscribe = processor(f"{prefix}-REGISTRATION", "-subscription-registration-processor")
+    subscription_ends = (
+        processor("SINK", "-subscription-registration-sink"),
+        processor("SOURCE", "-subscription-registration-source"),
+    )
+    generated_store = names.store(f"KTABLE-{prefix}-")
+    store = generated_store if given is None else f"{given}-subscription-store"
+    receive = processor(f"{prefix}-PROCESSOR", "-subscription-receive")
+    answer = processor(f"{prefix}-PROCESSOR", "-subscription-join-foreign")
+    foreign_update = processor(f"{prefix}-PROCESSOR", "-foreign-join-subscription")
+    response_topic = processor(f"{prefix}-RESPONSE", "-subscription-response") + "-topic"
+    response_ends = (
+        processor("SINK", "-subscription-response-sink"),
+        processor("SOURCE", "-subscription-response-source"),
+    )
+    resolver = processor(f"{prefix}-RESPONSE-RESOLVER-PROCESSOR", "-subscription-response-resolver")
+    node = processor("FK-JOIN-OUTPUT", "-result")
+    stored = materialized or Materialized()
+    reserved = names.store("KTABLE-FK-JOIN-OUTPUT-") if stored.name is None else None
+    key, value = stored.key or left.key, stored.value or value
+
+    graph.add_store(
+        StoreSpec(name=store, kind="key-value", key=serdes.bytes, value=serdes.bytes, named_by_user=named)
+    )
+    graph.add(
+        subscribe,
+        ForeignKeySubscribe(
+            join=join, foreign_key=foreign_key, left_key=left_key, left_value=left_value, foreign=foreign
+        ),
+        [left_node],
+        named=named,
+    )
+    graph.add(
+        topic,
+        Repartition(
+            topic=topic,
+            key=foreign,
+            value=subscription_serde(left_key, foreign),
+            keeps_null_keys=join == "left",  # a row that names no key has an answer too: none
+        ),
+        [subscribe],
+        named=named,
+        aliases=subscription_ends,
+    )
+    graph.add(
+        receive,
+        ForeignKeyRespond(
+            join=join,
+            subscription_store=store,
+            right_store=right_store,
+            left_key=left_key,
+            foreign=foreign,
+            right_value=right_value,
+        ),
+        [topic, right_node],
+        named=named,
+        aliases=(answer, foreign_update),
+    )
+    graph.add(
+        response_topic,
+        Repartition(
+            topic=response_topic,
+            key=left_key,
+            value=response_serde(right_value, foreign),
+            partitioner=response_partition,
+        ),
+        [receive],
+        named=named,
+        aliases=response_ends,
+    )
+    spec = table_store(graph, materialized, key, value)
+    graph.add(
+        node,
+        ForeignKeyResolve(
+            join=join,
+            joiner=joiner,
+            left_store=left_store,
+            left_value=left_value,
+            right_value=right_value,
+            store=None if spec is None else spec.name,
+        ),
+        [response_topic],
+        named=named,
+        aliases=(resolver,),
+    )
+    if reserved is not None:
+        graph.reserve_rows(node, reserved, key=key, value=value, logged=True)
+    return KTable(graph, node, key=key, value=value)
+
+
+def _with_old_rows(graph: Graph, table: KTable) -> tuple[str, str]:
+    graph.ensure_old(table.node)
+    return graph.ensure_rows(table.node)
