@@ -95,10 +95,11 @@ class StreamStreamJoinRule:
                 self._context.drop("null key")
             return
         own.store.put(key, value, timestamp)
-        if timestamp == now:
-            self._emit_unmatched()
+        is_latest = timestamp == now
         # A record is judged by its own lane's time, and by the time that windows are closed by, if that is behind.
         now = min(now, self._time.closing)
+        if is_latest:
+            self._emit_unmatched(now)
         first = max(timestamp - own.before_ms, self._oldest(other, now))
         matches = list(other.store.fetch(key, first, timestamp + own.after_ms))
         for other_timestamp, other_value in matches:
@@ -115,8 +116,8 @@ class StreamStreamJoinRule:
     def end_of_batch(self) -> None:
         time = self._time.closing
         if len(self._time.state()) > 1:
-            # Where lanes wait for each other, time may have passed without a record at the end of time.
-            self._emit_unmatched()
+            # Where lanes wait for each other, time may have passed without a record that is not behind.
+            self._emit_unmatched(time)
         for side, _ in self._sides:
             side.store.expire(self._oldest(side, time))
 
@@ -133,13 +134,11 @@ class StreamStreamJoinRule:
             side.last_time(record.timestamp), side.raw_key(record.key), pack(value, record.headers)
         )
 
-    def _emit_unmatched(self) -> None:
+    def _emit_unmatched(self, time: int) -> None:
         if self._unmatched is None:
             return
         due = []
-        for order, (last_time, marked_key, payload) in enumerate(
-            self._unmatched.evict_before(self._time.closing)
-        ):
+        for order, (last_time, marked_key, payload) in enumerate(self._unmatched.evict_before(time)):
             mark, raw = marked_key[:1], marked_key[1:]
             side = self._by_mark[mark]
             due.append((last_time - side.after_ms - side.grace_ms, mark, raw, order, payload))

@@ -48,7 +48,7 @@ class StreamTableJoinRule:
             self._wait(record)
 
     def end_of_batch(self) -> None:
-        self._let_go()
+        self._let_go(self._context.time.closing)
 
     def _wait(self, record: Record) -> None:
         time = self._context.time
@@ -64,9 +64,9 @@ class StreamTableJoinRule:
                 buffer.spec.key.serialize(topic, record.key),
                 pack(buffer.spec.value.serialize(topic, record.value), record.headers),
             )
-        self._let_go()
+        self._let_go(min(time.current, time.closing))
 
-    def _let_go(self) -> None:
+    def _let_go(self, time: int) -> None:
         """Joins, in the order of time and key, what rows can no longer come late for."""
         if self._buffer is None:
             return
