@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from suiro.streams import serdes
-from suiro.streams.nodes import Aggregation, Node, Operator, Sink, Source, StoreSpec
+from suiro.streams.nodes import Aggregation, Node, Operator, Sink, Source, StoreSpec, TableTableJoin
 from suiro.streams.records import Origin, Record, Windowed
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES, Task, TaskSettings
@@ -36,11 +36,41 @@ class Operators:
             nodes.append(Node(name=f"operator-{number}", parents=parents, operator=operator))
             parents = (f"operator-{number}",)
         nodes.append(Node(name="out", parents=parents, operator=Sink(topic="out")))
-        self.topology = Topology(nodes=tuple(nodes), stores=tuple(stores))
-        self.saved: dict[str, dict[bytes, bytes]] = {name: {} for name in (TIMES, *(s.name for s in stores))}
+        self._start(Topology(nodes=tuple(nodes), stores=tuple(stores)))
+
+    @classmethod
+    def _of(cls, topology: Topology) -> Operators:
+        found = cls.__new__(cls)
+        found._start(topology)
+        return found
+
+    def _start(self, topology: Topology) -> None:
+        self.topology = topology
+        names = (TIMES, *(spec.name for spec in topology.stores))
+        self.saved: dict[str, dict[bytes, bytes]] = {name: {} for name in names}
         self.dropped = 0
         self.out: list[Record] = []
         self._load()
+
+    @classmethod
+    def joined(cls, left: tuple[StoreSpec, Operator], right: tuple[StoreSpec, Operator]) -> Operators:
+        """Two tables, of ports 0 and 1, and their inner join; its values are pairs."""
+        source = Source(topics=("topic",), key=serdes.string, value=serdes.tagged)
+        join = TableTableJoin(
+            join="inner",
+            joiner=lambda left_value, right_value: (left_value, right_value),
+            left_store=left[0].name,
+            right_store=right[0].name,
+        )
+        nodes = (
+            Node(name="in", parents=(), operator=source),
+            Node(name="in1", parents=(), operator=source),
+            Node(name="left", parents=("in",), operator=left[1]),
+            Node(name="right", parents=("in1",), operator=right[1]),
+            Node(name="join", parents=("left", "right"), operator=join),
+            Node(name="out", parents=("join",), operator=Sink(topic="out")),
+        )
+        return cls._of(Topology(nodes=nodes, stores=(left[0], right[0])))
 
     def emit(self, node: Node, record: Record) -> None:
         self.out.append(record)

@@ -430,3 +430,27 @@ def test_an_aggregator_that_changes_in_place_gives_every_window_its_own() -> Non
             run.send("a", timestamp + shift, str(timestamp))
         for start, values in ((3, "375"), (4, "75"), (6, "7")):
             assert run.store().fetch("a", start + shift) == list(values)
+
+
+# -- rows that another table needs ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reloads", [False, True], ids=["one task", "reloaded"])
+def test_rows_stay_while_a_joined_table_lags(reloads: bool) -> None:
+    """The left table is far ahead; a window that is closed there is still open on the right."""
+    day = 86_400_000
+    windows = TimeWindows.of_size(10)
+    sides: Any = {}
+    for port, side in enumerate(("left", "right")):
+        spec = store("window", side, retention_ms=10, window_size_ms=10)
+        sides[side] = spec, TimeWindowAggregate(aggregation=COUNT, windows=windows, store=side), port
+    run = Operators.joined(*(sides[side][:2] for side in sides))
+    run.send("a", 5)
+    run.send("a", 1_000)
+    if reloads:
+        run.reload()
+    assert run.send("a", 7, port=1) == [("a", 0, 10, (1, 1), 7)]
+    run.send("a", 1_000, port=1)
+    assert run.store("left").fetch("a", 0) is None
+    run.send("a", 2 * day)
+    assert run.store("left").fetch("a", 1_000) is None

@@ -18,6 +18,7 @@ from suiro.streams.errors import TopologyError
 from suiro.streams.nodes import SessionAggregate
 from suiro.streams.operators.aggregate import update_of
 from suiro.streams.operators.functions import callable_of
+from suiro.streams.operators.row_expiry import RowExpiry
 from suiro.streams.records import Change, Headers, Record, Windowed
 from suiro.streams.windows import EmitStrategy
 
@@ -35,7 +36,8 @@ class SessionAggregateRule:
         self._windows = operator.windows
         self._emits_final = operator.emit is EmitStrategy.ON_WINDOW_CLOSE
         self._store = context.store(operator.store)
-        self._retention = max(self._store.spec.retention_ms or 0, operator.windows.retention_ms)
+        retention = max(self._store.spec.retention_ms or 0, operator.windows.retention_ms)
+        self._expiry = RowExpiry(context, self._store, retention)
         self._time = context.time
         self._context = context
         self._forward = context.forward
@@ -58,7 +60,7 @@ class SessionAggregateRule:
             aggregate = self._merge(key, merged)
             old = None
             if start == end:
-                old = store.get(key, start, end)
+                old = store.fetch_session(key, start, end)
             else:
                 self._remove(merged, record.headers)
             new = self._updates[port](key, record.value, aggregate)
@@ -73,7 +75,7 @@ class SessionAggregateRule:
     def _remove(self, sessions: list[tuple[Windowed, Any]], headers: Headers) -> None:
         for session, _ in sessions:
             # Read again: merging may have changed the value in place.
-            old = self._store.get(session.key, session.start, session.end)
+            old = self._store.fetch_session(session.key, session.start, session.end)
             self._store.remove(session.key, session.start, session.end)
             if not self._emits_final:
                 self._forward(Record(session, Change(None, old), session.end, headers))
@@ -89,7 +91,7 @@ class SessionAggregateRule:
             delay = self._windows.closing_delay_ms
             for session, value in self._store.ending_between(before - delay, now - delay - 1):
                 self._forward(Record(session, Change(value), session.end, headers))
-        self._store.remove_before(now - self._retention)
+        self._expiry.time_is(now)
 
 
 def _merger_of(operator: SessionAggregate) -> Callable[[Any, list[tuple[Windowed, Any]]], Any]:

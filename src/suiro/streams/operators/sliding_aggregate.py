@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from suiro.streams.nodes import SlidingAggregate
 from suiro.streams.operators.aggregate import update_of
+from suiro.streams.operators.row_expiry import RowExpiry
 from suiro.streams.records import Change, Headers, Record, Windowed
 from suiro.streams.windows import EmitStrategy
 
@@ -39,7 +40,8 @@ class SlidingAggregateRule:
         self._store = context.store(operator.store)
         # The window that starts behind a record is open until difference + grace + 1 after it, and the record is told
         # by the window that ends at it, which starts one difference earlier.
-        self._retention = max(self._store.spec.retention_ms or 0, operator.windows.retention_ms) + 1
+        retention = max(self._store.spec.retention_ms or 0, operator.windows.retention_ms)
+        self._expiry = RowExpiry(context, self._store, retention + 1)
         self._time = context.time
         self._context = context
         self._forward = context.forward
@@ -162,4 +164,4 @@ class SlidingAggregateRule:
             for key, start, value, timestamp in self._store.rows_between(before - length, now - length - 1):
                 window = Windowed(key, start, start + self._difference)
                 self._forward(Record(window, Change(value), timestamp, headers))
-        self._store.remove_before(now - self._retention)
+        self._expiry.time_is(now)

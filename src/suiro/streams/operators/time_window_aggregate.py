@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from suiro.streams.nodes import TimeWindowAggregate
 from suiro.streams.operators.aggregate import update_of
+from suiro.streams.operators.row_expiry import RowExpiry
 from suiro.streams.records import Change, Headers, Record, Windowed
 from suiro.streams.windows import EmitStrategy
 
@@ -29,7 +30,8 @@ class TimeWindowAggregateRule:
         self._windows = operator.windows
         self._emits_final = operator.emit is EmitStrategy.ON_WINDOW_CLOSE
         self._store = context.store(operator.store)
-        self._retention = max(self._store.spec.retention_ms or 0, operator.windows.retention_ms)
+        retention = max(self._store.spec.retention_ms or 0, operator.windows.retention_ms)
+        self._expiry = RowExpiry(context, self._store, retention - 1)
         self._time = context.time
         self._context = context
         self._forward = context.forward
@@ -76,4 +78,4 @@ class TimeWindowAggregateRule:
                 for key, start, value, timestamp in self._store.rows_between(first, now - length):
                     windowed = Windowed(key, start, start + self._windows.size_ms)
                     self._forward(Record(windowed, Change(value), timestamp, headers))
-        self._store.remove_before(now - self._retention + 1)
+        self._expiry.time_is(now)

@@ -26,6 +26,8 @@ class SessionStore:
     def __init__(self, spec: StoreSpec, rows: OrderedMap) -> None:
         self.spec = spec
         self._rows = rows
+        self.expires_before = 0
+        """The end before which its operator needs no rows any more; others may, see `operators.row_expiry`."""
         self._topic = f"{spec.name}-changelog"
         # The dict is a set that keeps its order: two runs of the same records do the same.
         self._by_end: SortedDict[int, dict[bytes, None]] = SortedDict()

@@ -30,6 +30,8 @@ class WindowStore:
     def __init__(self, spec: StoreSpec, rows: OrderedMap) -> None:
         self.spec = spec
         self._rows = rows
+        self.expires_before = 0
+        """The start before which its operator needs no rows any more; others may, see `operators.row_expiry`."""
         self._topic = f"{spec.name}-changelog"
         self._size = spec.window_size_ms or 0
         # The dict is a set that keeps its order: two runs of the same records do the same.

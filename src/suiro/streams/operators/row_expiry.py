@@ -1,0 +1,57 @@
+"""When the rows of windowed tables go: with their retention, but not while a table they are joined with needs them.
+
+A windowed table may lag behind the one it is joined with. Its updates meet the other's rows, so those stay until the
+slower of the two has passed them; at the most a day longer than their retention, lest the rows of a table whose
+partner gets no records stay for ever. (In Kafka Streams the slower table's updates find nothing.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from suiro.streams.nodes import TableTableJoin
+
+if TYPE_CHECKING:
+    from suiro.streams.stores.session import SessionStore
+    from suiro.streams.stores.window import WindowStore
+    from suiro.streams.task import Context
+
+__all__ = ["RowExpiry"]
+
+_DAY_MS = 86_400_000
+
+
+class RowExpiry:
+    """`delay_ms`: a row goes when time is later than its start (of a session: its end) by more than this."""
+
+    def __init__(self, context: Context, store: WindowStore | SessionStore, delay_ms: int) -> None:
+        self._store = store
+        self._delay = delay_ms
+        store.expires_before = context.time.closed - delay_ms
+        self._joined = [context.store(name) for name in _joined_with(context, store.spec.name)]
+
+    def time_is(self, time: int) -> None:
+        """Lets go of the rows that nobody needs any more."""
+        limit = self._store.expires_before = time - self._delay
+        if not self._joined:
+            self._store.remove_before(limit)
+            return
+        slowest = min(limit, *(store.expires_before for store in self._joined))
+        for store in (self._store, *self._joined):
+            store.remove_before(max(slowest, store.expires_before - _DAY_MS))
+
+
+def _joined_with(context: Context, name: str) -> list[str]:
+    """The other windowed stores that this one is joined with, also through others."""
+    kinds = {spec.name: spec.kind for spec in context.sub_topology.stores}
+    pairs = [
+        {node.operator.left_store, node.operator.right_store}
+        for node in context.sub_topology.nodes
+        if isinstance(node.operator, TableTableJoin)
+    ]
+    found = {name}
+    for _ in pairs:
+        for pair in pairs:
+            if pair & found and all(kinds.get(store) in ("window", "session") for store in pair):
+                found |= pair
+    return sorted(found - {name})
