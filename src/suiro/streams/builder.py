@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from suiro.streams import serdes
-from suiro.streams.checks import check_topology
+from suiro.streams.checks import CoPartitioned, check_topology
 from suiro.streams.errors import TopologyError
 from suiro.streams.graph import Graph
 from suiro.streams.kstream import KStream
@@ -175,7 +175,8 @@ class StreamsBuilder:
 
     def build(self) -> Topology:
         """The topology so far. Raises TopologyError for what cannot work."""
-        nodes = _with_null_keys_kept(_with_shared_sources(list(self._graph.nodes.values())))
+        nodes = _with_shared_sources(list(self._graph.nodes.values()))
+        nodes = _with_keys_that_meet(_with_null_keys_kept(nodes))
         topology = Topology(tuple(nodes), tuple(self._graph.stores.values()))
         check_topology(topology)
         return topology
@@ -184,6 +185,13 @@ class StreamsBuilder:
         for topic in topics:
             if not isinstance(topic, str) or not topic:
                 raise TopologyError(f"a topic is {topic!r}; give its name")
+        if isinstance(consumed.timestamp, type) or not (
+            consumed.timestamp is None or callable(getattr(consumed.timestamp, "extract", consumed.timestamp))
+        ):
+            raise TopologyError(
+                f"the timestamp extractor of {', '.join(topics)} is {consumed.timestamp!r}; give a function "
+                "(record, partition_time) -> ms, or an object such as WallclockTimestampExtractor()"
+            )
         if not topics:
             raise TopologyError("a source reads no topics; give at least one")
         if (
@@ -265,6 +273,41 @@ def _with_null_keys_kept(nodes: list[Node]) -> list[Node]:
             wanted.update(node.parents)
         found.append(node)
     return found[::-1]
+
+
+def _with_keys_that_meet(nodes: list[Node]) -> list[Node]:
+    """Where records meet by key, all sides were cut into partitions by the same bytes.
+
+    A side that came through a repartition with keys of an unknown serde is written with the other side's. Otherwise
+    equal keys would be in different partitions, and never be found together.
+    """
+    by_name = {node.name: node for node in nodes}
+
+    def above(name: str) -> Iterator[Node]:
+        node = by_name[name]
+        if isinstance(node.operator, Source | Repartition):
+            yield node
+        else:
+            for parent in node.parents:
+                yield from above(parent)
+
+    agreed = True
+    while agreed:
+        agreed = False
+        for node in nodes:
+            if len(node.parents) < 2 or not isinstance(node.operator, CoPartitioned):
+                continue
+            sides = {side.name: side for parent in node.parents for side in above(parent)}
+            keys = [
+                side.operator.key
+                for side in sides.values()
+                if isinstance(side.operator, Source | Repartition) and side.operator.key != serdes.tagged
+            ]
+            for side in sides.values():
+                if keys and isinstance(side.operator, Repartition) and side.operator.key == serdes.tagged:
+                    by_name[side.name] = replace(side, operator=replace(side.operator, key=keys[0]))
+                    agreed = True
+    return [by_name[node.name] for node in nodes]
 
 
 def _filters_nulls(node: Node) -> bool:

@@ -24,9 +24,16 @@ from suiro.streams.nodes import (
 )
 from suiro.streams.topology import Topology
 
-__all__ = ["check_co_partitioned", "check_picklable", "check_topology", "function", "python_function"]
+__all__ = [
+    "CoPartitioned",
+    "check_co_partitioned",
+    "check_picklable",
+    "check_topology",
+    "function",
+    "python_function",
+]
 
-_CO_PARTITIONED = (
+CoPartitioned = (
     StreamStreamJoin
     | StreamTableJoin
     | TableTableJoin
@@ -35,6 +42,7 @@ _CO_PARTITIONED = (
     | SlidingAggregate
     | SessionAggregate
 )
+"""With several parents: operators that bring records with one key together."""
 
 
 def function(given: Any, what: str) -> Function:
@@ -80,7 +88,7 @@ def check_topology(topology: Topology) -> None:
 def check_co_partitioned(topology: Topology, partition_counts: Mapping[str, int]) -> None:
     """Topics that meet by key must be cut alike. `partition_counts` has the topology's source topics."""
     for node in topology.nodes:
-        if not isinstance(node.operator, _CO_PARTITIONED) or len(node.parents) < 2:
+        if not isinstance(node.operator, CoPartitioned) or len(node.parents) < 2:
             continue
         counts: dict[str, int] = {}
         for parent in node.parents:
@@ -113,7 +121,7 @@ def check_picklable(topology: Topology) -> None:
     for node in topology.nodes:
         for name, given in _functions(node):
             try:
-                cloudpickle.loads(cloudpickle.dumps(given))
+                cloudpickle.loads(cloudpickle.dumps(given))  # type: ignore[no-untyped-call]
             except Exception as error:
                 raise TopologyError(
                     f"the {name} of {node.name} cannot be sent to Spark's workers: {type(error).__name__}: {error}; "

@@ -80,20 +80,20 @@ def unstable_names(topology: Topology) -> list[tuple[str, str]]:
 
     Adding an operator above them renames them, and then they start without what they knew.
     """
-    found: list[tuple[str, str]] = []
+    found: dict[str, str] = {}
     for node in topology.nodes:
-        found.extend(
-            (node.name, f"{store}-changelog")
-            for store in stores_of(node)
-            if topology.store(store).logged and moves_with_its_place(store)
-        )
+        if isinstance(node.operator, GlobalTableSource):
+            continue  # is filled from its topic anyway
+        for store in stores_of(node):
+            if moves_with_its_place(store):
+                found.setdefault(store, node.name)
         if isinstance(node.operator, Repartition) and moves_with_its_place(node.operator.topic):
-            found.append((node.name, node.operator.topic))
-    return list({topic: (name, topic) for name, topic in reversed(found)}.values())[::-1]
+            found[node.operator.topic] = node.name
+    return [(operator, name) for name, operator in found.items()]
 
 
 def _names(topology: Topology) -> str:
-    lines = [f"{name}: {topic} (derived from its place)" for name, topic in unstable_names(topology)]
+    lines = [f"{name} of {operator}: derived from its place" for operator, name in unstable_names(topology)]
     return "\n".join(lines) + "\n" if lines else "every operator that keeps state has a name of its own\n"
 
 

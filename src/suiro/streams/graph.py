@@ -6,7 +6,7 @@ only tables that are named, joined, grouped or suppressed keep their rows, as in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from suiro.streams.nodes import (
 )
 from suiro.streams.serdes import Serde
 
-__all__ = ["Graph", "TableRows", "known"]
+__all__ = ["Graph", "TableRows", "common_key", "known"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,15 @@ class TableRows:
 def known(serde: Serde | None) -> Serde:
     """What writes and reads where no serde is known: stores and internal topics."""
     return serdes.tagged if serde is None else serde
+
+
+def common_key(keys: Iterable[Serde | None]) -> Serde | None:
+    """The serde of keys that meet: the one that is known. None if none is, or if they differ."""
+    all_keys = [key for key in keys if key is not None]
+    sure = [key for key in all_keys if getattr(key, "inner", key) != serdes.tagged]
+    if not sure:
+        return all_keys[0] if all_keys else None
+    return sure[0] if all(key == sure[0] for key in sure) else None
 
 
 class Graph:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from suiro.streams import serdes
 from suiro.streams.checks import function, python_function
 from suiro.streams.errors import TopologyError
-from suiro.streams.graph import Graph, known
+from suiro.streams.graph import Graph, common_key, known
 from suiro.streams.kstream import KStream
 from suiro.streams.ktable import KTable
 from suiro.streams.named import Materialized, Name, name_of
@@ -508,8 +508,7 @@ def _table(
             names.processor(prefix, name, f"-cogroup-agg-{number}") for number in range(len(groups))
         )
         node = names.processor("COGROUPKSTREAM-MERGE-", name, "-cogroup-merge")
-    keys = [group.stream.key for group in groups]
-    key = stored.key or (keys[0] if all(other == keys[0] for other in keys) else None)
+    key = stored.key or common_key(group.stream.key for group in groups)
     value = stored.value or value
     graph.add_store(_spec(store, stored, windows, key, value))
     graph.add(

@@ -11,7 +11,7 @@ from suiro.streams import serdes
 from suiro.streams.checks import function
 from suiro.streams.durations import milliseconds
 from suiro.streams.errors import TopologyError
-from suiro.streams.graph import Graph, known
+from suiro.streams.graph import Graph, common_key, known
 from suiro.streams.kstream import KStream
 from suiro.streams.ktable import GlobalKTable, KTable, table_store
 from suiro.streams.named import Joined, Materialized, Name, StreamJoined, name_of
@@ -104,7 +104,7 @@ def _stream_stream(
     joined = joined or StreamJoined()
     given = name_of(name) or joined.name
     graph, names = left.graph, left.graph.names
-    key = key or joined.key or (left.key if left.key == right.key or right.key is None else None)
+    key = key or joined.key or common_key((left.key, right.key))
     left_value = value or joined.value or left.value
     right_value = other_value or joined.other_value or right.value
     left = _side(left, key, left_value, given, "-left")
@@ -299,7 +299,7 @@ def _table_table(
     this = names.processor("KTABLE-JOINTHIS-", name, "-join-this")
     other = names.processor("KTABLE-JOINOTHER-", name, "-join-other")
     stored = materialized or Materialized()
-    key = stored.key or (left.key if left.key == right.key or right.key is None else None)
+    key = stored.key or common_key((left.key, right.key))
     value = stored.value or value
     spec = table_store(graph, materialized, key, value)
     graph.add(

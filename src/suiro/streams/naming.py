@@ -11,7 +11,7 @@ import re
 from suiro.streams.errors import TopologyError
 from suiro.streams.named import Name, name_of
 
-__all__ = ["Names", "is_generated", "legal_name"]
+__all__ = ["Names", "is_generated", "legal_name", "moves_with_its_place"]
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _GENERATED = re.compile(r"KSTREAM.*-[0-9]{10}")
