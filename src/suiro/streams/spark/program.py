@@ -1,14 +1,18 @@
 """What every worker process must know of a running topology, as text that Spark carries to it.
 
-Functions of the user travel by value where workers could not import them (cloudpickle). A worker unpacks a program
-once and keeps it until it sees another.
+Functions of the user's main program travel by value (cloudpickle); those of modules are imported by workers, from
+where the driver has them if there is such a folder on the worker's machine. A worker unpacks a program once and keeps
+it until it sees another.
 """
 
 from __future__ import annotations
 
 import base64
+import pickle
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from suiro.spark import SinkOptions, SourceOptions
 from suiro.streams.spark.plan import Plan
@@ -40,7 +44,9 @@ class Program:
     def pack(self) -> str:
         from pyspark import cloudpickle
 
-        return base64.b85encode(cloudpickle.dumps(self)).decode()
+        program = cloudpickle.dumps(self)  # type: ignore[no-untyped-call]
+        packed = pickle.dumps((list(sys.path), program))
+        return base64.b85encode(packed).decode()
 
 
 _loaded: dict[str, Program] = {}
@@ -49,9 +55,9 @@ _loaded: dict[str, Program] = {}
 def load(text: str) -> Program:
     found = _loaded.get(text)
     if found is None:
-        from pyspark import cloudpickle
-
-        found = cloudpickle.loads(base64.b85decode(text))
+        places, data = pickle.loads(base64.b85decode(text))
+        sys.path += [place for place in places if place not in sys.path and Path(place).exists()]
+        found = pickle.loads(data)
         assert isinstance(found, Program)
         if len(_loaded) > 8:
             _loaded.clear()
