@@ -77,6 +77,10 @@ class Context:
     def store(self, name: str) -> Any:
         return self._task.stores[name]
 
+    def time_of(self, node: str) -> OperatorTime:
+        """The time of another operator of this task."""
+        return self._task.times[node]
+
     def drop(self, reason: str) -> None:
         """Counts a record that is left out."""
         self._task.dropped[reason] = self._task.dropped.get(reason, 0) + 1
@@ -167,7 +171,7 @@ class Task:
         """
         self.origin = origin
         if self._task_time.lane != lane:
-            for time in self._times.values():
+            for time in self.times.values():
                 time.lane = lane
         if lane_time > self._task_time.observe(record.timestamp):
             self.lane_time(lane, lane_time)
@@ -178,12 +182,12 @@ class Task:
 
     def lane_time(self, lane: str, time: int) -> None:
         """A lane has come so far, by records in other tasks."""
-        for operator_time in self._times.values():
+        for operator_time in self.times.values():
             operator_time.advance(lane, time)
 
     def wait_for(self, behind: Set[str]) -> None:
         """Which lanes have more records in the log than this task was or will be fed in this batch."""
-        for time in self._times.values():
+        for time in self.times.values():
             time.wait_for(behind)
 
     def advance_wall_clock(self, now_ms: int) -> None:
@@ -196,7 +200,7 @@ class Task:
             finish = getattr(self._rules[node.name], "end_of_batch", None)
             if finish is not None:
                 finish()
-        for name, time in self._times.items():
+        for name, time in self.times.items():
             for lane, timestamp in time.state().items():
                 self._keep(f"{name}\0{lane}", timestamp)
         for name, due in self.punctuators.state().items():
@@ -223,7 +227,7 @@ class Task:
         if isinstance(node.operator, Sink | Repartition):
             return _Leave(self._outputs, node)
         steps = self._children_of(topology, node)
-        context = Context(self, node, self._times[node.name], _all(steps.values()), steps)
+        context = Context(self, node, self.times[node.name], _all(steps.values()), steps)
         missing = [name for name in stores_of(node) if name not in self.stores]
         assert not missing, f"{node.name} has no store {missing}"
         self._contexts[node.name] = context
@@ -268,13 +272,13 @@ class Task:
             ) from error
 
     def _restore_times(self) -> None:
-        self._times = {"": self._task_time, **{node.name: OperatorTime() for node in self.sub_topology.nodes}}
+        self.times = {"": self._task_time, **{node.name: OperatorTime() for node in self.sub_topology.nodes}}
         for key, data in self._times_map.range():
             name, _, lane = key.decode().partition("\0")
             if name == _PUNCTUATORS:
                 self.punctuators.restore({lane: _INT64.unpack(data)[0]})
-            elif name in self._times:
-                self._times[name].restore([(lane, _INT64.unpack(data)[0])])
+            elif name in self.times:
+                self.times[name].restore([(lane, _INT64.unpack(data)[0])])
 
 
 class _Leave:
