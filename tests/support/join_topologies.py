@@ -143,7 +143,9 @@ class Plan:
         left_versioned: bool = False,
         right_versioned: bool = False,
         named: bool = False,
+        serde: Any = JSON,
     ) -> str:
+        """`serde`: of the result's rows."""
         name = f"{left}-{join}-{right}"
         operator = TableTableJoin(
             join=join,
@@ -152,7 +154,7 @@ class Plan:
             right_store=f"{right}-rows",
             left_versioned=left_versioned,
             right_versioned=right_versioned,
-            store=self.store(f"{name}-rows", named_by_user=named),
+            store=self.store(f"{name}-rows", serde=serde, named_by_user=named),
         )
         return self.add(name, operator, left, right)
 

@@ -14,7 +14,7 @@ def row_of(store: Any, key: Any) -> tuple[Any, int] | None:
     match store.spec.kind:
         case "window":
             assert isinstance(key, Windowed)
-            found: tuple[Any, int] | None = store.fetch_with_timestamp(key.key, key.start)
+            found: tuple[Any, int] | None = store.get_with_timestamp(key.key, key.start)
         case "session":
             assert isinstance(key, Windowed)
             value = store.fetch_session(key.key, key.start, key.end)

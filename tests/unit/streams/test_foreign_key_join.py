@@ -1,0 +1,181 @@
+"""Foreign-key joins: what is asked, answered and dropped as stale, and what goes between the steps."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from suiro.streams import serdes
+from suiro.streams.nodes import ForeignKeyResolve, JoinType, Node
+from suiro.streams.operators.foreign_key_join import response_serde, subscription_serde
+from suiro.streams.operators.foreign_key_messages import (
+    Instruction,
+    Response,
+    Subscription,
+    response_partition,
+)
+from suiro.streams.records import Origin, Record
+from suiro.streams.serdes import DeserializationError, SerializationError
+from suiro.streams.stores import OrderedMap
+from suiro.streams.task import TIMES, Task, TaskSettings
+from tests.support.join_topologies import Plan, Run
+
+
+def _owner(value: Any) -> Any:
+    return value.get("of")
+
+
+def _plan(join: JoinType) -> Plan:
+    plan = Plan()
+    left, right = plan.table("L"), plan.table("R")
+    plan.to(
+        "out",
+        plan.foreign_key(join, left, right, _owner, lambda left, right: f"{left['n']}+{right}"),
+        table=True,
+    )
+    return plan
+
+
+def _run(join: JoinType) -> Run:
+    return Run(_plan(join).topology())
+
+
+def test_a_result_has_the_later_timestamp_of_both_rows() -> None:
+    run = _run("inner")
+    run.send("R", "x", "X", 5)
+    assert run.send("L", 1, {"of": "x", "n": 1}, 3) == [(1, "1+X", 5)]
+    assert run.send("L", 1, {"of": "x", "n": 2}, 9) == [(1, "2+X", 9)]
+    assert run.send("R", "x", "XX", 7) == [(1, "2+XX", 7)]
+
+
+def test_several_subscribers_are_answered_in_the_order_of_their_keys() -> None:
+    run = _run("inner")
+    for key in ("b", "c", "a"):
+        run.send("L", key, {"of": "x", "n": key}, 0)
+    run.send("L", "other", {"of": "xx", "n": 0}, 0)
+    assert run.send("R", "x", "X", 1) == [("a", "a+X", 1), ("b", "b+X", 1), ("c", "c+X", 1)]
+
+
+def test_an_inner_join_takes_back_also_what_it_never_gave() -> None:
+    run = _run("inner")
+    assert run.send("L", 1, {"of": "x", "n": 1}, 0) == []
+    assert run.send("L", 1, {"of": "x", "n": 2}, 1) == []
+    assert run.send("L", 1, {"of": "y", "n": 3}, 2) == [(1, None, 2)]
+    assert run.send("R", "y", None, 3) == [(1, None, 3)]
+    assert run.send("L", 1, None, 4) == [(1, None, 4)]
+    assert run.send("L", 1, None, 5) == []
+    assert run.send("R", "y", "Y", 6) == []
+
+
+def test_a_left_join_always_has_a_row() -> None:
+    run = _run("left")
+    assert run.send("L", 1, {"of": "x", "n": 1}, 0) == [(1, "1+None", 0)]
+    assert run.send("R", "x", None, 1) == [(1, "1+None", 1)]
+    assert run.send("R", "x", "X", 2) == [(1, "1+X", 2)]
+    assert run.send("L", 1, {"n": 2}, 3) == [(1, "2+None", 3)]
+    assert run.send("R", "x", "XX", 4) == []
+    assert run.send("L", 1, None, 5) == [(1, None, 5)]
+    assert run.send("L", 1, None, 6) == []
+
+
+def test_an_inner_join_drops_rows_that_name_no_key() -> None:
+    run = _run("inner")
+    run.send("R", "x", "X", 0)
+    assert run.send("L", 1, {"n": 1}, 1) == []
+    assert run.dropped == 1
+    run.send("L", 1, {"of": "x", "n": 2}, 2)
+    assert run.send("L", 1, {"n": 3}, 3) == [(1, None, 3)]
+    assert run.send("R", "x", "XX", 4) == []
+    assert run.send("L", None, {"of": "x"}, 5) == []
+    assert run.send("R", None, "?", 6) == []
+
+
+def test_the_store_has_the_results() -> None:
+    run = _run("inner")
+    run.send("R", "x", "X", 0)
+    run.send("L", 1, {"of": "x", "n": 1}, 1)
+    run.send("L", 2, {"of": "x", "n": 2}, 1)
+    run.send("L", 2, None, 2)
+    assert dict(run.store("join-rows").all()) == {1: "1+X"}
+    assert len(run.maps()["subscriptions"]) == 1
+
+
+class _Outputs:
+    def __init__(self) -> None:
+        self.found: list[tuple[str, Record]] = []
+
+    def emit(self, node: Node, record: Record) -> None:
+        self.found.append((node.name, record))
+
+    def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None:
+        raise AssertionError
+
+
+def test_answers_to_what_a_row_was_are_dropped() -> None:
+    """The left row changes its foreign key twice before the answers come, in the wrong order."""
+    topology = _plan("left").topology()
+    left = next(
+        sub
+        for sub in topology.sub_topologies
+        if any(isinstance(node.operator, ForeignKeyResolve) for node in sub.nodes)
+    )
+    right = next(sub for sub in topology.sub_topologies if sub is not left)
+    tasks, outputs = [], []
+    for sub in (left, right):
+        maps = {name: OrderedMap() for name in (*(spec.name for spec in sub.stores), TIMES)}
+        outputs.append(_Outputs())
+        tasks.append(
+            Task(topology, sub, partition=3, maps=maps, outputs=outputs[-1], settings=TaskSettings())
+        )
+    tasks[1].process("R", Record("x", "X", 0), None)
+    for time, key in enumerate(["x", "y", "x"]):
+        tasks[0].process("L", Record(1, {"of": key, "n": time}, time), None)
+    asked = [record for name, record in outputs[0].found if name == "registration"]
+    assert [(record.key, record.value.instruction) for record in asked] == [
+        ("x", Instruction.SUBSCRIBE_AND_ANSWER),
+        ("x", Instruction.UNSUBSCRIBE),
+        ("y", Instruction.SUBSCRIBE_AND_ANSWER),
+        ("y", Instruction.UNSUBSCRIBE),
+        ("x", Instruction.SUBSCRIBE_AND_ANSWER),
+    ]
+    for record in asked:
+        tasks[1].process("registration", record, None)
+    answers = [record for name, record in outputs[1].found if name == "response"]
+    assert [response_partition("", None, record.value, 8) for record in answers] == [3, 3, 3]
+    for record in reversed(answers):
+        tasks[0].process("response", record, None)
+    results = [record for name, record in outputs[0].found if name == "out-sink"]
+    assert results == [Record(1, "2+X", 2)]
+
+
+@pytest.mark.parametrize("hash_", [None, bytes(range(16))])
+@pytest.mark.parametrize("instruction", list(Instruction))
+def test_a_subscription_comes_back_as_it_was(hash_: bytes | None, instruction: Instruction) -> None:
+    serde = subscription_serde(serdes.string, serdes.long)
+    message = Subscription("left", hash_, instruction, 7)
+    assert pickle.loads(pickle.dumps(serde)) == serde
+    assert pickle.loads(pickle.dumps(message)) == message
+    assert serde.deserialize("t", serde.serialize("t", message)) == message
+    assert serde.name == "subscription(string)"
+
+
+@pytest.mark.parametrize("hash_", [None, bytes(16)])
+@pytest.mark.parametrize("right", [None, "", "right"])
+def test_a_response_comes_back_as_it_was(hash_: bytes | None, right: str | None) -> None:
+    serde = response_serde(serdes.string, serdes.long)
+    message = Response(right, hash_, 0)
+    assert pickle.loads(pickle.dumps(serde)) == serde
+    assert serde.deserialize("t", serde.serialize("t", message)) == message
+
+
+def test_other_values_and_bytes_are_refused() -> None:
+    for serde in (
+        subscription_serde(serdes.string, serdes.string),
+        response_serde(serdes.string, serdes.string),
+    ):
+        with pytest.raises(SerializationError):
+            serde.serialize("t", "text")
+        with pytest.raises(DeserializationError):
+            serde.deserialize("t", b"\x09")
