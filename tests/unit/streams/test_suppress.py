@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from suiro.streams import serdes
 from suiro.streams.errors import ProcessingError
 from suiro.streams.nodes import (
     SessionAggregate,
     SlidingAggregate,
+    StoreSpec,
     Suppress,
     TableSource,
     TimeWindowAggregate,
@@ -192,3 +194,21 @@ def test_a_result_does_not_carry_the_time_of_another_lane() -> None:
     assert run.send("a", 190, lane="1") == []
     assert run.send("b", 250, lane="1") == [("a", 100, 200, 2, 190)]
     assert run.dropped_total == 0
+
+
+@pytest.mark.parametrize("windowed_serde", [False, True])
+def test_windowed_keys_come_back_whatever_serde_the_buffer_has(windowed_serde: bool) -> None:
+    windows = SessionWindows.of_gap(10)
+    key: Any = serdes.session_windowed(serdes.string) if windowed_serde else serdes.string
+    buffer = StoreSpec(name="buffer", kind="buffer", key=key, value=serdes.tagged)
+    run = Operators(
+        [
+            SessionAggregate(aggregation=COUNT, windows=windows, store="store"),
+            Suppress(store="buffer", closing_delay_ms=10, inclusive_end=True),
+        ],
+        [store("session", retention_ms=10), buffer],
+    )
+    run.send("a", 5)
+    run.send("a", 9)
+    run.reload()
+    assert run.send("b", 100) == [("a", 5, 9, 2, 9)]

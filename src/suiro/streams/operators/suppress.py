@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from suiro.streams.errors import ProcessingError
 from suiro.streams.nodes import SessionAggregate, SlidingAggregate, StoreSpec, Suppress, TimeWindowAggregate
 from suiro.streams.records import Change, Headers, Record, Windowed
+from suiro.streams.serdes import SessionWindowedSerde, TimeWindowedSerde
 
 if TYPE_CHECKING:
     from suiro.streams.stores.buffer import TimeOrderedBuffer
@@ -135,7 +136,7 @@ class _Form:
     def __init__(self, spec: StoreSpec) -> None:
         self._spec = spec
         self._topic = f"{spec.name}-changelog"
-        self._takes_windowed = "windowed" in spec.key.name
+        self._takes_windowed = isinstance(spec.key, TimeWindowedSerde | SessionWindowedSerde)
 
     def key(self, key: Any) -> bytes:
         if isinstance(key, Windowed) and not self._takes_windowed:
