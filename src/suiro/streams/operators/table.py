@@ -73,6 +73,8 @@ class TableFilterRule:
         self._wanted = not operator.negated
         self._knows_old = operator.knows_old
         self._store = None if operator.store is None else context.store(operator.store)
+        # A store without versions has whatever came last; what is below goes by that.
+        self._keeps_versions = self._store is None or self._store.spec.kind == "versioned"
         self._forward = context.forward
 
     def process(self, record: Record, port: int) -> None:
@@ -83,7 +85,7 @@ class TableFilterRule:
             return
         if self._store is not None:
             self._store.put(record.key, new, record.timestamp)
-        self._forward(record.with_value(Change(new, old, change.is_latest)))
+        self._forward(record.with_value(Change(new, old, change.is_latest or not self._keeps_versions)))
 
     def _passed(self, key: Any, value: Any) -> Any:
         if value is None:
@@ -95,6 +97,8 @@ class TableMapValuesRule:
     def __init__(self, operator: TableMapValues, context: Context) -> None:
         self._mapper = callable_of(operator.mapper, "value")
         self._store = None if operator.store is None else context.store(operator.store)
+        # A store without versions has whatever came last; what is below goes by that.
+        self._keeps_versions = self._store is None or self._store.spec.kind == "versioned"
         self._forward = context.forward
 
     def process(self, record: Record, port: int) -> None:
@@ -103,7 +107,7 @@ class TableMapValuesRule:
         old = None if change.old is None else self._mapper(change.old)
         if self._store is not None:
             self._store.put(record.key, new, record.timestamp)
-        self._forward(record.with_value(Change(new, old, change.is_latest)))
+        self._forward(record.with_value(Change(new, old, change.is_latest or not self._keeps_versions)))
 
 
 class ToStreamRule:
