@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from suiro.streams import serdes
-from suiro.streams.nodes import ForeignKeyResolve, JoinType, Node
+from suiro.streams.nodes import ForeignKeyResolve, JoinType, Node, TableFilter
 from suiro.streams.operators.foreign_key_join import response_serde, subscription_serde
 from suiro.streams.operators.foreign_key_messages import (
     Instruction,
@@ -27,12 +27,16 @@ def _owner(value: Any) -> Any:
     return value.get("of")
 
 
+def _joined(left: Any, right: Any) -> str:
+    return f"{left['n']}+{right}"
+
+
 def _plan(join: JoinType) -> Plan:
     plan = Plan()
     left, right = plan.table("L"), plan.table("R")
     plan.to(
         "out",
-        plan.foreign_key(join, left, right, _owner, lambda left, right: f"{left['n']}+{right}"),
+        plan.foreign_key(join, left, right, _owner, _joined),
         table=True,
     )
     return plan
@@ -100,6 +104,32 @@ def test_the_store_has_the_results() -> None:
     run.send("L", 2, None, 2)
     assert dict(run.store("join-rows").all()) == {1: "1+X"}
     assert len(run.maps()["subscriptions"]) == 1
+
+
+def test_updates_of_versioned_tables_that_are_not_the_latest_are_left_out() -> None:
+    plan = Plan()
+    left, right = plan.table("L", history=100), plan.table("R", history=100)
+    plan.to("out", plan.foreign_key("left", left, right, _owner, _joined), table=True)
+    run = Run(plan.topology())
+    run.send("R", "x", "X", 10)
+    assert run.send("L", 1, {"of": "x", "n": 1}, 10) == [(1, "1+X", 10)]
+    assert run.send("R", "x", "older", 5) == []
+    assert run.send("L", 1, {"of": "y", "n": 2}, 5) == []
+    assert run.send("R", "x", "XX", 11) == [(1, "1+XX", 11)]
+    assert run.dropped == 2
+
+
+def test_a_filter_with_a_store_of_its_own_ends_the_versions() -> None:
+    plan = Plan()
+    table = plan.table("L", history=100)
+    left = plan.add(
+        "kept", TableFilter(predicate=lambda key, value: True, store=plan.store("kept-rows")), table
+    )
+    plan.to("out", plan.foreign_key("left", left, plan.table("R"), _owner, _joined), table=True)
+    run = Run(plan.topology())
+    run.send("R", "x", "X", 0)
+    run.send("L", 1, {"of": "y", "n": 1}, 10)
+    assert run.send("L", 1, {"of": "x", "n": 2}, 5) == [(1, "2+X", 5)]
 
 
 class _Outputs:

@@ -78,7 +78,7 @@ class TableTableJoinRule:
             other, timestamp = None, record.timestamp
         else:
             other, timestamp = row[0], max(row[1], record.timestamp)
-        result = Change(side.join(change.new, other), side.join(change.old, other), change.is_latest)
+        result = Change(side.join(change.new, other), side.join(change.old, other))
         if self._store is not None:
             stamp = timestamp
             if change.new is None and row is not None and not self._store.spec.named_by_user:

@@ -34,10 +34,10 @@ class StreamJoinStore:
 
     def put(self, key: Any, value: Any, timestamp: int) -> None:
         raw = self.spec.key.serialize(self._topic, key)
-        sequence = 0
-        for row, _ in self._rows_of(raw, timestamp, timestamp):
-            sequence = _PLACE.unpack(row[-_PLACE.size :])[1] + 1
-        row = raw + _PLACE.pack(timestamp, sequence)
+        row = raw + _PLACE.pack(timestamp, 0)
+        if self._rows.get(row) is not None:
+            *_, (last, _) = self._rows_of(raw, timestamp, timestamp)
+            row = raw + _PLACE.pack(timestamp, _PLACE.unpack(last[-_PLACE.size :])[1] + 1)
         self._rows.put(row, self.spec.value.serialize(self._topic, value))
         heappush(self._by_time, (timestamp, row))
         self.time = max(self.time, timestamp)
