@@ -82,10 +82,9 @@ def unstable_names(topology: Topology) -> list[tuple[str, str]]:
     """
     found: dict[str, str] = {}
     for node in topology.nodes:
-        if isinstance(node.operator, GlobalTableSource):
-            continue  # is filled from its topic anyway
         for store in stores_of(node):
-            if moves_with_its_place(store):
+            # A global table's rows come from its topic, whatever its store is called.
+            if moves_with_its_place(store) and topology.store(store).kind != "global":
                 found.setdefault(store, node.name)
         if isinstance(node.operator, Repartition) and moves_with_its_place(node.operator.topic):
             found[node.operator.topic] = node.name

@@ -340,13 +340,13 @@ class KGroupedTable:
     ) -> KTable:
         graph, names = self._graph, self._graph.names
         stored = _not_windowed(materialized)
-        store = stored.name or names.store(prefix)
+        store = stored.name or names.store("KTABLE-AGGREGATE-")  # of reduce too
         topic = f"{self._name or store}-repartition"
+        aliases = (
+            names.processor("KSTREAM-SINK-", name, "-sink"),
+            names.processor("KSTREAM-SOURCE-", name, "-source"),
+        )
         if self._name is None or self._repartition is None:
-            aliases = (
-                names.processor("KSTREAM-SINK-", name, "-sink"),
-                names.processor("KSTREAM-SOURCE-", name, "-source"),
-            )
             self._repartition = graph.add(
                 topic,
                 Repartition(topic=topic, key=known(self._key), value=known(self._value), is_change=True),

@@ -1,0 +1,120 @@
+// Prints unit/streams/kafka_streams_descriptions.txt: what Kafka Streams says of the topologies in kafka_streams_topologies.py.
+// Compile and run it with kafka-streams, kafka-clients and slf4j-api 4.3.1 in the class path.
+import org.apache.kafka.streams.*;
+import org.apache.kafka.streams.kstream.*;
+import org.apache.kafka.streams.state.*;
+import org.apache.kafka.streams.processor.api.*;
+import org.apache.kafka.common.serialization.*;
+import java.time.Duration;
+import java.util.*;
+import java.util.function.*;
+public class KafkaStreamsDescriptions {
+  static void p(String name, Consumer<StreamsBuilder> f){
+    StreamsBuilder b=new StreamsBuilder(); 
+    try { f.accept(b); Topology t=b.build(); System.out.println("=== "+name); System.out.print(t.describe()); }
+    catch(Exception e){ System.out.println("=== "+name); System.out.println("ERROR "+e); }
+  }
+  static <K,V> Materialized<K,V,KeyValueStore<org.apache.kafka.common.utils.Bytes,byte[]>> mat(String n){ return Materialized.as(n); }
+  public static void main(String[] a){
+    Initializer<String> init=()->""; Aggregator<String,String,String> ag=(k,v,x)->x+v; Merger<String,String> mg=(k,x,y)->x+y; Reducer<String> rd=(x,y)->x+y;
+    ValueJoiner<String,String,String> vj=(x,y)->x+y;
+    TimeWindows tw=TimeWindows.ofSizeWithNoGrace(Duration.ofMillis(10));
+    JoinWindows jw=JoinWindows.ofTimeDifferenceWithNoGrace(Duration.ofMillis(10));
+    p("stateless", b->{KStream<String,String> s=b.stream("in"); s.filter((k,v)->true).filterNot((k,v)->true).map((k,v)->KeyValue.pair(k,v)).mapValues(v->v).flatMap((k,v)->List.of(KeyValue.pair(k,v))).flatMapValues(v->List.of(v)).selectKey((k,v)->k).peek((k,v)->{}).to("out");});
+    p("stateless_named", b->{KStream<String,String> s=b.stream("in",Consumed.as("src")); s.filter((k,v)->true,Named.as("f")).mapValues(v->v,Named.as("mv")).filter((k,v)->true).to("out",Produced.as("snk"));});
+    p("two_topics", b->{b.<String,String>stream(List.of("b","a")).to("out");});
+    p("merge", b->{KStream<String,String> s=b.stream("a"); KStream<String,String> t=b.stream("b"); s.merge(t).to("out");});
+    p("wordcount", b->{b.<String,String>stream("in").flatMapValues(v->List.of(v)).groupBy((k,v)->v).count(mat("Counts")).toStream().to("out");});
+    p("count_unnamed", b->{b.<String,String>stream("in").groupBy((k,v)->v).count().toStream().to("out");});
+    p("count_named", b->{b.<String,String>stream("in").groupBy((k,v)->v,Grouped.as("g")).count(Named.as("c"),mat("st")).toStream(Named.as("ts")).to("out");});
+    p("count_named_only", b->{b.<String,String>stream("in").groupBy((k,v)->v).count(Named.as("c")).toStream().to("out");});
+    p("count_key", b->{b.<String,String>stream("in").groupByKey().count().toStream().to("out");});
+    p("reduce_aggregate", b->{KGroupedStream<String,String> g=b.<String,String>stream("in").groupByKey(); g.reduce(rd).toStream().to("o1"); g.aggregate(init,ag).toStream().to("o2");});
+    p("two_aggs_named_group", b->{KGroupedStream<String,String> g=b.<String,String>stream("in").groupBy((k,v)->v,Grouped.as("g")); g.reduce(rd); g.count();});
+    p("two_aggs_unnamed_group", b->{KGroupedStream<String,String> g=b.<String,String>stream("in").groupBy((k,v)->v); g.reduce(rd); g.count();});
+    p("windowed", b->{b.<String,String>stream("in").groupBy((k,v)->v).windowedBy(tw).count().toStream().to("out");});
+    p("windowed_reduce", b->{b.<String,String>stream("in").groupByKey().windowedBy(tw).reduce(rd).toStream().to("out");});
+    p("windowed_agg", b->{b.<String,String>stream("in").groupByKey().windowedBy(tw).aggregate(init,ag).toStream().to("out");});
+    p("sliding", b->{b.<String,String>stream("in").groupByKey().windowedBy(SlidingWindows.ofTimeDifferenceWithNoGrace(Duration.ofMillis(5))).count().toStream().to("out");});
+    p("session", b->{b.<String,String>stream("in").groupByKey().windowedBy(SessionWindows.ofInactivityGapWithNoGrace(Duration.ofMillis(5))).count().toStream().to("out");});
+    p("session_agg", b->{b.<String,String>stream("in").groupByKey().windowedBy(SessionWindows.ofInactivityGapWithNoGrace(Duration.ofMillis(5))).aggregate(init,ag,mg).toStream().to("out");});
+    p("suppress", b->{b.<String,String>stream("in").groupByKey().windowedBy(tw).count().suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded())).toStream().to("out");});
+    p("suppress_named", b->{b.<String,String>stream("in").groupByKey().windowedBy(tw).count().suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()).withName("sup")).toStream().to("out");});
+    p("suppress_limit", b->{b.<String,String>table("in").suppress(Suppressed.untilTimeLimit(Duration.ofMillis(5),Suppressed.BufferConfig.maxRecords(2))).toStream().to("out");});
+    p("emit_final", b->{b.<String,String>stream("in").groupByKey().windowedBy(tw).emitStrategy(EmitStrategy.onWindowClose()).count().toStream().to("out");});
+    p("table", b->{b.<String,String>table("in").toStream().to("out");});
+    p("table_mat", b->{b.<String,String>table("in",mat("st")).toStream().to("out");});
+    p("table_named", b->{b.<String,String>table("in",Consumed.as("t")).toStream().to("out");});
+    p("table_ops", b->{b.<String,String>table("in").filter((k,v)->true).filterNot((k,v)->true).mapValues(v->v).toStream((k,v)->k).to("out");});
+    p("table_ops_mat", b->{b.<String,String>table("in").filter((k,v)->true,mat("f")).mapValues(v->v,mat("m")).filter((k,v)->true,Named.as("ff")).toStream().to("out");});
+    p("to_table", b->{b.<String,String>stream("in").toTable().toStream().to("out");});
+    p("to_table_rekeyed", b->{b.<String,String>stream("in").selectKey((k,v)->v).toTable().toStream().to("out");});
+    p("to_table_rekeyed_named", b->{b.<String,String>stream("in").selectKey((k,v)->v).toTable(Named.as("tt"),mat("st")).toStream().to("out");});
+    p("table_group", b->{b.<String,String>table("in").groupBy((k,v)->KeyValue.pair(v,v)).count().toStream().to("out");});
+    p("table_group_reduce", b->{b.<String,String>table("in").groupBy((k,v)->KeyValue.pair(v,v)).reduce(rd,rd,mat("st")).toStream().to("out");});
+    p("table_group_agg_named", b->{b.<String,String>table("in").groupBy((k,v)->KeyValue.pair(v,v),Grouped.as("g")).aggregate(init,ag,ag,Named.as("x")).toStream().to("out");});
+    p("table_filter_group", b->{b.<String,String>table("in").filter((k,v)->true).groupBy((k,v)->KeyValue.pair(v,v)).count().toStream().to("out");});
+    p("tt_join", b->{b.<String,String>table("a").join(b.<String,String>table("b"),vj).toStream().to("out");});
+    p("tt_left", b->{b.<String,String>table("a").leftJoin(b.<String,String>table("b"),vj).toStream().to("out");});
+    p("tt_outer_mat", b->{b.<String,String>table("a").outerJoin(b.<String,String>table("b"),vj,mat("j")).toStream().to("out");});
+    p("tt_join_named", b->{b.<String,String>table("a").join(b.<String,String>table("b"),vj,Named.as("jn")).toStream().to("out");});
+    p("tt_join_filtered", b->{b.<String,String>table("a").filter((k,v)->true).join(b.<String,String>table("b").mapValues(v->v),vj).toStream().to("out");});
+    p("st_join", b->{b.<String,String>stream("a").join(b.<String,String>table("b"),vj).to("out");});
+    p("st_left_rekeyed", b->{b.<String,String>stream("a").selectKey((k,v)->v).leftJoin(b.<String,String>table("b"),vj).to("out");});
+    p("st_join_rekeyed_named", b->{b.<String,String>stream("a").selectKey((k,v)->v).join(b.<String,String>table("b"),vj,Joined.as("jn")).to("out");});
+    p("st_grace", b->{b.<String,String>stream("a").join(b.<String,String>table("b",Materialized.as(Stores.persistentVersionedKeyValueStore("v",Duration.ofMillis(100)))),vj,Joined.<String,String,String>as("jn").withGracePeriod(Duration.ofMillis(10))).to("out");});
+    p("st_grace_unnamed", b->{b.<String,String>stream("a").join(b.<String,String>table("b",Materialized.as(Stores.persistentVersionedKeyValueStore("v",Duration.ofMillis(100)))),vj,Joined.<String,String,String>with(null,null,null).withGracePeriod(Duration.ofMillis(10))).to("out");});
+    p("sg_join", b->{b.<String,String>stream("a").join(b.<String,String>globalTable("b"),(k,v)->v,vj).to("out");});
+    p("sg_left_named", b->{b.<String,String>stream("a").leftJoin(b.<String,String>globalTable("b",mat("gs")),(k,v)->v,vj,Named.as("j")).to("out");});
+    p("ss_join", b->{b.<String,String>stream("a").join(b.<String,String>stream("b"),vj,jw).to("out");});
+    p("ss_left", b->{b.<String,String>stream("a").leftJoin(b.<String,String>stream("b"),vj,jw).to("out");});
+    p("ss_outer", b->{b.<String,String>stream("a").outerJoin(b.<String,String>stream("b"),vj,jw).to("out");});
+    p("ss_join_rekeyed", b->{b.<String,String>stream("a").selectKey((k,v)->v).join(b.<String,String>stream("b").map((k,v)->KeyValue.pair(v,v)),vj,jw).to("out");});
+    p("ss_left_named", b->{b.<String,String>stream("a").selectKey((k,v)->v).leftJoin(b.<String,String>stream("b").selectKey((k,v)->v),vj,jw,StreamJoined.as("jn")).to("out");});
+    p("ss_left_named_both", b->{b.<String,String>stream("a").selectKey((k,v)->v).leftJoin(b.<String,String>stream("b").selectKey((k,v)->v),vj,jw,StreamJoined.<String,String,String>as("js").withName("jn")).to("out");});
+    p("ss_left_store_only", b->{b.<String,String>stream("a").leftJoin(b.<String,String>stream("b"),vj,jw,StreamJoined.as("js")).to("out");});
+    p("ss_name_only", b->{b.<String,String>stream("a").outerJoin(b.<String,String>stream("b"),vj,jw,StreamJoined.<String,String,String>with(null,null,null).withName("jn")).to("out");});
+    p("ss_self", b->{KStream<String,String> s=b.stream("a"); s.join(s,vj,jw).to("out");});
+    p("fk_join", b->{b.<String,String>table("a").join(b.<String,String>table("b"),v->v,vj).toStream().to("out");});
+    p("fk_left_named", b->{b.<String,String>table("a").leftJoin(b.<String,String>table("b"),v->v,vj,TableJoined.as("jn"),mat("fs")).toStream().to("out");});
+    p("fk_mat_only", b->{b.<String,String>table("a").leftJoin(b.<String,String>table("b"),v->v,vj,mat("fs")).toStream().to("out");});
+    p("repartition", b->{b.<String,String>stream("a").repartition().groupByKey().count().toStream().to("out");});
+    p("repartition_named", b->{b.<String,String>stream("a").selectKey((k,v)->v).repartition(Repartitioned.as("r")).to("out");});
+    p("branch", b->{Map<String,KStream<String,String>> m=b.<String,String>stream("a").split().branch((k,v)->true).branch((k,v)->true).defaultBranch(); int i=0; for(KStream<String,String> s: new TreeMap<>(m).values()) s.to("o"+(i++));});
+    p("branch_named", b->{Map<String,KStream<String,String>> m=b.<String,String>stream("a").split(Named.as("sp-")).branch((k,v)->true,Branched.as("x")).branch((k,v)->true,Branched.as("y")).defaultBranch(Branched.as("z")); for(String k: new TreeSet<>(m.keySet())) m.get(k).to("o"+k);});
+    p("branch_half_named", b->{Map<String,KStream<String,String>> m=b.<String,String>stream("a").split().branch((k,v)->true,Branched.as("x")).noDefaultBranch(); for(String k: new TreeSet<>(m.keySet())) m.get(k).to("o"+k);});
+    p("cogroup", b->{KGroupedStream<String,String> g=b.<String,String>stream("a").groupByKey(); KGroupedStream<String,String> h=b.<String,String>stream("b").groupByKey(); g.cogroup(ag).cogroup(h,ag).aggregate(init).toStream().to("out");});
+    p("cogroup_mat", b->{KGroupedStream<String,String> g=b.<String,String>stream("a").groupByKey(); KGroupedStream<String,String> h=b.<String,String>stream("b").groupByKey(); g.cogroup(ag).cogroup(h,ag).aggregate(init,mat("st")).toStream().to("out");});
+    p("cogroup_named", b->{KGroupedStream<String,String> g=b.<String,String>stream("a").groupByKey(); KGroupedStream<String,String> h=b.<String,String>stream("b").groupByKey(); g.cogroup(ag).cogroup(h,ag).aggregate(init,Named.as("cg"),mat("st")).toStream().to("out");});
+    p("cogroup_rekeyed", b->{KGroupedStream<String,String> g=b.<String,String>stream("a").groupBy((k,v)->v,Grouped.as("g")); KGroupedStream<String,String> h=b.<String,String>stream("b").groupBy((k,v)->v,Grouped.as("h")); g.cogroup(ag).cogroup(h,ag).aggregate(init).toStream().to("out");});
+    p("cogroup_rekeyed_one", b->{KGroupedStream<String,String> g=b.<String,String>stream("a").groupBy((k,v)->v); KGroupedStream<String,String> h=b.<String,String>stream("b").groupByKey(); g.cogroup(ag).cogroup(h,ag).aggregate(init).toStream().to("out");});
+    p("cogroup_windowed", b->{KGroupedStream<String,String> g=b.<String,String>stream("a").groupByKey(); KGroupedStream<String,String> h=b.<String,String>stream("b").groupByKey(); g.cogroup(ag).cogroup(h,ag).windowedBy(tw).aggregate(init).toStream().to("out");});
+    p("process", b->{b.addStateStore(Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("ps"),Serdes.String(),Serdes.String())); b.<String,String>stream("a").<String,String>process(()->new Processor<String,String,String,String>(){public void process(org.apache.kafka.streams.processor.api.Record<String,String> r){}},"ps").to("out");});
+    p("process_values", b->{b.<String,String>stream("a").<String>processValues(()->new FixedKeyProcessor<String,String,String>(){public void process(FixedKeyRecord<String,String> r){}}).to("out");});
+    p("two_subs", b->{b.<String,String>stream("a").to("x"); b.<String,String>stream("b").to("y");});
+    p("two_subs_named", b->{b.<String,String>stream("a",Consumed.as("zz")).to("x"); b.<String,String>stream("b",Consumed.as("aa")).to("y");});
+    p("flights", b->{b.<String,String>stream("flights").filter((k,v)->true).mapValues(v->v).groupBy((k,v)->v).windowedBy(tw).count().suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded())).toStream().to("carrier.daily");});
+    p("tt_windowed_join", b->{b.<String,String>stream("a").groupByKey().count().join(b.<String,String>stream("b").groupByKey().count(),(x,y)->x+y).toStream().to("out");});
+    p("st_agg", b->{b.<String,String>stream("a").join(b.<String,String>stream("b").groupByKey().count(),(x,y)->x+y).to("out");});
+    p("rekeyed_reused", b->{KStream<String,String> s=b.<String,String>stream("a").selectKey((k,v)->v); s.groupByKey().count(); s.join(b.<String,String>table("t"),vj).to("out");});
+    p("through_two", b->{b.<String,String>stream("a").selectKey((k,v)->v).toTable().join(b.<String,String>table("t"),vj).groupBy((k,v)->KeyValue.pair(v,v)).count().toStream().to("out");});
+    p("same_topic_twice", b->{b.<String,String>stream("a").to("x"); b.<String,String>stream("a").mapValues(v->v).to("y");});
+    p("rekeyed_mapped_join", b->{b.<String,String>stream("a").selectKey((k,v)->v).mapValues(v->v).join(b.<String,String>table("b"),vj).to("out");});
+    p("named_rekey_join", b->{b.<String,String>stream("a").selectKey((k,v)->v,Named.as("rk")).join(b.<String,String>table("b"),vj).to("out");});
+    p("table_stream_rekeyed_count", b->{b.<String,String>table("a").toStream((k,v)->v).groupByKey(Grouped.as("g")).count().toStream().to("out");});
+    p("merge_reversed", b->{KStream<String,String> s=b.stream("a"); KStream<String,String> t=b.stream("b"); t.selectKey((k,v)->v).merge(s).groupByKey().count().toStream().to("out");});
+    p("tt_chain", b->{b.<String,String>table("a").join(b.<String,String>table("b"),vj).leftJoin(b.<String,String>table("c",mat("cs")),vj).toStream().to("out");});
+    p("table_group_named_twice", b->{KGroupedTable<String,String> g=b.<String,String>table("a").groupBy((k,v)->KeyValue.pair(v,v),Grouped.as("g")); g.count(); g.reduce(rd,rd);});
+    p("table_group_twice", b->{KGroupedTable<String,String> g=b.<String,String>table("a").groupBy((k,v)->KeyValue.pair(v,v)); g.count(mat("x")); g.reduce(rd,rd);});
+    p("cogroup_single", b->{b.<String,String>stream("a").groupByKey().cogroup(ag).aggregate(init).toStream().to("out");});
+    p("windowed_named_group", b->{b.<String,String>stream("a").groupBy((k,v)->v,Grouped.as("g")).windowedBy(tw).count(Named.as("n"),Materialized.as("ws")).toStream().to("out");});
+    p("session_reduce", b->{b.<String,String>stream("a").groupByKey().windowedBy(SessionWindows.ofInactivityGapWithNoGrace(Duration.ofMillis(5))).reduce(rd,Named.as("r")).toStream().to("out");});
+    p("versioned_join", b->{b.<String,String>stream("a").leftJoin(b.<String,String>table("b",Materialized.as(Stores.persistentVersionedKeyValueStore("v",Duration.ofMillis(100)))),vj).to("out");});
+    p("st_then_st", b->{b.<String,String>stream("a").selectKey((k,v)->v).join(b.<String,String>table("b"),vj).join(b.<String,String>table("c"),vj).to("out");});
+    p("ss_then_count", b->{b.<String,String>stream("a").join(b.<String,String>stream("b"),vj,jw).groupByKey().windowedBy(tw).count().toStream().to("out");});
+    p("fk_then_join", b->{b.<String,String>table("a").join(b.<String,String>table("b"),v->v,vj).join(b.<String,String>table("c"),vj).toStream().to("out");});
+    p("fk_self", b->{KTable<String,String> t=b.<String,String>table("a"); t.join(t,v->v,vj).toStream().to("out");});
+    p("tt_self", b->{KTable<String,String> t=b.<String,String>table("a"); t.join(t,vj).toStream().to("out");});
+    p("many_below", b->{KStream<String,String> s=b.<String,String>stream("a").filter((k,v)->true); s.to("x"); s.mapValues(v->v).to("y"); s.mapValues(v->v).mapValues(v->v).to("z");});
+  }
+}
