@@ -1,7 +1,7 @@
 """The main job of suiro on real data: every flight out of New York in 2013, from log to result, exactly once.
 
 - `dataset`, `names`, `load`: the records, the topics, and how they get there.
-- `pipeline`: the Spark queries, and the driver process that runs them.
+- `pipeline`, `verdict`: the topology; which flights are valid. `driver`: the process that runs it on Spark.
 - `processes`, `faults`: the driver as a child process, and when and how it and the node are killed.
 - `expected`, `verify`: the figures by other means, and the comparison with what is in the topics.
 - `watch`, `display`: the counts while it runs, and how a terminal shows them.

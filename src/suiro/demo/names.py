@@ -1,15 +1,15 @@
-"""The names of the demo: topics, their configuration, and the application of each query."""
+"""The names of the demo: its application, topics, and their configuration."""
 
 from __future__ import annotations
 
 __all__ = [
     "AIRLINES",
     "AIRPORTS",
+    "APPLICATION",
     "DELAYS",
     "ENRICHED",
     "PARTITIONS",
     "PLANES",
-    "QUERIES",
     "RAW",
     "REFERENCES",
     "REJECTED",
@@ -17,6 +17,9 @@ __all__ = [
     "TOPICS",
     "VALIDATED",
 ]
+
+# Its transactional id, its group of source offsets and its directory of state go by this name.
+APPLICATION = "flights"
 
 RAW = "flights.raw"
 VALIDATED = "flights.validated"
@@ -45,6 +48,3 @@ TOPICS: dict[str, dict[str, str]] = {
     AIRPORTS: _COMPACT,
     PLANES: _COMPACT,
 }
-
-# Each query is one application: its own transactional id, its own source offsets, its own checkpoint.
-QUERIES = ("flights-validate", "flights-enrich", "carrier-delays")

@@ -106,14 +106,14 @@ class RunningCluster:
 
 
 class DriverProcess:
-    """`python -m suiro.demo.pipeline` in a session of its own; what it says goes to `log_path`."""
+    """`python -m suiro.demo.driver` in a session of its own; what it says goes to `log_path`."""
 
     def __init__(
-        self, *, bootstrap_servers: str, checkpoints: Path, log_path: Path, max_offsets_per_trigger: int
+        self, *, bootstrap_servers: str, state_dir: Path, log_path: Path, max_offsets_per_trigger: int
     ) -> None:
         self.log_path = log_path
-        command = [sys.executable, "-m", "suiro.demo.pipeline", "--bootstrap-servers", bootstrap_servers]
-        command += ["--checkpoints", str(checkpoints)]
+        command = [sys.executable, "-m", "suiro.demo.driver", "--bootstrap-servers", bootstrap_servers]
+        command += ["--state-dir", str(state_dir)]
         command += ["--max-offsets-per-trigger", str(max_offsets_per_trigger)]
         with log_path.open("ab") as log:
             self._process = subprocess.Popen(

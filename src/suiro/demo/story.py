@@ -30,7 +30,7 @@ from suiro.demo.faults import (
     unfinished_micro_batch,
 )
 from suiro.demo.load import create_topics, produce
-from suiro.demo.names import DELAYS, ENRICHED, QUERIES, RAW, REFERENCES, REJECTED, STAGES, VALIDATED
+from suiro.demo.names import APPLICATION, DELAYS, ENRICHED, RAW, REFERENCES, REJECTED, STAGES, VALIDATED
 from suiro.demo.processes import DriverProcess, EmbeddedNode, Kafka, Log, RunningCluster
 from suiro.demo.verify import Verdict, count_uncommitted, read, verify
 from suiro.demo.watch import Watch
@@ -66,7 +66,7 @@ class _Demo:
         self._clock = clock
         self._start_ms = clock.monotonic_ms()
         self._directory, self._temporary = _directory(options.data)
-        self._checkpoints = self._directory / "checkpoints"
+        self._state_dir = self._directory / "state"
         self._show: Display = display(plain=options.plain)
         self._driver: DriverProcess | None = None
         self._driver_starts = 0
@@ -133,7 +133,7 @@ class _Demo:
         def enriched(share: float) -> Callable[[], bool]:
             return lambda: watch.progress().counts[ENRICHED] >= share * flights_count
 
-        self._show.doing("starting Spark (one driver, three queries)")
+        self._show.doing("starting Spark")
         self._go_on_until(enriched(DRIVER_KILL_AT), log, watch, figures, flights_count)
         self._kill_driver(log, client, flights_count)
         self._show.doing("starting the Spark driver again")
@@ -148,14 +148,14 @@ class _Demo:
         self._show.no_progress()
         self._show.done(
             "the pipeline is through",
-            detail=f"{took():.0f} s, {self._micro_batches()} micro-batches in three queries",
+            detail=f"{took():.0f} s, {self._micro_batches()} micro-batches",
         )
 
     def _start_driver(self, log: Log, flights_count: int) -> None:
         self._driver_starts += 1
         self._driver = DriverProcess(
             bootstrap_servers=log.bootstrap_servers,
-            checkpoints=self._checkpoints,
+            state_dir=self._state_dir,
             log_path=self._directory / "driver.log",
             max_offsets_per_trigger=max(1, flights_count // MICRO_BATCHES_WANTED),
         )
@@ -211,7 +211,7 @@ class _Demo:
 
     def _kill_driver(self, log: Log, client: Client, flights_count: int) -> None:
         assert self._driver is not None
-        checkpoint = self._checkpoints / QUERIES[0]
+        checkpoint = self._state_dir / APPLICATION
         self._show.doing(
             "waiting for a micro-batch whose transaction is open, to kill the Spark driver in it"
         )
@@ -248,7 +248,7 @@ class _Demo:
             self._driver.resume()
 
     def _micro_batches(self) -> int:
-        return sum(finished_micro_batches(self._checkpoints / query) for query in QUERIES)
+        return finished_micro_batches(self._state_dir / APPLICATION)
 
     def _kill_leftovers(self) -> None:
         if self._driver is not None:
@@ -296,14 +296,14 @@ class _Demo:
         if self._options.data is None and passed:
             look = "suiro demo --data DIR   keeps the node's folder: open it with suiro node --data DIR/node"
         else:
-            look = f"everything is in {self._directory}: the log, the checkpoints, driver.log"
+            look = f"everything is in {self._directory}: the log, the state, driver.log"
         return "\n".join(
             (
                 "Where to look next",
                 "  suiro node              a log for any Kafka client, on 127.0.0.1:9092",
                 f"  {look}",
                 "  suiro demo --kafka      the same with a real Apache Kafka in the node's place",
-                "  README.md               ten lines of PySpark that do the same with your data",
+                "  src/suiro/demo/pipeline.py   the pipeline: one topology, on one page",
                 "  docs/explain/exactly-once.md   why nothing was lost or doubled",
             )
         )

@@ -1,0 +1,65 @@
+"""The driver process that the demo starts, kills and starts again: `python -m suiro.demo.driver`.
+
+It runs the pipeline until its standard input closes, so that it never outlives the demo.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from suiro.demo.names import APPLICATION
+from suiro.demo.pipeline import build
+from suiro.spark import spark_session
+from suiro.streams import KafkaStreams, StreamsBuilder
+
+__all__ = ["main"]
+
+POLL_S = 0.5
+
+# A driver that lives for a minute spends half of it in the JVM's second compiler; the first one is enough for it.
+SHORT_LIFE = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns 0 once standard input has closed, or 1 if the pipeline failed, with its error on standard error."""
+    parser = argparse.ArgumentParser(prog="python -m suiro.demo.driver", description=__doc__)
+    parser.add_argument("--bootstrap-servers", required=True)
+    parser.add_argument("--state-dir", type=Path, required=True)
+    parser.add_argument("--max-offsets-per-trigger", type=int, required=True)
+    options = parser.parse_args(arguments)
+
+    told_to_stop = threading.Event()
+
+    def wait_for_end_of_input() -> None:
+        sys.stdin.read()
+        told_to_stop.set()
+
+    threading.Thread(target=wait_for_end_of_input, daemon=True).start()
+    builder = StreamsBuilder()
+    build(builder)
+    spark = spark_session("suiro demo", master="local[2]", settings=SHORT_LIFE)
+    streams = KafkaStreams(
+        builder.build(),
+        application_id=APPLICATION,
+        bootstrap_servers=options.bootstrap_servers,
+        spark=spark,
+        state_dir=options.state_dir,
+        max_offsets_per_trigger=options.max_offsets_per_trigger,
+    )
+    streams.start()
+    while streams.state == "RUNNING" and not told_to_stop.wait(POLL_S):
+        continue
+    failure = streams.exception
+    if failure is not None:
+        print(f"application {APPLICATION} ended: {failure}", file=sys.stderr, flush=True)
+    streams.close()
+    spark.stop()
+    return 0 if failure is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
