@@ -27,7 +27,9 @@ from suiro.streams.nodes import (
     ToStream,
 )
 from suiro.streams.operators.foreign_key_join import response_partition, response_serde, subscription_serde
+from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap
+from suiro.streams.task import TIMES, Task, TaskSettings
 from suiro.streams.topology import Topology
 from suiro.streams.windows import JoinWindows
 
@@ -267,3 +269,37 @@ class Run:
         maps = {place: OrderedMap(rows.range()) for place, rows in self._kept.items()}
         self._interpreter = Interpreter(self._topology, maps=maps)
         self._interpreter.outputs.extend(before.outputs)
+
+
+class Outputs:
+    """Keeps all that leaves a task."""
+
+    def __init__(self) -> None:
+        self.found: list[Record] = []
+
+    def emit(self, node: Node, record: Record) -> None:
+        self.found.append(record)
+
+    def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None:
+        raise AssertionError
+
+
+class Lanes:
+    """The task of a join that is fed by several lanes, its maps and what it gives."""
+
+    def __init__(self, plan: Plan) -> None:
+        topology = plan.topology()
+        (sub,) = topology.sub_topologies
+        self.maps = {name: OrderedMap() for name in (*(spec.name for spec in sub.stores), TIMES)}
+        self.outputs = Outputs()
+        self.task = Task(
+            topology, sub, partition=0, maps=self.maps, outputs=self.outputs, settings=TaskSettings()
+        )
+
+    def send(self, topic: str, key: str, value: str, timestamp: int, lane: str) -> list[tuple[Any, Any, int]]:
+        self.task.process(topic, Record(key, value, timestamp), None, lane)
+        return self.read()
+
+    def read(self) -> list[tuple[Any, Any, int]]:
+        found, self.outputs.found = self.outputs.found, []
+        return [(record.key, record.value, record.timestamp) for record in found]

@@ -57,9 +57,9 @@ def test_a_result_has_the_later_timestamp_of_both_rows() -> None:
 def test_several_subscribers_are_answered_in_the_order_of_their_keys() -> None:
     run = _run("inner")
     for key in ("b", "c", "a"):
-        run.send("L", key, {"of": "x", "n": key}, 0)
-    run.send("L", "other", {"of": "xx", "n": 0}, 0)
-    assert run.send("R", "x", "X", 1) == [("a", "a+X", 1), ("b", "b+X", 1), ("c", "c+X", 1)]
+        run.send("L", key, {"of": 1, "n": key}, 0)
+    run.send("L", "other", {"of": 12, "n": 0}, 0)  # its bytes begin with those of 1
+    assert run.send("R", 1, "X", 1) == [("a", "a+X", 1), ("b", "b+X", 1), ("c", "c+X", 1)]
 
 
 def test_an_inner_join_takes_back_also_what_it_never_gave() -> None:

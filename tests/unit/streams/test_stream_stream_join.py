@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
-from suiro.streams.nodes import JoinType, Node
-from suiro.streams.records import Origin, Record
-from suiro.streams.stores import OrderedMap
-from suiro.streams.task import TIMES, Task, TaskSettings
+from suiro.streams.nodes import JoinType
+from suiro.streams.records import Record
 from suiro.streams.windows import JoinWindows
-from tests.support.join_topologies import Plan, Run
+from tests.support.join_topologies import Lanes, Plan, Run
 
 
 def _plan(join: JoinType, before: int, after: int, grace: int = 0) -> Plan:
@@ -177,40 +175,8 @@ def test_the_end_of_a_batch_removes_what_can_no_longer_be_joined() -> None:
 # -- several lanes ---------------------------------------------------------------------------------------------
 
 
-class _Outputs:
-    def __init__(self) -> None:
-        self.found: list[Record] = []
-
-    def emit(self, node: Node, record: Record) -> None:
-        self.found.append(record)
-
-    def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None:
-        raise AssertionError
-
-
-class _Lanes:
-    """A task of the join that is fed by lanes, and its maps."""
-
-    def __init__(self, plan: Plan) -> None:
-        topology = plan.topology()
-        (sub,) = topology.sub_topologies
-        self.maps = {name: OrderedMap() for name in (*(spec.name for spec in sub.stores), TIMES)}
-        self.outputs = _Outputs()
-        self.task = Task(
-            topology, sub, partition=0, maps=self.maps, outputs=self.outputs, settings=TaskSettings()
-        )
-
-    def send(self, topic: str, key: str, value: str, timestamp: int, lane: str) -> list[tuple[Any, Any, int]]:
-        self.task.process(topic, Record(key, value, timestamp), None, lane)
-        return self.read()
-
-    def read(self) -> list[tuple[Any, Any, int]]:
-        found, self.outputs.found = self.outputs.found, []
-        return [(record.key, record.value, record.timestamp) for record in found]
-
-
 def test_a_lane_that_is_ahead_expires_nothing_of_one_behind() -> None:
-    lanes = _Lanes(_plan("inner", 5, 5))
+    lanes = Lanes(_plan("inner", 5, 5))
     lanes.task.wait_for({"slow"})
     lanes.send("L", "k", "fast", 1000, "fast")
     lanes.send("L", "k", "A", 1, "slow")
@@ -220,14 +186,14 @@ def test_a_lane_that_is_ahead_expires_nothing_of_one_behind() -> None:
 
 
 def test_lanes_that_are_fed_together_do_not_expire_each_other() -> None:
-    lanes = _Lanes(_plan("inner", 5, 5))
+    lanes = Lanes(_plan("inner", 5, 5))
     lanes.send("L", "k", "fast", 1000, "fast")
     lanes.send("L", "k", "A", 1, "slow")
     assert lanes.send("R", "k", "r", 3, "slow") == [("k", "A+r", 3)]
 
 
 def test_unmatched_records_wait_for_the_lane_behind() -> None:
-    lanes = _Lanes(_plan("left", 5, 5))
+    lanes = Lanes(_plan("left", 5, 5))
     lanes.task.wait_for({"slow"})
     assert lanes.send("L", "k", "A", 1, "slow") == []
     assert lanes.send("R", "x", "r", 1000, "fast") == []
@@ -240,14 +206,14 @@ def test_unmatched_records_wait_for_the_lane_behind() -> None:
 
 
 def test_a_record_in_time_for_its_lane_waits_though_others_are_ahead() -> None:
-    lanes = _Lanes(_plan("left", 5, 5))
+    lanes = Lanes(_plan("left", 5, 5))
     lanes.send("R", "x", "r", 1000, "fast")
     assert lanes.send("L", "k", "A", 10, "slow") == []
     assert lanes.send("R", "k", "s", 12, "slow") == [("k", "A+s", 12)]
 
 
 def test_headers_stay_with_a_record_that_waits() -> None:
-    lanes = _Lanes(_plan("left", 5, 5))
+    lanes = Lanes(_plan("left", 5, 5))
     headers = (("trace", b"1"), ("empty", None))
     lanes.task.process("L", Record("k", "A", 1, headers), None)
     lanes.task.process("R", Record("x", "r", 100, (("trace", b"2"),)), None)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from suiro.streams.nodes import JoinType
-from tests.support.join_topologies import Plan, Run
+from tests.support.join_topologies import Lanes, Plan, Run
 
 
 def _run(join: JoinType, *, history: int | None = None, grace: int | None = None) -> Run:
@@ -113,6 +113,23 @@ def test_without_grace_records_leave_at_once() -> None:
     run.send("T", "k", "t", 1)
     assert run.send("S", "k", "s", 5) == [("k", "s+t", 5)]
     assert run.send("S", "k", "s", 4) == [("k", "s+t", 4)]
+
+
+def test_records_of_a_lane_wait_for_its_own_time_or_the_end_of_the_batch() -> None:
+    plan = Plan()
+    table = plan.table("T", history=1000)
+    joined = plan.stream_table("left", plan.stream("S"), table, versioned=True, grace=10)
+    plan.to("out", joined, table=False)
+    lanes = Lanes(plan)
+    lanes.task.wait_for({"slow"})
+    assert lanes.send("S", "a", "s", 5, "slow") == []
+    assert lanes.send("S", "b", "s", 500, "fast") == []
+    assert lanes.send("S", "b", "s", 600, "fast") == []
+    lanes.task.wait_for(set())
+    assert lanes.send("S", "c", "s", 14, "slow") == []
+    assert lanes.send("S", "c", "s", 15, "slow") == [("a", "s+null", 5)]
+    lanes.task.end_of_batch()
+    assert [row[2] for row in lanes.read()] == [14, 15, 500]
 
 
 def test_the_mapper_finds_the_row_of_a_global_table() -> None:

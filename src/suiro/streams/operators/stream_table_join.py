@@ -72,9 +72,7 @@ class StreamTableJoinRule:
             return
         spec = self._buffer.spec
         topic = f"{spec.name}-changelog"
-        for timestamp, key, payload in self._buffer.evict_before(
-            self._context.time.closing - self._grace_ms + 1
-        ):
+        for timestamp, key, payload in self._buffer.evict_before(time - self._grace_ms + 1):
             value, headers = unpack(payload)
             self._join(
                 Record(
