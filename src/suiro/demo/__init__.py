@@ -8,6 +8,20 @@
 - `story`: all of it in order.
 """
 
-from suiro.demo.story import DemoOptions, run
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from suiro.demo.story import DemoOptions, run
 
 __all__ = ["DemoOptions", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    """The story is imported when it is told: Spark's workers import the pipeline, and have no use for it."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from suiro.demo import story
+
+    return getattr(story, name)
