@@ -75,7 +75,7 @@ def value_twice(key: Any, value: Any) -> tuple[Any, Any]:
 
 
 def add(key: Any, value: Any, aggregate: Any) -> Any:
-    return aggregate + value
+    return aggregate + (value or b"")
 
 
 def put_together(key: Any, left: Any, right: Any) -> Any:
@@ -83,7 +83,7 @@ def put_together(key: Any, left: Any, right: Any) -> Any:
 
 
 def joined(left: Any, right: Any) -> Any:
-    return right if left is None else left if right is None else left + right
+    return f"{left} {right}".encode()
 
 
 def both_groups(b: StreamsBuilder) -> tuple[KGroupedStream, KGroupedStream]:

@@ -1,0 +1,280 @@
+"""What is refused while a topology is built: each with a message that says what to do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.kafka_streams_topologies import TOPOLOGIES, add, by_value, joined, yes
+
+from suiro.errors import UsageError
+from suiro.streams import (
+    JoinWindows,
+    Materialized,
+    SessionWindows,
+    StreamsBuilder,
+    Suppressed,
+    TimeWindows,
+    TopologyError,
+    WallclockTimestampExtractor,
+    col,
+)
+from suiro.streams.checks import check_co_partitioned, check_picklable
+
+NEAR = JoinWindows.of_time_difference("1 minute")
+
+
+def refused(match: str) -> Any:
+    return pytest.raises(UsageError, match=match)
+
+
+def test_empty() -> None:
+    with refused("the topology is empty"):
+        StreamsBuilder().build()
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda stream: stream.filter("late"),
+        lambda stream: stream.map_values(None),
+        lambda stream: stream.select_key(5),
+        lambda stream: stream.group_by({"a": 1}),
+        lambda stream: stream.peek(col("a")),
+        lambda stream: stream.process(col("a")),
+        lambda stream: stream.split().branch("late"),
+        lambda stream: stream.group_by_key().reduce("sum"),
+        lambda stream: stream.group_by_key().aggregate(0, add),
+        lambda stream: stream.group_by_key().aggregate(col("a"), add),
+        lambda stream: stream.group_by_key().cogroup(None),
+        lambda stream: stream.to_table().filter(True),
+        lambda stream: stream.to_table().group_by("carrier"),
+        lambda stream: stream.join(stream, "joiner", NEAR),
+        lambda stream: stream.to_table().join(stream.to_table(), None),
+        lambda stream: stream.to_table().join(stream.to_table(), joined, foreign_key="tail"),
+    ],
+)
+def test_functions_of_a_wrong_kind(build: Callable[[Any], Any]) -> None:
+    with refused(r"callable"):
+        build(StreamsBuilder().stream("in"))
+
+
+@pytest.mark.parametrize("windows", [None, TimeWindows, "1 day", NEAR])
+def test_windows_without_a_size(windows: Any) -> None:
+    with refused("no windows of a size"):
+        StreamsBuilder().stream("in").group_by_key().windowed_by(windows)
+
+
+@pytest.mark.parametrize("windows", [None, TimeWindows.of_size(5)])
+def test_stream_join_without_windows(windows: Any) -> None:
+    stream = StreamsBuilder().stream("in")
+    with refused("how far apart records may be"):
+        stream.join(stream, joined, windows)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: TimeWindows.of_size(10, grace=-1),
+        lambda: TimeWindows.of_size(10).grace("-1 s"),
+        lambda: SessionWindows.of_gap(10, grace=-1),
+        lambda: JoinWindows.of(before=1, after=1, grace=-1),
+        lambda: StreamsBuilder().stream("a").join(StreamsBuilder().table("b"), joined, grace=-1),
+    ],
+)
+def test_negative_grace(make: Callable[[], Any]) -> None:
+    with refused("negative|different builders"):
+        make()
+
+
+def test_negative_grace_of_a_table_join() -> None:
+    builder = StreamsBuilder()
+    table = builder.table("b", materialized=Materialized.versioned("rows", history=10))
+    with refused("the grace of a join is -1"):
+        builder.stream("a").join(table, joined, grace=-1)
+
+
+def test_grace_needs_a_versioned_table() -> None:
+    builder = StreamsBuilder()
+    with refused("Materialized.versioned"):
+        builder.stream("a").join(builder.table("b"), joined, grace=5)
+
+
+def test_grace_longer_than_the_history() -> None:
+    builder = StreamsBuilder()
+    table = builder.table("b", materialized=Materialized.versioned("rows", history=4))
+    with refused("a history of 4 ms"):
+        builder.stream("a").join(table, joined, grace=5)
+
+
+def test_global_table_without_a_key_mapper() -> None:
+    builder = StreamsBuilder()
+    table = builder.global_table("b")
+    with refused("needs a key mapper"):
+        builder.stream("a").join(table, joined)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda one, two: one.stream("a").join(two.stream("b"), joined, NEAR),
+        lambda one, two: one.stream("a").left_join(two.table("b"), joined),
+        lambda one, two: one.stream("a").join(two.global_table("b"), by_value, joined),
+        lambda one, two: one.table("a").join(two.table("b"), joined),
+        lambda one, two: one.stream("a").merge(two.stream("b")),
+        lambda one, two: (
+            one.stream("a").group_by_key().cogroup(add).cogroup(two.stream("b").group_by_key(), add)
+        ),
+    ],
+)
+def test_different_builders(build: Callable[[StreamsBuilder, StreamsBuilder], Any]) -> None:
+    with refused("different builders"):
+        build(StreamsBuilder(), StreamsBuilder())
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda b: b.stream("a").join(5, joined), "cannot join 5"),
+        (lambda b: b.stream("a").outer_join(b.table("b"), joined, NEAR), "outer_join takes a stream"),
+        (lambda b: b.table("a").join(b.stream("b"), joined), "a table cannot join"),
+        (lambda b: b.stream("a").merge(b.table("b")), "merge takes a stream"),
+        (lambda b: b.stream("a").join(b.table("b"), joined, NEAR), "behind its joiner"),
+    ],
+)
+def test_joins_of_what_cannot_be_joined(build: Callable[[StreamsBuilder], Any], message: str) -> None:
+    with refused(message):
+        build(StreamsBuilder())
+
+
+def test_cycle() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").filter(yes).to("in")
+    with refused("writes topic 'in' and reads it too"):
+        builder.build()
+
+
+@pytest.mark.parametrize(
+    "read_again",
+    [
+        lambda builder: builder.table("in"),
+        lambda builder: builder.global_table("in"),
+        lambda builder: builder.stream(["in", "other"]),
+        lambda builder: builder.stream("in", timestamp=WallclockTimestampExtractor()),
+    ],
+)
+def test_topic_read_in_two_ways(read_again: Callable[[StreamsBuilder], Any]) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    read_again(builder)
+    with refused("topic 'in' is read by KSTREAM-SOURCE-0000000000 and again"):
+        builder.build()
+
+
+def test_store_that_does_not_exist() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").process(object, "seen")
+    with refused("uses the store 'seen'"):
+        builder.build()
+
+
+def test_cogroup_of_two_unnamed_repartitions() -> None:
+    builder = StreamsBuilder()
+    one, two = builder.stream("a").group_by(by_value), builder.stream("b").group_by(by_value)
+    with refused("name the groups"):
+        one.cogroup(add).cogroup(two, add).aggregate(bytes)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda g: g.windowed_by(SessionWindows.of_gap(5)).aggregate(list, add), "has no merger"),
+        (lambda g: g.windowed_by(TimeWindows.of_size(5)).aggregate(list, add, add), "leave it out"),
+        (lambda g: g.windowed_by(TimeWindows.of_size(5)).emit_strategy("late"), "emit strategy"),
+        (lambda g: g.count(materialized=Materialized.as_("s", retention=5)), "holds no windows"),
+        (lambda g: g.count(materialized=Materialized.versioned("s", history=5)), "cannot be versioned"),
+        (
+            lambda g: g.windowed_by(TimeWindows.of_size(5).grace(5)).count(
+                materialized=Materialized.as_("s", retention=9)
+            ),
+            "keep windows for 9 ms, but they are open for 10 ms",
+        ),
+        (lambda g: g.count().suppress(Suppressed.until_window_closes()), "it has none"),
+        (lambda g: g.count().suppress("5 minutes"), "Suppressed.until_time_limit"),
+    ],
+)
+def test_aggregates(build: Callable[[Any], Any], message: str) -> None:
+    with refused(message):
+        build(StreamsBuilder().stream("in").group_by_key())
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda b: b.stream([]), "reads no topics"),
+        (lambda b: b.stream(""), "give its name"),
+        (lambda b: b.stream("a", timestamp=WallclockTimestampExtractor), "timestamp extractor of a"),
+        (lambda b: b.stream("a", timestamp="event_time"), "timestamp extractor of a"),
+        (lambda b: b.stream("a", on_deserialization_error="ignore"), "dead-letter"),
+        (lambda b: b.stream("a").to("a b"), "cannot be a name"),
+        (lambda b: b.stream("a").repartition(partitions=0), "at least 1"),
+        (lambda b: b.table("a", materialized=Materialized.as_("s", retention=5)), "holds no windows"),
+        (
+            lambda b: b.global_table("a", materialized=Materialized.versioned("s", history=5)),
+            "cannot be versioned",
+        ),
+        (lambda b: Materialized.versioned("s", history=0), "no history"),
+        (lambda b: Suppressed.until_time_limit(5, max_records=-1), "max_records"),
+    ],
+)
+def test_settings(build: Callable[[StreamsBuilder], Any], message: str) -> None:
+    with refused(message):
+        build(StreamsBuilder())
+
+
+# -- what a runner checks -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ss_join", "ss_outer", "st_join", "tt_join", "cogroup", "st_agg"])
+def test_different_partition_counts(name: str) -> None:
+    builder = StreamsBuilder()
+    TOPOLOGIES[name](builder)
+    topology = builder.build()
+    check_co_partitioned(topology, {"a": 3, "b": 3})
+    with pytest.raises(TopologyError, match=r"'a' has 3 and 'b' has 4; give the topics the same count"):
+        check_co_partitioned(topology, {"a": 3, "b": 4})
+
+
+@pytest.mark.parametrize("name", ["ss_join_rekeyed", "st_left_rekeyed", "fk_join", "sg_join", "merge"])
+def test_partition_counts_may_differ(name: str) -> None:
+    builder = StreamsBuilder()
+    TOPOLOGIES[name](builder)
+    check_co_partitioned(builder.build(), {"a": 3, "b": 4})
+
+
+def test_repartition_of_a_given_width_must_agree() -> None:
+    builder = StreamsBuilder()
+    builder.stream("a").repartition(name="wide", partitions=8).join(builder.table("b"), joined).to("out")
+    topology = builder.build()
+    check_co_partitioned(topology, {"a": 3, "b": 8})
+    with pytest.raises(TopologyError, match="'wide-repartition' has 8 and 'b' has 4"):
+        check_co_partitioned(topology, {"a": 4, "b": 4})
+
+
+def test_functions_that_cannot_be_sent() -> None:
+    pytest.importorskip("pyspark")
+    lock = threading.Lock()
+    builder = StreamsBuilder()
+    builder.stream("in").filter(lambda key, value: lock.locked(), name="locked").to("out")
+    with pytest.raises(TopologyError, match="the predicate of locked cannot be sent to Spark's workers"):
+        check_picklable(builder.build())
+
+
+def test_functions_that_can_be_sent() -> None:
+    pytest.importorskip("pyspark")
+    for build in TOPOLOGIES.values():
+        builder = StreamsBuilder()
+        build(builder)
+        check_picklable(builder.build())
