@@ -50,6 +50,10 @@ def yes(key: Any, value: Any) -> bool:
     return True
 
 
+def no(key: Any, value: Any) -> bool:
+    return False
+
+
 def same(value: Any) -> Any:
     return value
 
@@ -97,7 +101,7 @@ as_ = Materialized.as_
 
 @topology
 def stateless(b: StreamsBuilder) -> None:
-    b.stream("in").filter(yes).filter_not(yes).map(pair).map_values(same).flat_map(pairs).flat_map_values(
+    b.stream("in").filter(yes).filter_not(no).map(pair).map_values(same).flat_map(pairs).flat_map_values(
         several
     ).select_key(by_value).peek(yes).to("out")
 
@@ -245,7 +249,7 @@ def table_named(b: StreamsBuilder) -> None:
 
 @topology
 def table_ops(b: StreamsBuilder) -> None:
-    b.table("in").filter(yes).filter_not(yes).map_values(same).to_stream(by_value).to("out")
+    b.table("in").filter(yes).filter_not(no).map_values(same).to_stream(by_value).to("out")
 
 
 @topology
