@@ -56,5 +56,7 @@ class StreamAggregateRule:
             (None, record.timestamp) if found is None else (found[0], max(found[1], record.timestamp))
         )
         new = self._updates[port](key, value, old)
+        if new is old and old is not None:
+            old = self._store.get(key)  # the aggregator may have changed it in place
         self._store.put(key, new, timestamp)
         self._forward(Record(key, Change(new, old), timestamp, record.headers))

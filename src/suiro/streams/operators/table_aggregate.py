@@ -76,6 +76,8 @@ class TableAggregateRule:
             aggregate = self._taken_out(key, change.old, aggregate)
         if change.new is not None:
             aggregate = self._put_in(key, change.new, aggregate)
+        if aggregate is old and old is not None:
+            old = self._store.get(key)  # adder or subtractor may have changed it in place
         self._store.put(key, aggregate, timestamp)
         self._forward(Record(key, Change(aggregate, old), timestamp, record.headers))
 
