@@ -20,7 +20,25 @@ if TYPE_CHECKING:
     from suiro.streams import serdes
     from suiro.streams.builder import StreamsBuilder
     from suiro.streams.errors import ProcessingError, TopologyError
-    from suiro.streams.expressions import Expression, col, lit, record_key, record_value, when
+    from suiro.streams.expressions import (
+        Expression,
+        aggregate,
+        coalesce,
+        col,
+        concat,
+        day_of,
+        greatest,
+        hour_of,
+        least,
+        left,
+        lit,
+        record_key,
+        record_timestamp,
+        record_value,
+        right,
+        struct,
+        when,
+    )
     from suiro.streams.extractors import (
         FailOnInvalidTimestamp,
         LogAndSkipOnInvalidTimestamp,
@@ -50,6 +68,7 @@ if TYPE_CHECKING:
         Repartitioned,
         StreamJoined,
     )
+    from suiro.streams.operators.processor_api import Processor, ProcessorContext
     from suiro.streams.records import Change, Record, Windowed
     from suiro.streams.suppressed import Suppressed
     from suiro.streams.topology import Topology
@@ -76,6 +95,8 @@ __all__ = [
     "Materialized",
     "Named",
     "ProcessingError",
+    "Processor",
+    "ProcessorContext",
     "Produced",
     "Record",
     "Repartitioned",
@@ -94,19 +115,48 @@ __all__ = [
     "Windowed",
     "WindowedCogroupedKStream",
     "WindowedKStream",
+    "aggregate",
+    "coalesce",
     "col",
+    "concat",
+    "day_of",
     "field_timestamp",
+    "greatest",
+    "hour_of",
+    "least",
+    "left",
     "lit",
     "record_key",
+    "record_timestamp",
     "record_value",
+    "right",
     "serdes",
+    "struct",
     "when",
 ]
 
 _HOMES = {
     "builder": ["StreamsBuilder"],
     "errors": ["ProcessingError", "TopologyError"],
-    "expressions": ["Expression", "col", "lit", "record_key", "record_value", "when"],
+    "expressions": [
+        "Expression",
+        "aggregate",
+        "coalesce",
+        "col",
+        "concat",
+        "day_of",
+        "greatest",
+        "hour_of",
+        "least",
+        "left",
+        "lit",
+        "record_key",
+        "record_timestamp",
+        "record_value",
+        "right",
+        "struct",
+        "when",
+    ],
     "extractors": [
         "FailOnInvalidTimestamp",
         "LogAndSkipOnInvalidTimestamp",
@@ -136,6 +186,7 @@ _HOMES = {
         "Repartitioned",
         "StreamJoined",
     ],
+    "operators.processor_api": ["Processor", "ProcessorContext"],
     "records": ["Change", "Record", "Windowed"],
     "suppressed": ["Suppressed"],
     "topology": ["Topology"],

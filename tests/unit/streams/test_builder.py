@@ -85,12 +85,8 @@ def test_parents_and_stores_are_there(name: str) -> None:
 
 
 def test_names_are_all_there() -> None:
-    missing = [
-        name
-        for name in suiro.streams.__all__
-        if name != "KafkaStreams" and getattr(suiro.streams, name, None) is None
-    ]
-    assert missing == []
+    assert [name for name in suiro.streams.__all__ if getattr(suiro.streams, name, None) is None] == []
+    assert set(suiro.streams.__all__) <= set(dir(suiro.streams))
     with pytest.raises(AttributeError, match="no attribute 'Stream'"):
         _ = suiro.streams.Stream
 
