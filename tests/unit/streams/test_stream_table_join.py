@@ -132,6 +132,20 @@ def test_records_of_a_lane_wait_for_its_own_time_or_the_end_of_the_batch() -> No
     assert [row[2] for row in lanes.read()] == [14, 15, 500]
 
 
+def test_a_lane_of_the_table_that_is_ahead_makes_no_time_pass() -> None:
+    plan = Plan()
+    table = plan.table("T", history=1000)
+    joined = plan.stream_table("left", plan.stream("S"), table, versioned=True, grace=10)
+    plan.to("out", joined, table=False)
+    lanes = Lanes(plan)
+    assert lanes.send("S", "a", "s", 5, "stream") == []
+    lanes.send("T", "b", "t", 900, "table")
+    lanes.task.lane_time("table", 900)
+    lanes.task.end_of_batch()
+    assert lanes.read() == []
+    assert lanes.send("S", "a", "s", 15, "stream") == [("a", "s+null", 5)]
+
+
 def test_the_mapper_finds_the_row_of_a_global_table() -> None:
     run = _global_run("inner", lambda key, value: value["carrier"])
     run.send("T", "AA", "American", 0)

@@ -14,6 +14,7 @@ from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.rows import row_of
 from suiro.streams.operators.waiting import pack, unpack
 from suiro.streams.records import Record
+from suiro.streams.times import UNKNOWN
 
 if TYPE_CHECKING:
     from suiro.streams.task import Context
@@ -31,6 +32,8 @@ class StreamTableJoinRule:
         self._table = context.store(operator.table_store)
         self._grace_ms = operator.grace_ms or 0
         self._buffer: Any = None if operator.buffer_store is None else context.store(operator.buffer_store)
+        # How far the stream's lanes came while this rule was there: a lane of the table may be ahead of them.
+        self._reached = UNKNOWN
         self._context = context
         self._forward = context.forward
 
@@ -48,7 +51,7 @@ class StreamTableJoinRule:
             self._wait(record)
 
     def end_of_batch(self) -> None:
-        self._let_go(self._context.time.closing)
+        self._let_go(min(self._reached, self._context.time.closing))
 
     def _wait(self, record: Record) -> None:
         time = self._context.time
@@ -64,6 +67,7 @@ class StreamTableJoinRule:
                 buffer.spec.key.serialize(topic, record.key),
                 pack(buffer.spec.value.serialize(topic, record.value), record.headers),
             )
+        self._reached = max(self._reached, time.current)
         self._let_go(min(time.current, time.closing))
 
     def _let_go(self, time: int) -> None:
