@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -160,3 +162,8 @@ def test_it_uses_the_demos_topics_and_no_other() -> None:
     build(builder)
     topology = builder.build()
     assert set(topology.source_topics) | set(topology.sink_topics) == set(TOPICS)
+
+
+def test_the_readme_shows_it_as_it_is() -> None:
+    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    assert inspect.getsource(build) in readme
