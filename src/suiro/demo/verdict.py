@@ -9,7 +9,7 @@ import json
 from typing import Any, NamedTuple
 
 from suiro.demo.dataset import FLIGHT_COLUMNS
-from suiro.streams import Record
+from suiro.streams import ProcessorContext, Record
 
 __all__ = ["Judge", "Judged", "reason_to_reject"]
 
@@ -32,7 +32,7 @@ class Judged(NamedTuple):
 class Judge:
     """A processor: raw bytes in, `Judged` out. A rejected one tells why and where it came from in its headers."""
 
-    def init(self, context: Any) -> None:
+    def init(self, context: ProcessorContext) -> None:
         self._context = context
 
     def process(self, record: Record) -> None:
