@@ -1,0 +1,406 @@
+"""Numbers per key: put together in the source task (`combine`), then into the rows of a store (`NumberRows`).
+
+What leaves a source task is one row per key and chunk, in the order of the keys' last records. Sums of doubles, numbers
+that may exceed 64 bits together and null numbers are not put together but travel one by one, for there the order of
+the records decides. A store's rows are arrays by slot; `load` and `take_changes` speak the bytes of `KeyValueStore`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from suiro.errors import FatalError
+from suiro.streams.arrow_expressions import Columns, evaluate
+from suiro.streams.errors import ProcessingError
+from suiro.streams.serdes import NotColumnarError
+from suiro.streams.vectorised import kernels
+from suiro.streams.vectorised.columns import Chunk
+from suiro.streams.vectorised.key_index import BinaryView, KeyIndex, Slots, binary_array, read_only
+from suiro.streams.vectorised.numbers import Numbers
+
+__all__ = ["Inputs", "NumberRows", "Updates", "combine", "inputs_of", "last_first", "numbers_of"]
+
+_Int64s = npt.NDArray[np.int64]
+_SAFE = 1 << 62
+_EXACT_DOUBLE = 1 << 53
+_NOTHING: _Int64s = read_only(np.zeros(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """Records as they come into an aggregate: none without a key. `numbers` is None for a count; `valid` where none
+    is null."""
+
+    keys: pa.Array
+    timestamps: _Int64s
+    numbers: npt.NDArray[Any] | None = None
+    valid: npt.NDArray[np.uint8] | None = None
+    headers: pa.Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+
+def inputs_of(
+    chunk: Chunk, numbers: Numbers, key_serde: Any, topic: str, *, drops_null_values: bool
+) -> tuple[Inputs, dict[str, int]]:
+    """Inputs, and how many records were dropped for which reason."""
+    dropped: dict[str, int] = {}
+    if chunk.key.null_count:
+        wanted = chunk.key.valid()
+        dropped["null key"] = len(chunk) - int(wanted.sum())
+        chunk = chunk.filter(wanted)
+    if drops_null_values and chunk.value.null_count:
+        wanted = chunk.value.valid()
+        dropped["null value"] = len(chunk) - int(wanted.sum())
+        chunk = chunk.filter(wanted)
+    found: npt.NDArray[Any] | None = None
+    valid = None
+    if numbers.operand is not None:
+        roots = numbers.operand.roots()
+        columns = Columns(
+            value=chunk.value.values if "value" in roots else None,
+            key=chunk.key.values if "key" in roots else None,
+            timestamp=pa.array(chunk.timestamps),
+        )
+        found, valid = numbers_of(evaluate(numbers.operand, columns), numbers.is_double)
+    keys = chunk.key.bytes_for(key_serde, topic)
+    return Inputs(
+        keys=keys, timestamps=chunk.timestamps, numbers=found, valid=valid, headers=chunk.headers
+    ), dropped
+
+
+def numbers_of(column: pa.Array, is_double: bool) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8] | None]:
+    """A column as an array, and which of it are not null (None: all)."""
+    kind = column.type
+    if pa.types.is_null(kind):
+        return np.zeros(len(column), np.float64 if is_double else np.int64), np.zeros(len(column), np.uint8)
+    if not (pa.types.is_integer(kind) or (is_double and pa.types.is_floating(kind))):
+        raise NotColumnarError("number", "", f"a column of {kind} stands where numbers should")
+    valid = None
+    if column.null_count:
+        valid = column.is_valid().to_numpy(zero_copy_only=False).astype(np.uint8)
+        column = column.fill_null(0)
+    # The cast refuses whole numbers that no double equals, as the serde does.
+    return column.cast(pa.float64() if is_double else pa.int64()).to_numpy(zero_copy_only=False), valid
+
+
+def combine(inputs: Inputs, numbers: Numbers) -> pa.RecordBatch:
+    """One row per key (key, number, timestamp, headers) in the order of the last records, or all records."""
+    if not _may_combine(inputs, numbers):
+        return one_by_one(inputs)
+    index = KeyIndex(min(len(inputs), 1 << 16))
+    slots = index.slots(inputs.keys)
+    count = len(index)
+    partial = np.zeros(count, np.int64)
+    latest = np.zeros(count, np.int64)
+    last = np.full(count, -1, np.int64)
+    values = _NOTHING if inputs.numbers is None else read_only(inputs.numbers)
+    kernels.combine(read_only(slots), read_only(inputs.timestamps), values, numbers.op, partial, latest, last)
+    order = last_first(last, len(inputs))
+    columns = {
+        "key": index.keys(order.astype(np.int32)),
+        "number": pa.array(partial[order]),
+        "timestamp": pa.array(latest[order]),
+    }
+    if inputs.headers is not None:
+        columns["headers"] = inputs.headers.take(pa.array(last[order]))
+    return pa.RecordBatch.from_pydict(columns).replace_schema_metadata({"kind": "combined"})
+
+
+def one_by_one(inputs: Inputs) -> pa.RecordBatch:
+    mask = None if inputs.valid is None else inputs.valid == 0
+    columns = {
+        "key": inputs.keys,
+        "number": pa.array(inputs.numbers, mask=mask),
+        "timestamp": pa.array(inputs.timestamps),
+    }
+    if inputs.headers is not None:
+        columns["headers"] = inputs.headers
+    return pa.RecordBatch.from_pydict(columns).replace_schema_metadata({"kind": "records"})
+
+
+def _may_combine(inputs: Inputs, numbers: Numbers) -> bool:
+    if numbers.op == kernels.COUNT:
+        return True
+    if not numbers.combines or inputs.valid is not None or inputs.numbers is None:
+        return False
+    if numbers.op != kernels.SUM or len(inputs) == 0:
+        return True
+    largest = max(abs(int(inputs.numbers.min())), abs(int(inputs.numbers.max())))
+    return largest * len(inputs) < _SAFE
+
+
+def last_first(last: _Int64s, domain: int) -> _Int64s:
+    """Indices of `last` in the order of its values, which are all different and below `domain`."""
+    if domain > 8 * len(last) + 1024:
+        return np.argsort(last)
+    marks = np.full(domain, -1, np.int64)
+    marks[last] = np.arange(len(last))
+    return marks[marks >= 0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Updates:
+    """What a batch changed, in the order of the keys' last updates; a null number is a deletion."""
+
+    slots: Slots
+    keys: pa.Array
+    numbers: pa.Array
+    timestamps: _Int64s
+    headers: pa.Array | None
+
+
+class NumberRows:
+    """A store of numbers: a key-value store's rows, or a window store's (`starts` knows their windows then)."""
+
+    def __init__(self, numbers: Numbers, *, is_windowed: bool = False, operator: str = "") -> None:
+        self._numbers = numbers
+        self._operator = operator
+        self._is_windowed = is_windowed
+        self._clear()
+
+    def _clear(self, expected: int = 512) -> None:
+        self._index = KeyIndex(expected)
+        self._present = np.zeros(expected, np.uint8)
+        self._times = np.zeros(expected, np.int64)
+        self._rows = np.zeros(expected, np.int64)  # a double's bits where numbers are doubles
+        self._forwarded = np.zeros(expected, np.int64)
+        self._changed = np.full(expected, -1, np.int64)
+        self._dirty = np.zeros(expected, np.uint8)
+        self._starts = np.zeros(expected if self._is_windowed else 0, np.int64)
+        self._known_starts = 0
+        self._turns = 0
+        self._headers: list[tuple[int, pa.Array]] = []
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self._present[: len(self._index)]))
+
+    @property
+    def nbytes(self) -> int:
+        return self._index.nbytes + sum(
+            array.nbytes for array in (self._times, self._rows, self._forwarded, self._changed)
+        )
+
+    # -- durable rows --------------------------------------------------------------------------------------
+
+    def load(self, keys: pa.Array, values: pa.Array) -> None:
+        """Rows as a store holds them; a later row of a key takes the place of an earlier one, null deletes."""
+        slots = self._slots(keys)
+        bad = kernels.load_numbers(
+            *BinaryView.of(values).arguments, read_only(slots), self._present, self._times, self._rows
+        )
+        if bad >= 0:
+            raise FatalError(f"row {keys[bad].as_py()!r} of the state of {self._operator} is no number")
+
+    def take_changes(self) -> tuple[pa.Array, pa.Array] | None:
+        """Keys and rows that changed since the last call, null for deleted ones; None: nothing did."""
+        slots = np.flatnonzero(self._dirty[: len(self._index)]).astype(np.int32)
+        if len(slots) == 0:
+            return None
+        self._dirty[slots] = 0
+        found = self._index.keys(slots), self._saved(slots)
+        self._compact()
+        return found
+
+    def rows(self) -> tuple[pa.Array, pa.Array]:
+        slots = np.flatnonzero(self._present[: len(self._index)]).astype(np.int32)
+        return self._index.keys(slots), self._saved(slots)
+
+    # -- a batch -------------------------------------------------------------------------------------------
+
+    def apply(self, payload: pa.RecordBatch, closed: int | None = None, length: int = 0) -> int:
+        """Puts in what a source task gave. Windows whose start is at most `closed - length` take nothing; returns how
+        many rows were too late."""
+        slots = self._slots(payload.column("key"))
+        late = 0
+        if closed is not None:
+            starts = self._starts[slots]
+            is_late = starts + length <= closed
+            if is_late.any():
+                counts = np.ones(len(slots), np.int64)
+                if "count" in payload.schema.names:
+                    counts = payload.column("count").to_numpy()
+                late = int(counts[is_late].sum())
+                slots = np.where(is_late, np.int32(-1), slots).astype(np.int32)
+        rows = payload.num_rows
+        order = np.arange(self._turns, self._turns + rows)
+        if "headers" in payload.schema.names:
+            self._headers.append((self._turns, payload.column("headers")))
+        self._turns += rows
+        timestamps = payload.column("timestamp").to_numpy()
+        if (payload.schema.metadata or {}).get(b"kind") == b"combined":
+            bad = self._apply_combined(slots, payload.column("number").to_numpy(), timestamps, order)
+        else:
+            bad = self._apply_records(slots, payload.column("number"), timestamps, order)
+        if bad >= 0:
+            raise ProcessingError(
+                f"operator {self._operator} failed on key bytes {payload.column('key')[bad].as_py()!r}, timestamp "
+                f"{int(timestamps[bad])}: the {self._numbers.name} does not fit into 64 bits"
+            )
+        self._dirty[slots[slots >= 0]] = 1
+        return late
+
+    def updates(self) -> Updates:
+        """What the batch changed so far; the next batch begins."""
+        changed = self._changed[: len(self._index)]
+        touched = np.flatnonzero(changed >= 0)
+        touched = touched[last_first(changed[touched], self._turns)] if len(touched) else touched
+        slots = touched.astype(np.int32)
+        present = self._present[slots] != 0
+        order = changed[touched]
+        found = Updates(
+            slots=slots,
+            keys=self._index.keys(slots),
+            numbers=self._as_numbers(slots, present),
+            timestamps=np.where(present, self._times[slots], self._forwarded[slots]),
+            headers=self._headers_of(order),
+        )
+        self._changed[slots] = -1
+        self._turns = 0
+        self._headers = []
+        return found
+
+    # -- windows -------------------------------------------------------------------------------------------
+
+    def between(self, first: int, last: int) -> Slots:
+        """The windows with first <= start <= last, by start and then by key bytes."""
+        count = len(self._index)
+        starts = self._starts[:count]
+        wanted = (self._present[:count] != 0) & (starts >= first) & (starts <= last)
+        slots: Slots = np.flatnonzero(wanted).astype(np.int32)
+        table = pa.table({"start": starts[slots], "key": self._index.keys(slots)})
+        order = pa.compute.sort_indices(table, [("start", "ascending"), ("key", "ascending")])
+        return np.asarray(slots[order.to_numpy()])
+
+    def of(self, slots: Slots) -> Updates:
+        """These rows as they are."""
+        present = np.ones(len(slots), np.bool_)
+        return Updates(
+            slots=slots,
+            keys=self._index.keys(slots),
+            numbers=self._as_numbers(slots, present),
+            timestamps=self._times[slots],
+            headers=None,
+        )
+
+    def remove_before(self, start: int) -> None:
+        """Removes every window that starts earlier than this."""
+        count = len(self._index)
+        old = (self._present[:count] != 0) & (self._starts[:count] < start)
+        if old.any():
+            self._present[:count][old] = 0
+            self._dirty[:count][old] = 1
+
+    # -- inside --------------------------------------------------------------------------------------------
+
+    def _slots(self, keys: pa.Array) -> Slots:
+        slots = self._index.slots(keys)
+        count = len(self._index)
+        if count > len(self._present):
+            size = max(count, 2 * len(self._present))
+            for name in ("_present", "_times", "_rows", "_forwarded", "_dirty"):
+                setattr(self, name, _grown(getattr(self, name), size, 0))
+            self._changed = _grown(self._changed, size, -1)
+            if self._is_windowed:
+                self._starts = _grown(self._starts, size, 0)
+        if self._is_windowed and count > self._known_starts:
+            new = np.arange(self._known_starts, count, dtype=np.int32)
+            view = BinaryView.of(self._index.keys(new))
+            starts = np.empty(len(new), np.int64)
+            kernels.read_window_starts(view.offsets, view.data, 12, starts)
+            self._starts[self._known_starts : count] = starts
+            self._known_starts = count
+        return slots
+
+    def _apply_combined(self, slots: Slots, partial: _Int64s, timestamps: _Int64s, order: _Int64s) -> int:
+        numbers = self._numbers
+        return int(
+            kernels.apply_partials(
+                read_only(slots),
+                read_only(partial),
+                read_only(timestamps),
+                read_only(order),
+                numbers.op,
+                int(numbers.initial or 0),
+                numbers.initial is not None,
+                self._present,
+                self._times,
+                self._rows,
+                self._changed,
+            )
+        )
+
+    def _apply_records(self, slots: Slots, column: pa.Array, timestamps: _Int64s, order: _Int64s) -> int:
+        numbers = self._numbers
+        values, valid = numbers_of(column, numbers.is_double)
+        if valid is None:
+            valid = np.ones(len(values), np.uint8)
+        apply: Any = kernels.apply_doubles if numbers.is_double else kernels.apply_longs
+        rows = self._rows.view(np.float64) if numbers.is_double else self._rows
+        initial = float(numbers.initial or 0) if numbers.is_double else int(numbers.initial or 0)
+        return int(
+            apply(
+                read_only(slots),
+                read_only(values),
+                read_only(valid),
+                read_only(timestamps),
+                read_only(order),
+                numbers.op,
+                initial,
+                numbers.initial is not None,
+                numbers.reduces,
+                self._present,
+                self._times,
+                rows,
+                self._changed,
+                self._forwarded,
+            )
+        )
+
+    def _as_numbers(self, slots: Slots, present: npt.NDArray[np.bool_]) -> pa.Array:
+        rows = self._rows.view(np.float64) if self._numbers.is_double else self._rows
+        return pa.array(rows[slots], mask=None if present.all() else ~present)
+
+    def _saved(self, slots: Slots) -> pa.Array:
+        offsets = np.zeros(len(slots) + 1, np.int32)
+        out = np.empty(16 * len(slots), np.uint8)
+        bitmap = np.zeros((len(slots) + 7) // 8, np.uint8)
+        nulls = kernels.save_numbers(
+            read_only(slots), self._present, self._times, self._rows, offsets, out, bitmap
+        )
+        return binary_array(offsets, out, bitmap, nulls)
+
+    def _headers_of(self, order: _Int64s) -> pa.Array | None:
+        if not self._headers:
+            return None
+        kind = self._headers[0][1].type
+        parts, end = [], 0
+        for start, column in self._headers:
+            if start > end:
+                parts.append(pa.nulls(start - end, kind))
+            parts.append(column)
+            end = start + len(column)
+        if self._turns > end:
+            parts.append(pa.nulls(self._turns - end, kind))
+        return pa.concat_arrays(parts).take(pa.array(order))
+
+    def _compact(self) -> None:
+        """Forgets the keys of deleted rows when they are the larger part."""
+        count = len(self._index)
+        if count < 4096 or 2 * len(self) > count:
+            return
+        keys, values = self.rows()
+        self._clear(max(512, len(keys)))
+        self.load(keys, values)
+
+
+def _grown(array: npt.NDArray[Any], size: int, fill: int) -> npt.NDArray[Any]:
+    found = np.full(size, fill, array.dtype)
+    found[: len(array)] = array
+    return found

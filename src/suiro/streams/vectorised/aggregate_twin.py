@@ -1,0 +1,477 @@
+"""A sub-topology that aggregates numbers of one input, on columns: prefix, combine, rows of the store, suffix.
+
+The prefix and the combining run in the source task, the rest in the bucket. The store's bytes are the rules', and so
+are the operators' times; either can go on where the other stopped.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from suiro.streams.errors import ProcessingError
+from suiro.streams.nodes import (
+    Node,
+    Repartition,
+    Sink,
+    Source,
+    StoreSpec,
+    StreamAggregate,
+    TimeWindowAggregate,
+    ToStream,
+)
+from suiro.streams.records import Origin, Record, Windowed
+from suiro.streams.serdes import TimeWindowedSerde
+from suiro.streams.sources import SourceReader
+from suiro.streams.stores import OrderedMap
+from suiro.streams.task import TaskSettings
+from suiro.streams.times import UNKNOWN
+from suiro.streams.topology import SubTopology, Topology
+from suiro.streams.vectorised import kernels
+from suiro.streams.vectorised.aggregate import Inputs, NumberRows, Updates, combine, inputs_of
+from suiro.streams.vectorised.by_rules import Failures, RulePath, headers_array, headers_of
+from suiro.streams.vectorised.columns import Chunk, Column, is_exact
+from suiro.streams.vectorised.emission import Emission, emissions, without_tail
+from suiro.streams.vectorised.numbers import Numbers, recognised
+from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
+from suiro.streams.vectorised.stateless import FALLBACK, Chain, Reason, Types
+from suiro.streams.vectorised.time_window_aggregate import combine_windows
+from suiro.streams.windows import EmitStrategy
+
+__all__ = ["AggregateTwin", "Payload", "aggregate_twin"]
+
+_INT64 = struct.Struct(">q")
+_OPAQUE = pa.dictionary(pa.int8(), pa.null())
+"""The type of windowed keys: no expression can look into them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payload:
+    """What a source task sends to a bucket for one chunk of a lane.
+
+    `seen`: the latest timestamp of all records, `reached`: of those that came to the aggregate.
+    """
+
+    columns: pa.RecordBatch
+    seen: int
+    reached: int
+
+    def packed(self) -> pa.RecordBatch:
+        """As one record batch."""
+        known = self.columns.schema.metadata or {}
+        more = {b"seen": str(self.seen), b"reached": str(self.reached)}
+        return self.columns.replace_schema_metadata({**known, **more})
+
+    @classmethod
+    def unpacked(cls, columns: pa.RecordBatch) -> Payload:
+        known = columns.schema.metadata
+        return cls(
+            columns=columns,
+            seen=int(known[b"seen"]),
+            reached=int(known[b"reached"]),
+        )
+
+
+def aggregate_twin(
+    topology: Topology, sub: SubTopology, aggregate: Node, settings: TaskSettings
+) -> AggregateTwin | Reason:
+    """`aggregate` is the only stateful operator of the sub-topology."""
+    operator = aggregate.operator
+    assert isinstance(operator, StreamAggregate | TimeWindowAggregate)
+    if len(sub.inputs) != 1:
+        return Reason(f"{aggregate.name} has several inputs")
+    source = sub.inputs[0]
+    reason = check_input(source)
+    if reason is not None:
+        return reason
+    spec = topology.store(operator.store)
+    if not is_exact(spec.key):
+        return Reason(
+            f"{aggregate.name}: keys by serde {spec.key.name} may be equal and have different bytes"
+        )
+    inside = {node.name for node in sub.nodes}
+    prefix = Chain(topology, source, exits={aggregate.name}, inside=inside)
+    unreached = inside - {source.name} - {node.name for node in prefix.nodes}
+    if aggregate.name not in prefix.reached:
+        return Reason(f"{aggregate.name} is not fed by {source.name}")
+    types = prefix.types_at(aggregate.name, types_of_input(source))
+    if isinstance(types, Reason):
+        return types
+    numbers = recognised(operator.aggregation, spec, types)
+    if isinstance(numbers, Reason):
+        return Reason(f"{aggregate.name}: {numbers}")
+    if numbers.op != kernels.COUNT and settings.on_processing_error != "fail":
+        return Reason(f"{aggregate.name}: on_processing_error asks for each record")
+    is_windowed = isinstance(operator, TimeWindowAggregate)
+    if isinstance(operator, TimeWindowAggregate) and operator.emit is not EmitStrategy.ON_WINDOW_UPDATE:
+        return Reason(f"{aggregate.name} emits when windows close")
+    single = isinstance(source.operator, Source) and len(source.operator.topics) == 1
+    if not single and (is_windowed or numbers.needs_order):
+        return Reason(f"{aggregate.name} takes records of several lanes, whose order counts")
+    suffixes: list[Chain] = []
+    exits = {node.name for node in sub.outputs}
+    key_type = _OPAQUE if is_windowed else types.key
+    out_types = Types(key_type, pa.float64() if numbers.is_double else pa.int64())
+    for child, _ in topology.children(aggregate.name):
+        if not isinstance(child.operator, ToStream):
+            return Reason(f"{aggregate.name} is a table that {child.name} goes on with")
+        suffix = Chain(topology, child, exits=exits, inside=inside)
+        reason = suffix.why_not(out_types)
+        if reason is None:
+            reason = _check_windowed_sinks(topology, suffix, spec, operator)
+        if reason is not None:
+            return reason
+        suffixes.append(suffix)
+        unreached -= {child.name, *(node.name for node in suffix.nodes)}
+    if unreached:
+        return Reason(
+            f"{', '.join(sorted(unreached))} is beside the way from {source.name} to {aggregate.name}"
+        )
+    return AggregateTwin(topology, source, aggregate, spec, numbers, prefix, suffixes, settings)
+
+
+def _check_windowed_sinks(
+    topology: Topology, suffix: Chain, spec: StoreSpec, operator: StreamAggregate | TimeWindowAggregate
+) -> Reason | None:
+    if not isinstance(operator, TimeWindowAggregate):
+        return None
+    wanted = TimeWindowedSerde(spec.key, operator.windows.size_ms)
+    for name in suffix.reached:
+        node = topology.node(name)
+        assert isinstance(node.operator, Sink | Repartition)
+        if node.operator.key != wanted or isinstance(node.operator, Repartition):
+            return Reason(f"{name}: windowed keys leave by another serde than {wanted.name}")
+    return None
+
+
+class AggregateTwin:
+    kind: Literal["aggregate"] = "aggregate"
+
+    def __init__(
+        self,
+        topology: Topology,
+        source: Node,
+        aggregate: Node,
+        spec: StoreSpec,
+        numbers: Numbers,
+        prefix: Chain,
+        suffixes: list[Chain],
+        settings: TaskSettings,
+    ) -> None:
+        operator = aggregate.operator
+        assert isinstance(operator, StreamAggregate | TimeWindowAggregate)
+        self.source = source
+        self.store = spec.name
+        self._topology = topology
+        self._aggregate = aggregate
+        self._spec = spec
+        self._numbers = numbers
+        self._prefix = prefix
+        self._suffixes = suffixes
+        self._settings = settings
+        self._windows = operator.windows if isinstance(operator, TimeWindowAggregate) else None
+        self._topic = f"{spec.name}-changelog"
+
+    # -- in the source task --------------------------------------------------------------------------------
+
+    def prepare(
+        self,
+        columns: pa.RecordBatch,
+        *,
+        topic: str,
+        partition: int,
+        reader: SourceReader,
+        failures: Failures,
+        dropped: dict[str, int] | None = None,
+    ) -> pa.RecordBatch:
+        """A chunk of a lane as one payload. `columns` as they are in the topic, or as they were carried."""
+        counts: dict[str, int] = {} if dropped is None else dropped
+        try:
+            chunk = read_chunk(self.source, columns, topic)
+            seen = _latest(chunk.timestamps)
+            arrived = self._prefix.run(chunk).get(self._aggregate.name) or chunk.take(np.arange(0))
+            inputs, left_out = inputs_of(
+                arrived,
+                self._numbers,
+                self._spec.key,
+                self._topic,
+                drops_null_values=self._windows is None,
+            )
+        except FALLBACK:
+            inputs, seen, left_out = self._by_rules(columns, topic, partition, reader, failures)
+        if "time" in columns.schema.names:
+            seen = max(seen, _latest(columns.column("time").to_numpy()))
+        for reason, count in left_out.items():
+            counts[reason] = counts.get(reason, 0) + count
+        if self._windows is None:
+            return Payload(
+                columns=combine(inputs, self._numbers), seen=seen, reached=_latest(inputs.timestamps)
+            ).packed()
+        found = combine_windows(inputs, self._numbers, self._windows)
+        if found.late:
+            counts["late"] = counts.get("late", 0) + found.late
+        return Payload(columns=found.columns, seen=seen, reached=found.time).packed()
+
+    def _by_rules(
+        self,
+        columns: pa.RecordBatch,
+        topic: str,
+        partition: int,
+        reader: SourceReader,
+        failures: Failures,
+    ) -> tuple[Inputs, int, dict[str, int]]:
+        """The same, record by record; numbers too."""
+        path = RulePath(
+            self._topology, self._prefix, settings=self._settings, partition=partition, failures=failures
+        )
+        number_of = _number_function(self._aggregate.name, self._numbers)
+        keys: list[bytes] = []
+        timestamps: list[int] = []
+        numbers: list[int | float | None] = []
+        headers: list[Any] = []
+        dropped: dict[str, int] = {}
+        seen = UNKNOWN
+
+        def records() -> Any:
+            nonlocal seen
+            for record, origin in _read_rows(self.source, columns, topic, partition, reader):
+                seen = max(seen, record.timestamp)
+                yield record, origin
+
+        def arrive(name: str, record: Record) -> None:
+            if record.key is None or (record.value is None and self._windows is None):
+                reason = "null key" if record.key is None else "null value"
+                dropped[reason] = dropped.get(reason, 0) + 1
+                return
+            keys.append(self._spec.key.serialize(self._topic, record.key))
+            timestamps.append(record.timestamp)
+            headers.append(record.headers)
+            if number_of is not None:
+                numbers.append(number_of(record))
+
+        path.run(records(), arrive)
+        for reason, count in path.dropped.items():
+            dropped[reason] = dropped.get(reason, 0) + count
+        valid = np.array([number is not None for number in numbers], np.uint8)
+        kind = np.float64 if self._numbers.is_double else np.int64
+        found = None if number_of is None else np.array([number or 0 for number in numbers], kind)
+        return (
+            Inputs(
+                keys=pa.array(keys, pa.binary()),
+                timestamps=np.array(timestamps, np.int64),
+                numbers=found,
+                valid=None if number_of is None or valid.all() else valid,
+                headers=headers_array(headers),
+            ),
+            seen,
+            dropped,
+        )
+
+    # -- in the bucket -------------------------------------------------------------------------------------
+
+    def new_rows(self) -> NumberRows:
+        return NumberRows(self._numbers, is_windowed=self._windows is not None, operator=self._aggregate.name)
+
+    def run(
+        self,
+        payloads: Sequence[pa.RecordBatch],
+        rows: NumberRows,
+        times: OrderedMap,
+        *,
+        partition: int,
+        failures: Failures,
+        dropped: dict[str, int] | None = None,
+    ) -> list[Emission]:
+        """Payloads of one micro-batch, each lane's in order, into the rows; gives what leaves."""
+        clock = _Times(times, self._aggregate.name, is_windowed=self._windows is not None)
+        for payload in map(Payload.unpacked, payloads):
+            if self._windows is None:
+                rows.apply(payload.columns)
+            else:
+                length = self._windows.size_ms + self._windows.grace_ms
+                late = rows.apply(payload.columns, clock.before, length)
+                if late and dropped is not None:
+                    dropped["late"] = dropped.get("late", 0) + late
+            clock.advance(payload)
+        updates = rows.updates()
+        if self._windows is not None and (now := clock.close()) is not None:
+            retention = max(self._spec.retention_ms or 0, self._windows.retention_ms)
+            rows.remove_before(now - retention + 1)
+        return self._leave(updates, partition, failures)
+
+    def _leave(self, updates: Updates, partition: int, failures: Failures) -> list[Emission]:
+        if not self._suffixes or len(updates.slots) == 0:
+            return []
+        serde: Any = self._spec.key
+        keys = updates.keys
+        if self._windows is not None:
+            serde = TimeWindowedSerde(serde, self._windows.size_ms)
+            keys = without_tail(keys, 4)
+        chunk = Chunk(
+            key=Column(raw=keys, serde=serde, topic=self._topic),
+            value=Column(values=updates.numbers),
+            timestamps=updates.timestamps,
+            headers=updates.headers,
+        )
+        found: list[Emission] = []
+        for suffix in self._suffixes:
+            try:
+                found += emissions(self._topology, suffix.run(chunk))
+            except FALLBACK:
+                found += self._suffix_by_rules(suffix, chunk, partition, failures)
+        return found
+
+    def _suffix_by_rules(
+        self, suffix: Chain, chunk: Chunk, partition: int, failures: Failures
+    ) -> list[Emission]:
+        path = RulePath(
+            self._topology, suffix, settings=self._settings, partition=partition, failures=failures
+        )
+        found: dict[str, list[Record]] = {}
+        deserialize = chunk.key.serde.deserialize if chunk.key.serde is not None else None
+        assert deserialize is not None
+        keys = chunk.key.bytes_for(chunk.key.serde, self._topic).to_pylist()
+        rows = zip(
+            keys,
+            chunk.value.values.to_pylist(),
+            chunk.timestamps.tolist(),
+            headers_of(chunk.headers, len(chunk)),
+            strict=True,
+        )
+        records = (
+            (Record(deserialize(self._topic, key), value, timestamp, headers), None)
+            for key, value, timestamp, headers in rows
+        )
+        path.run(records, lambda name, record: found.setdefault(name, []).append(record))
+        return [_written(self._topology.node(name), records) for name, records in found.items()]
+
+    # -- for people ----------------------------------------------------------------------------------------
+
+    def explain(self) -> list[str]:
+        numbers = self._numbers
+        how = "combined in the source task" if numbers.combines else "one after another in the bucket"
+        windows = "" if self._windows is None else " per window"
+        found = [f"{self._aggregate.name}: columns, {numbers.name}{windows} {how}"]
+        for chain in (self._prefix, *self._suffixes):
+            found += [f"{node.name}: columns" for node in chain.nodes if node is not self._aggregate]
+        return found
+
+
+class _Times:
+    """The operators' times in the map where a task keeps them."""
+
+    def __init__(self, times: OrderedMap, name: str, *, is_windowed: bool) -> None:
+        self._map = times
+        self._name = name
+        self._is_windowed = is_windowed
+
+    @property
+    def before(self) -> int:
+        """What the aggregate judges records by."""
+        return max(self._get(f"{self._name}\0current"), self._get(f"{self._name}\0closed"))
+
+    def advance(self, payload: Payload) -> None:
+        self._put("\0current", payload.seen)
+        if self._is_windowed:
+            self._put(f"{self._name}\0current", payload.reached)
+
+    def close(self) -> int | None:
+        """The time by which windows are closed, where it has moved."""
+        now = self._get(f"{self._name}\0current")
+        if now <= self._get(f"{self._name}\0closed"):
+            return None
+        self._put(f"{self._name}\0closed", now)
+        return now
+
+    def _get(self, key: str) -> int:
+        data = self._map.get(key.encode())
+        return UNKNOWN if data is None else int(_INT64.unpack(data)[0])
+
+    def _put(self, key: str, time: int) -> None:
+        if time > self._get(key):
+            self._map.put(key.encode(), _INT64.pack(time))
+
+
+def _latest(timestamps: Any) -> int:
+    return int(timestamps.max()) if len(timestamps) else UNKNOWN
+
+
+def _read_rows(node: Node, columns: pa.RecordBatch, topic: str, partition: int, reader: SourceReader) -> Any:
+    """(record, origin) of each row, as a task is fed."""
+    headers = headers_of(
+        columns.column("headers") if "headers" in columns.schema.names else None, columns.num_rows
+    )
+    keys, values = columns.column("key").to_pylist(), columns.column("value").to_pylist()
+    timestamps = columns.column("timestamp").to_pylist()
+    if isinstance(node.operator, Repartition):
+        cut = node.operator
+        for key, value, timestamp, each in zip(keys, values, timestamps, headers, strict=True):
+            read_key = None if key is None else cut.key.deserialize(topic, key)
+            read_value = None if value is None else cut.value.deserialize(topic, value)
+            yield (
+                Record(read_key, read_value, timestamp, each),
+                Origin(topic, partition, -1, timestamp, each),
+            )
+        return
+    offsets = columns.column("offset").to_pylist()
+    for offset, key, value, timestamp, each in zip(offsets, keys, values, timestamps, headers, strict=True):
+        record = reader.read(topic, partition, offset, timestamp, key, value, each)
+        if record is not None:
+            yield record, Origin(topic, partition, offset, timestamp, each)
+
+
+def _number_function(name: str, numbers: Numbers) -> Any:
+    if numbers.operand is None:
+        return None
+    function = numbers.operand.as_callable("key_value")
+
+    def number_of(record: Record) -> int | float | None:
+        try:
+            found = function(record.key, record.value)
+        except Exception as error:
+            raise _failed(name, record, f"{type(error).__name__}: {error}") from error
+        wanted = (int, float) if numbers.is_double else (int,)
+        if found is None or type(found) in wanted:
+            return found  # type: ignore[no-any-return]
+        raise _failed(name, record, f"{found!r} is no {'double' if numbers.is_double else 'long'}")
+
+    return number_of
+
+
+def _failed(name: str, record: Record, reason: str) -> ProcessingError:
+    return ProcessingError(
+        f"operator {name} failed on a record, key {record.key!r}, timestamp {record.timestamp}: {reason}. Mend the "
+        'function, or set on_processing_error to "skip" or "dead-letter:<topic>"'
+    )
+
+
+def _written(node: Node, records: list[Record]) -> Emission:
+    from suiro.streams.serdes import natural
+
+    operator = node.operator
+    assert isinstance(operator, Sink | Repartition)
+    assert isinstance(operator.topic, str)
+    topic = operator.topic
+    if isinstance(operator, Repartition) and not operator.keeps_null_keys:
+        records = [record for record in records if record.key is not None]
+    key_serde, value_serde = operator.key or natural, operator.value or natural
+    keys = [None if r.key is None else key_serde.serialize(topic, r.key) for r in records]
+    values = [None if r.value is None else value_serde.serialize(topic, r.value) for r in records]
+    inner = getattr(key_serde, "inner", None)
+    return Emission(
+        node=node,
+        keys=pa.array(keys, pa.binary()),
+        values=pa.array(values, pa.binary()),
+        timestamps=np.array([r.timestamp for r in records], np.int64),
+        headers=headers_array([r.headers for r in records]),
+        partition_keys=None
+        if inner is None
+        else pa.array(
+            [inner.serialize(topic, r.key.key) for r in records if isinstance(r.key, Windowed)], pa.binary()
+        ),
+    )

@@ -1,0 +1,103 @@
+"""The rules over a piece of a topology, for the chunks that columns cannot do: they decide what is right there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from suiro.protocol.columnar import HEADERS_TYPE
+from suiro.streams.nodes import Node, Repartition, Sink, Source
+from suiro.streams.records import Headers, Origin, Record
+from suiro.streams.serdes import natural
+from suiro.streams.sources import DeadLetter
+from suiro.streams.stores import OrderedMap
+from suiro.streams.task import TIMES, Task, TaskSettings
+from suiro.streams.topology import SubTopology, Topology
+from suiro.streams.vectorised.stateless import Chain
+
+__all__ = ["Failures", "RulePath", "headers_array", "headers_of"]
+
+
+class Failures(Protocol):
+    """Takes what is left out on the way."""
+
+    def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None: ...
+    def bury(self, letter: DeadLetter) -> None: ...
+
+
+class RulePath:
+    """A `Chain`, record by record. Its exits are not run; what arrives at them is given back."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        chain: Chain,
+        *,
+        settings: TaskSettings,
+        partition: int,
+        failures: Failures,
+    ) -> None:
+        self._failures = failures
+        self._arrived: list[tuple[str, Record]] = []
+        start = chain.start
+        if not isinstance(start.operator, Source | Repartition):
+            start = replace(start, operator=Source(topics=(), key=natural, value=natural), parents=())
+        nodes = tuple(_ending(node) if node.name in chain.exits else node for node in chain.nodes)
+        sub = SubTopology(number=0, nodes=(start, *nodes), inputs=(start,), outputs=(), stores=())
+        if isinstance(start.operator, Repartition):
+            sub = replace(sub, nodes=nodes)
+        self._start = start.name
+        self._task = Task(
+            Topology(nodes=(start, *nodes)),
+            sub,
+            partition=partition,
+            maps={TIMES: OrderedMap()},
+            outputs=self,
+            settings=replace(settings, coalesces=False),
+        )
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        return self._task.dropped
+
+    def run(
+        self, records: Iterable[tuple[Record, Origin | None]], each: Callable[[str, Record], None]
+    ) -> None:
+        """`each(exit, record)` is called for whatever arrives, before the next record is taken."""
+        for record, origin in records:
+            self._task.process(self._start, record, origin)
+            for name, arrived in self._arrived:
+                each(name, arrived)
+            self._arrived.clear()
+
+    def emit(self, node: Node, record: Record) -> None:
+        self._arrived.append((node.name, record))
+
+    def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None:
+        self._failures.dead_letter(topic, record, origin, error)
+
+
+def _ending(node: Node) -> Node:
+    if isinstance(node.operator, Sink | Repartition):
+        return node
+    return replace(node, operator=Sink(topic=""))
+
+
+def headers_array(headers: list[Headers]) -> pa.Array | None:
+    """The column of these; None where no record has any."""
+    if not any(headers):
+        return None
+    rows = [[{"key": name, "value": value} for name, value in each] for each in headers]
+    return pa.array(rows, HEADERS_TYPE)
+
+
+def headers_of(column: Any, rows: int) -> list[Headers]:
+    """A headers column as records have them."""
+    if column is None:
+        return [()] * rows
+    return [
+        tuple((item["key"], item["value"]) for item in each) if each else () for each in column.to_pylist()
+    ]

@@ -1,0 +1,189 @@
+"""Records of one lane as columns, in the order of their offsets.
+
+A key or value column is bytes as a serde wrote them, or the values, or both; each is made from the other when it is
+asked for. Values are those the rules would see: where a serde has no column for some data, an error says so and the
+rules run instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from suiro.streams.serdes import (
+    BooleanSerde,
+    BytesSerde,
+    ColumnarSerde,
+    DoubleSerde,
+    IntSerde,
+    JsonSerde,
+    LongSerde,
+    NaturalSerde,
+    NotColumnarError,
+    Serde,
+    StringSerde,
+    TimeWindowedSerde,
+)
+
+__all__ = ["Chunk", "Column", "is_exact", "is_usable", "type_of"]
+
+_TYPES: dict[type, pa.DataType] = {
+    BytesSerde: pa.binary(),
+    StringSerde: pa.string(),
+    IntSerde: pa.int32(),
+    LongSerde: pa.int64(),
+    DoubleSerde: pa.float64(),
+    BooleanSerde: pa.bool_(),
+}
+_EXACT = (BytesSerde, StringSerde, IntSerde, LongSerde, BooleanSerde)
+
+
+def is_usable(serde: Serde | None) -> bool:
+    """Whether columns can be read and written by it."""
+    return serde is not None and isinstance(serde, ColumnarSerde)
+
+
+def is_exact(serde: Serde | None) -> bool:
+    """Whether equal values have equal bytes and bytes that were read are written again as they were."""
+    return isinstance(serde.inner if isinstance(serde, TimeWindowedSerde) else serde, _EXACT)
+
+
+def type_of(serde: Serde | None) -> pa.DataType | None:
+    """The type of its columns; None where it depends on the data."""
+    return _TYPES.get(type(serde))
+
+
+class Column:
+    """`serde`: what the bytes were written with; None where there are only values."""
+
+    __slots__ = ("_raw", "_values", "serde", "topic")
+
+    def __init__(
+        self,
+        *,
+        raw: pa.Array | None = None,
+        values: pa.Array | None = None,
+        serde: Serde | None = None,
+        topic: str = "",
+    ) -> None:
+        assert raw is not None or values is not None
+        self._raw = raw
+        self._values = values
+        self.serde = serde
+        self.topic = topic
+
+    def __len__(self) -> int:
+        return len(self._any)
+
+    @property
+    def _any(self) -> pa.Array:
+        return self._values if self._raw is None else self._raw
+
+    @property
+    def null_count(self) -> int:
+        return int(self._any.null_count)
+
+    def valid(self) -> npt.NDArray[np.bool_]:
+        found: npt.NDArray[np.bool_] = self._any.is_valid().to_numpy(zero_copy_only=False)
+        return found
+
+    @property
+    def values(self) -> pa.Array:
+        """Raises DeserializationError or NotColumnarError."""
+        if self._values is None:
+            if not isinstance(self.serde, ColumnarSerde):
+                name = getattr(self.serde, "name", "none")
+                raise NotColumnarError(name, self.topic, "it reads values one by one")
+            self._values = self.serde.decode_column(self._raw, topic=self.topic)
+        return self._values
+
+    def bytes_for(self, serde: Serde | None, topic: str) -> pa.Array:
+        """As `serde` writes the values; None is `serdes.natural`. Raises SerializationError."""
+        if serde is None or isinstance(serde, NaturalSerde):
+            if self._raw is not None and isinstance(self.serde, BytesSerde | StringSerde | LongSerde):
+                return self._raw
+            serde = _natural(self.values.type)
+        if self._raw is not None and serde == self.serde and is_exact(serde):
+            return self._raw
+        if not isinstance(serde, ColumnarSerde):
+            raise NotColumnarError(serde.name, topic, "it writes values one by one")
+        return serde.encode_column(self.values, topic=topic)
+
+    def filter(self, mask: pa.Array) -> Column:
+        return Column(
+            raw=None if self._raw is None else self._raw.filter(mask),
+            values=None if self._values is None else self._values.filter(mask),
+            serde=self.serde,
+            topic=self.topic,
+        )
+
+    def take(self, rows: pa.Array) -> Column:
+        return Column(
+            raw=None if self._raw is None else self._raw.take(rows),
+            values=None if self._values is None else self._values.take(rows),
+            serde=self.serde,
+            topic=self.topic,
+        )
+
+
+def _natural(kind: pa.DataType) -> Serde:
+    if pa.types.is_string(kind):
+        return StringSerde()
+    if pa.types.is_binary(kind) or pa.types.is_null(kind):
+        return BytesSerde()
+    if pa.types.is_integer(kind):
+        return LongSerde()
+    if pa.types.is_floating(kind):
+        return DoubleSerde()
+    if pa.types.is_boolean(kind) or pa.types.is_struct(kind) or pa.types.is_list(kind):
+        return JsonSerde()
+    raise NotColumnarError("natural", "", f"no rule for columns of type {kind}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """`places`: where each row was in the chunk that all of this came from, where paths part and meet again.
+
+    `headers` is None where no record has any.
+    """
+
+    key: Column
+    value: Column
+    timestamps: npt.NDArray[np.int64]
+    headers: pa.Array | None = None
+    places: npt.NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+    def filter(self, mask: npt.NDArray[np.bool_]) -> Chunk:
+        if mask.all():
+            return self
+        rows = pa.array(mask)
+        return Chunk(
+            key=self.key.filter(rows),
+            value=self.value.filter(rows),
+            timestamps=self.timestamps[mask],
+            headers=None if self.headers is None else self.headers.filter(rows),
+            places=None if self.places is None else self.places[mask],
+        )
+
+    def take(self, rows: npt.NDArray[Any]) -> Chunk:
+        taken = pa.array(rows)
+        return Chunk(
+            key=self.key.take(taken),
+            value=self.value.take(taken),
+            timestamps=self.timestamps[rows],
+            headers=None if self.headers is None else self.headers.take(taken),
+            places=None if self.places is None else self.places[rows],
+        )
+
+    def with_key(self, key: Column) -> Chunk:
+        return replace(self, key=key)
+
+    def with_value(self, value: Column) -> Chunk:
+        return replace(self, value=value)

@@ -1,0 +1,87 @@
+"""What leaves a sub-topology as columns: records for a `Sink` or a `Repartition`, as their serdes write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from suiro.streams.nodes import Node, Repartition, Sink
+from suiro.streams.serdes import TimeWindowedSerde
+from suiro.streams.topology import Topology
+from suiro.streams.vectorised import kernels
+from suiro.streams.vectorised.columns import Chunk
+from suiro.streams.vectorised.key_index import BinaryView, binary_array, read_only
+
+__all__ = ["Emission", "changelog_columns", "emissions", "without_tail"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emission:
+    """Records for one node, in order. `partition_keys`: the bytes that choose the partition where they are not the
+    key's (all windows of a key go into one)."""
+
+    node: Node
+    keys: pa.Array
+    values: pa.Array
+    timestamps: npt.NDArray[np.int64]
+    headers: pa.Array | None = None
+    partition_keys: pa.Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+
+def emissions(topology: Topology, arrived: Mapping[str, Chunk]) -> list[Emission]:
+    """What arrived at sinks and repartitions, as bytes. Raises one of `FALLBACK`."""
+    return [_emission(topology.node(name), chunk) for name, chunk in arrived.items()]
+
+
+def _emission(node: Node, chunk: Chunk) -> Emission:
+    operator = node.operator
+    assert isinstance(operator, Sink | Repartition)
+    if isinstance(operator, Repartition) and not operator.keeps_null_keys and chunk.key.null_count:
+        chunk = chunk.filter(chunk.key.valid())
+    topic = operator.topic
+    assert isinstance(topic, str)
+    keys = chunk.key.bytes_for(operator.key, topic)
+    return Emission(
+        node=node,
+        keys=keys,
+        values=chunk.value.bytes_for(operator.value, topic),
+        timestamps=chunk.timestamps,
+        headers=chunk.headers,
+        partition_keys=without_tail(keys, 8) if isinstance(operator.key, TimeWindowedSerde) else None,
+    )
+
+
+def without_tail(column: pa.Array, tail: int) -> pa.Array:
+    """A binary column without nulls, every row shorter by so many bytes."""
+    view = BinaryView.of(column)
+    offsets = np.zeros(len(column) + 1, np.int32)
+    size = int(view.offsets[-1]) - int(view.offsets[0])
+    out = np.empty(size, np.uint8)
+    kernels.cut_tails(view.offsets, view.data, tail, offsets, out)
+    return binary_array(offsets, out)
+
+
+def changelog_columns(
+    keys: pa.Array, rows: pa.Array, now: int
+) -> tuple[pa.Array, pa.Array, npt.NDArray[np.int64]]:
+    """Changed rows of a store as its changelog gets them: keys, values without the timestamp in front, and that
+    timestamp. Deletions have the time `now`."""
+    view = BinaryView.of(rows)
+    starts = view.offsets[:-1].astype(np.int64)
+    sizes = np.diff(view.offsets).astype(np.int64)
+    if view.has_nulls:
+        sizes[~rows.is_valid().to_numpy(zero_copy_only=False)] = -1
+    timestamps = np.full(len(rows), max(now, 0), np.int64)
+    kernels.read_timestamps(view.data, read_only(starts), read_only(sizes), timestamps)
+    offsets = np.zeros(len(rows) + 1, np.int32)
+    out = np.empty(kernels.measure_rows(read_only(sizes), 8, offsets), np.uint8)
+    bitmap = np.zeros((len(rows) + 7) // 8, np.uint8)
+    nulls = kernels.gather_rows(view.data, read_only(starts), read_only(sizes), 8, offsets, out, bitmap)
+    return keys, binary_array(offsets, out, bitmap, nulls), np.maximum(timestamps, 0)

@@ -1,0 +1,809 @@
+"""The compiled loops of the vectorised operators: keys to slots, sums per slot, windows, rows of a table.
+
+What is always true: a kernel writes only into arrays that its caller made large enough, or stops at the row where one
+of them is full and says which row that was. Rows whose slot is -1 are left out.
+
+As in `protocol.kernels` every signature is written out, inputs are read-only arrays, and all kernels are in this one
+file, so that what is compiled is loaded from the disk cache.
+"""
+
+# numba types these functions, by their signatures; NumPy scalars and ints are one to it.
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-incomplete-defs, disable-error-code="assignment"
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+# What an aggregate does with the next number.
+COUNT, SUM, MIN, MAX, FIRST, LAST = range(6)
+
+_AHEAD = 32  # keys whose hashes are made before the first is looked up
+
+_bytes_in = types.Array(types.uint8, 1, "C", readonly=True)
+_bytes_out = types.Array(types.uint8, 1, "C")
+_int32s_in = types.Array(types.int32, 1, "C", readonly=True)
+_int32s_out = types.Array(types.int32, 1, "C")
+_int64s_in = types.Array(types.int64, 1, "C", readonly=True)
+_int64s_out = types.Array(types.int64, 1, "C")
+_doubles_in = types.Array(types.float64, 1, "C", readonly=True)
+_doubles_out = types.Array(types.float64, 1, "C")
+_int = types.int64
+_bool = types.boolean
+_column = (_int32s_in, _bytes_in, _bytes_in, _int, _bool)  # offsets, data, bitmap, first bit, has nulls
+_index = (_int64s_out, _bytes_out, _int64s_out, _int64s_out)  # table, arena, starts, result
+
+
+def _compiled(*signature: Any) -> Callable[[Callable[..., Any]], Any]:
+    def compile_kernel(function: Callable[..., Any]) -> Any:
+        try:
+            return numba.njit(signature, cache=True, **_OPTIONS)(function)
+        except RuntimeError as error:
+            # Neither __pycache__ nor the user's cache folder can be written (numba: "no locator available").
+            if "cannot cache" not in str(error):
+                raise
+            return numba.njit(signature, **_OPTIONS)(function)
+
+    return compile_kernel
+
+
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+_inlined = numba.njit(inline="always", **_OPTIONS)  # becomes part of the kernels that call it
+
+
+def _memcpy(typing_context: Any, target: Any, at: Any, source: Any, start: Any, size: Any) -> Any:
+    """target[at:at+size] = source[start:start+size], as one memcpy; the caller has checked both ranges."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to = context.make_array(signature.args[0])(context, builder, arguments[0])
+        origin = context.make_array(signature.args[2])(context, builder, arguments[2])
+        cgutils.raw_memcpy(
+            builder,
+            builder.gep(to.data, [arguments[1]]),
+            builder.gep(origin.data, [arguments[3]]),
+            arguments[4],
+            1,
+        )
+        return context.get_dummy_value()
+
+    return types.void(target, types.int64, source, types.int64, types.int64), generate
+
+
+def _load(typing_context: Any, source: Any, start: Any) -> Any:
+    """Eight bytes as the number that this machine takes them for; the caller has checked the range."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        origin = context.make_array(signature.args[0])(context, builder, arguments[0])
+        place = builder.bitcast(builder.gep(origin.data, [arguments[1]]), ir.IntType(64).as_pointer())
+        return builder.load(place, align=1)
+
+    return types.uint64(source, types.int64), generate
+
+
+def _touch(typing_context: Any, source: Any, at: Any) -> Any:
+    """Asks for the cache line of source[at], which need not be inside the array."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        origin = context.make_array(signature.args[0])(context, builder, arguments[0])
+        byte = ir.IntType(8).as_pointer()
+        number = ir.IntType(32)
+        fetch = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(ir.VoidType(), (byte, number, number, number)),
+            "llvm.prefetch.p0i8",
+        )
+        place = builder.bitcast(builder.gep(origin.data, [arguments[1]]), byte)
+        builder.call(fetch, (place, number(0), number(3), number(1)))
+        return context.get_dummy_value()
+
+    return types.void(source, types.int64), generate
+
+
+_copy: Any = intrinsic(_memcpy)
+_prefetch: Any = intrinsic(_touch)
+_word: Any = intrinsic(_load)
+
+
+@_inlined
+def _is_null(bitmap, first_bit, has_nulls, row):
+    if not has_nulls:
+        return False
+    bit = first_bit + row
+    return (bitmap[bit >> 3] >> (bit & 7)) & 1 == 0
+
+
+@_inlined
+def _put_int64(out, at, value):
+    for place in range(8):
+        out[at + place] = np.uint8((value >> (56 - 8 * place)) & 0xFF)
+
+
+@_inlined
+def _int64_at(data, at):
+    value = np.int64(0)
+    for place in range(8):
+        value = (value << 8) | np.int64(data[at + place])
+    return value
+
+
+# --- keys to slots -----------------------------------------------------------------------------------------
+#
+# The table is open addressing with linear steps. An entry is 0 or (upper half of the hash | slot + 1). The keys lie one
+# behind the other in the arena; slot s is arena[starts[s]:starts[s + 1]].
+
+
+@_inlined
+def _mix(h):
+    h ^= h >> np.uint64(32)
+    h *= np.uint64(0xD6E8FEB86659FD93)
+    h ^= h >> np.uint64(32)
+    return h
+
+
+@_inlined
+def _hash(data, start, size):
+    h = np.uint64(size) * np.uint64(0x9E3779B97F4A7C15)
+    if size >= 8:
+        at = np.int64(0)
+        while at + 8 <= size:
+            h = _mix(h ^ _word(data, start + at))
+            at += 8
+        if at < size:
+            h = _mix(h ^ _word(data, start + size - 8))
+        return h
+    tail = np.uint64(0)
+    for at in range(size):
+        tail = (tail << np.uint64(8)) | np.uint64(data[start + at])
+    return _mix(h ^ tail)
+
+
+@_inlined
+def _equal(one, first, other, second, size):
+    if size >= 8:
+        at = np.int64(0)
+        while at + 8 <= size:
+            if _word(one, first + at) != _word(other, second + at):
+                return False
+            at += 8
+        return _word(one, first + size - 8) == _word(other, second + size - 8)
+    at = np.int64(0)
+    while at < size and one[first + at] == other[second + at]:
+        at += 1
+    return at == size
+
+
+@_inlined
+def _fetch_ahead(offsets, data, bitmap, first_bit, has_nulls, row, table, arena, starts, hashes):
+    """Hashes of the next keys, while what they will be compared with is on its way from memory."""
+    mask = np.int64(len(table) - 1)
+    rows = min(len(hashes), len(offsets) - 1 - row)
+    for ahead in range(rows):
+        start = np.int64(offsets[row + ahead])
+        size = np.int64(offsets[row + ahead + 1]) - start
+        h = _hash(data, start, size)
+        hashes[ahead] = h
+        _prefetch(table, np.int64(h & np.uint64(0xFFFFFFFF)) & mask)
+    for ahead in range(rows):
+        entry = table[np.int64(hashes[ahead] & np.uint64(0xFFFFFFFF)) & mask]
+        _prefetch(starts, max(np.int64(0), (entry & 0xFFFFFFFF) - 1))
+    for ahead in range(rows):
+        entry = table[np.int64(hashes[ahead] & np.uint64(0xFFFFFFFF)) & mask]
+        _prefetch(arena, starts[max(np.int64(0), (entry & 0xFFFFFFFF) - 1)])
+
+
+@_inlined
+def _find(table, arena, starts, data, start, size, h):
+    """The place of the key's entry, or of the empty one where it belongs."""
+    mask = np.int64(len(table) - 1)
+    tag = np.int64(h >> np.uint64(32)) << 32
+    place = np.int64(h & np.uint64(0xFFFFFFFF)) & mask
+    while True:
+        entry = table[place]
+        if entry == 0:
+            return place, entry, tag
+        if entry & -0x100000000 == tag:
+            slot = (entry & 0xFFFFFFFF) - 1
+            first = starts[slot]
+            if starts[slot + 1] - first == size and _equal(arena, first, data, start, size):
+                return place, entry, tag
+        place = (place + 1) & mask
+
+
+@_compiled(*_column, _int, *_index, _int32s_out)
+def add_keys(offsets, data, bitmap, first_bit, has_nulls, first_row, table, arena, starts, result, slots):
+    """Slots of the keys from `first_row` on, -1 for null; unknown ones are added.
+
+    `result` holds the number of slots, before and after. Returns the row where the table, the arena or `starts` is too
+    small for one more key, or the number of rows.
+    """
+    count = result[0]
+    hashes = np.empty(_AHEAD, np.uint64)
+    for row in range(first_row, len(slots)):
+        turn = (row - first_row) & (_AHEAD - 1)
+        if turn == 0:
+            _fetch_ahead(offsets, data, bitmap, first_bit, has_nulls, row, table, arena, starts, hashes)
+        if _is_null(bitmap, first_bit, has_nulls, row):
+            slots[row] = -1
+            continue
+        start = np.int64(offsets[row])
+        size = np.int64(offsets[row + 1]) - start
+        place, entry, tag = _find(table, arena, starts, data, start, size, hashes[turn])
+        if entry != 0:
+            slots[row] = (entry & 0xFFFFFFFF) - 1
+            continue
+        at = starts[count]
+        if 2 * (count + 1) > len(table) or count + 2 > len(starts) or at + size > len(arena):
+            result[0] = count
+            return row
+        _copy(arena, at, data, start, size)
+        slots[row] = count
+        count += 1
+        starts[count] = at + size
+        table[place] = tag | count
+    result[0] = count
+    return len(slots)
+
+
+@_compiled(*_column, *_index, _int32s_out)
+def find_keys(offsets, data, bitmap, first_bit, has_nulls, table, arena, starts, result, slots):
+    """The same without adding: -1 for unknown keys too."""
+    hashes = np.empty(_AHEAD, np.uint64)
+    for row in range(len(slots)):
+        turn = row & (_AHEAD - 1)
+        if turn == 0:
+            _fetch_ahead(offsets, data, bitmap, first_bit, has_nulls, row, table, arena, starts, hashes)
+        slots[row] = -1
+        if not _is_null(bitmap, first_bit, has_nulls, row):
+            start = np.int64(offsets[row])
+            size = np.int64(offsets[row + 1]) - start
+            _, entry, _ = _find(table, arena, starts, data, start, size, hashes[turn])
+            slots[row] = (entry & 0xFFFFFFFF) - 1
+    return result[0]
+
+
+@_compiled(*_index)
+def rehash(table, arena, starts, result):
+    """Fills an empty table with all keys of the arena."""
+    mask = np.int64(len(table) - 1)
+    for slot in range(result[0]):
+        h = _hash(arena, starts[slot], starts[slot + 1] - starts[slot])
+        place = np.int64(h & np.uint64(0xFFFFFFFF)) & mask
+        while table[place] != 0:
+            place = (place + 1) & mask
+        table[place] = (np.int64(h >> np.uint64(32)) << 32) | (slot + 1)
+
+
+@_compiled(_bytes_out, _int64s_out, _int32s_in, _int, _int32s_out)
+def measure_keys(arena, starts, slots, added, offsets):
+    """Offsets of the keys of these slots, each `added` bytes longer; returns their sum, -1 where it exceeds 2 GB."""
+    size = np.int64(0)
+    for row in range(len(slots)):
+        offsets[row] = size
+        slot = slots[row]
+        size += starts[slot + 1] - starts[slot] + added
+        if size > 0x7FFFFFFF:
+            return np.int64(-1)
+    offsets[len(slots)] = size
+    return size
+
+
+@_compiled(_bytes_out, _int64s_out, _int32s_in, _int32s_out, _bytes_out)
+def gather_keys(arena, starts, slots, offsets, out):
+    for row in range(len(slots)):
+        slot = slots[row]
+        _copy(out, offsets[row], arena, starts[slot], starts[slot + 1] - starts[slot])
+
+
+@_compiled(_bytes_out, _int64s_out, _int32s_in, _int64s_in, _int32s_out, _bytes_out)
+def gather_window_keys(arena, starts, slots, window_starts, offsets, out):
+    """Keys followed by the window's start and a sequence number of 0, as a window store has them."""
+    for row in range(len(slots)):
+        slot = slots[row]
+        size = starts[slot + 1] - starts[slot]
+        at = np.int64(offsets[row])
+        _copy(out, at, arena, starts[slot], size)
+        _put_int64(out, at + size, window_starts[row])
+        for place in range(4):
+            out[at + size + 8 + place] = 0
+
+
+@_compiled(_int32s_in, _bytes_in, _int, _int64s_out)
+def read_window_starts(offsets, data, tail, starts):
+    """The int64 that begins `tail` bytes before the end of each key."""
+    for row in range(len(starts)):
+        starts[row] = _int64_at(data, np.int64(offsets[row + 1]) - tail)
+
+
+@_compiled(_int32s_in, _bytes_in, _int, _int32s_out, _bytes_out)
+def cut_tails(offsets, data, tail, out_offsets, out):
+    """Every row without its last `tail` bytes."""
+    at = np.int64(0)
+    for row in range(len(offsets) - 1):
+        out_offsets[row] = at
+        size = np.int64(offsets[row + 1]) - np.int64(offsets[row]) - tail
+        _copy(out, at, data, np.int64(offsets[row]), size)
+        at += size
+    out_offsets[len(offsets) - 1] = at
+    return at
+
+
+# --- combining in a chunk ----------------------------------------------------------------------------------
+
+
+@_inlined
+def _combine(op, partial, slot, value, is_first):
+    if op == COUNT:
+        partial[slot] += 1
+    elif op == SUM:
+        partial[slot] += value
+    else:
+        better = value < partial[slot] if op == MIN else value > partial[slot]
+        if is_first or op == LAST or (better and op != FIRST):
+            partial[slot] = value
+
+
+@_compiled(_int32s_in, _int64s_in, _int64s_in, _int, _int64s_out, _int64s_out, _int64s_out)
+def combine(slots, timestamps, values, op, partial, latest, last):
+    """Per slot: the numbers put together, the latest timestamp, the last row (-1 before)."""
+    for row in range(len(slots)):
+        slot = slots[row]
+        if slot < 0:
+            continue
+        is_first = last[slot] < 0
+        _combine(op, partial, slot, values[row] if op != COUNT else np.int64(0), is_first)
+        if is_first or timestamps[row] > latest[slot]:
+            latest[slot] = timestamps[row]
+        last[slot] = row
+
+
+@_inlined
+def _pair_place(table, pair_slots, pair_starts, slot, start):
+    mask = np.int64(len(table) - 1)
+    h = _mix(np.uint64(slot) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(start))
+    place = np.int64(h & np.uint64(0x7FFFFFFF)) & mask
+    while True:
+        pair = table[place] - 1
+        if pair < 0 or (pair_slots[pair] == slot and pair_starts[pair] == start):
+            return place, pair
+        place = (place + 1) & mask
+
+
+@_compiled(
+    *(_int32s_in, _int64s_in, _int64s_in, _int),  # slots, timestamps, values, op
+    *(_int, _int, _int),  # size, advance, grace
+    *(_int32s_out, _int32s_out, _int64s_out),  # table, pairs' slots, pairs' starts
+    *(_int64s_out, _int64s_out, _int64s_out, _int64s_out),  # partial, latest, last, counts
+    _int64s_out,  # result: next row, number of pairs, time, late
+)
+def combine_windows(
+    slots,
+    timestamps,
+    values,
+    op,
+    size,
+    advance,
+    grace,
+    table,
+    pair_slots,
+    pair_starts,
+    partial,
+    latest,
+    last,
+    counts,
+    result,
+):
+    """The same per slot and window. Time is the latest timestamp of all records that have a slot.
+
+    Stops where there might be no room for all windows of the next record.
+    """
+    pairs = result[1]
+    time = result[2]
+    late = result[3]
+    width = (size + advance - 1) // advance
+    room = min(len(pair_slots), len(table) // 2)
+    row = result[0]
+    while row < len(slots):
+        slot = slots[row]
+        if slot >= 0:
+            if pairs + width > room:
+                break
+            timestamp = timestamps[row]
+            if timestamp > time:
+                time = timestamp
+            start = max(np.int64(0), timestamp - size + advance) // advance * advance
+            turn = np.int64(0)
+            while start <= timestamp:
+                if start + size + grace <= time:
+                    late += 1
+                else:
+                    place, pair = _pair_place(table, pair_slots, pair_starts, slot, start)
+                    is_first = pair < 0
+                    if is_first:
+                        pair = pairs
+                        pairs += 1
+                        table[place] = pairs
+                        pair_slots[pair] = slot
+                        pair_starts[pair] = start
+                        partial[pair] = 0
+                        counts[pair] = 0
+                        latest[pair] = timestamp
+                    elif timestamp > latest[pair]:
+                        latest[pair] = timestamp
+                    _combine(op, partial, pair, values[row] if op != COUNT else np.int64(0), is_first)
+                    counts[pair] += 1
+                    last[pair] = row * width + turn
+                start += advance
+                turn += 1
+        row += 1
+    result[0] = row
+    result[1] = pairs
+    result[2] = time
+    result[3] = late
+
+
+@_compiled(_int32s_out, _int32s_out, _int64s_out, _int)
+def rehash_pairs(table, pair_slots, pair_starts, pairs):
+    for pair in range(pairs):
+        place, _ = _pair_place(table, pair_slots, pair_starts, pair_slots[pair], pair_starts[pair])
+        table[place] = pair + 1
+
+
+@_compiled(
+    *(_int32s_in, _int64s_in),  # slots, timestamps
+    *(_int, _int, _int),  # size, advance, grace
+    *(_int64s_out, _int32s_out, _int64s_out, _int64s_out),  # rows, slots, starts, order of each piece
+    _int64s_out,  # result: pieces, time, late
+)
+def spread_windows(slots, timestamps, size, advance, grace, rows, out_slots, starts, order, result):
+    """One piece for each record and window that takes it, in order; there is room for all."""
+    pieces = np.int64(0)
+    time = result[1]
+    late = np.int64(0)
+    width = (size + advance - 1) // advance
+    for row in range(len(slots)):
+        if slots[row] < 0:
+            continue
+        timestamp = timestamps[row]
+        if timestamp > time:
+            time = timestamp
+        start = max(np.int64(0), timestamp - size + advance) // advance * advance
+        turn = np.int64(0)
+        while start <= timestamp:
+            if start + size + grace <= time:
+                late += 1
+            else:
+                rows[pieces] = row
+                out_slots[pieces] = slots[row]
+                starts[pieces] = start
+                order[pieces] = row * width + turn
+                pieces += 1
+            start += advance
+            turn += 1
+    result[0] = pieces
+    result[1] = time
+    result[2] = late
+
+
+# --- rows of an aggregate ----------------------------------------------------------------------------------
+#
+# Per slot: present, timestamp, number (a double's bits where numbers are doubles).
+
+
+@_compiled(
+    *(_int32s_in, _int64s_in, _int64s_in, _int64s_in),  # slots, partial, latest, order
+    *(_int, _int, _bool),  # op, initial, has an initial
+    *(_bytes_out, _int64s_out, _int64s_out, _int64s_out),  # present, times, numbers, changed
+)
+def apply_partials(slots, partial, latest, order, op, initial, has_initial, present, times, numbers, changed):
+    """Puts what was combined into the rows; `changed` is the order of a slot's last update.
+
+    Returns the row whose sum exceeds 64 bits, or -1.
+    """
+    for row in range(len(slots)):
+        slot = slots[row]
+        if slot < 0:
+            continue
+        value = partial[row]
+        if present[slot]:
+            before = numbers[slot]
+            if latest[row] > times[slot]:
+                times[slot] = latest[row]
+        else:
+            present[slot] = 1
+            before = initial
+            times[slot] = latest[row]
+            if not has_initial:
+                numbers[slot] = value
+                changed[slot] = order[row]
+                continue
+        if op in (COUNT, SUM):
+            total = before + value
+            if (value >= 0) != (total >= before):
+                return row
+            numbers[slot] = total
+        elif op == MIN:
+            numbers[slot] = min(before, value)
+        elif op == MAX:
+            numbers[slot] = max(before, value)
+        elif op == FIRST:
+            numbers[slot] = before
+        else:
+            numbers[slot] = value
+        changed[slot] = order[row]
+    return -1
+
+
+@_compiled(
+    *(_int32s_in, _int64s_in, _bytes_in, _int64s_in, _int64s_in),  # slots, numbers, valid, timestamps, order
+    *(_int, _int, _bool, _bool),  # op, initial, has an initial, an initial of reduce: the first value
+    *(_bytes_out, _int64s_out, _int64s_out, _int64s_out, _int64s_out),
+)
+def apply_longs(
+    slots,
+    values,
+    valid,
+    timestamps,
+    order,
+    op,
+    initial,
+    has_initial,
+    reduces,
+    present,
+    times,
+    numbers,
+    changed,
+    forwarded,
+):
+    """Records one after another, nulls included. A result of null deletes the row; `forwarded` is its timestamp.
+
+    Returns the row whose sum exceeds 64 bits, or -1.
+    """
+    for row in range(len(slots)):
+        slot = slots[row]
+        if slot < 0:
+            continue
+        value = values[row]
+        is_value = valid[row] != 0
+        was_there = present[slot] != 0
+        time = timestamps[row]
+        if was_there and times[slot] > time:
+            time = times[slot]
+        known = was_there or has_initial
+        before = numbers[slot] if was_there else initial
+        if not was_there and reduces:
+            result, is_result = value, is_value
+        elif op == SUM:
+            result, is_result = before + value, known and is_value
+            if is_result and (value >= 0) != (result >= before):
+                return row
+        elif op in (MIN, MAX):
+            result, is_result = before, known
+            better = value < before if op == MIN else value > before
+            if is_value and (not known or better):
+                result, is_result = value, True
+        elif op == FIRST:
+            result, is_result = before, known
+        else:
+            result, is_result = value, is_value
+        present[slot] = is_result
+        numbers[slot] = result
+        times[slot] = time
+        forwarded[slot] = time
+        changed[slot] = order[row]
+    return -1
+
+
+@_compiled(
+    *(_int32s_in, _doubles_in, _bytes_in, _int64s_in, _int64s_in),
+    *(_int, types.float64, _bool, _bool),
+    *(_bytes_out, _int64s_out, _doubles_out, _int64s_out, _int64s_out),
+)
+def apply_doubles(
+    slots,
+    values,
+    valid,
+    timestamps,
+    order,
+    op,
+    initial,
+    has_initial,
+    reduces,
+    present,
+    times,
+    numbers,
+    changed,
+    forwarded,
+):
+    """The same for doubles: SUM, FIRST, LAST."""
+    for row in range(len(slots)):
+        slot = slots[row]
+        if slot < 0:
+            continue
+        is_value = valid[row] != 0
+        was_there = present[slot] != 0
+        time = timestamps[row]
+        if was_there and times[slot] > time:
+            time = times[slot]
+        known = was_there or has_initial
+        before = numbers[slot] if was_there else initial
+        if not was_there and reduces:
+            result, is_result = values[row], is_value
+        elif op == SUM:
+            result, is_result = before + values[row], known and is_value
+        elif op == FIRST:
+            result, is_result = before, known
+        else:
+            result, is_result = values[row], is_value
+        present[slot] = is_result
+        numbers[slot] = result
+        times[slot] = time
+        forwarded[slot] = time
+        changed[slot] = order[row]
+    return -1
+
+
+@_compiled(*_column, _int32s_in, _bytes_out, _int64s_out, _int64s_out)
+def load_numbers(offsets, data, bitmap, first_bit, has_nulls, slots, present, times, numbers):
+    """Rows as a store has them, timestamp and number of 8 bytes each; returns a row of another size, or -1."""
+    for row in range(len(slots)):
+        slot = slots[row]
+        if _is_null(bitmap, first_bit, has_nulls, row):
+            present[slot] = 0
+            continue
+        start = np.int64(offsets[row])
+        if np.int64(offsets[row + 1]) - start != 16:
+            return row
+        present[slot] = 1
+        times[slot] = _int64_at(data, start)
+        numbers[slot] = _int64_at(data, start + 8)
+    return -1
+
+
+@_compiled(_int32s_in, _bytes_out, _int64s_out, _int64s_out, _int32s_out, _bytes_out, _bytes_out)
+def save_numbers(slots, present, times, numbers, offsets, out, bitmap):
+    """The same back: offsets, bytes and bitmap of a column; returns how many are null."""
+    at = np.int64(0)
+    nulls = np.int64(0)
+    for row in range(len(slots)):
+        slot = slots[row]
+        offsets[row] = at
+        if present[slot]:
+            _put_int64(out, at, times[slot])
+            _put_int64(out, at + 8, numbers[slot])
+            at += 16
+            bitmap[row >> 3] |= np.uint8(1 << (row & 7))
+        else:
+            nulls += 1
+    offsets[len(slots)] = at
+    return nulls
+
+
+# --- rows of a table ---------------------------------------------------------------------------------------
+#
+# Per slot: where its row begins in a buffer of bytes and how long it is, -1 for none.
+
+
+@_compiled(
+    *(_column),  # values
+    *(_int32s_in, _int64s_in, _bool),  # slots, timestamps, whether the timestamps are put in front
+    *(_bytes_out, _int64s_out, _int64s_out, _int),  # buffer, places, sizes; where to write
+)
+def put_rows(
+    offsets, data, bitmap, first_bit, has_nulls, slots, timestamps, adds_time, buffer, places, sizes, at
+):
+    """The last row of each slot stays. Returns the buffer's end."""
+    for row in range(len(slots)):
+        slot = slots[row]
+        if slot < 0:
+            continue
+        if _is_null(bitmap, first_bit, has_nulls, row):
+            sizes[slot] = -1
+            continue
+        start = np.int64(offsets[row])
+        size = np.int64(offsets[row + 1]) - start
+        places[slot] = at
+        if adds_time:
+            _put_int64(buffer, at, timestamps[row])
+            at += 8
+            sizes[slot] = size + 8
+        else:
+            sizes[slot] = size
+        _copy(buffer, at, data, start, size)
+        at += size
+    return at
+
+
+@_compiled(
+    *(_bytes_in, _int32s_in),  # which rows are the table's, slots
+    *_column,  # values, in the same order; used of the table's rows
+    *(
+        _int64s_in,
+        _bytes_out,
+        _int64s_out,
+        _int64s_out,
+        _int,
+    ),  # timestamps, buffer, places, sizes, where to write
+    *(_int64s_out, _int64s_out),  # places and sizes of the row that each record meets
+)
+def meet_rows(
+    is_table,
+    slots,
+    offsets,
+    data,
+    bitmap,
+    first_bit,
+    has_nulls,
+    timestamps,
+    buffer,
+    places,
+    sizes,
+    at,
+    met_places,
+    met_sizes,
+):
+    """Table rows and stream records in their order: a record meets the row of that moment."""
+    for row in range(len(slots)):
+        slot = slots[row]
+        met_sizes[row] = -1
+        if slot < 0:
+            continue
+        if not is_table[row]:
+            met_places[row] = places[slot]
+            met_sizes[row] = sizes[slot]
+            continue
+        if _is_null(bitmap, first_bit, has_nulls, row):
+            sizes[slot] = -1
+            continue
+        start = np.int64(offsets[row])
+        size = np.int64(offsets[row + 1]) - start
+        places[slot] = at
+        _put_int64(buffer, at, timestamps[row])
+        _copy(buffer, at + 8, data, start, size)
+        at += size + 8
+        sizes[slot] = size + 8
+    return at
+
+
+@_compiled(_bytes_in, _int64s_in, _int64s_in, _int64s_out)
+def read_timestamps(data, places, sizes, timestamps):
+    """The int64 that each row begins with; left as it is where the size is -1."""
+    for row in range(len(places)):
+        if sizes[row] >= 8:
+            timestamps[row] = _int64_at(data, places[row])
+
+
+@_compiled(_bytes_in, _int64s_in, _int64s_in, _int, _int32s_out, _bytes_out, _bytes_out)
+def gather_rows(buffer, places, sizes, skipped, offsets, out, bitmap):
+    """Rows from the buffer without their first `skipped` bytes; null where the size is -1. Returns how many are null.
+
+    `offsets` is filled by `measure_rows`.
+    """
+    nulls = np.int64(0)
+    for row in range(len(places)):
+        if sizes[row] < 0:
+            nulls += 1
+            continue
+        bitmap[row >> 3] |= np.uint8(1 << (row & 7))
+        _copy(out, offsets[row], buffer, places[row] + skipped, sizes[row] - skipped)
+    return nulls
+
+
+@_compiled(_int64s_in, _int, _int32s_out)
+def measure_rows(sizes, skipped, offsets):
+    """Offsets of such rows; returns their sum, -1 where it exceeds 2 GB."""
+    size = np.int64(0)
+    for row in range(len(sizes)):
+        offsets[row] = size
+        if sizes[row] >= 0:
+            size += sizes[row] - skipped
+            if size > 0x7FFFFFFF:
+                return np.int64(-1)
+    offsets[len(sizes)] = size
+    return size

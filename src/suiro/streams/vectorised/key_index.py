@@ -1,0 +1,163 @@
+"""Which slot a key has: a hash table over binary keys, filled and asked a column at a time.
+
+Slots are dense and in the order in which keys were first seen. A key stays until the index is dropped; what belongs to
+a slot is kept by its user, in arrays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from suiro.errors import FatalError
+from suiro.streams.vectorised import kernels
+
+__all__ = ["BinaryView", "KeyIndex", "Slots", "read_only"]
+
+Slots = npt.NDArray[np.int32]
+_Bytes = npt.NDArray[np.uint8]
+_Int64s = npt.NDArray[np.int64]
+
+_CAPACITY = 1024
+_ARENA = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryView:
+    """A binary column as kernels take it: offsets, data, bitmap, the bitmap's first bit, has nulls."""
+
+    offsets: Slots
+    data: _Bytes
+    bitmap: _Bytes
+    first_bit: int
+    has_nulls: bool
+
+    @classmethod
+    def of(cls, column: pa.Array) -> BinaryView:
+        if column.type not in (pa.binary(), pa.string()):
+            column = column.cast(pa.binary())
+        bitmap, offsets, data = column.buffers()
+        has_nulls = column.null_count > 0
+        rows = len(column)
+        if offsets is None or offsets.size == 0:  # an empty array may come without
+            found: Any = np.zeros(1, np.int32)
+        else:
+            found = np.frombuffer(offsets, np.int32, rows + 1, 4 * column.offset)
+        return cls(
+            read_only(np.require(found, requirements=["A", "C"])),
+            _EMPTY if data is None else read_only(np.frombuffer(data, np.uint8)),
+            read_only(np.frombuffer(bitmap, np.uint8)) if has_nulls else _EMPTY,
+            column.offset,
+            has_nulls,
+        )
+
+    @property
+    def arguments(self) -> tuple[Slots, _Bytes, _Bytes, int, bool]:
+        return self.offsets, self.data, self.bitmap, self.first_bit, self.has_nulls
+
+
+class KeyIndex:
+    __slots__ = ("_arena", "_result", "_starts", "_table")
+
+    def __init__(self, expected: int = _CAPACITY // 2) -> None:
+        """`expected` keys go in before it has to grow."""
+        self._table = np.zeros(_power_above(max(_CAPACITY, 2 * expected)), np.int64)
+        self._arena = np.empty(max(_ARENA, 16 * expected), np.uint8)
+        self._starts = np.zeros(max(_CAPACITY, expected) + 1, np.int64)
+        self._result = np.zeros(1, np.int64)
+
+    def __len__(self) -> int:
+        return int(self._result[0])
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._table.nbytes + self._arena.nbytes + self._starts.nbytes)
+
+    def slots(self, keys: pa.Array) -> Slots:
+        """The slot of each key, new ones for unknown keys; -1 for null."""
+        view = BinaryView.of(keys)
+        rows = len(keys)
+        slots = np.empty(rows, np.int32)
+        row = 0
+        while True:
+            row = kernels.add_keys(
+                *view.arguments, row, self._table, self._arena, self._starts, self._result, slots
+            )
+            if row >= rows:
+                return slots
+            self._grow(int(view.offsets[row + 1]) - int(view.offsets[row]))
+
+    def find(self, keys: pa.Array) -> Slots:
+        """The slot of each key; -1 where it is unknown or null."""
+        slots = np.empty(len(keys), np.int32)
+        kernels.find_keys(
+            *BinaryView.of(keys).arguments, self._table, self._arena, self._starts, self._result, slots
+        )
+        return slots
+
+    def keys(self, slots: Slots | None = None) -> pa.Array:
+        """The keys of these slots, or of all in their order."""
+        if slots is None:
+            slots = np.arange(len(self), dtype=np.int32)
+        offsets, out = self._room(slots, 0)
+        kernels.gather_keys(self._arena, self._starts, read_only(slots), offsets, out)
+        return binary_array(offsets, out)
+
+    def window_keys(self, slots: Slots, starts: _Int64s) -> pa.Array:
+        """Keys of a window store: key, start, and sequence number 0."""
+        offsets, out = self._room(slots, 12)
+        kernels.gather_window_keys(
+            self._arena, self._starts, read_only(slots), read_only(starts), offsets, out
+        )
+        return binary_array(offsets, out)
+
+    def _room(self, slots: Slots, added: int) -> tuple[Slots, _Bytes]:
+        offsets = np.zeros(len(slots) + 1, np.int32)
+        size = kernels.measure_keys(self._arena, self._starts, read_only(slots), added, offsets)
+        if size < 0:
+            raise FatalError("keys of more than 2 GB in one micro-batch of one bucket; read fewer at a time")
+        return offsets, np.empty(size, np.uint8)
+
+    def _grow(self, size: int) -> None:
+        """Room for one more key of this size, and for as many again as there are."""
+        count = len(self)
+        if count + 2 > len(self._starts):
+            self._starts = _longer(self._starts, 2 * len(self._starts))
+        needed = int(self._starts[count]) + size
+        if needed > len(self._arena):
+            self._arena = _longer(self._arena, max(needed, 2 * len(self._arena)))
+        if 2 * (count + 1) > len(self._table):
+            self._table = np.zeros(4 * len(self._table), np.int64)
+            kernels.rehash(self._table, self._arena, self._starts, self._result)
+
+
+def binary_array(offsets: Slots, data: _Bytes, bitmap: _Bytes | None = None, nulls: int = 0) -> pa.Array:
+    """A binary column of these buffers."""
+    validity = None if bitmap is None or nulls == 0 else pa.py_buffer(bitmap)
+    return pa.Array.from_buffers(
+        pa.binary(), len(offsets) - 1, [validity, pa.py_buffer(offsets), pa.py_buffer(data)], nulls
+    )
+
+
+def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The kernels are compiled for read-only inputs alone."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _longer(array: npt.NDArray[Any], length: int) -> npt.NDArray[Any]:
+    found = np.empty(length, array.dtype)
+    found[: len(array)] = array
+    return found
+
+
+def _power_above(number: int) -> int:
+    return 1 << (number - 1).bit_length()
+
+
+_EMPTY: _Bytes = read_only(np.empty(0, np.uint8))

@@ -1,0 +1,81 @@
+"""Which sub-topologies run on columns, and how: `twin_of` gives a twin of the rules, or the reason why there is none.
+
+A twin of an aggregation has two sides: in the source task it turns a lane's columns into a payload, in the bucket it
+puts payloads into the state and gives what leaves. A twin of a sub-topology without state has only the first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Literal, TypeAlias
+
+import pyarrow as pa
+
+from suiro.streams.nodes import Node, Sink, StreamAggregate, TimeWindowAggregate
+from suiro.streams.task import TaskSettings
+from suiro.streams.topology import SubTopology, Topology
+from suiro.streams.vectorised.aggregate_twin import AggregateTwin, aggregate_twin
+from suiro.streams.vectorised.emission import Emission, emissions
+from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
+from suiro.streams.vectorised.stateless import Chain, Reason
+
+__all__ = ["Reason", "StatelessTwin", "Twin", "twin_of"]
+
+
+class StatelessTwin:
+    kind: Literal["stateless"] = "stateless"
+
+    def __init__(self, topology: Topology, chains: dict[str, Chain]) -> None:
+        self._topology = topology
+        self._chains = chains
+
+    def run(self, input_name: str, columns: pa.RecordBatch, *, topic: str) -> list[Emission]:
+        """What a chunk of a lane becomes. Raises one of `stateless.FALLBACK`: nothing has happened then, and the rules
+        must run on it."""
+        chunk = read_chunk(self._topology.node(input_name), columns, topic)
+        return emissions(self._topology, self._chains[input_name].run(chunk))
+
+    def explain(self) -> list[str]:
+        nodes = dict.fromkeys(node.name for chain in self._chains.values() for node in chain.nodes)
+        return [f"{name}: columns" for name in nodes]
+
+
+Twin: TypeAlias = StatelessTwin | AggregateTwin
+
+
+def twin_of(topology: Topology, sub: SubTopology, settings: TaskSettings) -> Twin | Reason:
+    """A pure function of the topology and the settings."""
+    topics = Counter(node.operator.topic for node in sub.outputs if isinstance(node.operator, Sink))
+    twice = [topic for topic, count in topics.items() if count > 1]
+    if twice:
+        return Reason(f"several sinks write to {twice[0]}, in the order of the records")
+    if not sub.is_stateful:
+        return _stateless(topology, sub)
+    if not settings.coalesces:
+        return Reason("every update is wanted, not one per key and micro-batch")
+    if sub.global_tables:
+        return Reason("a global table is joined")
+    aggregates = [n for n in sub.nodes if isinstance(n.operator, StreamAggregate | TimeWindowAggregate)]
+    if len(aggregates) == 1 and len(sub.stores) == 1:
+        return aggregate_twin(topology, sub, aggregates[0], settings)
+    return Reason(f"{_stateful_names(sub)}: no form for columns")
+
+
+def _stateless(topology: Topology, sub: SubTopology) -> StatelessTwin | Reason:
+    inside = {node.name for node in sub.nodes}
+    exits = {node.name for node in sub.outputs}
+    chains = {}
+    for node in sub.inputs:
+        reason = check_input(node)
+        chain = Chain(topology, node, exits=exits, inside=inside)
+        if reason is None:
+            reason = chain.why_not(types_of_input(node))
+        if reason is not None:
+            return reason
+        chains[node.name] = chain
+    return StatelessTwin(topology, chains)
+
+
+def _stateful_names(sub: SubTopology) -> str:
+    names: list[Node] = [node for node in sub.nodes if getattr(node.operator, "store", None)]
+    return ", ".join(node.name for node in names) or f"sub-topology {sub.number}"

@@ -1,0 +1,63 @@
+"""A lane's columns as a chunk of records: what `SourceReader` does record by record, for data that is as it should be.
+
+Data that is not (bytes the serde cannot read, a negative timestamp) raises one of `FALLBACK`; the rules then decide,
+record by record, what is left out and what stops the application.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from suiro.streams.extractors import FailOnInvalidTimestamp
+from suiro.streams.nodes import Node, Repartition, Source
+from suiro.streams.serdes import BytesSerde, NotColumnarError, Serde
+from suiro.streams.vectorised.columns import Chunk, Column, is_usable
+from suiro.streams.vectorised.stateless import Reason, Types
+
+__all__ = ["check_input", "read_chunk", "types_of_input"]
+
+
+def check_input(node: Node) -> Reason | None:
+    operator = node.operator
+    assert isinstance(operator, Source | Repartition)
+    if isinstance(operator, Source):
+        extractor = operator.timestamp
+        if extractor is not None and not isinstance(extractor, FailOnInvalidTimestamp):
+            return Reason(f"{node.name}: a timestamp extractor looks at each record")
+    elif operator.is_change:
+        return Reason(f"{node.name}: changes of a table travel")
+    for serde in (operator.key, operator.value):
+        if not is_usable(serde):
+            return Reason(f"{node.name}: serde {serde.name} reads values one by one")
+    return None
+
+
+def types_of_input(node: Node) -> Types:
+    operator = node.operator
+    assert isinstance(operator, Source | Repartition)
+    return Types.of(operator.key, operator.value)
+
+
+def read_chunk(node: Node, columns: pa.RecordBatch, topic: str) -> Chunk:
+    """`columns`: key and value as bytes, timestamp, perhaps headers. Raises one of `FALLBACK`."""
+    operator = node.operator
+    assert isinstance(operator, Source | Repartition)
+    timestamps = columns.column("timestamp").to_numpy()
+    if isinstance(operator, Source) and len(timestamps) and int(timestamps.min()) < 0:
+        raise NotColumnarError("timestamp", topic, "a timestamp is negative")
+    names = columns.schema.names
+    return Chunk(
+        key=_column(columns.column("key"), operator.key, topic),
+        value=_column(columns.column("value"), operator.value, topic),
+        timestamps=timestamps,
+        headers=columns.column("headers") if "headers" in names else None,
+    )
+
+
+def _column(raw: Any, serde: Serde, topic: str) -> Column:
+    found = Column(raw=raw, serde=serde, topic=topic)
+    if not isinstance(serde, BytesSerde):
+        found.values  # noqa: B018 — reads them all, so that bytes which are not sound are found here
+    return found

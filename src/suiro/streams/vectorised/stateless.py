@@ -1,0 +1,286 @@
+"""Chains of operators that remember nothing, a chunk at a time: filter, map_values, select_key, branch, merge.
+
+Functions must be expressions. A chunk that the columns cannot do (data without a common type, a sum beyond 64 bits)
+raises one of `FALLBACK`, and the rules run on it, record by record; they say what is wrong, if anything is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from suiro.errors import UsageError
+from suiro.streams.arrow_expressions import Columns, evaluate, result_type
+from suiro.streams.expressions import Expression
+from suiro.streams.nodes import (
+    Branch,
+    Filter,
+    Function,
+    MapValues,
+    Merge,
+    Node,
+    Repartition,
+    SelectKey,
+    Sink,
+    Source,
+    ToStream,
+)
+from suiro.streams.serdes import NaturalSerde, NotColumnarError, Serde
+from suiro.streams.topology import Topology
+from suiro.streams.vectorised.columns import Chunk, Column, is_usable, type_of
+
+__all__ = ["FALLBACK", "Chain", "Reason", "Types"]
+
+FALLBACK = (UsageError, pa.ArrowException)
+"""What says that the rules must run on a chunk instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why something does not run on columns."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Types:
+    """Of a record's columns, as far as they are known before there is data; None is unknown."""
+
+    key: pa.DataType | None
+    value: pa.DataType | None
+
+    @classmethod
+    def of(cls, key: Serde | None, value: Serde | None) -> Types:
+        return cls(type_of(key), type_of(value))
+
+
+_ROOTS: dict[str, Set[str]] = {"key_value": {"key", "value"}, "value": {"value"}}
+
+
+class Chain:
+    """Everything between an input and `exits`, which take records away: sinks, repartitions, stateful operators."""
+
+    def __init__(self, topology: Topology, start: Node, *, exits: Set[str], inside: Set[str]) -> None:
+        """`inside`: the names of the sub-topology's nodes. The start does not run itself unless it is stateless."""
+        self._topology = topology
+        self.start = start
+        self.exits = exits
+        self._children: dict[str, list[Node]] = {}
+        self.nodes: list[Node] = []
+        pending = [start]
+        while pending:
+            node = pending.pop()
+            if node.name in self._children:
+                continue
+            self._children[node.name] = [
+                child for child, _ in topology.children(node.name) if child.name in inside
+            ]
+            if node is not start:
+                self.nodes.append(node)
+            if node.name not in exits:
+                pending.extend(self._children[node.name])
+        self._rejoins = any(len([n for n in node.parents if n in self._children]) > 1 for node in self.nodes)
+        self.reached = {name for name in self._children if name in exits}
+
+    def why_not(self, types: Types) -> Reason | None:
+        """None: it runs on columns, as far as can be known before there is data."""
+        return self._check(self.start, types, {})
+
+    def types_at(self, exit: str, types: Types) -> Types | Reason:
+        """What types arrive there; unknown ones where several paths bring different ones."""
+        found: dict[str, list[Types]] = {}
+        reason = self._check(self.start, types, found)
+        if reason is not None:
+            return reason
+        arrived = found[exit]
+        return arrived[0] if all(each == arrived[0] for each in arrived) else Types(None, None)
+
+    def run(self, chunk: Chunk) -> dict[str, Chunk]:
+        """What arrives at each exit, in the order in which the rules would bring it. Raises one of `FALLBACK`."""
+        if self._rejoins:
+            chunk = replace(chunk, places=np.arange(len(chunk)))
+        pieces: dict[str, list[Chunk]] = {}
+        if isinstance(
+            self.start.operator, ToStream | Source
+        ):  # a Repartition and an aggregate pass nothing on
+            self._visit(self.start, chunk, pieces)
+        else:
+            self._onward(self.start, chunk, pieces)
+        return {name: _joined(found) for name, found in pieces.items()}
+
+    # -- running -------------------------------------------------------------------------------------------
+
+    def _visit(self, node: Node, chunk: Chunk, pieces: dict[str, list[Chunk]]) -> None:
+        if len(chunk) == 0:
+            return
+        if node.name in self.exits:
+            pieces.setdefault(node.name, []).append(chunk)
+            return
+        match node.operator:
+            case Source() | Merge():
+                pass
+            case Filter(predicate=predicate, negated=negated):
+                holds = _holds(predicate, chunk)
+                chunk = chunk.filter(~holds if negated else holds)
+            case MapValues(mapper=mapper):
+                chunk = chunk.with_value(_computed(mapper, chunk))
+            case SelectKey(mapper=mapper):
+                chunk = chunk.with_key(_computed(mapper, chunk))
+            case ToStream(mapper=mapper):
+                if mapper is not None:
+                    chunk = chunk.with_key(_computed(mapper, chunk))
+            case Branch(predicates=predicates):
+                self._part(predicates, chunk, pieces)
+                return
+        self._onward(node, chunk, pieces)
+
+    def _onward(self, node: Node, chunk: Chunk, pieces: dict[str, list[Chunk]]) -> None:
+        for child in self._children[node.name]:
+            self._visit(child, chunk, pieces)
+
+    def _part(
+        self,
+        predicates: Sequence[tuple[Function | None, str]],
+        chunk: Chunk,
+        pieces: dict[str, list[Chunk]],
+    ) -> None:
+        for predicate, child in predicates:
+            if len(chunk) == 0:
+                return
+            taken = np.ones(len(chunk), np.bool_) if predicate is None else _holds(predicate, chunk)
+            if child in self._children:
+                self._visit(self._topology.node(child), chunk.filter(taken), pieces)
+            chunk = chunk.filter(~taken)
+
+    # -- checking ------------------------------------------------------------------------------------------
+
+    def _check(self, node: Node, types: Types, arrived: dict[str, list[Types]]) -> Reason | None:
+        if node.name in self.exits:
+            arrived.setdefault(node.name, []).append(types)
+            return _check_exit(node)
+        found: Reason | Types = types
+        match node.operator:
+            case Filter(predicate=predicate):
+                found = _checked(node, predicate, types, "key_value", "filter")
+            case MapValues(mapper=mapper):
+                found = _checked(node, mapper, types, "value", "value")
+            case SelectKey(mapper=mapper):
+                found = _checked(node, mapper, types, "key_value", "key")
+            case ToStream(mapper=mapper) if mapper is not None:
+                found = _checked(node, mapper, types, "key_value", "key")
+            case Branch(predicates=predicates):
+                for each, _ in predicates:
+                    if each is not None and isinstance(found, Types):
+                        found = _checked(node, each, types, "key_value", "filter")
+            case Source() | Merge() | ToStream():
+                pass
+            case _ if node is not self.start:
+                return Reason(f"{node.name} ({type(node.operator).__name__}) has no form for columns")
+        if isinstance(found, Reason):
+            return found
+        for child in self._children[node.name]:
+            reason = self._check(child, found, arrived)
+            if reason is not None:
+                return reason
+        return None
+
+
+def _check_exit(node: Node) -> Reason | None:
+    operator = node.operator
+    match operator:
+        case Sink():
+            if not isinstance(operator.topic, str):
+                return Reason(f"{node.name}: a callable chooses the topic of each record")
+            if operator.partitioner is not None:
+                return Reason(f"{node.name}: a callable chooses the partition of each record")
+        case Repartition():
+            if operator.partitioner is not None:
+                return Reason(f"{node.name}: a callable chooses the partition of each record")
+            if operator.is_change:
+                return Reason(f"{node.name}: changes of a table travel")
+    for serde in (getattr(operator, "key", None), getattr(operator, "value", None)):
+        inner = getattr(serde, "inner", serde)
+        if serde is not None and not isinstance(serde, NaturalSerde) and not is_usable(inner):
+            return Reason(f"{node.name}: serde {serde.name} writes values one by one")
+    return None
+
+
+def _checked(node: Node, function: Function, types: Types, kind: str, gives: str) -> Reason | Types:
+    if not isinstance(function, Expression):
+        return Reason(f"{node.name}: its function is Python, not an expression")
+    beyond = function.roots() - _ROOTS[kind]
+    if beyond:
+        return Reason(f"{node.name}: the expression looks at {', '.join(sorted(beyond))}")
+    result = None
+    if all(getattr(types, root) is not None for root in function.roots()):
+        result = result_type(function, types.value, key=types.key)
+        if result is None:
+            return Reason(f"{node.name}: {function.describe()} has no form for columns of these types")
+    match gives:
+        case "filter":
+            return types
+        case "key":
+            return Types(result, types.value)
+        case _:
+            return Types(types.key, result)
+
+
+def _columns(function: Expression, chunk: Chunk) -> Columns:
+    roots = function.roots()
+    return Columns(
+        value=chunk.value.values if "value" in roots else None,
+        key=chunk.key.values if "key" in roots else None,
+        timestamp=pa.array(chunk.timestamps),
+    )
+
+
+def _holds(predicate: Any, chunk: Chunk) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    found = evaluate(predicate, _columns(predicate, chunk))
+    if pa.types.is_null(found.type):
+        return np.zeros(len(chunk), np.bool_)
+    if not pa.types.is_boolean(found.type):
+        raise NotColumnarError("filter", "", f"{predicate!r} gives {found.type}, no truth value")
+    return np.asarray(pc.fill_null(found, False).to_numpy(zero_copy_only=False))
+
+
+def _computed(mapper: Any, chunk: Chunk) -> Column:
+    return Column(values=evaluate(mapper, _columns(mapper, chunk)))
+
+
+def _joined(pieces: list[Chunk]) -> Chunk:
+    """Pieces that came by several paths, as if every record had gone all its ways before the next one."""
+    if len(pieces) == 1:
+        return pieces[0]
+    places = np.concatenate([piece.places for piece in pieces if piece.places is not None])
+    order = np.argsort(places, kind="stable")
+
+    def column(of: Callable[[Chunk], Column]) -> Column:
+        columns = [of(piece) for piece in pieces]
+        first = columns[0]
+        if all(each.serde is not None and each.serde == first.serde for each in columns):
+            raw = [each.bytes_for(first.serde, first.topic) for each in columns]
+            return Column(raw=pa.concat_arrays(raw), serde=first.serde, topic=first.topic)
+        return Column(values=pa.concat_arrays([each.values for each in columns]))
+
+    headers = None
+    if any(piece.headers is not None for piece in pieces):
+        kind = next(piece.headers.type for piece in pieces if piece.headers is not None)
+        headers = pa.concat_arrays(
+            [pa.nulls(len(piece), kind) if piece.headers is None else piece.headers for piece in pieces]
+        )
+    whole = Chunk(
+        key=column(lambda piece: piece.key),
+        value=column(lambda piece: piece.value),
+        timestamps=np.concatenate([piece.timestamps for piece in pieces]),
+        headers=headers,
+        places=places,
+    )
+    return whole.take(order)

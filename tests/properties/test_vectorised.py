@@ -1,0 +1,288 @@
+"""A twin on columns says what the rules say: records, stores, times, for any records, cuts and restarts."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.vectorised import SETTINGS, TOPIC, Columns, Gathered, Row, Rules, State, columns_of
+
+from suiro.streams import (
+    StreamsBuilder,
+    TimeWindows,
+    aggregate,
+    col,
+    greatest,
+    least,
+    left,
+    record_key,
+    record_value,
+    right,
+    serdes,
+    when,
+)
+from suiro.streams.records import Origin
+from suiro.streams.sources import SourceReader
+from suiro.streams.stores import OrderedMap
+from suiro.streams.task import TIMES, Task
+from suiro.streams.vectorised.key_index import KeyIndex
+from suiro.streams.vectorised.plan import Reason, twin_of
+
+KEYS = [b"a", b"b", b"", b"key-that-is-long", b"key-that-is-longer", None]
+LONGS = st.integers(-5, 9) | st.sampled_from([(1 << 62) - 1, -(1 << 62)])
+
+
+def _long(value: int) -> bytes:
+    return struct.pack(">q", value)
+
+
+@st.composite
+def batches(draw: st.DrawFn, values: st.SearchStrategy[bytes | None]) -> list[list[list[Row]]]:
+    """Batches of chunks of rows; mostly in the order of time, sometimes late."""
+    now, found = 0, []
+    for _ in range(draw(st.integers(1, 4))):
+        chunks = []
+        for _ in range(draw(st.integers(1, 3))):
+            rows: list[Row] = []
+            for _ in range(draw(st.integers(0, 8))):
+                now += draw(st.sampled_from([0, 0, 1, 3, 30]))
+                late = draw(st.sampled_from([0, 0, 0, 2, 9, 40]))
+                headers = draw(st.sampled_from([(), (), (), (("h", b"1"),), (("h", None), ("i", b""))]))
+                rows.append((draw(st.sampled_from(KEYS)), draw(values), max(0, now - late), headers))
+            chunks.append(rows)
+        found.append(chunks)
+    return found
+
+
+LONG_VALUES = st.none() | st.integers(-5, 9).map(_long)
+JSON_VALUES = st.sampled_from(
+    [
+        None,
+        b'{"n": 1}',
+        b'{"n":2}',
+        b'{"n":null}',
+        b'{"n":7,"m":true}',
+        b"{}",
+        b'{"n":-3}',
+        b'{"n":4,"s":"x"}',
+    ]
+)
+
+
+def _prefixes() -> dict[str, Callable[[Any], Any]]:
+    def parted(stream: Any) -> Any:
+        branches = stream.split().branch(record_value() > 3, "big").default_branch("rest")
+        found = list(branches.values())
+        return found[0].map_values(record_value() + 1, value=serdes.long).merge(found[1])
+
+    return {
+        "nothing": lambda stream: stream,
+        "filter": lambda stream: stream.filter(record_value() % 3 != 0),
+        "filter_not": lambda stream: stream.filter_not(record_value() > 2),
+        "key": lambda stream: stream.filter(record_key() != "b"),
+        "map": lambda stream: stream.map_values(record_value() * 2 - 1, value=serdes.long),
+        "null": lambda stream: stream.map_values(when(record_value() > 1, record_value()), value=serdes.long),
+        "doubled": lambda stream: stream.merge(stream.map_values(record_value() + 10, value=serdes.long)),
+        "parted": parted,
+        "everything": lambda stream: stream.merge(stream).filter(record_value().is_not_null()),
+    }
+
+
+def _windows() -> dict[str, Any]:
+    return {
+        "none": None,
+        "tumbling": TimeWindows.of_size(10),
+        "grace": TimeWindows.of_size(10, grace=15),
+        "hopping": TimeWindows.of_size(10, advance=4, grace=5),
+        "uneven": TimeWindows.of_size(7, advance=3),
+    }
+
+
+def _aggregations() -> dict[str, Callable[[Any], Any]]:
+    return {
+        "count": lambda group: group.count(),
+        "sum": lambda group: group.reduce(left() + right()),
+        "min": lambda group: group.reduce(least(right(), left())),
+        "max": lambda group: group.reduce(greatest(left(), right())),
+        "first": lambda group: group.reduce(left()),
+        "last": lambda group: group.reduce(right()),
+        "total": lambda group: group.aggregate(
+            lambda: 3, aggregate() + record_value() * 2, value=serdes.long
+        ),
+        "least": lambda group: group.aggregate(
+            lambda: None, least(record_value(), aggregate()), value=serdes.long
+        ),
+        "latest": lambda group: group.aggregate(lambda: 0, record_value() - 1, value=serdes.long),
+    }
+
+
+def _suffixes() -> dict[str, Callable[[Any], None]]:
+    def two(stream: Any) -> None:
+        stream.filter(record_value() > 1).to("big")
+        stream.map_values(record_value() * 10).to("out")
+
+    return {
+        "to": lambda stream: stream.to("out"),
+        "two": two,
+        "text": lambda stream: stream.map_values(record_value().cast("string")).to(
+            "out", value=serdes.string
+        ),
+    }
+
+
+def _compare(builder: StreamsBuilder, data: list[list[list[Row]]], engines: list[int], policy: str) -> None:
+    topology = builder.build()
+    sub = topology.sub_topologies[0]
+    rules = Rules(topology, sub, policy=policy)
+    columns = Columns(topology, sub, policy=policy)
+    living = Columns(topology, sub, policy=policy, reloads=False)
+    by_rules: State = {}
+    mixed: State = {}
+    for batch, engine in zip(data, engines, strict=False):
+        before = {name: dict(rows) for name, rows in by_rules.items()}
+        wanted = rules.batch(by_rules, batch)
+        if engine == 0:
+            found = rules.batch(mixed, batch)
+            living.forget()
+        else:
+            found = (columns if engine == 1 else living).batch(mixed, batch)
+            if engine == 1:
+                living.forget()
+        for result in (wanted, found):
+            # A row that came and went in this batch may be deleted where it never was.
+            for name, changes in result.changes.items():
+                gone = [
+                    key for key, row in changes.items() if row is None and key not in before.get(name, {})
+                ]
+                for key in gone:
+                    del changes[key]
+        assert found == wanted
+        assert mixed == by_rules
+
+
+@given(
+    data=batches(LONG_VALUES),
+    prefix=st.sampled_from(sorted(_prefixes())),
+    windows=st.sampled_from(sorted(_windows())),
+    aggregation=st.sampled_from(sorted(_aggregations())),
+    suffix=st.sampled_from(sorted(_suffixes())),
+    engines=st.lists(st.integers(0, 2), min_size=4, max_size=4),
+)
+@settings(max_examples=300, deadline=None)
+def test_aggregates_of_longs(
+    data: list[list[list[Row]]], prefix: str, windows: str, aggregation: str, suffix: str, engines: list[int]
+) -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream(TOPIC, key=serdes.string, value=serdes.long)
+    group = _prefixes()[prefix](stream).group_by_key()
+    window = _windows()[windows]
+    if window is not None:
+        group = group.windowed_by(window)
+    _suffixes()[suffix](_aggregations()[aggregation](group).to_stream())
+    _compare(builder, data, engines, "fail")
+
+
+@given(
+    data=batches(JSON_VALUES | st.just(b"no json")),
+    windows=st.sampled_from(sorted(_windows())),
+    aggregation=st.sampled_from(["count", "sum", "least"]),
+    engines=st.lists(st.integers(0, 2), min_size=4, max_size=4),
+    policy=st.sampled_from(["skip", "dead-letter:dead"]),
+)
+@settings(max_examples=150, deadline=None)
+def test_aggregates_of_json_that_may_be_broken(
+    data: list[list[list[Row]]], windows: str, aggregation: str, engines: list[int], policy: str
+) -> None:
+    builder = StreamsBuilder()
+    group: Any = builder.stream(TOPIC, key=serdes.string, value=serdes.json).group_by_key()
+    window = _windows()[windows]
+    if window is not None:
+        group = group.windowed_by(window)
+    table = {
+        "count": lambda: group.count(),
+        "sum": lambda: group.aggregate(lambda: 0, aggregate() + col("n"), value=serdes.long),
+        "least": lambda: group.aggregate(lambda: None, least(aggregate(), col("n")), value=serdes.long),
+    }[aggregation]()
+    table.to_stream().to("out")
+    _compare(builder, data, engines, policy)
+
+
+@given(
+    data=batches(st.none() | st.floats(width=32, allow_nan=False).map(lambda x: struct.pack(">d", x))),
+    windows=st.sampled_from(sorted(_windows())),
+    aggregation=st.sampled_from(["sum", "first", "last", "total"]),
+    engines=st.lists(st.integers(0, 2), min_size=4, max_size=4),
+)
+@settings(max_examples=150, deadline=None)
+def test_aggregates_of_doubles(
+    data: list[list[list[Row]]], windows: str, aggregation: str, engines: list[int]
+) -> None:
+    builder = StreamsBuilder()
+    group: Any = builder.stream(TOPIC, key=serdes.bytes, value=serdes.double).group_by_key()
+    window = _windows()[windows]
+    if window is not None:
+        group = group.windowed_by(window)
+    table = {
+        "sum": lambda: group.reduce(left() + right()),
+        "first": lambda: group.reduce(left()),
+        "last": lambda: group.reduce(right()),
+        "total": lambda: group.aggregate(
+            lambda: 0.5, aggregate() + record_value() * 0.1, value=serdes.double
+        ),
+    }[aggregation]()
+    table.to_stream().to("out")
+    _compare(builder, data, engines, "fail")
+
+
+@given(data=batches(LONG_VALUES), prefix=st.sampled_from(sorted(_prefixes())))
+@settings(max_examples=150, deadline=None)
+def test_chains_without_state(data: list[list[list[Row]]], prefix: str) -> None:
+    builder = StreamsBuilder()
+    stream = _prefixes()[prefix](builder.stream(TOPIC, key=serdes.string, value=serdes.long))
+    stream.to("out")
+    stream.select_key(record_value() % 4).map_values(record_value().cast("double"), value=serdes.double).to(
+        "other"
+    )
+    stream.select_key(record_value() % 4, key=serdes.long).group_by_key().count()
+    topology = builder.build()
+    sub = topology.sub_topologies[0]
+    twin = twin_of(topology, sub, SETTINGS)
+    assert not isinstance(twin, Reason)
+    assert twin.kind == "stateless"
+    wanted, found = Gathered(), Gathered()
+    task = Task(topology, sub, partition=0, maps={TIMES: OrderedMap()}, outputs=wanted, settings=SETTINGS)
+    for chunk in (chunk for batch in data for chunk in batch):
+        reader = SourceReader(sub.inputs[0], drop=lambda reason: None, dead_letter=wanted.bury)
+        for key, value, timestamp, headers in chunk:
+            record = reader.read(TOPIC, 0, 0, timestamp, key, value, headers)
+            assert record is not None
+            task.process(sub.inputs[0].name, record, Origin(TOPIC, 0, 0, timestamp, headers))
+        found.take(twin.run(sub.inputs[0].name, columns_of(chunk), topic=TOPIC))
+    assert found.by_node == wanted.by_node
+
+
+@given(st.lists(st.lists(st.none() | st.binary(max_size=20) | st.sampled_from([b"", b"\0", b"\0\0"]))))
+@settings(deadline=None)
+def test_slots_of_keys(columns: list[list[bytes | None]]) -> None:
+    index = KeyIndex(1)
+    known: dict[bytes, int] = {}
+    for keys in columns:
+        column = pa.array([b"before", *keys], pa.binary())[1:]
+        assert index.find(column).tolist() == [-1 if key is None else known.get(key, -1) for key in keys]
+        wanted = [-1 if key is None else known.setdefault(key, len(known)) for key in keys]
+        assert index.slots(column).tolist() == wanted
+        assert index.keys().to_pylist() == list(known)
+
+
+@given(st.integers(1, 40_000), st.integers(1, 3))
+@settings(max_examples=10, deadline=None)
+def test_an_index_grows(count: int, factor: int) -> None:
+    index = KeyIndex(1)
+    keys = pa.array([b"%d" % (number * factor) for number in range(count)], pa.binary())
+    assert index.slots(keys).tolist() == list(range(count))
+    assert index.slots(keys[::-1]).tolist() == list(range(count))[::-1]
+    assert index.keys().equals(keys)
