@@ -8,7 +8,8 @@
 - `options`: what may be said. `offsets`, `planning`: which records a micro-batch reads. `reading`: a task's work.
 - `sink`: what Spark calls. `encoding`, `staging`: a task's records on their way to the driver. `checkpoint`: Spark's
   own record of source offsets. `committer`, `decide`: one transaction per micro-batch, and whether to write it.
-- `foreach_batch`: the same for `foreachBatch`. `stage`: for tasks that make their own records. `connections`: clients kept between tasks. `faults`: for tests.
+- `foreach_batch`: the same for `foreachBatch`. `stage`: for tasks that make their own records. `connections`: clients
+  kept between tasks. `faults`: for tests.
 
 Spark's workers import this at every start, so it imports nothing by itself.
 """

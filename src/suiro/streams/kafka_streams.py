@@ -23,7 +23,7 @@ from suiro.streams.topology import Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from suiro.streams.spark.plan import Plan
 
@@ -113,7 +113,7 @@ class KafkaStreams:
         """Seconds; False if it still runs then. Raises what ended it, if that was an error."""
         query = self._running()
         try:
-            ended = query.awaitTermination() if timeout is None else query.awaitTermination(timeout)
+            ended = query.awaitTermination() if timeout is None else query.awaitTermination(timeout)  # type: ignore[arg-type]
         except Exception:
             self._raise_failure()
             raise
@@ -170,11 +170,9 @@ class KafkaStreams:
     def _prepared(self) -> Plan:
         """Reads the topics' partition counts, and makes the topics that are the topology's own."""
         from suiro.client import Client
-        from suiro.streams.nodes import GlobalTableSource
         from suiro.streams.spark.plan import plan
         from suiro.streams.spark.topics import create_internal_topics, require_topics
 
-        del GlobalTableSource
         options = self._source_options(self.topology.source_topics)
         with Client(options.bootstrap_servers, settings=options.client_settings) as client:
             infos = client.metadata(list(self.topology.source_topics))

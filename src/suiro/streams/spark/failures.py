@@ -5,28 +5,27 @@ from __future__ import annotations
 import re
 from importlib import import_module
 
+from suiro.errors import SuiroError
+
 __all__ = ["cause_of"]
 
-_MODULES = ("suiro.streams.errors", "suiro.errors", "suiro.streams.serdes")
-_LINE = re.compile(r"^(?:[\w.]*\.)?(?P<name>[A-Z]\w+): (?P<message>.*)$", re.MULTILINE)
+_MODULES = ("suiro.streams.errors", "suiro.streams.serdes", "suiro.errors")
+_LINE = re.compile(
+    r"^\s*(?:Caused by: |[\w.]+: )*suiro\.[\w.]+\.(?P<name>[A-Z]\w+): (?P<message>.*)$", re.MULTILINE
+)
 
 
 def cause_of(failure: BaseException) -> BaseException:
-    """The error of ours that a worker raised, made again from its text; the failure itself where there is none."""
-    text = str(failure)
-    for match in _LINE.finditer(text):
-        made = _made(match["name"], match["message"])
-        if made is not None:
-            made.__cause__ = failure
-            return made
+    """The error of ours that a worker raised, made again from its text; the failure itself where there is none.
+
+    A Python traceback tells causes first, so the last error in it is the one that was raised.
+    """
+    for match in reversed(list(_LINE.finditer(str(failure)))):
+        for module in _MODULES:
+            kind = getattr(import_module(module), match["name"], None)
+            if isinstance(kind, type) and issubclass(kind, SuiroError):
+                made = kind.__new__(kind)
+                made.args = (match["message"],)
+                made.__cause__ = failure
+                return made
     return failure
-
-
-def _made(name: str, message: str) -> BaseException | None:
-    for module in _MODULES:
-        kind = getattr(import_module(module), name, None)
-        if isinstance(kind, type) and issubclass(kind, Exception):
-            made = Exception.__new__(kind, message)
-            made.args = (message,)
-            return made
-    return None

@@ -15,7 +15,7 @@ from suiro.streams.spark.source import FORMAT, TopologySource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["STATE_SETTINGS", "start_query"]
 

@@ -266,7 +266,7 @@ def _packed(batches: Sequence[pa.RecordBatch]) -> bytes:
 
 
 class SparkState:
-    """Spark's state variables for the bucket in hand. Made in `StatefulProcessor.init`, used for one key after another."""
+    """Spark's state variables, for the bucket in hand. Made in `StatefulProcessor.init`."""
 
     def __init__(self, handle: Any) -> None:
         from pyspark.sql.types import BinaryType, LongType, StructField, StructType

@@ -1,0 +1,196 @@
+"""The state of a bucket over micro-batches, tasks that fail, and worker processes that remember something else."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from suiro.errors import FatalError
+from suiro.streams.spark import state_log
+from suiro.streams.spark.state_log import Directory, StateCache, StateLog
+
+
+class SparkStore:
+    """What Spark keeps for one bucket: a committed version, and the one a task is changing."""
+
+    def __init__(self) -> None:
+        self.directory: bytes | None = None
+        self.segments: dict[int, bytes] = {}
+        self.calls: list[str] = []
+        self.commit()
+
+    def commit(self) -> None:
+        self._committed = self.directory, dict(self.segments)
+
+    def roll_back(self) -> None:
+        self.directory, self.segments = self._committed[0], dict(self._committed[1])
+
+    def get(self) -> bytes | None:
+        self.calls.append("get")
+        return self.directory
+
+    def put(self, directory: bytes) -> None:
+        self.calls.append("put")
+        self.directory = directory
+
+    def get_segment(self, number: int) -> bytes | None:
+        self.calls.append("get_segment")
+        return self.segments.get(number)
+
+    def put_segment(self, number: int, data: bytes) -> None:
+        self.calls.append("put_segment")
+        self.segments[number] = data
+
+    def remove_segment(self, number: int) -> None:
+        self.calls.append("remove_segment")
+        del self.segments[number]
+
+
+Rows = dict[bytes, bytes | None]
+
+
+def micro_batch(store: SparkStore, cache: StateCache, rows: Rows, *, name: str = "s") -> None:
+    log = StateLog(store, cache, "bucket")
+    state = log.load()
+    for key, value in rows.items():
+        state.map(name).put(key, value)
+    log.save()
+
+
+def loaded(store: SparkStore, cache: StateCache | None = None, *, name: str = "s") -> dict[bytes, bytes]:
+    return dict(StateLog(store, cache or StateCache(), "bucket").load().map(name).range())
+
+
+def test_a_new_bucket_is_empty_and_one_without_changes_writes_nothing() -> None:
+    store = SparkStore()
+    micro_batch(store, StateCache(), {})
+    assert (loaded(store), store.directory, store.calls) == ({}, None, ["get", "get"])
+
+
+def test_a_micro_batch_costs_three_calls_where_the_cache_is_right() -> None:
+    store, cache = SparkStore(), StateCache()
+    micro_batch(store, cache, {b"a": b"1"})
+    store.calls.clear()
+    micro_batch(store, cache, {b"b": b"2"})
+    assert store.calls == ["get", "put_segment", "put"]
+    assert loaded(store) == {b"a": b"1", b"b": b"2"}
+
+
+def test_deletes_and_several_maps() -> None:
+    store, cache = SparkStore(), StateCache()
+    micro_batch(store, cache, {b"a": b"1", b"b": b""})
+    micro_batch(store, cache, {b"a": None})
+    micro_batch(store, cache, {b"a": b"other"}, name="t")
+    assert loaded(store) == {b"b": b""}
+    assert loaded(store, name="t") == {b"a": b"other"}
+
+
+def test_a_cache_that_is_behind_takes_only_what_it_misses() -> None:
+    store, here, there = SparkStore(), StateCache(), StateCache()
+    micro_batch(store, here, {b"a": b"1"})
+    micro_batch(store, there, {b"b": b"2"})  # another worker process went on
+    store.calls.clear()
+    assert loaded(store, here) == {b"a": b"1", b"b": b"2"}
+    assert store.calls == ["get", "get_segment"]
+
+
+def test_a_task_that_failed_leaves_nothing_in_the_cache() -> None:
+    store, cache = SparkStore(), StateCache()
+    micro_batch(store, cache, {b"a": b"1"})
+    store.commit()
+    state = StateLog(store, cache, "bucket").load()
+    state.map("s").put(b"a", b"wrong")  # and then it dies, before it saved
+    store.roll_back()
+    assert loaded(store, cache) == {b"a": b"1"}
+
+
+def test_a_task_that_succeeded_in_a_micro_batch_that_failed_is_forgotten() -> None:
+    store, cache = SparkStore(), StateCache()
+    micro_batch(store, cache, {b"a": b"1"})
+    store.commit()
+    micro_batch(store, cache, {b"a": b"wrong", b"b": b"wrong"})
+    store.roll_back()
+    assert loaded(store, cache) == {b"a": b"1"}
+
+
+def test_bases_take_the_place_of_deltas_that_outweigh_them() -> None:
+    store, cache = SparkStore(), StateCache()
+    written = 0
+    for number in range(200):
+        rows: Rows = {b"%d" % (number * 10 + index): bytes(1000) for index in range(10)}
+        micro_batch(store, cache, rows)
+        written += sum(len(value or b"") for value in rows.values())
+    directory = Directory.unpack(store.directory)
+    assert directory.base >= 1
+    assert len(loaded(store)) == 2000
+    assert sum(map(len, store.segments.values())) == directory.size
+    assert directory.size < 2 * written
+    # Each base is at least twice the one before, so all bases together weigh about twice the last.
+    assert store.calls.count("put_segment") < 200 + 20
+
+
+def test_many_small_deltas_become_one() -> None:
+    store, cache = SparkStore(), StateCache()
+    for number in range(500):
+        micro_batch(store, cache, {b"%d" % (number % 7): b"%d" % number})
+        assert len(store.segments) <= state_log.DELTAS_MAX + 1
+    assert loaded(store) == {b"%d" % (number % 7): b"%d" % number for number in range(493, 500)}
+
+
+def test_a_large_change_is_several_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_log, "SEGMENT_BYTES_MAX", 4000)
+    store = SparkStore()
+    rows: Rows = {b"%04d" % number: bytes(100) for number in range(1000)}
+    micro_batch(store, StateCache(), rows)
+    assert len(store.segments) > 10
+    assert loaded(store) == rows
+
+
+def test_random_life_against_a_dict() -> None:
+    for seed in range(20):
+        chance = random.Random(seed)
+        store, caches, expected = SparkStore(), [StateCache(), StateCache(2000)], dict[bytes, bytes]()
+        for _ in range(120):
+            rows: Rows = {
+                b"%d" % chance.randrange(60): None
+                if chance.random() < 0.3
+                else chance.randbytes(chance.randrange(900))
+                for _ in range(chance.randrange(12))
+            }
+            micro_batch(store, chance.choice(caches), rows)
+            if chance.random() < 0.2:
+                store.roll_back()
+                continue
+            store.commit()
+            for key, value in rows.items():
+                if value is None:
+                    expected.pop(key, None)
+                else:
+                    expected[key] = value
+        for cache in caches:
+            assert loaded(store, cache) == expected, seed
+
+
+def test_the_cache_lets_go_of_the_oldest() -> None:
+    measured = SparkStore()
+    micro_batch(measured, StateCache(), {b"k": bytes(10)})
+    cache = StateCache(bytes_max=2 * Directory.unpack(measured.directory).size)
+    stores = {name: SparkStore() for name in "abc"}
+    for name, store in stores.items():
+        log = StateLog(store, cache, name)
+        log.load().map("s").put(b"k", bytes(10))
+        log.save()
+    assert [name for name in "abc" if cache.take(name) is not None] == ["b", "c"]
+
+
+def test_another_format_and_a_missing_segment_are_said() -> None:
+    store = SparkStore()
+    micro_batch(store, StateCache(), {b"a": b"1"})
+    store.segments.clear()
+    with pytest.raises(FatalError, match="is not there"):
+        loaded(store)
+    assert store.directory is not None
+    store.directory = b"\x00\x09" + store.directory[2:]
+    with pytest.raises(FatalError, match="format 9"):
+        loaded(store)
