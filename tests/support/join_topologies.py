@@ -284,8 +284,8 @@ class Outputs:
         raise AssertionError
 
 
-class Lanes:
-    """The task of a join that is fed by several lanes, its maps and what it gives."""
+class Running:
+    """The task of a join, its maps and what it gives."""
 
     def __init__(self, plan: Plan) -> None:
         topology = plan.topology()
@@ -296,8 +296,10 @@ class Lanes:
             topology, sub, partition=0, maps=self.maps, outputs=self.outputs, settings=TaskSettings()
         )
 
-    def send(self, topic: str, key: str, value: str, timestamp: int, lane: str) -> list[tuple[Any, Any, int]]:
-        self.task.process(topic, Record(key, value, timestamp), None, lane)
+    def send(
+        self, topic: str, key: str, value: str, timestamp: int, carried: int = -1
+    ) -> list[tuple[Any, Any, int]]:
+        self.task.process(topic, Record(key, value, timestamp), None, carried)
         return self.read()
 
     def read(self) -> list[tuple[Any, Any, int]]:

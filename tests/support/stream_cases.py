@@ -72,7 +72,7 @@ def store_name(prefix: str = "") -> str:
 
 
 def _to(result: Any, topic: str) -> None:
-    (result.to_stream() if hasattr(result, "to_stream") else result).to(topic)
+    (result.to_stream() if hasattr(result, "to_stream") else result).to(topic, value=serdes.json)
 
 
 class _Builder:

@@ -79,12 +79,12 @@ class Operators:
         raise NotImplementedError
 
     def send(
-        self, key: Any, timestamp: int, value: Any = "v", *, port: int = 0, lane: str = "", **more: Any
+        self, key: Any, timestamp: int, value: Any = "v", *, port: int = 0, carried: int = -1, **more: Any
     ) -> list[tuple[Any, ...]]:
         """Gives what came out: (key, start, end, value, timestamp), or (key, value, timestamp) without windows."""
         before = len(self.out)
         name = "in" if port == 0 else f"in{port}"
-        self.task.process(name, Record(key, value, timestamp, **more), None, lane)
+        self.task.process(name, Record(key, value, timestamp, **more), None, carried)
         return [flat(record) for record in self.out[before:]]
 
     def drain(self) -> list[tuple[Any, ...]]:

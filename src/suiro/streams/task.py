@@ -8,12 +8,12 @@ maps of its stores, and keeps the maps' changes when the task is done with a bat
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from suiro.streams.errors import ProcessingError
-from suiro.streams.nodes import Node, Repartition, Sink
+from suiro.streams.nodes import Node, Repartition, Sink, StreamTableJoin
 from suiro.streams.operators import Rule, rule_of
 from suiro.streams.punctuation import Punctuators
 from suiro.streams.records import Origin, Record
@@ -76,10 +76,6 @@ class Context:
 
     def store(self, name: str) -> Any:
         return self._task.stores[name]
-
-    def time_of(self, node: str) -> OperatorTime:
-        """The time of another operator of this task."""
-        return self._task.times[node]
 
     def drop(self, reason: str) -> None:
         """Counts a record that is left out."""
@@ -155,6 +151,7 @@ class Task:
             else self._step(node, 0)
             for node in sub_topology.inputs
         }
+        self._inputs_of = _inputs_of(sub_topology)
         for node in sub_topology.nodes:
             init = getattr(self._rules[node.name], "init", None)
             if init is not None:
@@ -162,33 +159,26 @@ class Task:
 
     # -- running -----------------------------------------------------------------------------------------
 
-    def process(
-        self, input_name: str, record: Record, origin: Origin | None, lane: str = "", lane_time: int = UNKNOWN
-    ) -> None:
+    def process(self, input_name: str, record: Record, origin: Origin | None, carried: int = UNKNOWN) -> None:
         """Feeds a record into one of the sub-topology's inputs and runs it to the end of every path.
 
-        `lane_time`: how far the lane had come at this record, also by its records in other tasks.
+        `carried`: how far its partition upstream had come at this record, also by records in other tasks.
         """
         self.origin = origin
-        if self._task_time.lane != lane:
+        if self._task_time.carried != carried:
             for time in self.times.values():
-                time.lane = lane
-        if lane_time > self._task_time.observe(record.timestamp):
-            self.lane_time(lane, lane_time)
+                time.carried = carried
+        self._task_time.observe(record.timestamp)
         self._entries[input_name](record)
         self.origin = None
         if self.punctuators:
-            self.punctuators.stream_time_is(self._task_time.closing)
+            self.punctuators.stream_time_is(self._task_time.current)
 
-    def lane_time(self, lane: str, time: int) -> None:
-        """A lane has come so far, by records in other tasks."""
-        for operator_time in self.times.values():
-            operator_time.advance(lane, time)
-
-    def wait_for(self, behind: Set[str]) -> None:
-        """Which lanes have more records in the log than this task was or will be fed in this batch."""
-        for time in self.times.values():
-            time.wait_for(behind)
+    def pass_to(self, times: Mapping[str, int]) -> None:
+        """By input: everything that is still to come from it carries this time or a later one."""
+        for name, operator_time in self.times.items():
+            inputs = self._inputs_of.get(name, times)
+            operator_time.pass_to(max((times.get(name, UNKNOWN) for name in inputs), default=UNKNOWN))
 
     def advance_wall_clock(self, now_ms: int) -> None:
         self.wall_clock_time = now_ms
@@ -201,8 +191,8 @@ class Task:
             if finish is not None:
                 finish()
         for name, time in self.times.items():
-            for lane, timestamp in time.state().items():
-                self._keep(f"{name}\0{lane}", timestamp)
+            for what, timestamp in time.state().items():
+                self._keep(f"{name}\0{what}", timestamp)
         for name, due in self.punctuators.state().items():
             self._keep(f"{_PUNCTUATORS}\0{name}", due)
 
@@ -213,7 +203,7 @@ class Task:
 
     @property
     def stream_time(self) -> int:
-        return self._task_time.closing
+        return self._task_time.current
 
     def close(self) -> None:
         for rule in self._rules.values():
@@ -274,11 +264,11 @@ class Task:
     def _restore_times(self) -> None:
         self.times = {"": self._task_time, **{node.name: OperatorTime() for node in self.sub_topology.nodes}}
         for key, data in self._times_map.range():
-            name, _, lane = key.decode().partition("\0")
+            name, _, what = key.decode().partition("\0")
             if name == _PUNCTUATORS:
-                self.punctuators.restore({lane: _INT64.unpack(data)[0]})
+                self.punctuators.restore({what: _INT64.unpack(data)[0]})
             elif name in self.times:
-                self.times[name].restore([(lane, _INT64.unpack(data)[0])])
+                self.times[name].restore([(what, _INT64.unpack(data)[0])])
 
 
 class _Leave:
@@ -302,3 +292,13 @@ def _all(steps: Iterable[Callable[[Record], None]]) -> Callable[[Record], None]:
             step(record)
 
     return each
+
+
+def _inputs_of(sub: SubTopology) -> dict[str, set[str]]:
+    """The inputs whose records move each operator's time; a table's do not where a stream joins it."""
+    found = {node.name: {node.name} for node in sub.inputs}
+    for node in sub.nodes:
+        parents = node.parents[:1] if isinstance(node.operator, StreamTableJoin) else node.parents
+        above: set[str] = set().union(*(found.get(parent, set()) for parent in parents))
+        found[node.name] = found.get(node.name, set()) | above
+    return found

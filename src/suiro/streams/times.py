@@ -1,70 +1,56 @@
 """Operator time: how far event time has come for one operator of one task (`observedStreamTime` in Kafka Streams).
 
-Unlike Kafka Streams' it survives restarts: a runner keeps `state()` with the stores.
+It is the latest timestamp of the records that reached the operator, and what closes windows. Unlike Kafka Streams' it
+survives restarts: a runner keeps `state()` with the stores.
 
-A task may be fed by several lanes, one for each partition upstream whose records were brought together. Each record is
-judged by the time of its own lane, so a lane that is ahead never makes another's records late, and windows are closed
-by the lanes that still have records waiting in the log (`behind`): their minimum; the maximum of all once none has.
-With one lane, which is what Kafka Streams' own test driver has, both are simply the maximum so far.
-
-What was closed stays closed (`closed`), though a lane that had nothing in the log may come back with earlier records.
+Where one task gets only some of the records of a partition upstream, because they were spread by key, a record also
+carries how far its partition had come (`carried`): it is judged by the later one of the two. So whether it is late
+does not depend on when the task heard of the others (`pass_to`), that is, on where micro-batches were cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 
 __all__ = ["UNKNOWN", "OperatorTime"]
 
 UNKNOWN = -1
 """Before the first record."""
 
-_CLOSED = "\0closed"
-"""Stands among the lanes in `state`; no lane is called so."""
+_CLOSED = "closed"
+_CURRENT = "current"
 
 
 class OperatorTime:
-    __slots__ = ("_behind", "_lanes", "closed", "lane")
+    __slots__ = ("carried", "closed", "current", "was_passed")
 
     def __init__(self) -> None:
+        self.current = UNKNOWN
+        """The time by which windows are closed; `UNKNOWN` before the first record."""
         self.closed = UNKNOWN
-        """The latest `closing` time by which an operator closed windows; whoever does sets it."""
-        self._lanes: dict[str, int] = {}
-        self._behind: Set[str] = frozenset()
-        self.lane = ""  # set by the task: where the record in hand came from
+        """The time by which the operator closed windows; whoever does sets it."""
+        self.carried = UNKNOWN
+        """Of the record in hand; set by the task."""
+        self.was_passed = False
+        """Time went on by records in other tasks, and not since by one here."""
 
     def observe(self, timestamp: int) -> int:
         """Takes note of a record in hand; gives the time it is judged by, which includes it."""
-        known = self._lanes.get(self.lane, UNKNOWN)
-        if timestamp > known:
-            self._lanes[self.lane] = known = timestamp
-        return known
+        if timestamp > self.current:
+            self.current = timestamp
+            self.was_passed = False
+        return self.current if self.current > self.carried else self.carried
 
-    def advance(self, lane: str, timestamp: int) -> None:
-        """A lane has come so far by records that this task does not get; other tasks do."""
-        if timestamp > self._lanes.get(lane, UNKNOWN):
-            self._lanes[lane] = timestamp
-
-    @property
-    def current(self) -> int:
-        """The time of the lane in hand, without a new record."""
-        return self._lanes.get(self.lane, UNKNOWN)
-
-    @property
-    def closing(self) -> int:
-        """The time by which windows are closed; `UNKNOWN` before the first record."""
-        lanes = self._lanes
-        if self._behind:
-            return min(lanes.get(lane, UNKNOWN) for lane in self._behind)
-        return max(lanes.values(), default=UNKNOWN)
-
-    def wait_for(self, behind: Set[str]) -> None:
-        """Which lanes have records in the log that this task will get later."""
-        self._behind = behind
+    def pass_to(self, time: int) -> None:
+        """Everything that is still to come carries this time or a later one."""
+        if UNKNOWN < self.current < time:
+            self.current = time
+            self.was_passed = True
 
     def state(self) -> dict[str, int]:
-        return dict(self._lanes) if self.closed == UNKNOWN else {**self._lanes, _CLOSED: self.closed}
+        found = {_CURRENT: self.current, _CLOSED: self.closed}
+        return {name: time for name, time in found.items() if time != UNKNOWN}
 
-    def restore(self, lanes: Iterable[tuple[str, int]]) -> None:
-        self._lanes.update(lanes)
-        self.closed = self._lanes.pop(_CLOSED, self.closed)
+    def restore(self, times: Iterable[tuple[str, int]]) -> None:
+        for name, time in times:
+            setattr(self, name, time)

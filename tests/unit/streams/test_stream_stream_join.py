@@ -1,4 +1,4 @@
-"""Joins of two streams: who is matched at the edges, when unmatched records leave and in which order, and lanes."""
+"""Joins of two streams: who is matched at the edges, when unmatched records leave and in which order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from suiro.streams.nodes import JoinType
 from suiro.streams.records import Record
 from suiro.streams.windows import JoinWindows
-from tests.support.join_topologies import Lanes, Plan, Run
+from tests.support.join_topologies import Plan, Run, Running
 
 
 def _plan(join: JoinType, before: int, after: int, grace: int = 0) -> Plan:
@@ -172,49 +172,29 @@ def test_the_end_of_a_batch_removes_what_can_no_longer_be_joined() -> None:
     assert sizes["join-unmatched"] == 0
 
 
-# -- several lanes ---------------------------------------------------------------------------------------------
+# -- time that passes in other tasks ---------------------------------------------------------------------------
 
 
-def test_a_lane_that_is_ahead_expires_nothing_of_one_behind() -> None:
-    lanes = Lanes(_plan("inner", 5, 5))
-    lanes.task.wait_for({"slow"})
-    lanes.send("L", "k", "fast", 1000, "fast")
-    lanes.send("L", "k", "A", 1, "slow")
-    lanes.task.end_of_batch()
-    assert len(lanes.maps["join-this"]) == 2
-    assert lanes.send("R", "k", "r", 3, "slow") == [("k", "A+r", 3)]
+def test_unmatched_records_leave_at_the_end_of_a_batch_when_time_passed_elsewhere() -> None:
+    run = Running(_plan("left", 5, 5))
+    assert run.send("L", "k", "A", 1) == []
+    run.task.pass_to({"L": 12})
+    run.task.end_of_batch()
+    assert run.read() == [("k", "A+null", 1)]
 
 
-def test_lanes_that_are_fed_together_do_not_expire_each_other() -> None:
-    lanes = Lanes(_plan("inner", 5, 5))
-    lanes.send("L", "k", "fast", 1000, "fast")
-    lanes.send("L", "k", "A", 1, "slow")
-    assert lanes.send("R", "k", "r", 3, "slow") == [("k", "A+r", 3)]
-
-
-def test_unmatched_records_wait_for_the_lane_behind() -> None:
-    lanes = Lanes(_plan("left", 5, 5))
-    lanes.task.wait_for({"slow"})
-    assert lanes.send("L", "k", "A", 1, "slow") == []
-    assert lanes.send("R", "x", "r", 1000, "fast") == []
-    lanes.task.end_of_batch()
-    assert lanes.read() == []
-    # Nothing is left in the log: the latest lane's time holds, and no further record is needed.
-    lanes.task.wait_for(set())
-    lanes.task.end_of_batch()
-    assert lanes.read() == [("k", "A+null", 1)]
-
-
-def test_a_record_in_time_for_its_lane_waits_though_others_are_ahead() -> None:
-    lanes = Lanes(_plan("left", 5, 5))
-    lanes.send("R", "x", "r", 1000, "fast")
-    assert lanes.send("L", "k", "A", 10, "slow") == []
-    assert lanes.send("R", "k", "s", 12, "slow") == [("k", "A+s", 12)]
+def test_time_that_passes_by_a_dropped_record_lets_none_leave_at_the_end_of_a_batch() -> None:
+    run = Running(_plan("left", 5, 5))
+    assert run.send("L", "k", "A", 1) == []
+    run.task.process("R", Record("k", None, 100), None)
+    run.task.end_of_batch()
+    assert run.read() == []
+    assert run.send("R", "x", "r", 101) == [("k", "A+null", 1)]
 
 
 def test_headers_stay_with_a_record_that_waits() -> None:
-    lanes = Lanes(_plan("left", 5, 5))
+    run = Running(_plan("left", 5, 5))
     headers = (("trace", b"1"), ("empty", None))
-    lanes.task.process("L", Record("k", "A", 1, headers), None)
-    lanes.task.process("R", Record("x", "r", 100, (("trace", b"2"),)), None)
-    assert lanes.outputs.found == [Record("k", "A+null", 1, headers)]
+    run.task.process("L", Record("k", "A", 1, headers), None)
+    run.task.process("R", Record("x", "r", 100, (("trace", b"2"),)), None)
+    assert run.outputs.found == [Record("k", "A+null", 1, headers)]

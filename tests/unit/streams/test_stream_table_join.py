@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from suiro.streams.nodes import JoinType
-from tests.support.join_topologies import Lanes, Plan, Run
+from tests.support.join_topologies import Plan, Run, Running
 
 
 def _run(join: JoinType, *, history: int | None = None, grace: int | None = None) -> Run:
@@ -115,35 +115,33 @@ def test_without_grace_records_leave_at_once() -> None:
     assert run.send("S", "k", "s", 4) == [("k", "s+t", 4)]
 
 
-def test_records_of_a_lane_wait_for_its_own_time_or_the_end_of_the_batch() -> None:
+def _left_join_with_grace() -> Running:
     plan = Plan()
     table = plan.table("T", history=1000)
     joined = plan.stream_table("left", plan.stream("S"), table, versioned=True, grace=10)
     plan.to("out", joined, table=False)
-    lanes = Lanes(plan)
-    lanes.task.wait_for({"slow"})
-    assert lanes.send("S", "a", "s", 5, "slow") == []
-    assert lanes.send("S", "b", "s", 500, "fast") == []
-    assert lanes.send("S", "b", "s", 600, "fast") == []
-    lanes.task.wait_for(set())
-    assert lanes.send("S", "c", "s", 14, "slow") == []
-    assert lanes.send("S", "c", "s", 15, "slow") == [("a", "s+null", 5)]
-    lanes.task.end_of_batch()
-    assert [row[2] for row in lanes.read()] == [14, 15, 500]
+    return Running(plan)
 
 
-def test_a_lane_of_the_table_that_is_ahead_makes_no_time_pass() -> None:
-    plan = Plan()
-    table = plan.table("T", history=1000)
-    joined = plan.stream_table("left", plan.stream("S"), table, versioned=True, grace=10)
-    plan.to("out", joined, table=False)
-    lanes = Lanes(plan)
-    assert lanes.send("S", "a", "s", 5, "stream") == []
-    lanes.send("T", "b", "t", 900, "table")
-    lanes.task.lane_time("table", 900)
-    lanes.task.end_of_batch()
-    assert lanes.read() == []
-    assert lanes.send("S", "a", "s", 15, "stream") == [("a", "s+null", 5)]
+def test_records_leave_at_the_end_of_a_batch_when_time_passed_elsewhere() -> None:
+    run = _left_join_with_grace()
+    assert run.send("S", "a", "s", 5) == []
+    assert run.send("S", "b", "s", 12) == []
+    run.task.pass_to({"S": 16})
+    run.task.end_of_batch()
+    assert run.read() == [("a", "s+null", 5)]
+    # A record that its partition has overtaken already waits for nothing.
+    assert run.send("S", "c", "s", 17, 40) == [("c", "s+null", 17)]
+
+
+def test_time_of_the_table_makes_none_pass_for_the_stream() -> None:
+    run = _left_join_with_grace()
+    assert run.send("S", "a", "s", 5) == []
+    run.send("T", "b", "t", 900)
+    run.task.pass_to({"T": 900})
+    run.task.end_of_batch()
+    assert run.read() == []
+    assert run.send("S", "a", "s", 15) == [("a", "s+null", 5)]
 
 
 def test_the_mapper_finds_the_row_of_a_global_table() -> None:

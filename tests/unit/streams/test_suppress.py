@@ -183,19 +183,6 @@ def test_a_suppressed_table_becomes_a_stream() -> None:
     assert run.out[-1].value == "y"
 
 
-def test_a_result_does_not_carry_the_time_of_another_lane() -> None:
-    """The row's timestamp is from lane 0; lane 1, whose record makes the update, is not there yet."""
-    run = finals(TimeWindows.of_size(100, grace=50))
-    run.task.wait_for({"0", "1"})
-    run.send("a", 299, lane="0")
-    run.send("a", 150, lane="1")
-    run.task.wait_for({"1"})
-    assert run.send("a", 210, lane="1") == []
-    assert run.send("a", 190, lane="1") == []
-    assert run.send("b", 250, lane="1") == [("a", 100, 200, 2, 190)]
-    assert run.dropped_total == 0
-
-
 @pytest.mark.parametrize("windowed_serde", [False, True])
 def test_windowed_keys_come_back_whatever_serde_the_buffer_has(windowed_serde: bool) -> None:
     windows = SessionWindows.of_gap(10)

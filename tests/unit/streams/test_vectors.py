@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from support.stream_cases import Case, Check, build, cases, store_name
 
 from suiro.streams import StreamsBuilder
 from suiro.testing.topology_test_driver import TopologyTestDriver
-from support.stream_cases import Case, Check, build, cases, store_name
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.id)

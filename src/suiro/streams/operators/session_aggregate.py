@@ -82,7 +82,7 @@ class SessionAggregateRule:
 
     def _close(self, headers: Headers) -> None:
         """Gives the results of the sessions that closed since the last time, and lets go of old ones."""
-        before, now = self._time.closed, self._time.closing
+        before, now = self._time.closed, self._time.current
         if now <= before:
             return
         self._time.closed = now

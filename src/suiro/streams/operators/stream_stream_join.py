@@ -84,7 +84,8 @@ class StreamStreamJoinRule:
     def process(self, record: Record, port: int) -> None:
         own, other = self._sides[port]
         key, value, timestamp = record.key, record.value, record.timestamp
-        now = self._time.observe(timestamp)
+        self._time.observe(timestamp)
+        now = self._time.current
         if value is None:
             self._context.drop("null value")
             return
@@ -95,10 +96,7 @@ class StreamStreamJoinRule:
                 self._context.drop("null key")
             return
         own.store.put(key, value, timestamp)
-        is_latest = timestamp == now
-        # A record is judged by its own lane's time, and by the time that windows are closed by, if that is behind.
-        now = min(now, self._time.closing)
-        if is_latest:
+        if timestamp == now:
             self._emit_unmatched(now)
         first = max(timestamp - own.before_ms, self._oldest(other, now))
         matches = list(other.store.fetch(key, first, timestamp + own.after_ms))
@@ -114,16 +112,14 @@ class StreamStreamJoinRule:
                 self._wait(own, record)
 
     def end_of_batch(self) -> None:
-        time = self._time.closing
-        if len(self._time.state()) > 1:
-            # Where lanes wait for each other, time may have passed without a record that is not behind.
+        time = self._time.current
+        if self._time.was_passed:
             self._emit_unmatched(time)
         for side, _ in self._sides:
             side.store.expire(self._oldest(side, time))
 
     def _oldest(self, side: _Side, time: int) -> int:
-        """The first timestamp of a side that is still joined. By the side's own time, as in Kafka Streams, unless that
-        is ahead of a lane's."""
+        """The first timestamp of a side that is still joined: by the side's own time, as in Kafka Streams."""
         return min(side.store.time, time) - self._retention_ms + 1
 
     def _wait(self, side: _Side, record: Record) -> None:

@@ -51,11 +51,11 @@ class StreamTableJoinRule:
             self._wait(record)
 
     def end_of_batch(self) -> None:
-        self._let_go(min(self._reached, self._context.time.closing))
+        self._let_go(self._context.time.current)
 
     def _wait(self, record: Record) -> None:
         time = self._context.time
-        if record.timestamp < time.current - self._grace_ms:
+        if record.timestamp < max(time.current, time.carried) - self._grace_ms:
             self._join(record)
         else:
             # Only records that wait make time pass for the others, as in Kafka Streams.
@@ -67,8 +67,7 @@ class StreamTableJoinRule:
                 buffer.spec.key.serialize(topic, record.key),
                 pack(buffer.spec.value.serialize(topic, record.value), record.headers),
             )
-        self._reached = max(self._reached, time.current)
-        self._let_go(min(time.current, time.closing))
+        self._let_go(time.current)
 
     def _let_go(self, time: int) -> None:
         """Joins, in the order of time and key, what rows can no longer come late for."""

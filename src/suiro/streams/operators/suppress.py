@@ -13,7 +13,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from suiro.streams.errors import ProcessingError
-from suiro.streams.nodes import SessionAggregate, SlidingAggregate, StoreSpec, Suppress, TimeWindowAggregate
+from suiro.streams.nodes import StoreSpec, Suppress
 from suiro.streams.records import Change, Headers, Record, Windowed
 from suiro.streams.serdes import SessionWindowedSerde, TimeWindowedSerde
 
@@ -35,17 +35,11 @@ class SuppressRule:
         self._form = _Form(self._buffer.spec)
         self._delay = operator.closing_delay_ms
         self._time = context.time
-        self._times_above = (
-            [context.time_of(name) for name in _windowed_above(context)] if self._delay is not None else []
-        )
         self._context = context
         self._forward = context.forward
 
     def process(self, record: Record, port: int) -> None:
-        # A result may be stamped with the time of another lane's record; its own lane has come no further than it had
-        # at the aggregate that gave it.
-        reached = min([record.timestamp, *(above.current for above in self._times_above)])
-        time = max(self._time.observe(reached), self._time.closed)
+        time = max(self._time.observe(record.timestamp), self._time.closed)
         if self._delay is None:
             self._wait(record, record.timestamp)
         elif not isinstance(record.key, Windowed):
@@ -71,7 +65,7 @@ class SuppressRule:
         return end + self._delay < time if self._operator.inclusive_end else end + self._delay <= time
 
     def _let_go(self) -> None:
-        now = self._time.closing
+        now = self._time.current
         if now > self._time.closed:
             self._time.closed = now
         now = self._time.closed
@@ -112,21 +106,6 @@ class SuppressRule:
             "records are read again. Allow more (max_records, max_bytes, or no limit), shorten the grace, or let it "
             "emit early when it is full"
         )
-
-
-def _windowed_above(context: Context) -> list[str]:
-    """The nearest windowed aggregates that this table comes from, in the same task."""
-    nodes = {node.name: node for node in context.sub_topology.nodes}
-    found, waiting = [], list(context.node.parents)
-    while waiting:
-        node = nodes.get(waiting.pop())
-        if node is None:
-            continue
-        if isinstance(node.operator, TimeWindowAggregate | SlidingAggregate | SessionAggregate):
-            found.append(node.name)
-        else:
-            waiting.extend(node.parents)
-    return found
 
 
 class _Form:

@@ -66,7 +66,7 @@ class TimeWindowAggregateRule:
 
     def _close(self, headers: Headers) -> None:
         """Gives the results of the windows that closed since the last time, and lets go of old rows."""
-        before, now = self._time.closed, self._time.closing
+        before, now = self._time.closed, self._time.current
         if now <= before:
             return
         self._time.closed = now

@@ -136,33 +136,46 @@ class _Bucket:
         )
         cargo.sort(key=lambda item: item.sequence)
         queues = self._queues(cargo)
-        behind = {queue.lane.name for queue in queues if queue.behind}
-        self._task.wait_for(behind)
         if len(queues) == 1:
-            for record, origin, lane_time in queues[0].records():
-                self._task.process(queues[0].input, record, origin, queues[0].name, lane_time)
+            for record, origin, carried in queues[0].records():
+                self._task.process(queues[0].input, record, origin, carried)
         elif queues:
             self._merge(queues)
+        self._pass_time(queues)
         is_held = False
         for queue in queues:
-            is_held |= queue.close(self._task)
-        self._behind = bool(behind) or is_held
+            is_held |= queue.close()
+        self._behind = is_held or any(queue.behind for queue in queues)
         if clock:
             self._task.advance_wall_clock(clock)
+
+    def _pass_time(self, queues: Sequence[_Queue]) -> None:
+        """Lanes tell how far they have come by records of other buckets. Time passes by that, but not further than a
+        lane has come of which there are more records in the log."""
+        limit = min((queue.reached for queue in queues if queue.behind or queue.has_head), default=None)
+        times: dict[str, int] = {}
+        for queue in queues:
+            time = queue.tick if limit is None else min(queue.tick, limit)
+            times[queue.input] = max(time, times.get(queue.input, _NO_TIME))
+        if max(times.values(), default=_NO_TIME) > _NO_TIME:
+            self._task.pass_to(times)
 
     def _merge(self, queues: Sequence[_Queue]) -> None:
         process = self._task.process
         heap: list[tuple[int, int, _Queue]] = []
+        is_complete = True
         for index, queue in enumerate(queues):
             if queue.advance():
                 heap.append((queue.timestamp, index, queue))
             elif queue.behind:
-                return
+                is_complete = False
+        if not is_complete:
+            return
         heapq.heapify(heap)
         while heap:
             _, index, queue = heap[0]
-            record, origin, lane_time = queue.taken()
-            process(queue.input, record, origin, queue.name, lane_time)
+            record, origin, carried = queue.taken()
+            process(queue.input, record, origin, carried)
             if queue.advance():
                 heapq.heapreplace(heap, (queue.timestamp, index, queue))
             else:
@@ -339,7 +352,6 @@ class _Queue:
         "held",
         "input",
         "lane",
-        "name",
         "tick",
         "timestamp",
     )
@@ -353,7 +365,6 @@ class _Queue:
         notes: OrderedMap,
     ) -> None:
         self.lane = lane
-        self.name = lane.name
         self.input = input_
         self.behind = False
         self.held: list[tuple[bytes, Any]] = []
@@ -407,8 +418,17 @@ class _Queue:
         self._head = None
         return head
 
-    def close(self, task: Task) -> bool:
-        """Keeps what is left for the next micro-batch; else lets the task know of the lane's time. True: some is."""
+    @property
+    def has_head(self) -> bool:
+        return self._head is not None
+
+    @property
+    def reached(self) -> int:
+        """Records that are still to come carry this time or a later one."""
+        return self.tick if self._head is None else self.timestamp
+
+    def close(self) -> bool:
+        """Keeps what is left for the next micro-batch. True: some is."""
         left = self._left()
         is_held = False
         number = _held_parts(self.held[-1][0])[3] + 1 if self.held else 0
@@ -418,11 +438,9 @@ class _Queue:
             if key is None:
                 self._map.put(prefix + _INT64.pack(number), pickle.dumps(item, protocol=5))
                 number += 1
-        if self.tick > _NO_TIME:
-            if is_held:
-                _note(self._notes, self._tick_key, self.tick)
-                return True
-            task.lane_time(self.name, self.tick)
+        if self.tick > _NO_TIME and is_held:
+            _note(self._notes, self._tick_key, self.tick)
+            return True
         if self._notes.get(self._tick_key) is not None:
             self._notes.put(self._tick_key, None)
         return is_held

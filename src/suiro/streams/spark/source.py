@@ -270,7 +270,7 @@ class _Here:
         )
 
     def feed(self, columns: pa.RecordBatch) -> Iterator[Row]:
-        topic, partition, name = self._lane.group, self._lane.partition, self._lane.name
+        topic, partition = self._lane.group, self._lane.partition
         read, process, input_ = self._reader.read, self._task.process, self._input
         for offset, timestamp, key, value, headers in zip(
             columns.column("offset").to_pylist(),
@@ -282,7 +282,7 @@ class _Here:
         ):
             record = read(topic, partition, offset, timestamp, key, value, headers)
             if record is not None:
-                process(input_, record, Origin(topic, partition, offset, timestamp, headers), name)
+                process(input_, record, Origin(topic, partition, offset, timestamp, headers))
         return self._outputs.ready_rows()
 
     def finish(self, item: LaneRange) -> Iterator[Row]:
