@@ -1,0 +1,158 @@
+"""`suiro run`: a topology from a file, on Spark, until it is told to stop."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from suiro.errors import ConfigError, SuiroError
+
+if TYPE_CHECKING:
+    from suiro.streams import Topology
+
+__all__ = ["load_module", "run", "topology_of"]
+
+POLL_S = 0.2
+
+
+def run(
+    app: Annotated[
+        Path,
+        typer.Argument(
+            metavar="APP.PY",
+            exists=True,
+            dir_okay=False,
+            help="Python with `topology = ...` or `def build(builder)`, and perhaps `application_id`.",
+        ),
+    ],
+    application_id: Annotated[
+        str | None, typer.Option(help="Names state and transactions. Default: the file's, else its name.")
+    ] = None,
+    bootstrap_servers: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="The cluster.")
+    ] = "127.0.0.1:9092",
+    state_dir: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Default: ~/.local/share/suiro.")
+    ] = None,
+    emit: Annotated[
+        str, typer.Option(help='Of tables: "micro-batch" (a key\'s last update in each) or "every".')
+    ] = "micro-batch",
+    on_processing_error: Annotated[
+        str, typer.Option(help='"fail", "skip" or "dead-letter:<topic>".')
+    ] = "fail",
+    on_deserialization_error: Annotated[
+        str, typer.Option(help='"fail", "skip" or "dead-letter:<topic>".')
+    ] = "fail",
+    max_offsets_per_trigger: Annotated[
+        int | None, typer.Option(min=1, help="Records in one micro-batch, about.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="A setting of the client or the source, `kafka.*` too."
+        ),
+    ] = None,
+    until_done: Annotated[
+        bool, typer.Option("--until-done", help="End when all that is there now is processed.")
+    ] = False,
+) -> None:
+    """Runs a topology. Started again, it goes on where it was. Ctrl-C or SIGTERM stop it."""
+    try:
+        module = load_module(app)
+        name = application_id or getattr(module, "application_id", None) or app.stem
+        from suiro.streams import KafkaStreams
+
+        streams = KafkaStreams(
+            topology_of(module),
+            application_id=name,
+            bootstrap_servers=bootstrap_servers,
+            state_dir=state_dir,
+            emit=emit,  # type: ignore[arg-type]  # it says itself what it knows
+            on_processing_error=on_processing_error,
+            on_deserialization_error=on_deserialization_error,
+            max_offsets_per_trigger=max_offsets_per_trigger,
+            settings=settings_of(set_ or []),
+        )
+        code = _until_told(streams, until_done)
+    except KeyboardInterrupt:
+        code = 130
+    except SuiroError as error:
+        print(f"suiro run: {error}", file=sys.stderr)
+        code = 1
+    raise typer.Exit(code)
+
+
+def _until_told(streams: Any, until_done: bool) -> int:
+    told = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: told.set())
+    streams.start()
+    print(
+        f"suiro run: {streams.application_id} runs; its state is in {streams.checkpoint}",
+        file=sys.stderr,
+        flush=True,
+    )
+    try:
+        if until_done:
+            streams.process_all_available()
+        while not until_done and streams.state == "RUNNING" and not told.wait(POLL_S):
+            continue
+        failure = streams.exception
+    finally:
+        streams.close()
+    if failure is not None:
+        print(f"suiro run: {streams.application_id} ended: {failure}", file=sys.stderr)
+    return 0 if failure is None else 1
+
+
+def load_module(path: Path) -> ModuleType:
+    """Runs the file as a module of its own name; modules beside it can be imported, here and in workers."""
+    path = path.resolve()
+    if path.stem in sys.modules:
+        raise ConfigError(
+            f"{path.name} has the name of a module that is loaded already ({path.stem}); give the file another name"
+        )
+    sys.path.insert(0, str(path.parent))
+    spec = spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} is not a Python file; its name must end in .py")
+    module = module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def topology_of(module: ModuleType) -> Topology:
+    from suiro.streams import StreamsBuilder, Topology
+
+    found = getattr(module, "topology", None)
+    if isinstance(found, Topology):
+        return found
+    if isinstance(found, StreamsBuilder):
+        return found.build()
+    build = getattr(module, "build", None)
+    if not callable(build):
+        raise ConfigError(
+            f"{module.__name__} has neither a topology (topology = builder.build()) nor a function build(builder)"
+        )
+    builder = StreamsBuilder()
+    made = build(builder)
+    return made if isinstance(made, Topology) else builder.build()
+
+
+def settings_of(pairs: list[str]) -> Mapping[str, str]:
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"--set {pair!r} is not NAME=VALUE")
+        found[name] = value
+    return found

@@ -1,0 +1,86 @@
+"""What `suiro run` makes of a file, and what it says of a wrong one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from suiro.cli.app import app
+from suiro.cli.run import load_module, settings_of, topology_of
+from suiro.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    modules, places = set(sys.modules), list(sys.path)
+    yield
+    sys.path[:] = places
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def written(directory: Path, name: str, text: str) -> Path:
+    path = directory / f"{name}.py"
+    path.write_text(text)
+    return path
+
+
+PASSES = 'builder.stream("a").to("b")'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"from suiro.streams import StreamsBuilder\nbuilder = StreamsBuilder()\n{PASSES}\ntopology = builder.build()",
+        f"from suiro.streams import StreamsBuilder\nbuilder = topology = StreamsBuilder()\n{PASSES}",
+        f"def build(builder):\n    {PASSES}",
+        f"def build(builder):\n    {PASSES}\n    return builder.build()",
+    ],
+)
+def test_four_ways_to_say_a_topology(tmp_path: Path, text: str) -> None:
+    topology = topology_of(load_module(written(tmp_path, "streams_app_one", text)))
+    assert (topology.source_topics, topology.sink_topics) == (("a",), ("b",))
+
+
+def test_modules_beside_the_file_can_be_imported(tmp_path: Path) -> None:
+    written(tmp_path, "streams_app_beside", "topic = 'c'")
+    text = "from streams_app_beside import topic\ndef build(builder):\n    builder.stream('a').to(topic)"
+    assert topology_of(load_module(written(tmp_path, "streams_app_two", text))).sink_topics == ("c",)
+
+
+def test_a_file_without_a_topology_is_said(tmp_path: Path) -> None:
+    module = load_module(written(tmp_path, "streams_app_empty", ""))
+    with pytest.raises(ConfigError, match="streams_app_empty has neither a topology"):
+        topology_of(module)
+
+
+def test_a_name_that_is_taken_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="loaded already"):
+        load_module(written(tmp_path, "json", ""))
+
+
+def test_settings() -> None:
+    assert settings_of(["kafka.client.id=a=b", "maxFetchBytes=9"]) == {
+        "kafka.client.id": "a=b",
+        "maxFetchBytes": "9",
+    }
+    with pytest.raises(ConfigError, match="NAME=VALUE"):
+        settings_of(["nothing"])
+
+
+def test_errors_of_the_command_are_one_line_each(tmp_path: Path) -> None:
+    path = written(tmp_path, "streams_app_wrong", f"def build(builder):\n    {PASSES}")
+    for arguments, message in [
+        (["--emit", "sometimes"], "emit='sometimes' is neither"),
+        (["--on-processing-error", "ignore"], "on_processing_error='ignore' is none of"),
+        (["--set", "x"], "is not NAME=VALUE"),
+    ]:
+        sys.modules.pop("streams_app_wrong", None)
+        result = CliRunner().invoke(app, ["run", str(path), *arguments])
+        assert result.exit_code == 1
+        assert message in result.stderr
+        assert len(result.stderr.strip().splitlines()) == 1
