@@ -9,12 +9,24 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.vectorised import SETTINGS, TOPIC, Columns, Gathered, Row, Rules, State, columns_of
+from support.vectorised import (
+    SETTINGS,
+    TOPIC,
+    Columns,
+    Gathered,
+    JoinColumns,
+    JoinRules,
+    Row,
+    Rules,
+    State,
+    columns_of,
+)
 
 from suiro.streams import (
     StreamsBuilder,
     TimeWindows,
     aggregate,
+    coalesce,
     col,
     greatest,
     least,
@@ -263,6 +275,59 @@ def test_chains_without_state(data: list[list[list[Row]]], prefix: str) -> None:
             task.process(sub.inputs[0].name, record, Origin(TOPIC, 0, 0, timestamp, headers))
         found.take(twin.run(sub.inputs[0].name, columns_of(chunk), topic=TOPIC))
     assert found.by_node == wanted.by_node
+
+
+def _joiners() -> dict[str, Any]:
+    return {
+        "python": lambda one, other: one if other is None else one + other,
+        "mixed": lambda one, other: one if other is None else str(other) if other > 3 else None,
+        "columns": coalesce(left() + right(), left() * 100),
+        "left": left(),
+        "right": right(),
+    }
+
+
+@given(
+    data=st.lists(st.tuples(batches(LONG_VALUES), batches(LONG_VALUES)), min_size=1, max_size=3),
+    joiner=st.sampled_from(sorted(_joiners())),
+    is_left=st.booleans(),
+    prefix=st.sampled_from(sorted(_prefixes())),
+    table_first=st.booleans(),
+    engines=st.lists(st.integers(0, 2), min_size=3, max_size=3),
+)
+@settings(max_examples=300, deadline=None)
+def test_a_stream_joined_with_a_table(
+    data: Any, joiner: str, is_left: bool, prefix: str, table_first: bool, engines: list[int]
+) -> None:
+    builder = StreamsBuilder()
+    stream = _prefixes()[prefix](builder.stream("stream", key=serdes.string, value=serdes.long))
+    table = builder.table("a" if table_first else "z", key=serdes.string, value=serdes.long)
+    join = stream.left_join if is_left else stream.join
+    result = join(table, _joiners()[joiner])
+    result.to("out")
+    if joiner != "mixed":
+        result.filter(record_value() > 4).to("big")
+    topology = builder.build()
+    sub = topology.sub_topologies[0]
+    inputs = [(node.name, node.operator.topics[0]) for node in sub.inputs]  # type: ignore[union-attr]
+    inputs.sort(key=lambda item: item[1])
+    rules, living = JoinRules(topology, sub), JoinColumns(topology, sub)
+    by_rules: State = {}
+    mixed: State = {}
+    for pair, engine in zip(data, engines, strict=False):
+        lanes = [
+            [chunk for batch in pair[0 if topic == "stream" else 1] for chunk in batch] for _, topic in inputs
+        ]
+        rows = [[row for chunk in lane for row in chunk] for lane in lanes]
+        wanted = rules.merge(by_rules, inputs, rows)
+        if engine == 0:
+            found = rules.merge(mixed, inputs, rows)
+        else:
+            found = (living if engine == 1 else JoinColumns(topology, sub)).merge(mixed, inputs, lanes)
+        if engine != 1:
+            living.rows = None
+        assert found == wanted
+        assert mixed == by_rules
 
 
 @given(st.lists(st.lists(st.none() | st.binary(max_size=20) | st.sampled_from([b"", b"\0", b"\0\0"]))))

@@ -16,6 +16,7 @@ from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES, Task, TaskSettings
 from suiro.streams.topology import SubTopology, Topology
 from suiro.streams.vectorised.plan import Reason, Twin, twin_of
+from suiro.streams.vectorised.stream_table_join import LaneChunks
 
 SETTINGS = TaskSettings(coalesces=True)
 TOPIC = "in"
@@ -178,3 +179,75 @@ def reader_of(sub: SubTopology, policy: str, dropped: dict[str, int], gathered: 
         dropped[reason] = dropped.get(reason, 0) + 1
 
     return SourceReader(sub.inputs[0], on_deserialization_error=policy, drop=drop, dead_letter=gathered.bury)
+
+
+def merged(lanes: list[list[Row]]) -> list[tuple[int, int, Row]]:
+    """(lane, offset, row) as a task takes them: the earliest head first, ties in the order of the lanes."""
+    places = [0] * len(lanes)
+    found = []
+    while True:
+        heads = [
+            (rows[place][2], lane)
+            for lane, (rows, place) in enumerate(zip(lanes, places, strict=True))
+            if place < len(rows)
+        ]
+        if not heads:
+            return found
+        _, lane = min(heads)
+        found.append((lane, places[lane], lanes[lane][places[lane]]))
+        places[lane] += 1
+
+
+class JoinRules(Rules):
+    """`topics`: of the lanes, in the order in which ties are settled; each lane is an input of its own."""
+
+    def merge(self, state: State, inputs: list[tuple[str, str]], lanes: list[list[Row]]) -> Result:
+        names = [*(spec.name for spec in self.sub.stores), TIMES]
+        maps = {name: OrderedMap(state.get(name, {}).items()) for name in names}
+        gathered = Gathered()
+        task = Task(self.topology, self.sub, partition=0, maps=maps, outputs=gathered, settings=SETTINGS)
+        readers = [
+            SourceReader(self.topology.node(name), drop=lambda reason: None, dead_letter=gathered.bury)
+            for name, _ in inputs
+        ]
+        for lane, offset, row in merged(lanes):
+            name, topic = inputs[lane]
+            record = readers[lane].read(topic, 0, offset, row[2], row[0], row[1], row[3])
+            assert record is not None
+            task.process(name, record, Origin(topic, 0, offset, row[2], row[3]))
+        task.end_of_batch()
+        changes = {name: dict(rows.take_changes()) for name, rows in maps.items()}
+        for name, rows in maps.items():
+            state[name] = dict(rows.range())
+        return Result(gathered.by_node, changes, dict(task.dropped), gathered.buried)
+
+
+class JoinColumns:
+    def __init__(self, topology: Topology, sub: SubTopology) -> None:
+        found = twin_of(topology, sub, SETTINGS)
+        assert not isinstance(found, Reason), found
+        self.twin = found
+        self.rows: Any = None
+
+    def merge(self, state: State, inputs: list[tuple[str, str]], lanes: list[list[list[Row]]]) -> Result:
+        twin = self.twin
+        assert twin.kind == "join"
+        gathered = Gathered()
+        dropped: dict[str, int] = {}
+        if self.rows is None:
+            self.rows = twin.new_rows()
+            stored = state.get(twin.store, {})
+            self.rows.load(pa.array(list(stored), pa.binary()), pa.array(list(stored.values()), pa.binary()))
+        times = OrderedMap(state.get(TIMES, {}).items())
+        chunks = [
+            LaneChunks(input=name, topic=topic, columns=[columns_of(rows) for rows in lane])
+            for (name, topic), lane in zip(inputs, lanes, strict=True)
+        ]
+        gathered.take(twin.run(chunks, self.rows, times, partition=0, failures=gathered, dropped=dropped))
+        changed = self.rows.take_changes()
+        changes = {TIMES: dict(times.take_changes()), twin.store: {}}
+        if changed is not None:
+            changes[twin.store] = dict(zip(*(column.to_pylist() for column in changed), strict=True))
+        state[TIMES] = dict(times.range())
+        state[twin.store] = dict(zip(*(column.to_pylist() for column in self.rows.rows()), strict=True))
+        return Result(gathered.by_node, changes, dropped, gathered.buried)

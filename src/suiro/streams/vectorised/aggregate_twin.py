@@ -25,7 +25,7 @@ from suiro.streams.nodes import (
     TimeWindowAggregate,
     ToStream,
 )
-from suiro.streams.records import Origin, Record, Windowed
+from suiro.streams.records import Origin, Record
 from suiro.streams.serdes import TimeWindowedSerde
 from suiro.streams.sources import SourceReader
 from suiro.streams.stores import OrderedMap
@@ -36,10 +36,11 @@ from suiro.streams.vectorised import kernels
 from suiro.streams.vectorised.aggregate import Inputs, NumberRows, Updates, combine, inputs_of
 from suiro.streams.vectorised.by_rules import Failures, RulePath, headers_array, headers_of
 from suiro.streams.vectorised.columns import Chunk, Column, is_exact
-from suiro.streams.vectorised.emission import Emission, emissions, without_tail
+from suiro.streams.vectorised.emission import Emission, without_tail
 from suiro.streams.vectorised.numbers import Numbers, recognised
 from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
 from suiro.streams.vectorised.stateless import FALLBACK, Chain, Reason, Types
+from suiro.streams.vectorised.suffix import leave
 from suiro.streams.vectorised.time_window_aggregate import combine_windows
 from suiro.streams.windows import EmitStrategy
 
@@ -318,37 +319,11 @@ class AggregateTwin:
             timestamps=updates.timestamps,
             headers=updates.headers,
         )
-        found: list[Emission] = []
-        for suffix in self._suffixes:
-            try:
-                found += emissions(self._topology, suffix.run(chunk))
-            except FALLBACK:
-                found += self._suffix_by_rules(suffix, chunk, partition, failures)
-        return found
-
-    def _suffix_by_rules(
-        self, suffix: Chain, chunk: Chunk, partition: int, failures: Failures
-    ) -> list[Emission]:
-        path = RulePath(
-            self._topology, suffix, settings=self._settings, partition=partition, failures=failures
-        )
-        found: dict[str, list[Record]] = {}
-        deserialize = chunk.key.serde.deserialize if chunk.key.serde is not None else None
-        assert deserialize is not None
-        keys = chunk.key.bytes_for(chunk.key.serde, self._topic).to_pylist()
-        rows = zip(
-            keys,
-            chunk.value.values.to_pylist(),
-            chunk.timestamps.tolist(),
-            headers_of(chunk.headers, len(chunk)),
-            strict=True,
-        )
-        records = (
-            (Record(deserialize(self._topic, key), value, timestamp, headers), None)
-            for key, value, timestamp, headers in rows
-        )
-        path.run(records, lambda name, record: found.setdefault(name, []).append(record))
-        return [_written(self._topology.node(name), records) for name, records in found.items()]
+        return [
+            emission
+            for suffix in self._suffixes
+            for emission in leave(self._topology, suffix, chunk, self._settings, partition, failures)
+        ]
 
     # -- for people ----------------------------------------------------------------------------------------
 
@@ -447,31 +422,4 @@ def _failed(name: str, record: Record, reason: str) -> ProcessingError:
     return ProcessingError(
         f"operator {name} failed on a record, key {record.key!r}, timestamp {record.timestamp}: {reason}. Mend the "
         'function, or set on_processing_error to "skip" or "dead-letter:<topic>"'
-    )
-
-
-def _written(node: Node, records: list[Record]) -> Emission:
-    from suiro.streams.serdes import natural
-
-    operator = node.operator
-    assert isinstance(operator, Sink | Repartition)
-    assert isinstance(operator.topic, str)
-    topic = operator.topic
-    if isinstance(operator, Repartition) and not operator.keeps_null_keys:
-        records = [record for record in records if record.key is not None]
-    key_serde, value_serde = operator.key or natural, operator.value or natural
-    keys = [None if r.key is None else key_serde.serialize(topic, r.key) for r in records]
-    values = [None if r.value is None else value_serde.serialize(topic, r.value) for r in records]
-    inner = getattr(key_serde, "inner", None)
-    return Emission(
-        node=node,
-        keys=pa.array(keys, pa.binary()),
-        values=pa.array(values, pa.binary()),
-        timestamps=np.array([r.timestamp for r in records], np.int64),
-        headers=headers_array([r.headers for r in records]),
-        partition_keys=None
-        if inner is None
-        else pa.array(
-            [inner.serialize(topic, r.key.key) for r in records if isinstance(r.key, Windowed)], pa.binary()
-        ),
     )

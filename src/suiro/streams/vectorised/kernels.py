@@ -691,8 +691,8 @@ def save_numbers(slots, present, times, numbers, offsets, out, bitmap):
 
 
 @_compiled(
-    *(_column),  # values
-    *(_int32s_in, _int64s_in, _bool),  # slots, timestamps, whether the timestamps are put in front
+    *_column,  # values
+    *(_int32s_in, _int64s_in, _bool),  # slots, timestamps, whether they are put in front
     *(_bytes_out, _int64s_out, _int64s_out, _int),  # buffer, places, sizes; where to write
 )
 def put_rows(
@@ -709,20 +709,19 @@ def put_rows(
         start = np.int64(offsets[row])
         size = np.int64(offsets[row + 1]) - start
         places[slot] = at
+        sizes[slot] = size
         if adds_time:
             _put_int64(buffer, at, timestamps[row])
             at += 8
             sizes[slot] = size + 8
-        else:
-            sizes[slot] = size
         _copy(buffer, at, data, start, size)
         at += size
     return at
 
 
 @_compiled(
-    *(_bytes_in, _int32s_in),  # which rows are the table's, slots
-    *_column,  # values, in the same order; used of the table's rows
+    *(_int64s_in, _int64s_in, _int32s_in),  # order, which row of the table's each is (-1: a record), slots
+    *_column,  # the table's values
     *(
         _int64s_in,
         _bytes_out,
@@ -730,10 +729,11 @@ def put_rows(
         _int64s_out,
         _int,
     ),  # timestamps, buffer, places, sizes, where to write
-    *(_int64s_out, _int64s_out),  # places and sizes of the row that each record meets
+    *(_int64s_out, _int64s_out),  # places and sizes of the rows that records meet, by their row
 )
 def meet_rows(
-    is_table,
+    order,
+    table_rows,
     slots,
     offsets,
     data,
@@ -748,26 +748,31 @@ def meet_rows(
     met_places,
     met_sizes,
 ):
-    """Table rows and stream records in their order: a record meets the row of that moment."""
-    for row in range(len(slots)):
+    """Table rows and stream records one after another: a record meets the row of that moment.
+
+    Returns the buffer's end.
+    """
+    for turn in range(len(order)):
+        row = order[turn]
         slot = slots[row]
         met_sizes[row] = -1
         if slot < 0:
             continue
-        if not is_table[row]:
+        value = table_rows[row]
+        if value < 0:
             met_places[row] = places[slot]
             met_sizes[row] = sizes[slot]
             continue
-        if _is_null(bitmap, first_bit, has_nulls, row):
+        if _is_null(bitmap, first_bit, has_nulls, value):
             sizes[slot] = -1
             continue
-        start = np.int64(offsets[row])
-        size = np.int64(offsets[row + 1]) - start
+        start = np.int64(offsets[value])
+        size = np.int64(offsets[value + 1]) - start
         places[slot] = at
+        sizes[slot] = size + 8
         _put_int64(buffer, at, timestamps[row])
         _copy(buffer, at + 8, data, start, size)
         at += size + 8
-        sizes[slot] = size + 8
     return at
 
 

@@ -11,13 +11,14 @@ from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
-from suiro.streams.nodes import Node, Sink, StreamAggregate, TimeWindowAggregate
+from suiro.streams.nodes import Node, Sink, StreamAggregate, StreamTableJoin, TimeWindowAggregate
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology import SubTopology, Topology
 from suiro.streams.vectorised.aggregate_twin import AggregateTwin, aggregate_twin
 from suiro.streams.vectorised.emission import Emission, emissions
 from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
 from suiro.streams.vectorised.stateless import Chain, Reason
+from suiro.streams.vectorised.stream_table_join import JoinTwin, join_twin
 
 __all__ = ["Reason", "StatelessTwin", "Twin", "twin_of"]
 
@@ -40,7 +41,7 @@ class StatelessTwin:
         return [f"{name}: columns" for name in nodes]
 
 
-Twin: TypeAlias = StatelessTwin | AggregateTwin
+Twin: TypeAlias = StatelessTwin | AggregateTwin | JoinTwin
 
 
 def twin_of(topology: Topology, sub: SubTopology, settings: TaskSettings) -> Twin | Reason:
@@ -58,6 +59,9 @@ def twin_of(topology: Topology, sub: SubTopology, settings: TaskSettings) -> Twi
     aggregates = [n for n in sub.nodes if isinstance(n.operator, StreamAggregate | TimeWindowAggregate)]
     if len(aggregates) == 1 and len(sub.stores) == 1:
         return aggregate_twin(topology, sub, aggregates[0], settings)
+    joins = [n for n in sub.nodes if isinstance(n.operator, StreamTableJoin)]
+    if len(joins) == 1 and len(sub.stores) == 1:
+        return join_twin(topology, sub, joins[0], settings)
     return Reason(f"{_stateful_names(sub)}: no form for columns")
 
 

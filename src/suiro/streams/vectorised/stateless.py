@@ -34,7 +34,7 @@ from suiro.streams.serdes import NaturalSerde, NotColumnarError, Serde
 from suiro.streams.topology import Topology
 from suiro.streams.vectorised.columns import Chunk, Column, is_usable, type_of
 
-__all__ = ["FALLBACK", "Chain", "Reason", "Types"]
+__all__ = ["FALLBACK", "Chain", "Reason", "Types", "joined"]
 
 FALLBACK = (UsageError, pa.ArrowException)
 """What says that the rules must run on a chunk instead."""
@@ -114,7 +114,7 @@ class Chain:
             self._visit(self.start, chunk, pieces)
         else:
             self._onward(self.start, chunk, pieces)
-        return {name: _joined(found) for name, found in pieces.items()}
+        return {name: _in_order(found) for name, found in pieces.items()}
 
     # -- running -------------------------------------------------------------------------------------------
 
@@ -255,12 +255,16 @@ def _computed(mapper: Any, chunk: Chunk) -> Column:
     return Column(values=evaluate(mapper, _columns(mapper, chunk)))
 
 
-def _joined(pieces: list[Chunk]) -> Chunk:
+def _in_order(pieces: list[Chunk]) -> Chunk:
     """Pieces that came by several paths, as if every record had gone all its ways before the next one."""
     if len(pieces) == 1:
         return pieces[0]
     places = np.concatenate([piece.places for piece in pieces if piece.places is not None])
-    order = np.argsort(places, kind="stable")
+    return joined(pieces, np.argsort(places, kind="stable"))
+
+
+def joined(pieces: list[Chunk], order: np.ndarray[Any, np.dtype[np.int64]] | None) -> Chunk:
+    """One chunk of all rows, in this order. Raises one of `FALLBACK` where their values are of different types."""
 
     def column(of: Callable[[Chunk], Column]) -> Column:
         columns = [of(piece) for piece in pieces]
@@ -281,6 +285,8 @@ def _joined(pieces: list[Chunk]) -> Chunk:
         value=column(lambda piece: piece.value),
         timestamps=np.concatenate([piece.timestamps for piece in pieces]),
         headers=headers,
-        places=places,
+        places=None
+        if any(piece.places is None for piece in pieces)
+        else np.concatenate([piece.places for piece in pieces if piece.places is not None]),
     )
-    return whole.take(order)
+    return whole if order is None else whole.take(order)

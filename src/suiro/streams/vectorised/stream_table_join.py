@@ -1,0 +1,334 @@
+"""A stream joined with a table of the same sub-topology, on columns, in the bucket.
+
+Records and table rows are taken in the order in which a task takes them: of the lanes' heads the earliest, ties in the
+order of the lanes. That order is the one of each lane's latest timestamp so far, which is what makes it a sort.
+
+Data that columns cannot do raises one of `FALLBACK` before anything has changed; the rules then run the micro-batch.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from suiro.streams.arrow_expressions import Columns, evaluate, result_type
+from suiro.streams.errors import ProcessingError
+from suiro.streams.expressions import Expression
+from suiro.streams.nodes import Node, StoreSpec, StreamTableJoin, TableSource
+from suiro.streams.stores import OrderedMap
+from suiro.streams.task import TaskSettings
+from suiro.streams.times import UNKNOWN
+from suiro.streams.topology import SubTopology, Topology
+from suiro.streams.vectorised.by_rules import Failures
+from suiro.streams.vectorised.columns import Chunk, Column, is_exact, is_usable, type_of
+from suiro.streams.vectorised.emission import Emission
+from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
+from suiro.streams.vectorised.stateless import FALLBACK, Chain, Reason, Types, joined
+from suiro.streams.vectorised.suffix import leave, written_by_rules
+from suiro.streams.vectorised.table import TableRows
+
+__all__ = ["JoinTwin", "LaneChunks", "join_twin"]
+
+_INT64 = struct.Struct(">q")
+_PLAIN = (str, bytes, int, float, bool)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneChunks:
+    """What one lane has for one input in a micro-batch, in order."""
+
+    input: str
+    topic: str
+    columns: Sequence[pa.RecordBatch]
+
+
+def join_twin(topology: Topology, sub: SubTopology, join: Node, settings: TaskSettings) -> JoinTwin | Reason:
+    """`join` and the source of its table are the only stateful operators of the sub-topology."""
+    operator = join.operator
+    assert isinstance(operator, StreamTableJoin)
+    if operator.versioned or operator.grace_ms is not None:
+        return Reason(f"{join.name} joins a versioned table, or waits for late rows")
+    table = topology.node(join.parents[1])
+    if not isinstance(table.operator, TableSource) or table.operator.store != operator.table_store:
+        return Reason(f"{join.name} joins {table.name}, which is no source of a table")
+    spec = topology.store(operator.table_store)
+    if not is_exact(spec.key) or not is_usable(spec.value):
+        return Reason(f"{table.name}: serdes {spec.key.name} and {spec.value.name} are not both for columns")
+    if settings.on_processing_error != "fail":
+        return Reason(f"{join.name}: on_processing_error asks for each record")
+    inside = {node.name for node in sub.nodes}
+    exits = {node.name for node in sub.outputs}
+    chains: dict[str, Chain] = {}
+    types: dict[str, Types] = {}
+    covered = {join.name, table.name}
+    for node in sub.inputs:
+        reason = check_input(node)
+        if reason is not None:
+            return reason
+        chain = Chain(topology, node, exits={join.name, table.name}, inside=inside)
+        if len(chain.reached) != 1:
+            return Reason(f"{node.name} feeds both sides of {join.name}, or none")
+        (end,) = chain.reached
+        found = chain.types_at(end, types_of_input(node))
+        if isinstance(found, Reason):
+            return found
+        types[end] = found
+        chains[node.name] = chain
+        covered |= {node.name, *(each.name for each in chain.nodes)}
+    if [child.name for child, _ in topology.children(table.name)] != [join.name]:
+        return Reason(f"{table.name} is used by others than {join.name}")
+    result = _result_type(join, operator, types.get(join.name), spec)
+    if isinstance(result, Reason):
+        return result
+    suffix = Chain(topology, join, exits=exits, inside=inside)
+    reason = suffix.why_not(Types(types[join.name].key, result))
+    if reason is not None:
+        return reason
+    covered |= {node.name for node in suffix.nodes}
+    if covered != inside | {node.name for node in sub.inputs}:
+        return Reason(f"{', '.join(sorted(inside - covered))} is beside the way through {join.name}")
+    return JoinTwin(topology, join, table, spec, chains, suffix, settings)
+
+
+def _result_type(
+    join: Node, operator: StreamTableJoin, stream: Types | None, spec: StoreSpec
+) -> pa.DataType | Reason | None:
+    if stream is None:
+        return Reason(f"nothing comes into {join.name}")
+    joiner = operator.joiner
+    if not isinstance(joiner, Expression):
+        return None
+    if joiner.roots() - {"left", "right"}:
+        return Reason(f"{join.name}: the joiner looks at more than both values")
+    right = type_of(spec.value)
+    if stream.value is None or right is None:
+        return None
+    found = result_type(joiner, left=stream.value, right=right)
+    return Reason(f"{join.name}: {joiner.describe()} has no form for columns") if found is None else found
+
+
+class JoinTwin:
+    kind: Literal["join"] = "join"
+
+    def __init__(
+        self,
+        topology: Topology,
+        join: Node,
+        table: Node,
+        spec: StoreSpec,
+        chains: dict[str, Chain],
+        suffix: Chain,
+        settings: TaskSettings,
+    ) -> None:
+        operator = join.operator
+        assert isinstance(operator, StreamTableJoin)
+        self.store = spec.name
+        self._topology = topology
+        self._join = join
+        self._table = table
+        self._spec = spec
+        self._chains = chains
+        self._suffix = suffix
+        self._settings = settings
+        self._joiner = operator.joiner
+        self._is_left = operator.join == "left"
+        self._topic = f"{spec.name}-changelog"
+
+    def new_rows(self) -> TableRows:
+        return TableRows()
+
+    def run(
+        self,
+        lanes: Sequence[LaneChunks],
+        rows: TableRows,
+        times: OrderedMap,
+        *,
+        partition: int,
+        failures: Failures,
+        dropped: dict[str, int] | None = None,
+    ) -> list[Emission]:
+        """`lanes` in the order in which ties are settled; none of them may have to wait for another."""
+        counts: dict[str, int] = {}
+        arrived = _Arrived(self, lanes, counts)
+        records = arrived.records()  # the last that may fail for its data
+        met = arrived.met(rows)
+        if arrived.seen > UNKNOWN:
+            known = times.get(b"\0current")
+            if known is None or _INT64.unpack(known)[0] < arrived.seen:
+                times.put(b"\0current", _INT64.pack(arrived.seen))
+        if dropped is not None:
+            for reason, count in counts.items():
+                dropped[reason] = dropped.get(reason, 0) + count
+        if records is None or met is None:
+            return []
+        if not self._is_left and met.null_count:
+            found = met.is_valid()
+            records = records.filter(found.to_numpy(zero_copy_only=False))
+            met = met.filter(found)
+        return self._joined(records, met, partition, failures)
+
+    def _joined(self, records: Chunk, met: pa.Array, partition: int, failures: Failures) -> list[Emission]:
+        right = Column(raw=met, serde=self._spec.value, topic=self._topic).values
+        left = records.value.values
+        joiner: Any = self._joiner
+        if isinstance(joiner, Expression):
+            try:
+                values = evaluate(
+                    joiner, Columns(left=left, right=right, timestamp=pa.array(records.timestamps))
+                )
+            except FALLBACK:
+                values = self._by_rows(joiner.as_callable("left_right"), records, left, right)
+        else:
+            values = self._by_rows(joiner, records, left, right)
+        if isinstance(values, list):
+            return written_by_rules(
+                self._topology, self._suffix, records, values, self._settings, partition, failures
+            )
+        chunk = records.with_value(Column(values=values))
+        return leave(self._topology, self._suffix, chunk, self._settings, partition, failures)
+
+    def _by_rows(self, joiner: Any, records: Chunk, left: pa.Array, right: pa.Array) -> pa.Array | list[Any]:
+        """Results as a column, or as they are where they have no common type."""
+        ones, others = left.to_pylist(), right.to_pylist()
+        found: list[Any] = []
+        try:
+            found.extend(map(joiner, ones, others))
+        except Exception as error:
+            row = len(found)
+            key = records.key.bytes_for(records.key.serde, "").slice(row, 1).to_pylist()
+            raise ProcessingError(
+                f"operator {self._join.name} failed on a record with key bytes {key}, timestamp "
+                f"{int(records.timestamps[row])}: {type(error).__name__}: {error}. Mend the function, or set "
+                'on_processing_error to "skip" or "dead-letter:<topic>"'
+            ) from error
+        kinds = set(map(type, found)) - {type(None)}
+        if len(kinds) > 1 or not kinds <= set(_PLAIN):
+            return found
+        try:
+            return pa.array(found)
+        except (pa.ArrowException, OverflowError, UnicodeError):
+            return found
+
+    def explain(self) -> list[str]:
+        is_python = not isinstance(self._joiner, Expression)
+        how = "columns; its joiner is Python, called for each pair" if is_python else "columns"
+        found = [f"{self._join.name}: {how}", f"{self._table.name}: columns"]
+        ends = (self._join, self._table)
+        for chain in (*self._chains.values(), self._suffix):
+            found += [f"{node.name}: columns" for node in chain.nodes if node not in ends]
+        return found
+
+
+class _Arrived:
+    """What came to both sides in a micro-batch, lane by lane."""
+
+    def __init__(self, twin: JoinTwin, lanes: Sequence[LaneChunks], dropped: dict[str, int]) -> None:
+        self._twin = twin
+        self._stream: list[Chunk] = []
+        self._pieces: list[
+            tuple[pa.Array, npt.NDArray[np.int64], npt.NDArray[np.int64], pa.Array | None]
+        ] = []
+        self._order: npt.NDArray[np.int64] | None = None
+        self._is_record: npt.NDArray[np.bool_] | None = None
+        self.seen = UNKNOWN
+        for lane in lanes:
+            latest = UNKNOWN
+            for columns in lane.columns:
+                if columns.num_rows == 0:
+                    continue
+                chunk = read_chunk(twin._topology.node(lane.input), columns, lane.topic)
+                reached = np.maximum(np.maximum.accumulate(chunk.timestamps), latest)
+                latest = int(reached[-1])
+                self.seen = max(self.seen, latest)
+                chunk = replace(chunk, places=np.arange(len(chunk)))
+                for end, piece in twin._chains[lane.input].run(chunk).items():
+                    if end == twin._join.name:
+                        self._add_stream(piece, reached, dropped)
+                    else:
+                        self._add_table(piece, reached, dropped)
+
+    def _add_stream(self, chunk: Chunk, reached: Any, dropped: dict[str, int]) -> None:
+        twin = self._twin
+        if chunk.value.null_count:
+            chunk = _without(chunk, chunk.value.valid(), "null value", dropped)
+        if chunk.key.null_count and not twin._is_left:
+            chunk = _without(chunk, chunk.key.valid(), "null key", dropped)
+        if len(chunk):
+            keys = chunk.key.bytes_for(twin._spec.key, twin._topic)
+            self._pieces.append((keys, reached[chunk.places], chunk.timestamps, None))
+            self._stream.append(chunk)
+
+    def _add_table(self, chunk: Chunk, reached: Any, dropped: dict[str, int]) -> None:
+        twin = self._twin
+        if chunk.key.null_count:
+            chunk = _without(chunk, chunk.key.valid(), "null key", dropped)
+        if len(chunk):
+            keys = chunk.key.bytes_for(twin._spec.key, twin._topic)
+            values = chunk.value.bytes_for(twin._spec.value, twin._topic)
+            self._pieces.append((keys, reached[chunk.places], chunk.timestamps, values))
+
+    def records(self) -> Chunk | None:
+        """The stream's records in the order of the join; None where there is none."""
+        if not self._stream:
+            return None
+        chunk = joined(self._stream, None) if len(self._stream) > 1 else self._stream[0]
+        chunk.value.values  # noqa: B018 — is there before anything changes
+        if len(self._pieces) > 1:
+            reached = np.concatenate([piece[1] for piece in self._pieces])
+            self._order = np.argsort(reached, kind="stable")
+            is_table = np.concatenate(
+                [np.full(len(piece[1]), piece[3] is not None, np.bool_) for piece in self._pieces]
+            )
+            self._is_record = ~is_table
+            places = np.cumsum(self._is_record) - 1
+            taken = places[self._order[self._is_record[self._order]]]
+            if not (taken == np.arange(len(taken))).all():
+                chunk = chunk.take(taken)
+        return chunk
+
+    def met(self, rows: TableRows) -> pa.Array | None:
+        """The rows that the records meet, in the same order; the table's rows are put into it."""
+        values = [piece[3] for piece in self._pieces if piece[3] is not None]
+        if not self._pieces:
+            return None
+        if not values and len(self._pieces) == 1:
+            return rows.look_up(self._pieces[0][0])
+        counts = [len(piece[1]) for piece in self._pieces]
+        table_rows = np.full(sum(counts), -1, np.int64)
+        start = put = 0
+        for piece, count in zip(self._pieces, counts, strict=True):
+            if piece[3] is not None:
+                table_rows[start : start + count] = np.arange(put, put + count)
+                put += count
+            start += count
+        order = self._order
+        if order is None:
+            order = np.argsort(np.concatenate([piece[1] for piece in self._pieces]), kind="stable")
+        keys = pa.concat_arrays([piece[0] for piece in self._pieces])
+        if not values:
+            found = rows.look_up(keys)
+        else:
+            found = rows.meet(
+                order=order,
+                table_rows=table_rows,
+                keys=keys,
+                values=pa.concat_arrays(values),
+                timestamps=np.concatenate([piece[2] for piece in self._pieces]),
+            )
+        if not self._stream:
+            return None
+        taken = order[table_rows[order] < 0]
+        if len(taken) == len(found) and (taken == np.arange(len(taken))).all():
+            return found
+        return found.take(pa.array(taken))
+
+
+def _without(chunk: Chunk, wanted: npt.NDArray[np.bool_], reason: str, dropped: dict[str, int]) -> Chunk:
+    dropped[reason] = dropped.get(reason, 0) + len(chunk) - int(wanted.sum())
+    return chunk.filter(wanted)

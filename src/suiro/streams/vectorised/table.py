@@ -1,0 +1,168 @@
+"""The rows of a table by slot: what `KeyValueStore` holds, as one buffer of bytes and where each row lies in it.
+
+A row is its timestamp (int64) and the value as the store's serde writes it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from suiro.errors import FatalError
+from suiro.streams.vectorised import kernels
+from suiro.streams.vectorised.key_index import BinaryView, KeyIndex, Slots, binary_array, read_only
+
+__all__ = ["TableRows"]
+
+_Int64s = npt.NDArray[np.int64]
+_ROOM = 1024
+_BYTES = 64 * 1024
+_STAMP = 8
+
+
+class TableRows:
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self, expected: int = _ROOM, size: int = _BYTES) -> None:
+        self._index = KeyIndex(expected)
+        self._places = np.zeros(expected, np.int64)
+        self._sizes = np.full(expected, -1, np.int64)
+        self._dirty = np.zeros(expected, np.uint8)
+        self._buffer = np.empty(size, np.uint8)
+        self._end = 0
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self._sizes[: len(self._index)] >= 0))
+
+    @property
+    def nbytes(self) -> int:
+        return self._index.nbytes + int(self._buffer.nbytes + self._places.nbytes + self._sizes.nbytes)
+
+    # -- durable rows --------------------------------------------------------------------------------------
+
+    def load(self, keys: pa.Array, rows: pa.Array) -> None:
+        """Rows as a store holds them; a later row of a key takes the place of an earlier one, null deletes."""
+        view = BinaryView.of(rows)
+        slots = self._slots(keys)
+        self._reserve(int(view.offsets[-1]) - int(view.offsets[0]))
+        stamps = np.zeros(len(slots), np.int64)
+        self._end = kernels.put_rows(
+            *view.arguments,
+            read_only(slots),
+            read_only(stamps),
+            False,
+            self._buffer,
+            self._places,
+            self._sizes,
+            self._end,
+        )
+
+    def take_changes(self) -> tuple[pa.Array, pa.Array] | None:
+        """Keys and rows that changed since the last call, null for deleted ones; None: nothing did."""
+        slots = np.flatnonzero(self._dirty[: len(self._index)]).astype(np.int32)
+        if len(slots) == 0:
+            return None
+        self._dirty[slots] = 0
+        found = self._index.keys(slots), self._gathered(self._places[slots], self._sizes[slots], 0)
+        self._compact()
+        return found
+
+    def rows(self) -> tuple[pa.Array, pa.Array]:
+        slots = np.flatnonzero(self._sizes[: len(self._index)] >= 0).astype(np.int32)
+        return self._index.keys(slots), self._gathered(self._places[slots], self._sizes[slots], 0)
+
+    # -- a batch -------------------------------------------------------------------------------------------
+
+    def look_up(self, keys: pa.Array) -> pa.Array:
+        """The values of these keys; null where there is no row."""
+        slots = self._index.find(keys)
+        known = slots >= 0
+        safe = np.where(known, slots, 0)
+        sizes = np.where(known, self._sizes[safe], -1)
+        return self._gathered(self._places[safe], sizes, _STAMP)
+
+    def meet(
+        self,
+        *,
+        order: _Int64s,
+        table_rows: _Int64s,
+        keys: pa.Array,
+        values: pa.Array,
+        timestamps: _Int64s,
+    ) -> pa.Array:
+        """Table rows and stream records in one order; gives the value that each record (by its row) meets.
+
+        `keys` of both. `table_rows`: which of `values` a row puts into the table; -1 for a record. What a table row
+        meets is null.
+        """
+        slots = self._slots(keys)
+        view = BinaryView.of(values)
+        self._reserve(int(view.offsets[-1]) - int(view.offsets[0]) + _STAMP * len(values))
+        places = np.zeros(len(slots), np.int64)
+        sizes = np.empty(len(slots), np.int64)
+        self._end = kernels.meet_rows(
+            read_only(order),
+            read_only(table_rows),
+            read_only(slots),
+            *view.arguments,
+            read_only(timestamps),
+            self._buffer,
+            self._places,
+            self._sizes,
+            self._end,
+            places,
+            sizes,
+        )
+        touched = slots[table_rows >= 0]
+        self._dirty[touched[touched >= 0]] = 1
+        return self._gathered(places, sizes, _STAMP)
+
+    # -- inside --------------------------------------------------------------------------------------------
+
+    def _slots(self, keys: pa.Array) -> Slots:
+        slots = self._index.slots(keys)
+        count = len(self._index)
+        if count > len(self._places):
+            size = max(count, 2 * len(self._places))
+            self._places = _grown(self._places, size, 0)
+            self._sizes = _grown(self._sizes, size, -1)
+            self._dirty = _grown(self._dirty, size, 0)
+        return slots
+
+    def _reserve(self, size: int) -> None:
+        needed = self._end + size
+        if needed > len(self._buffer):
+            self._buffer = _grown(self._buffer, max(needed, 2 * len(self._buffer)), 0)
+
+    def _gathered(self, places: _Int64s, sizes: _Int64s, skipped: int) -> pa.Array:
+        offsets = np.zeros(len(places) + 1, np.int32)
+        size = kernels.measure_rows(read_only(sizes), skipped, offsets)
+        if size < 0:
+            raise FatalError("rows of more than 2 GB in one micro-batch of one bucket; read fewer at a time")
+        out = np.empty(size, np.uint8)
+        bitmap = np.zeros((len(places) + 7) // 8, np.uint8)
+        nulls = kernels.gather_rows(
+            read_only(self._buffer), read_only(places), read_only(sizes), skipped, offsets, out, bitmap
+        )
+        return binary_array(offsets, out, bitmap, nulls)
+
+    def _compact(self) -> None:
+        """Lets go of old rows' bytes and of deleted keys, when they are the larger part."""
+        count = len(self._index)
+        sizes = self._sizes[:count]
+        live = int(sizes[sizes >= 0].sum())
+        if self._end < 2 * live + _BYTES and count < 2 * len(self) + 4096:
+            return
+        keys, rows = self.rows()
+        self._clear(max(_ROOM, len(keys)), max(_BYTES, 2 * live))
+        self.load(keys, rows)
+
+
+def _grown(array: npt.NDArray[Any], size: int, fill: int) -> npt.NDArray[Any]:
+    found = np.full(size, fill, array.dtype)
+    found[: len(array)] = array
+    return found
