@@ -16,7 +16,7 @@ from suiro.protocol import columnar
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.records import Record as LogRecord
 from suiro.protocol.records import encode_batch
-from suiro.streams.nodes import Sink, Source
+from suiro.streams.nodes import GlobalTableSource, Sink, Source
 from suiro.streams.topology import Topology
 
 KEEP = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
@@ -165,11 +165,19 @@ class Running:
 
 
 def interpreted(topology: Topology, records: Sequence[Sent]) -> dict[str, list[Got]]:
-    """What the interpreter gives for records that were all there, in the order a task takes them."""
+    """What the interpreter gives for records that were all there, in the order a task takes them: global tables are
+    filled first."""
     from suiro.streams.interpreter import Interpreter
 
     interpreter = Interpreter(topology)
-    for record in merged(records):
+    tables = {
+        topic
+        for node in topology.nodes
+        if isinstance(node.operator, GlobalTableSource)
+        for topic in topology.node(node.parents[0]).operator.topics  # type: ignore[union-attr]
+    }
+    first = [record for record in records if record.topic in tables]
+    for record in first + merged([record for record in records if record.topic not in tables]):
         interpreter.pipe(record.topic, record.timestamp, *encoded(topology, record))
     found: dict[str, list[Got]] = {topic: [] for topic in topology.sink_topics}
     for item in interpreter.outputs:

@@ -101,12 +101,12 @@ def _names(topology: Topology) -> str:
 
 def _text(topology: Topology) -> str:
     lines = ["Topologies:"]
-    for sub in topology.sub_topologies:
+    for sub in topology.described_sub_topologies:
         lines.append(f"   Sub-topology: {sub.number}" if sub.number == 0 else f"  Sub-topology: {sub.number}")
         lines.extend(_lines(_processors(topology, sub)))
         lines.append("")
     tables = [node for node in topology.nodes if isinstance(node.operator, GlobalTableSource)]
-    for number, node in enumerate(tables, start=len(topology.sub_topologies)):
+    for number, node in enumerate(tables, start=len(topology.described_sub_topologies)):
         lines.append(f"  Sub-topology: {number} for global store (will not generate tasks)")
         lines.extend(_lines(_global(topology, node)))
     return "\n".join(lines) + "\n"
@@ -267,7 +267,7 @@ def _mermaid(topology: Topology) -> str:
     for node in topology.nodes:
         for name in node.operator.topics if isinstance(node.operator, Source) else ():
             topic(name)
-    for sub in topology.sub_topologies:
+    for sub in topology.described_sub_topologies:
         lines.append(f'  subgraph sub{sub.number} ["Sub-topology {sub.number}"]')
         shown = [node for node in sub.nodes if not isinstance(node.operator, Source | Sink | Repartition)]
         lines.extend(f'    {place("node", node.name)}["{_quoted(node.name)}"]' for node in shown)

@@ -425,14 +425,21 @@ def _foreign_key(
         aliases=response_ends,
     )
     spec = table_store(graph, materialized, key, value)
+    asked_store = graph.add_store(
+        StoreSpec(
+            name=f"{node}-asked-store", kind="key-value", key=serdes.bytes, value=serdes.bytes, logged=False
+        )
+    )
     graph.add(
         node,
         ForeignKeyResolve(
             join=join,
             joiner=joiner,
             left_store=left_store,
+            left_key=left_key,
             left_value=left_value,
             right_value=right_value,
+            asked_store=asked_store,
             store=None if spec is None else spec.name,
         ),
         [response_topic],

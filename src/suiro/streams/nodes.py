@@ -389,13 +389,18 @@ class ForeignKeyRespond:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignKeyResolve:
-    """Answers (port 0) meet the left row that asked, if it is still what it was; else they are stale and dropped."""
+    """Answers are joined with the left rows that asked, unless a later one of the row was joined already.
+
+    `asked_store` keeps which. `left_store` is the left table's: Kafka Streams reads it here, and describes it so.
+    """
 
     join: JoinType
     joiner: Function  # (left, right)
     left_store: str
+    left_key: Serde
     left_value: Serde
     right_value: Serde
+    asked_store: str
     store: str | None = None
 
 

@@ -27,6 +27,7 @@ TIMES = "$times"
 """Name of the map that holds operator times; beside the stores', and kept like them."""
 
 _PUNCTUATORS = "$punctuators"
+_NUMBERS = "$numbers"
 _INT64 = struct.Struct(">q")
 
 
@@ -80,6 +81,15 @@ class Context:
     def drop(self, reason: str) -> None:
         """Counts a record that is left out."""
         self._task.dropped[reason] = self._task.dropped.get(reason, 0) + 1
+
+    def next_number(self) -> int:
+        """Grows with each call of this operator in this task, also over restarts."""
+        return self._task.next_number(self.node.name)
+
+    @property
+    def is_settled(self) -> bool:
+        """At the end of a batch: nothing is on its way to this task from other tasks."""
+        return self._task.is_settled
 
     @property
     def origin(self) -> Origin | None:
@@ -139,6 +149,9 @@ class Task:
         self._outputs = outputs
         self._times_map = maps[TIMES]
         self._task_time = OperatorTime()
+        self._numbers: dict[str, int] = {}
+        self.is_settled = False
+        """Set by the runner before the end of a batch: nothing is on its way to this task from others."""
         self._restore_times()
         self._rules: dict[str, Rule] = {}
         self._contexts: dict[str, Context] = {}
@@ -195,9 +208,15 @@ class Task:
                 self._keep(f"{name}\0{what}", timestamp)
         for name, due in self.punctuators.state().items():
             self._keep(f"{_PUNCTUATORS}\0{name}", due)
+        for name, number in self._numbers.items():
+            self._keep(f"{_NUMBERS}\0{name}", number)
 
-    def _keep(self, name: str, time: int) -> None:
-        key, data = name.encode(), _INT64.pack(time)
+    def next_number(self, node: str) -> int:
+        number = self._numbers[node] = self._numbers.get(node, 0) + 1
+        return number
+
+    def _keep(self, name: str, value: int) -> None:
+        key, data = name.encode(), _INT64.pack(value)
         if self._times_map.get(key) != data:
             self._times_map.put(key, data)
 
@@ -267,6 +286,8 @@ class Task:
             name, _, what = key.decode().partition("\0")
             if name == _PUNCTUATORS:
                 self.punctuators.restore({what: _INT64.unpack(data)[0]})
+            elif name == _NUMBERS:
+                self._numbers[what] = _INT64.unpack(data)[0]
             elif name in self.times:
                 self.times[name].restore([(what, _INT64.unpack(data)[0])])
 

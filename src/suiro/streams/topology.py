@@ -6,10 +6,12 @@ the one above and the source of the one below. Global tables belong to every sub
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from suiro.streams.nodes import (
+    ForeignKeyResolve,
     GlobalTableSource,
     Node,
     Process,
@@ -87,7 +89,13 @@ class Topology:
 
     @cached_property
     def sub_topologies(self) -> tuple[SubTopology, ...]:
-        return tuple(_sub_topologies(self))
+        """What tasks run. No path comes back to where it was."""
+        return tuple(_sub_topologies(self, stores_of))
+
+    @cached_property
+    def described_sub_topologies(self) -> tuple[SubTopology, ...]:
+        """As Kafka Streams has them: there a foreign-key join ends in the task of its left table."""
+        return tuple(_sub_topologies(self, _described_stores_of))
 
     def describe(self, style: str = "text") -> str:
         """As Kafka Streams prints it; `"mermaid"`: a picture."""
@@ -99,6 +107,8 @@ class Topology:
 def stores_of(node: Node) -> tuple[str, ...]:
     """The stores a node's rule uses, by name: every field of its operator that names one."""
     operator = node.operator
+    if isinstance(operator, ForeignKeyResolve):
+        return tuple(name for name in (operator.store, operator.asked_store) if name is not None)
     if isinstance(operator, Process):
         return operator.stores
     names = (
@@ -116,7 +126,13 @@ def stores_of(node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if isinstance(name, str)))
 
 
-def _sub_topologies(topology: Topology) -> list[SubTopology]:
+def _described_stores_of(node: Node) -> tuple[str, ...]:
+    operator = node.operator
+    left = (operator.left_store,) if isinstance(operator, ForeignKeyResolve) else ()
+    return (*stores_of(node), *left)
+
+
+def _sub_topologies(topology: Topology, stores_of: Callable[[Node], tuple[str, ...]]) -> list[SubTopology]:
     group = {node.name: node.name for node in topology.nodes}
 
     def find(name: str) -> str:

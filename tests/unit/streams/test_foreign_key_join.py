@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from suiro.streams import serdes
-from suiro.streams.nodes import ForeignKeyResolve, JoinType, Node, TableFilter
+from suiro.streams.nodes import JoinType, Node, TableFilter
 from suiro.streams.operators.foreign_key_join import response_serde, subscription_serde
 from suiro.streams.operators.foreign_key_messages import (
     Instruction,
@@ -146,14 +146,9 @@ class _Outputs:
 def test_answers_to_what_a_row_was_are_dropped() -> None:
     """The left row changes its foreign key twice before the answers come, in the wrong order."""
     topology = _plan("left").topology()
-    left = next(
-        sub
-        for sub in topology.sub_topologies
-        if any(isinstance(node.operator, ForeignKeyResolve) for node in sub.nodes)
-    )
-    right = next(sub for sub in topology.sub_topologies if sub is not left)
     tasks, outputs = [], []
-    for sub in (left, right):
+    for input_ in ("L", "R", "response"):
+        sub = next(sub for sub in topology.sub_topologies if input_ in {node.name for node in sub.inputs})
         maps = {name: OrderedMap() for name in (*(spec.name for spec in sub.stores), TIMES)}
         outputs.append(_Outputs())
         tasks.append(
@@ -175,27 +170,37 @@ def test_answers_to_what_a_row_was_are_dropped() -> None:
     answers = [record for name, record in outputs[1].found if name == "response"]
     assert [response_partition("", None, record.value, 8) for record in answers] == [3, 3, 3]
     for record in reversed(answers):
-        tasks[0].process("response", record, None)
-    results = [record for name, record in outputs[0].found if name == "out-sink"]
+        tasks[2].process("response", record, None)
+    results = [record for name, record in outputs[2].found if name == "out-sink"]
     assert results == [Record(1, "2+X", 2)]
+    # A deleted row is remembered until no answer can be on its way.
+    tasks[0].process("L", Record(1, None, 9), None)
+    tasks[1].process("registration", outputs[0].found[-1][1], None)
+    deleted = outputs[1].found[-1][1]
+    asked = maps["asked"]
+    for settled, rows in ((False, 2), (True, 0)):
+        tasks[2].process("response", deleted, None)
+        tasks[2].is_settled = settled
+        tasks[2].end_of_batch()
+        assert len(asked) == rows
 
 
-@pytest.mark.parametrize("hash_", [None, bytes(range(16))])
+@pytest.mark.parametrize("left", [None, b"", b"left value"])
 @pytest.mark.parametrize("instruction", list(Instruction))
-def test_a_subscription_comes_back_as_it_was(hash_: bytes | None, instruction: Instruction) -> None:
+def test_a_subscription_comes_back_as_it_was(left: bytes | None, instruction: Instruction) -> None:
     serde = subscription_serde(serdes.string, serdes.long)
-    message = Subscription("left", hash_, instruction, 7)
+    message = Subscription("key", left, 1 << 40, instruction, 7)
     assert pickle.loads(pickle.dumps(serde)) == serde
     assert pickle.loads(pickle.dumps(message)) == message
     assert serde.deserialize("t", serde.serialize("t", message)) == message
     assert serde.name == "subscription(string)"
 
 
-@pytest.mark.parametrize("hash_", [None, bytes(16)])
+@pytest.mark.parametrize("left", [None, b"", b"left value"])
 @pytest.mark.parametrize("right", [None, "", "right"])
-def test_a_response_comes_back_as_it_was(hash_: bytes | None, right: str | None) -> None:
+def test_a_response_comes_back_as_it_was(left: bytes | None, right: str | None) -> None:
     serde = response_serde(serdes.string, serdes.long)
-    message = Response(right, hash_, 0)
+    message = Response(right, left, 1 << 40, 0)
     assert pickle.loads(pickle.dumps(serde)) == serde
     assert serde.deserialize("t", serde.serialize("t", message)) == message
 

@@ -3,8 +3,9 @@
     left change -> Subscribe -> [Subscription, by foreign key] -> Respond -> [Response, by left key] -> Resolve
 
 `ForeignKeyRespondRule` keeps who subscribed, and answers each subscription at once and again whenever the right row
-changes. An answer carries a hash of the left value that asked; `ForeignKeyResolveRule` drops it as stale unless the
-left row is still that one, so answers may come in any order.
+changes. Question and answer carry the left value that asks and its number among the changes of the left table's task;
+`ForeignKeyResolveRule` drops an answer to a lower number than it has seen of the row, so answers may come in any order,
+and no path leads back to the left table's task. (Kafka Streams sends a hash and looks at the left row again.)
 
 The store of subscriptions is of kind "key-value" with `serdes.bytes` for keys and values; a row's key is
 `length of foreign key ‖ foreign key ‖ left key`. In a left join subscriptions without a foreign key travel too, so that
@@ -14,12 +15,10 @@ the first repartition keeps null keys. The second one takes `response_partition`
 from __future__ import annotations
 
 import struct
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from suiro.streams.nodes import ForeignKeyResolve, ForeignKeyRespond, ForeignKeySubscribe
 from suiro.streams.operators.foreign_key_messages import (
-    HASH_SIZE,
     Instruction,
     Response,
     Subscription,
@@ -33,7 +32,6 @@ from suiro.streams.operators.rows import row_of
 from suiro.streams.records import Change, Record
 
 if TYPE_CHECKING:
-    from suiro.streams.serdes import Serde
     from suiro.streams.task import Context
 
 __all__ = [
@@ -46,6 +44,8 @@ __all__ = [
 ]
 
 _LENGTH = struct.Struct(">I")
+_NUMBER = struct.Struct(">q")
+_ROW, _DELETED = b"\x00", b"\x01"  # what a row of the store of numbers begins with
 
 
 class ForeignKeySubscribeRule:
@@ -60,6 +60,7 @@ class ForeignKeySubscribeRule:
         self._is_left = operator.join == "left"
         self._foreign = operator.foreign
         self._left_value = operator.left_value
+        self._number = 0
         self._context = context
         self._forward = context.forward
 
@@ -71,6 +72,7 @@ class ForeignKeySubscribeRule:
         if not change.is_latest:
             self._context.drop("not the latest version")
             return
+        self._number = self._context.next_number()
         old = None if change.old is None else self._foreign_key(change.old)
         new = None if change.new is None else self._foreign_key(change.new)
         if self._is_left:
@@ -95,8 +97,9 @@ class ForeignKeySubscribeRule:
         return new is not None and self._foreign.serialize("", old) == self._foreign.serialize("", new)
 
     def _send(self, record: Record, foreign_key: Any, instruction: Instruction) -> None:
-        asks = _hash_of(self._left_value, record.value.new)
-        subscription = Subscription(record.key, asks, instruction, self._context.partition)
+        new = record.value.new
+        left = None if new is None else self._left_value.serialize("", new)
+        subscription = Subscription(record.key, left, self._number, instruction, self._context.partition)
         self._forward(Record(foreign_key, subscription, record.timestamp, record.headers))
 
 
@@ -147,7 +150,7 @@ class ForeignKeyRespondRule:
             self._answer(asked, record.value.new, record, record.timestamp)
 
     def _answer(self, asked: Subscription, right: Any, record: Record, timestamp: int) -> None:
-        answer = Response(right, asked.hash, asked.partition)
+        answer = Response(right, asked.left, asked.number, asked.partition)
         self._forward(Record(asked.left_key, answer, timestamp, record.headers))
 
     def _keep(self, foreign_key: Any, asked: Subscription, timestamp: int) -> None:
@@ -161,22 +164,26 @@ class ForeignKeyRespondRule:
 
 
 class ForeignKeyResolveRule:
-    """Joins an answer with the left row. Without a store it does not know the results that it replaces."""
+    """Joins an answer with the left value that asked. Without a store it does not know the results that it replaces.
+
+    Which number was answered last is kept for each left row; for a deleted one until nothing is on its way any more.
+    """
 
     def __init__(self, operator: ForeignKeyResolve, context: Context) -> None:
         self._joiner = callable_of(operator.joiner, "left_right")
         self._is_left = operator.join == "left"
-        self._left = context.store(operator.left_store)
         self._left_value = operator.left_value
+        self._left_key = operator.left_key
+        self._asked = context.store(operator.asked_store)
         self._store = None if operator.store is None else context.store(operator.store)
+        self._context = context
         self._forward = context.forward
 
     def process(self, record: Record, port: int) -> None:
         key, answer = record.key, record.value
-        row = row_of(self._left, key)
-        left = None if row is None else row[0]
-        if _hash_of(self._left_value, left) != answer.hash:
-            return  # stale: the left row changed meanwhile, and asked again
+        if self._is_stale(key, answer):
+            return
+        left = None if answer.left is None else self._left_value.deserialize("", answer.left)
         has_result = left is not None and (answer.right is not None or self._is_left)
         new = self._joiner(left, answer.right) if has_result else None
         old = None
@@ -185,7 +192,20 @@ class ForeignKeyResolveRule:
             self._store.put(key, new, record.timestamp)
         self._forward(Record(key, Change(new, old), record.timestamp, record.headers))
 
+    def end_of_batch(self) -> None:
+        if self._context.is_settled:
+            for row, _ in list(self._asked.prefix_scan(_DELETED)):
+                self._asked.put(row, None)
+                self._asked.put(_ROW + row[1:], None)
 
-def _hash_of(serde: Serde, value: Any) -> bytes | None:
-    """Tells left values apart; None stands for a row that is not there."""
-    return None if value is None else blake2b(serde.serialize("", value), digest_size=HASH_SIZE).digest()
+    def _is_stale(self, key: Any, answer: Response) -> bool:
+        raw = self._left_key.serialize("", key)
+        last = self._asked.get(_ROW + raw)
+        if last is not None and _NUMBER.unpack(last)[0] > answer.number:
+            return True
+        self._asked.put(_ROW + raw, _NUMBER.pack(answer.number))
+        if answer.left is None:
+            self._asked.put(_DELETED + raw, b"")
+        elif self._asked.get(_DELETED + raw) is not None:
+            self._asked.put(_DELETED + raw, None)
+        return False

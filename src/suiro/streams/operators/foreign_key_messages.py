@@ -20,9 +20,12 @@ __all__ = [
     "subscription_serde",
 ]
 
-HASH_SIZE = 16
-_HEAD = struct.Struct(">BiB")  # instruction, partition, whether a hash follows
-_RESPONSE_HEAD = struct.Struct(">iBB")  # partition, whether a hash follows, whether a value follows
+_HEAD = struct.Struct(
+    ">BiqiI"
+)  # instruction, partition, number, length of the left value or -1, of the left key
+_RESPONSE_HEAD = struct.Struct(
+    ">iqiB"
+)  # partition, number, length of the left value or -1, whether a right one follows
 
 
 class Instruction(IntEnum):
@@ -36,21 +39,23 @@ class Instruction(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Goes to the foreign key. `hash` is that of the left value that asks, None for a deleted row; `partition` is where
-    the left row is."""
+    """Goes to the foreign key. `left` is the value that asks as bytes, None for a deleted row; `number` grows with each
+    change of the row; `partition` is where the left row is."""
 
     left_key: Any
-    hash: bytes | None
+    left: bytes | None
+    number: int
     instruction: Instruction
     partition: int
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """Goes to the left key. `right` is None where there is no right row."""
+    """Goes to the left key, with what asked. `right` is None where there is no right row."""
 
     right: Any
-    hash: bytes | None
+    left: bytes | None
+    number: int
     partition: int
 
 
@@ -80,18 +85,21 @@ class SubscriptionSerde:
     def serialize(self, topic: str, value: Any) -> bytes:
         if not isinstance(value, Subscription):
             raise SerializationError(self.name, topic, type(value).__name__, "it takes Subscription")
-        head = _HEAD.pack(value.instruction, value.partition, value.hash is not None)
-        return head + (value.hash or b"") + self.left_key.serialize(topic, value.left_key)
+        key = self.left_key.serialize(topic, value.left_key)
+        length = -1 if value.left is None else len(value.left)
+        head = _HEAD.pack(value.instruction, value.partition, value.number, length, len(key))
+        return head + key + (value.left or b"")
 
     def deserialize(self, topic: str, data: bytes) -> Subscription:
         try:
-            number, partition, has_hash = _HEAD.unpack_from(data)
-            instruction = Instruction(number)
+            number_of, partition, number, length, key_length = _HEAD.unpack_from(data)
+            instruction = Instruction(number_of)
         except (struct.error, ValueError) as error:
             raise DeserializationError(self.name, topic, str(error)) from None
-        start = _HEAD.size + (HASH_SIZE if has_hash else 0)
-        found = data[_HEAD.size : start] if has_hash else None
-        return Subscription(self.left_key.deserialize(topic, data[start:]), found, instruction, partition)
+        behind = _HEAD.size + key_length
+        key = self.left_key.deserialize(topic, data[_HEAD.size : behind])
+        left = None if length < 0 else data[behind : behind + length]
+        return Subscription(key, left, number, instruction, partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +113,17 @@ class ResponseSerde:
     def serialize(self, topic: str, value: Any) -> bytes:
         if not isinstance(value, Response):
             raise SerializationError(self.name, topic, type(value).__name__, "it takes Response")
-        head = _RESPONSE_HEAD.pack(value.partition, value.hash is not None, value.right is not None)
+        length = -1 if value.left is None else len(value.left)
+        head = _RESPONSE_HEAD.pack(value.partition, value.number, length, value.right is not None)
         right = b"" if value.right is None else self.right_value.serialize(topic, value.right)
-        return head + (value.hash or b"") + right
+        return head + (value.left or b"") + right
 
     def deserialize(self, topic: str, data: bytes) -> Response:
         try:
-            partition, has_hash, has_right = _RESPONSE_HEAD.unpack_from(data)
+            partition, number, length, has_right = _RESPONSE_HEAD.unpack_from(data)
         except struct.error as error:
             raise DeserializationError(self.name, topic, str(error)) from None
-        start = _RESPONSE_HEAD.size + (HASH_SIZE if has_hash else 0)
-        found = data[_RESPONSE_HEAD.size : start] if has_hash else None
-        right = self.right_value.deserialize(topic, data[start:]) if has_right else None
-        return Response(right, found, partition)
+        behind = _RESPONSE_HEAD.size + max(0, length)
+        left = None if length < 0 else data[_RESPONSE_HEAD.size : behind]
+        right = self.right_value.deserialize(topic, data[behind:]) if has_right else None
+        return Response(right, left, number, partition)

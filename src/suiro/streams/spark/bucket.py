@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
@@ -40,6 +41,7 @@ _INT64 = struct.Struct(">q")
 _TOLD = b"told\0"
 _LANE_TIME = b"lane\0"
 _TICK = b"tick\0"
+_REACHED = b"reached\0"
 _PARTITION_TIME = b"partition\0"
 
 _cache = StateCache()
@@ -184,6 +186,7 @@ class _Bucket:
                     return
 
     def finish(self) -> list[Row]:
+        self._task.is_settled = not self._behind
         self._task.end_of_batch()
         self._task.close()
         was_behind = self._notes.get(_TOLD) is not None
@@ -291,10 +294,13 @@ def _raw_items(columns: Any) -> Iterator[tuple[int, int, bytes | None, bytes | N
     )
 
 
-def _carried_items(columns: Any) -> Iterator[tuple[int, int, bytes | None, bytes | None, Headers]]:
+def _carried_items(
+    columns: Any, reached: int
+) -> Iterator[tuple[int, int, bytes | None, bytes | None, Headers]]:
+    """`reached`: how far the lane had come before this micro-batch."""
     return zip(
         columns.column("timestamp").to_pylist(),
-        columns.column("time").to_pylist(),
+        np.maximum(columns.column("time").to_numpy(), reached).tolist(),
         columns.column("key").to_pylist(),
         columns.column("value").to_pylist(),
         headers_list(columns) or repeat(()),
@@ -345,6 +351,8 @@ class _Queue:
         "_items",
         "_map",
         "_notes",
+        "_reached",
+        "_reached_key",
         "_read",
         "_tick_key",
         "behind",
@@ -374,8 +382,9 @@ class _Queue:
         self._map = held
         self._notes = notes
         self._tick_key = _TICK + _held_prefix(lane, input_)
-        data = notes.get(self._tick_key)
-        self.tick: int = _NO_TIME if data is None else _INT64.unpack(data)[0]
+        self._reached_key = _REACHED + _held_prefix(lane, input_)
+        self.tick = _noted(notes, self._tick_key)
+        self._reached = _noted(notes, self._reached_key)
         self._items: Iterator[Any] | None = None
         self._head: _Read | None = None
         self._head_item: Any = None
@@ -438,6 +447,8 @@ class _Queue:
             if key is None:
                 self._map.put(prefix + _INT64.pack(number), pickle.dumps(item, protocol=5))
                 number += 1
+        if self.tick > self._reached:
+            _note(self._notes, self._reached_key, self.tick)
         if self.tick > _NO_TIME and is_held:
             _note(self._notes, self._tick_key, self.tick)
             return True
@@ -468,7 +479,9 @@ class _Queue:
             yield from self._of(columns)
 
     def _of(self, columns: Any) -> Iterator[Any]:
-        return _raw_items(columns) if "offset" in columns.schema.names else _carried_items(columns)
+        if "offset" in columns.schema.names:
+            return _raw_items(columns)
+        return _carried_items(columns, self._reached)
 
 
 def _held_prefix(lane: Lane, input_: str) -> bytes:
@@ -478,6 +491,11 @@ def _held_prefix(lane: Lane, input_: str) -> bytes:
 def _held_parts(key: bytes) -> tuple[str, int, str, int]:
     group, partition, input_ = key[:-9].decode().split("\0")
     return group, int(partition), input_, _INT64.unpack(key[-8:])[0]
+
+
+def _noted(notes: OrderedMap, key: bytes) -> int:
+    data = notes.get(key)
+    return _NO_TIME if data is None else int(_INT64.unpack(data)[0])
 
 
 def _note(notes: OrderedMap, key: bytes, time: int) -> None:
