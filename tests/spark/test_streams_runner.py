@@ -1,0 +1,265 @@
+"""Topologies on Spark: exact over restarts, whatever the cut of the log, and what goes wrong is said in our words."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from support.spark_streams import Got, Outputs, Running, Sent, last_by_key
+
+from suiro.client import Client, NewTopic
+from suiro.errors import UnknownTopicError, UsageError
+from suiro.protocol.murmur2 import partition_for_key
+from suiro.streams import KafkaStreams, Materialized, ProcessingError, StreamsBuilder, TopologyError, serdes
+from suiro.streams.topology import Topology
+
+pytestmark = pytest.mark.spark
+
+Run = Callable[..., Running]
+TEXT = {"key": serdes.string, "value": serdes.string}
+
+
+@pytest.fixture
+def run(spark: Any, suiro_node: Any, tmp_path: Path) -> Iterator[Run]:
+    running: list[Running] = []
+
+    def start(topology: Topology, name: str, **options: Any) -> Running:
+        found = Running(
+            spark,
+            topology,
+            application_id=name,
+            bootstrap_servers=suiro_node.bootstrap_servers,
+            directory=tmp_path,
+            **options,
+        )
+        running.append(found)
+        return found
+
+    yield start
+    for item in running:
+        item.close()
+
+
+@pytest.fixture
+def name() -> str:
+    return f"app-{uuid4().hex[:8]}"
+
+
+def words(topic: str, count: int, keys: int = 7) -> list[Sent]:
+    return [Sent(topic, f"k{n % keys}", f"w{n % 5}", 1_000 + n) for n in range(count)]
+
+
+def counted(records: list[Got]) -> dict[str, int]:
+    found = last_by_key(records)
+    return {(key or b"").decode(): struct.unpack(">q", value or b"")[0] for key, (value, _) in found.items()}
+
+
+def by_key(name: str) -> Topology:
+    builder = StreamsBuilder()
+    counts = (
+        builder.stream(f"{name}.in", **TEXT).group_by_key().count(materialized=Materialized.as_("counts"))
+    )
+    counts.to_stream().to(f"{name}.out")
+    return builder.build()
+
+
+def by_word(name: str) -> Topology:
+    builder = StreamsBuilder()
+    words = builder.stream(f"{name}.in", **TEXT)
+    words.group_by(lambda key, value: value, name="words").count(
+        materialized=Materialized.as_("counts")
+    ).to_stream().to(f"{name}.out")
+    return builder.build()
+
+
+def test_a_count_goes_on_after_a_restart(run: Run, name: str) -> None:
+    sent = words(f"{name}.in", 100)
+    first = run(by_key(name), name, before=sent[:60])
+    out = first.finish()[f"{name}.out"]
+    first.close()
+    second = run(by_key(name), name, before=sent[60:])
+    assert second.finish()[f"{name}.out"][: len(out)] == out
+    out = Outputs(second.client, [f"{name}.out"]).read()[f"{name}.out"]
+    expected = Counter(item.key for item in sent)
+    assert counted(out) == expected
+    # One update for each key and micro-batch; nothing twice.
+    assert len(out) == 14
+    committed = second.client.offset_fetch(name)
+    assert {place[0] for place in committed} == {f"{name}.in", "__txn_markers"}
+
+
+def test_the_changelog_is_kafka_streams(run: Run, name: str, suiro_node: Any) -> None:
+    sent = words(f"{name}.in", 50)
+    run(by_key(name), name, before=sent, partitions=3).finish()
+    topic = f"{name}-counts-changelog"
+    with Client(suiro_node.bootstrap_servers) as client:
+        assert client.describe_configs([topic])[topic]["cleanup.policy"] == "compact"
+        rows = Outputs(client, [topic], 3).read()[topic]
+    latest = {item.key: item.timestamp for item in sent}
+    assert counted(rows) == Counter(item.key for item in sent)
+    assert {(row.key or b"").decode(): row.timestamp for row in rows} == latest
+    assert all(row.partition == partition_for_key(row.key or b"", 3) for row in rows)
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+@pytest.mark.parametrize("limit", [None, 37])
+def test_a_repartition_gives_one_content_for_every_cut(
+    run: Run, name: str, partitions: int, limit: int | None
+) -> None:
+    sent = words(f"{name}.in", 400, keys=23)
+    running = run(by_word(name), name, before=sent, partitions=partitions, max_offsets_per_trigger=limit)
+    out = running.finish()[f"{name}.out"]
+    assert counted(out) == Counter(item.value for item in sent)
+    assert all(item.partition == partition_for_key(item.key or b"", partitions) for item in out)
+
+
+def in_windows(name: str) -> Topology:
+    from suiro.streams import TimeWindows
+
+    builder = StreamsBuilder()
+    words = builder.stream(f"{name}.in", **TEXT).group_by(lambda key, value: value, name="words")
+    windows = words.windowed_by(TimeWindows.of_size(40, grace=10)).count(
+        materialized=Materialized.as_("windows")
+    )
+    windows.to_stream().to(f"{name}.out")
+    return builder.build()
+
+
+def test_late_records_are_late_for_every_cut(run: Run, name: str) -> None:
+    """Each lane runs far ahead of the others and back: what is late depends on its own lane's time alone."""
+    partitions = 3
+    sent = []
+    for n in range(300):
+        jump = 500 if n % 17 == 0 else 0
+        sent.append(Sent("", f"k{n % 11}", f"w{n % 5}", 1_000 + 3 * n + jump))
+    answers = []
+    for limit in (None, 23, 100):
+        app = f"{name}-{limit}"
+        records = [Sent(f"{app}.in", item.key, item.value, item.timestamp) for item in sent]
+        running = run(
+            in_windows(app), app, before=records, partitions=partitions, max_offsets_per_trigger=limit
+        )
+        answers.append(last_by_key(running.finish()[f"{app}.out"]))
+        running.close()
+    assert answers[1] == answers[0]
+    assert answers[2] == answers[0]
+    accepted = sum(struct.unpack(">q", value or b"")[0] for value, _ in answers[0].values())
+    assert 0 < accepted < len(sent)
+
+
+def test_a_table_is_joined_as_of_the_records_before(run: Run, name: str) -> None:
+    """The stream waits for the table where the table is behind: the order is that of timestamps, for every cut."""
+    partitions = 2
+
+    def joined(app: str) -> Topology:
+        builder = StreamsBuilder()
+        table = builder.table(f"{app}.table", **TEXT)
+        builder.stream(f"{app}.stream", **TEXT).join(table, lambda left, right: f"{left}/{right}").to(
+            f"{app}.out"
+        )
+        return builder.build()
+
+    answers = []
+    for limit in (None, 7):
+        app = f"{name}-{limit}"
+        sent = [Sent(f"{app}.table", f"k{n % 3}", f"row {n}", 1_000 + 10 * n) for n in range(60)]
+        sent += [Sent(f"{app}.stream", f"k{n % 3}", f"{n}", 1_005 + 10 * n) for n in range(60)]
+        running = run(joined(app), app, before=sent, partitions=partitions, max_offsets_per_trigger=limit)
+        answers.append(sorted(str(item.value) for item in running.finish()[f"{app}.out"]))
+        running.close()
+    assert answers[0] == answers[1]
+    assert answers[0] == sorted(str(f"{n}/row {n}".encode()) for n in range(60))
+
+
+def test_a_global_table_is_there_before_the_first_record(run: Run, name: str) -> None:
+    builder = StreamsBuilder()
+    table = builder.global_table(f"{name}.table", **TEXT)
+    stream = builder.stream(f"{name}.in", **TEXT)
+    stream.join(table, lambda key, value: value, lambda left, right: f"{left}: {right}").to(f"{name}.out")
+    sent = [Sent(f"{name}.table", f"w{n}", f"word {n}", 9_000) for n in range(5)]
+    sent += words(f"{name}.in", 40)
+    running = run(builder.build(), name, before=sent, partitions=3, max_offsets_per_trigger=10)
+    out = running.finish()[f"{name}.out"]
+    assert sorted((item.value or b"").decode() for item in out) == sorted(
+        f"{item.value}: word {item.value[1:]}" for item in sent[5:]
+    )
+
+
+def test_the_users_error_comes_out_of_spark(run: Run, name: str) -> None:
+    def careful(value: str) -> str:
+        if value == "bad":
+            raise ValueError("no bad words")
+        return value
+
+    builder = StreamsBuilder()
+    builder.stream(f"{name}.in", **TEXT).map_values(careful, name="careful").group_by_key().count(
+        name="c"
+    ).to_stream().to(f"{name}.out")
+    topology = builder.build()
+    running = run(topology, name, before=[Sent(f"{name}.in", "k", "bad", 5)])
+    with pytest.raises(ProcessingError, match=r"careful .*\.in-0 offset 0.*no bad words"):
+        running.finish()
+    assert running.streams.state == "ERROR"
+    assert isinstance(running.streams.exception, ProcessingError)
+    running.close()
+    skipping = run(topology, name, before=[Sent(f"{name}.in", "k", "good", 6)], on_processing_error="skip")
+    assert counted(skipping.finish()[f"{name}.out"]) == {"k": 1}
+
+
+def test_records_that_fail_go_to_the_dead_letter_topic(run: Run, name: str, suiro_node: Any) -> None:
+    letters = f"{name}.letters"
+    with Client(suiro_node.bootstrap_servers) as client:
+        client.create_topics([NewTopic(letters, 1)])
+    builder = StreamsBuilder()
+    stream = builder.stream(f"{name}.in", key=serdes.string, value=serdes.json)
+    stream.filter(lambda key, value: value["x"] > 1).to(f"{name}.out", value=serdes.json)
+    policy = f"dead-letter:{letters}"
+    sent = [
+        Sent(f"{name}.in", "a", {"x": 1}, 1),
+        Sent(f"{name}.in", "b", {"x": 2}, 2),
+        Sent(f"{name}.in", "c", 5, 3),
+    ]
+    running = run(
+        builder.build(), name, before=sent, on_processing_error=policy, on_deserialization_error=policy
+    )
+    assert [item.key for item in running.finish()[f"{name}.out"]] == [b"b"]
+    assert [item.key for item in Outputs(running.client, [letters]).read()[letters]] == [b"c"]
+
+
+def test_another_topology_does_not_touch_the_state(run: Run, name: str) -> None:
+    first = run(by_key(name), name, before=words(f"{name}.in", 10))
+    first.finish()
+    first.close()
+    builder = StreamsBuilder()
+    stream = builder.stream(f"{name}.in", **TEXT)
+    stream.group_by_key().reduce(
+        lambda left, right: right, materialized=Materialized.as_("counts")
+    ).to_stream().to(f"{name}.out")
+    with pytest.raises(TopologyError, match="store counts: value was long, is string"):
+        run(builder.build(), name)
+    again = run(by_key(name), name)
+    assert sum(counted(again.finish()[f"{name}.out"]).values()) == 10
+
+
+def test_what_is_missing_is_said_before_anything_runs(
+    spark: Any, suiro_node: Any, name: str, tmp_path: Path
+) -> None:
+    def made() -> KafkaStreams:
+        return KafkaStreams(
+            by_key(name),
+            application_id=name,
+            bootstrap_servers=suiro_node.bootstrap_servers,
+            spark=spark,
+            state_dir=tmp_path,
+        )
+
+    with pytest.raises(UnknownTopicError, match=rf"reads topic '{name}\.in'"):
+        made().start()
+    with pytest.raises(UsageError, match="not started"):
+        made().process_all_available()
+    assert not (tmp_path / name).exists()
