@@ -19,10 +19,11 @@ from __future__ import annotations
 import random
 import struct
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from suiro.errors import FatalError
@@ -53,6 +54,18 @@ class StateHandle(Protocol):
     def get_segment(self, number: int) -> bytes | None: ...
     def put_segment(self, number: int, data: bytes) -> None: ...
     def remove_segment(self, number: int) -> None: ...
+
+
+class ColumnRows(Protocol):
+    """A map whose rows are columns (`suiro.streams.vectorised`); a null row deletes."""
+
+    def load(self, keys: pa.Array, rows: pa.Array) -> None: ...
+    def take_changes(self) -> tuple[pa.Array, pa.Array] | None: ...
+    def rows(self) -> tuple[pa.Array, pa.Array]: ...
+
+
+Changes: TypeAlias = Mapping[bytes, bytes | None] | tuple[pa.Array, pa.Array]
+"""Of one map, or of one in columns: keys and rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +115,7 @@ class BucketState:
     """The maps of one bucket, and which segments they hold."""
 
     maps: dict[str, OrderedMap] = field(default_factory=dict)
+    columns: dict[str, ColumnRows] = field(default_factory=dict)
     numbers: tuple[int, ...] = ()
     size: int = 0
 
@@ -145,43 +159,63 @@ class StateLog:
         self._directory = Directory()
         self._state = BucketState()
 
-    def load(self) -> BucketState:
+    def load(self, in_columns: Mapping[str, Callable[[], ColumnRows]] | None = None) -> BucketState:
+        """`in_columns`: which maps are kept so, and how an empty one is made; the same ones throughout a run."""
         self._directory = directory = Directory.unpack(self._handle.get())
         state = self._cache.take(self._key)
         if state is None or directory.numbers[: len(state.numbers)] != state.numbers:
             state = BucketState()
         for number in directory.numbers[len(state.numbers) :]:
-            for name, changes in read_segment(self._segment(number)):
-                state.map(name).restore(changes)
+            for name, keys, rows in read_columns(self._segment(number)):
+                if in_columns and name in in_columns:
+                    if name not in state.columns:
+                        state.columns[name] = in_columns[name]()
+                    state.columns[name].load(keys, rows)
+                else:
+                    state.map(name).restore(zip(keys.to_pylist(), rows.to_pylist(), strict=True))
+        for name, make in (in_columns or {}).items():
+            if name not in state.columns:
+                state.columns[name] = make()
         state.numbers, state.size = directory.numbers, directory.size
         self._state = state
         return state
 
-    def save(self) -> dict[str, dict[bytes, bytes | None]]:
+    def save(self) -> dict[str, Changes]:
         """Writes what changed since `load`, and gives it back, by map."""
         state = self._state
-        changes = {name: changed for name, rows in state.maps.items() if (changed := rows.take_changes())}
+        changes: dict[str, Changes] = {}
+        for name, rows in state.maps.items():
+            if changed := rows.take_changes():
+                changes[name] = changed
+        for name, columns in state.columns.items():
+            if (found := columns.take_changes()) is not None:
+                changes[name] = found
         if changes:
             self._append(changes)
         state.numbers, state.size = self._directory.numbers, self._directory.size
         self._cache.put(self._key, state)
         return changes
 
-    def _append(self, changes: Mapping[str, Mapping[bytes, bytes | None]]) -> None:
+    def _append(self, changes: Mapping[str, Changes]) -> None:
         before = self._directory
         written = [self._write(data) for data in write_segments(changes)]
         after = Directory((*before.segments, *written), before.base)
         base_size = sum(segment.size for segment in before.segments[: before.base])
         deltas_size = sum(segment.size for segment in after.deltas)
         if deltas_size > max(BASE_BYTES_MIN, base_size):
-            everything = {name: dict(rows.range()) for name, rows in self._state.maps.items() if len(rows)}
+            state = self._state
+            everything: dict[str, Changes] = {
+                name: dict(rows.range()) for name, rows in state.maps.items() if len(rows)
+            }
+            everything.update((name, columns.rows()) for name, columns in state.columns.items())
             base = [self._write(data) for data in write_segments(everything)]
             self._replace(after.segments, Directory(tuple(base), len(base)))
         elif len(after.deltas) > DELTAS_MAX:
-            merged: dict[str, dict[bytes, bytes | None]] = {}
+            parts: dict[str, list[tuple[pa.Array, pa.Array]]] = {}
             for segment in after.deltas:
-                for name, rows in read_segment(self._segment(segment.number)):
-                    merged.setdefault(name, {}).update(rows)
+                for name, keys, values in read_columns(self._segment(segment.number)):
+                    parts.setdefault(name, []).append((keys, values))
+            merged = {name: _last_of_each(found) for name, found in parts.items()}
             one = [self._write(data) for data in write_segments(merged)]
             kept = after.segments[: after.base]
             self._replace(after.deltas, Directory((*kept, *one), after.base))
@@ -209,18 +243,16 @@ class StateLog:
         return data
 
 
-def write_segments(changes: Mapping[str, Mapping[bytes, bytes | None]]) -> Iterator[bytes]:
+def write_segments(changes: Mapping[str, Changes]) -> Iterator[bytes]:
     """As few as their size allows."""
     names = list(changes)
     pending: list[pa.RecordBatch] = []
     size = 0
     for index, name in enumerate(names):
         for keys, values in _pieces(changes[name]):
-            indices = pa.array([index] * len(keys), pa.int32())
+            indices = pa.array(np.full(len(keys), index, np.int32))
             column = pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()))
-            batch = pa.RecordBatch.from_arrays(
-                [column, pa.array(keys, pa.binary()), pa.array(values, pa.binary())], schema=_SCHEMA
-            )
+            batch = pa.RecordBatch.from_arrays([column, keys, values], schema=_SCHEMA)
             if pending and size + batch.nbytes > SEGMENT_BYTES_MAX:
                 yield _packed(pending)
                 pending, size = [], 0
@@ -230,31 +262,49 @@ def write_segments(changes: Mapping[str, Mapping[bytes, bytes | None]]) -> Itera
         yield _packed(pending)
 
 
-def read_segment(data: bytes) -> Iterator[tuple[str, list[tuple[bytes, bytes | None]]]]:
-    """(map's name, rows) one after another; a later row of a key takes the place of an earlier one."""
+def read_columns(data: bytes) -> Iterator[tuple[str, pa.Array, pa.Array]]:
+    """(map's name, keys, rows) one after another; a later row of a key takes the place of an earlier one."""
     with pa.ipc.open_stream(data) as reader:
         for batch in reader:
             if batch.num_rows:
                 name = batch.column(0)[0].as_py()  # all rows of a batch are of one map
-                yield (
-                    name,
-                    list(zip(batch.column(1).to_pylist(), batch.column(2).to_pylist(), strict=True)),
-                )
+                yield name, batch.column(1), batch.column(2)
 
 
-def _pieces(rows: Mapping[bytes, bytes | None]) -> Iterator[tuple[list[bytes], list[bytes | None]]]:
-    keys: list[bytes] = []
+def _pieces(changes: Changes) -> Iterator[tuple[pa.Array, pa.Array]]:
+    if isinstance(changes, tuple):
+        keys, rows = changes
+        count = 1 + (keys.nbytes + rows.nbytes) * 2 // SEGMENT_BYTES_MAX
+        step = max(1, -(-len(keys) // count))
+        for start in range(0, len(keys), step):
+            yield keys.slice(start, step), rows.slice(start, step)
+        return
+    some_keys: list[bytes] = []
     values: list[bytes | None] = []
     size = 0
-    for key, value in rows.items():
-        keys.append(key)
+    for key, value in changes.items():
+        some_keys.append(key)
         values.append(value)
         size += len(key) + len(value or b"") + 16
         if size > SEGMENT_BYTES_MAX // 2:
-            yield keys, values
-            keys, values, size = [], [], 0
-    if keys:
-        yield keys, values
+            yield pa.array(some_keys, pa.binary()), pa.array(values, pa.binary())
+            some_keys, values, size = [], [], 0
+    if some_keys:
+        yield pa.array(some_keys, pa.binary()), pa.array(values, pa.binary())
+
+
+def _last_of_each(parts: Sequence[tuple[pa.Array, pa.Array]]) -> tuple[pa.Array, pa.Array]:
+    """The last row of each key."""
+    from suiro.streams.vectorised.key_index import KeyIndex
+
+    keys = pa.concat_arrays([part[0] for part in parts])
+    rows = pa.concat_arrays([part[1] for part in parts])
+    index = KeyIndex(len(parts[0][0]))
+    slots = index.slots(keys)
+    last = np.zeros(len(index), np.int64)
+    last[slots] = np.arange(len(slots))  # of equal indices the last one stays
+    taken = pa.array(last)
+    return keys.take(taken), rows.take(taken)
 
 
 def _packed(batches: Sequence[pa.RecordBatch]) -> bytes:
