@@ -133,8 +133,10 @@ class Task:
         settings: TaskSettings,
         wall_clock_time: int = 0,
         global_stores: Mapping[str, Any] | None = None,
+        opened_stores: dict[str, Any] | None = None,
     ) -> None:
-        """`maps`: one for each of the sub-topology's stores, and one named `TIMES`; as the last batch left them."""
+        """`maps`: one for each of the sub-topology's stores, and one named `TIMES`; as the last batch left them.
+        `opened_stores`: stores over these very maps that a task before this one had; those it lacks are added."""
         self.sub_topology = sub_topology
         self.partition = partition
         self.settings = settings
@@ -142,10 +144,11 @@ class Task:
         self.dropped: dict[str, int] = {}
         self.wall_clock_time = wall_clock_time
         self.punctuators = Punctuators()
-        self.stores: dict[str, Any] = {
-            **(global_stores or {}),
-            **{spec.name: open_store(spec, maps[spec.name]) for spec in sub_topology.stores},
-        }
+        opened = {} if opened_stores is None else opened_stores
+        for spec in sub_topology.stores:
+            if spec.name not in opened:
+                opened[spec.name] = open_store(spec, maps[spec.name])
+        self.stores: dict[str, Any] = {**(global_stores or {}), **opened}
         self._outputs = outputs
         self._times_map = maps[TIMES]
         self._task_time = OperatorTime()

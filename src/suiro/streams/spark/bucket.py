@@ -135,6 +135,7 @@ class _Bucket:
             settings=self._program.settings,
             wall_clock_time=clock,
             global_stores=self._tables,
+            opened_stores=self._state.stores,
         )
         cargo.sort(key=lambda item: item.sequence)
         queues = self._queues(cargo)

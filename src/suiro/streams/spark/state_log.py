@@ -112,9 +112,11 @@ class Directory:
 
 @dataclass(slots=True)
 class BucketState:
-    """The maps of one bucket, and which segments they hold."""
+    """The maps of one bucket, and which segments they hold. `stores` are views of maps that were opened before; they
+    keep what they derive from the rows, so they are left out when rows came from elsewhere."""
 
     maps: dict[str, OrderedMap] = field(default_factory=dict)
+    stores: dict[str, Any] = field(default_factory=dict)
     columns: dict[str, ColumnRows] = field(default_factory=dict)
     numbers: tuple[int, ...] = ()
     size: int = 0
