@@ -24,6 +24,11 @@ class PlannedOffsets:
     sources: tuple[str | None, ...]
 
     @property
+    def positions(self) -> list[Positions]:
+        """Of those sources that are ours."""
+        return _ours(self)
+
+    @property
     def digest(self) -> str:
         return digest("\n".join(text or "-" for text in self.sources))
 

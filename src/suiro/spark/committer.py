@@ -60,9 +60,12 @@ class Writes(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
+    """`source_notes`: metadata of the committed offsets, where there is any."""
+
     plan: Plan
     writes: Writes
     source_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    source_notes: Mapping[TopicPartition, str] = field(default_factory=dict)
 
 
 class Outcome(Enum):
@@ -191,7 +194,10 @@ class Committer:
             transactions.produce(self._watched(micro_batch.writes.batches(), number))
         self._reach("after_produce", number)
         marker = plan.marker()
-        offsets = {place: (offset, "") for place, offset in micro_batch.source_offsets.items()}
+        notes = micro_batch.source_notes
+        offsets = {
+            place: (offset, notes.get(place, "")) for place, offset in micro_batch.source_offsets.items()
+        }
         offsets[MARKER_TOPIC, 0] = (marker.offset, marker.to_metadata())
         transactions.commit_offsets(group, offsets)
         self._reach("after_commit_offsets", number)

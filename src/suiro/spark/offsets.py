@@ -8,10 +8,11 @@ whose names no topic can have:
 - `@start`: where it began, inside the end of its first micro-batch. Spark does not keep the initial offset of a
   Python source: after a crash in the first micro-batch "latest" would be another place, and records would be lost.
 
-And two that only the streams model asks for, so that a micro-batch that runs again is told the same:
+And three that only the streams model asks for, so that a micro-batch that runs again is told the same:
 
 - `@behind`: the partitions that this micro-batch does not read to their end, because of a limit;
-- `@clock`: the wall clock of the micro-batch, ms.
+- `@clock`: the wall clock of the micro-batch, ms;
+- `@muted`: true where the micro-batch only rebuilds state: its records were processed before.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Positions:
     started_at: Mapping[TopicPartition, int] | None = None
     behind: frozenset[TopicPartition] = frozenset()
     clock: int | None = None
+    muted: bool = False
 
     def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = _nested(self.offsets)
@@ -50,6 +52,8 @@ class Positions:
             value["@behind"] = [list(place) for place in sorted(self.behind)]
         if self.clock is not None:
             value["@clock"] = self.clock
+        if self.muted:
+            value["@muted"] = True
         return value
 
     @classmethod
@@ -63,6 +67,7 @@ class Positions:
             started_at=None if start is None else _flat(start),
             behind=frozenset((topic, partition) for topic, partition in value.get("@behind", ())),
             clock=value.get("@clock"),
+            muted=bool(value.get("@muted", False)),
         )
 
     def true_start(self, end: Positions) -> Positions:

@@ -93,9 +93,13 @@ class Planner:
         max_offsets: int | None = None,
         frozen: Positions | None = None,
         unlimited: Collection[str] = (),
+        boundary: Mapping[TopicPartition, int] | None = None,
     ) -> Positions:
         """Where the next micro-batch ends. `frozen`: go no further than this (Trigger.AvailableNow). `unlimited`:
-        topics that `max_offsets` is not for. The partitions that it stopped are noted as `behind`."""
+        topics that `max_offsets` is not for. The partitions that it stopped are noted as `behind`.
+
+        `boundary`: no micro-batch crosses it; until all its partitions are there, micro-batches are `muted`.
+        """
         known = self._look(max_age_ms=METADATA_MAX_AGE_MS, missing_ok=True)
         continued = self._continued(start, known)
         ends = self._ends(known.partitions, continued, known)
@@ -114,6 +118,14 @@ class Planner:
         fresh = [place for place in ends if place not in begins]
         if fresh:
             begins.update(self._list(fresh, EARLIEST))
+        is_muted = boundary is not None and any(
+            begins[place] < stop for place, stop in boundary.items() if place in ends
+        )
+        if boundary is not None and is_muted:
+            # Those that are not of the boundary stand still until then.
+            ends = {
+                place: min(end, max(begins[place], boundary.get(place, 0))) for place, end in ends.items()
+            }
         behind: frozenset[TopicPartition] = frozenset()
         if max_offsets is not None:
             wanted = {place: end for place, end in ends.items() if place[0] not in unlimited}
@@ -127,6 +139,7 @@ class Planner:
             topic_ids=topic_ids,
             started_at=start.offsets if start.initial else None,
             behind=behind,
+            muted=is_muted,
         )
 
     def ranges(self, start: Positions, end: Positions) -> list[OffsetRange]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -37,12 +37,18 @@ __all__ = [
     "BatchWriter",
     "CommitMessage",
     "MicroBatchIdentity",
+    "Settle",
     "StreamWriter",
     "commit_micro_batch",
     "stage",
     "staging_area",
     "task_properties",
 ]
+
+
+TopicPartition = tuple[str, int]
+Settle = Callable[[PlannedOffsets, Mapping[TopicPartition, int]], Mapping[TopicPartition, tuple[int, str]]]
+"""What was planned, and the source offsets that this gives -> the (offset, metadata) to commit instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +162,9 @@ def stage(
     return CommitMessage(records, identity, None if area is None else str(area.directory))
 
 
-def commit_micro_batch(messages: Sequence[CommitMessage], batch_id: int, options: SinkOptions) -> Outcome:
+def commit_micro_batch(
+    messages: Sequence[CommitMessage], batch_id: int, options: SinkOptions, *, settle: Settle | None = None
+) -> Outcome:
     """On the driver: one transaction with the records, the marker and the source offsets."""
     identity = next((item.identity for item in messages if item.identity is not None), None)
     if identity is None or identity.batch_id != batch_id:
@@ -179,8 +187,15 @@ def commit_micro_batch(messages: Sequence[CommitMessage], batch_id: int, options
         start_digest="" if before is None else before.digest,
         end_digest=planned.digest,
     )
+    offsets = sink.source_offsets(planned)
+    settled = {} if settle is None else settle(planned, offsets)
     outcome = sink.committer.process(
-        MicroBatch(plan=plan, writes=writes, source_offsets=sink.source_offsets(planned))
+        MicroBatch(
+            plan=plan,
+            writes=writes,
+            source_offsets=offsets | {place: offset for place, (offset, _) in settled.items()},
+            source_notes={place: note for place, (_, note) in settled.items()},
+        )
     )
     _sweep(messages, batch_id)
     faults.reach("before_return", batch_id)

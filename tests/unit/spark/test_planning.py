@@ -245,3 +245,37 @@ def test_a_broker_without_topic_ids_leaves_it_open() -> None:
     log = Log({A0: (0, 9)})
     log.ids["a"] = None
     assert planner(log).ranges(at({A0: 2}), replace(at({A0: 9}), topic_ids={})) == [span(0, 2, 9)]
+
+
+def test_no_micro_batch_crosses_a_boundary() -> None:
+    """Muted until every partition is there; a partition that it does not name waits for the others."""
+    log = Log({("a", 0): (0, 100), ("a", 1): (0, 50), ("a", 2): (0, 7)})
+    made = planner(log, startingOffsets="earliest")
+    boundary = {("a", 0): 40, ("a", 1): 10}
+    at, seen = made.initial(), []
+    for _ in range(9):
+        before = at
+        at = made.latest(before, max_offsets=24, boundary=boundary)
+        seen.append(([at.offsets["a", partition] for partition in range(3)], at.muted))
+        if at.offsets["a", 0] > 40:
+            break
+    muted = [ends for ends, is_muted in seen if is_muted]
+    assert muted == [[19, 5, 0], [38, 10, 0], [40, 10, 0]]
+    assert not seen[3][1]
+    assert seen[3][0][2] > 0
+    assert Positions.from_json(at.to_json()) == at
+
+
+def test_a_muted_micro_batch_is_told_again() -> None:
+    made = planner(Log({("a", 0): (0, 9)}), startingOffsets="earliest")
+    ends = made.latest(made.initial(), boundary={("a", 0): 5})
+    assert Positions.from_json(ends.to_json()).muted
+    assert ends.behind == frozenset()
+    assert not made.latest(ends, boundary={("a", 0): 5}).muted
+    assert not made.latest(made.initial(), boundary={("a", 0): 0}).muted
+
+
+def test_a_boundary_below_what_retention_left_is_passed_already() -> None:
+    made = planner(Log({("a", 0): (6, 9)}), startingOffsets="earliest")
+    found = made.latest(made.initial(), boundary={("a", 0): 5})
+    assert (found.muted, dict(found.offsets)) == (False, {("a", 0): 9})
