@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import typer
 
 from suiro.broker.dispatch import APIS
+from suiro.cli.app import app
+from suiro.cli.node import _parser as node_parser
 from suiro.config import NodeSettings
 
 HERE = Path(__file__).parent
@@ -43,7 +50,51 @@ def apis() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"settings.md": settings, "apis.md": apis}
+EXAMPLES = {
+    "node": "suiro node --listen 127.0.0.1:9092 --data ./log --set auto.create.topics.enable=false",
+    "run": "suiro run delays.py --application-id delays --bootstrap-servers 127.0.0.1:9092",
+    "demo": "suiro demo --plain",
+}
+
+
+def commands() -> str:
+    """Typer's commands, and `suiro node`, which does without Typer."""
+    found: dict[str, tuple[str, list[tuple[str, str]]]] = {}
+    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        if name == "node":
+            parser = node_parser()
+            found[name] = (parser.description or "", list(_of_argparse(parser)))
+        else:
+            found[name] = (command.help or "", list(_of_typer(command)))
+    lines = ["# Commands", "", "`suiro --version` prints the version, `suiro COMMAND --help` what is here."]
+    for name, example in EXAMPLES.items():
+        said, options = found.pop(name)
+        lines += ["", f"## suiro {name}", "", "```", example, "```", "", said, ""]
+        lines += ["| option | means |", "|---|---|"]
+        lines += [f"| {option} | {means.replace('<', chr(92) + '<')} |" for option, means in options]
+    assert not found, f"no example for {', '.join(found)}"
+    return "\n".join(lines) + "\n"
+
+
+def _of_typer(command: Any) -> Iterator[tuple[str, str]]:
+    for parameter in command.params:
+        if getattr(parameter, "hidden", False) or "--help" in parameter.opts:
+            continue
+        if not parameter.opts[0].startswith("-"):
+            yield f"`{parameter.metavar}`", parameter.help
+            continue
+        value = "" if parameter.is_flag else f" {parameter.metavar or 'VALUE'}"
+        default = f" Default: `{parameter.default}`." if isinstance(parameter.default, str) else ""
+        yield f"`{parameter.opts[0]}{value}`", (parameter.help or "") + default
+
+
+def _of_argparse(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+    for action in parser._actions:
+        if action.help is not argparse.SUPPRESS and action.dest != "help":
+            yield f"`{action.option_strings[0]} {action.metavar}`", action.help or ""
+
+
+PAGES = {"settings.md": settings, "apis.md": apis, "commands.md": commands}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():
