@@ -243,7 +243,8 @@ class JoinColumns:
             LaneChunks(input=name, topic=topic, columns=[columns_of(rows) for rows in lane])
             for (name, topic), lane in zip(inputs, lanes, strict=True)
         ]
-        gathered.take(twin.run(chunks, self.rows, times, partition=0, failures=gathered, dropped=dropped))
+        arrived = twin.arrive(chunks)
+        gathered.take(twin.run(arrived, self.rows, times, partition=0, failures=gathered, dropped=dropped))
         changed = self.rows.take_changes()
         changes = {TIMES: dict(times.take_changes()), twin.store: {}}
         if changed is not None:

@@ -28,6 +28,7 @@ from suiro.streams.spark.changes import read_change
 from suiro.streams.spark.outputs import Outputs, Topics
 from suiro.streams.spark.program import Program, load
 from suiro.streams.spark.state_log import BucketState, SparkState, StateCache, StateLog
+from suiro.streams.spark.twins import twins_of
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.task import TIMES, Task
 
@@ -85,8 +86,13 @@ def run_bucket(
     program: Program, number: int, bucket: int, cargo: Sequence[bytes], log: StateLog, topics: Topics
 ) -> list[Row]:
     """One micro-batch of one bucket."""
-    state = log.load()
-    running = _Bucket(program, number, bucket, state, topics)
+    from suiro.streams.spark.column_bucket import ColumnBucket
+
+    twin = twins_of(program.run, program.plan.topology, program.settings).of(number)
+    if twin is None or twin.kind == "stateless":
+        running = Bucket(program, number, bucket, log.load(), topics)
+    else:
+        running = ColumnBucket(program, number, bucket, log.load({twin.store: twin.new_rows}), topics, twin)
     running.take([Cargo.unpack(data) for data in cargo])
     rows = running.finish()
     changes = log.save()
@@ -97,7 +103,9 @@ def run_bucket(
     return rows
 
 
-class _Bucket:
+class Bucket:
+    """Runs the rules."""
+
     def __init__(
         self, program: Program, number: int, bucket: int, state: BucketState, topics: Topics
     ) -> None:
@@ -113,7 +121,8 @@ class _Bucket:
             key.removeprefix(_LANE_TIME).decode(): _INT64.unpack(data)[0]
             for key, data in self._notes.prefix(_LANE_TIME)
         }
-        self.outputs = Outputs(plan, topics, Lane.of_bucket(number, bucket), times)
+        twins = twins_of(program.run, plan.topology, program.settings)
+        self.outputs = Outputs(plan, topics, Lane.of_bucket(number, bucket), times, twins)
         self.logged = [spec.name for spec in self._sub.stores if spec.logged]
         self._cuts = tuple(node for node in self._sub.outputs if isinstance(node.operator, Repartition))
         self._tables = {
@@ -186,10 +195,13 @@ class _Bucket:
                 if queue.behind:
                     return
 
-    def finish(self) -> list[Row]:
+    def end_task(self) -> None:
         self._task.is_settled = not self._behind
         self._task.end_of_batch()
         self._task.close()
+
+    def finish(self) -> list[Row]:
+        self.end_task()
         was_behind = self._notes.get(_TOLD) is not None
         rows = list(self.outputs.finish(self._cuts, behind=self._behind, tells=self._behind or was_behind))
         if self._behind != was_behind and self._cuts:
@@ -221,7 +233,7 @@ class _Bucket:
             return found
 
         for key, data in self._held.range():
-            group, partition, input_, _ = _held_parts(key)
+            group, partition, input_, _ = held_parts(key)
             queue_of(Lane(group, partition), input_).held.append((key, pickle.loads(data)))
         tables = {
             node.parents[0]: node.operator.store
@@ -441,7 +453,7 @@ class _Queue:
         """Keeps what is left for the next micro-batch. True: some is."""
         left = self._left()
         is_held = False
-        number = _held_parts(self.held[-1][0])[3] + 1 if self.held else 0
+        number = held_parts(self.held[-1][0])[3] + 1 if self.held else 0
         prefix = _held_prefix(self.lane, self.input)
         for key, item in left:
             is_held = True
@@ -489,7 +501,7 @@ def _held_prefix(lane: Lane, input_: str) -> bytes:
     return f"{lane.group}\0{lane.partition}\0{input_}\0".encode()
 
 
-def _held_parts(key: bytes) -> tuple[str, int, str, int]:
+def held_parts(key: bytes) -> tuple[str, int, str, int]:
     group, partition, input_ = key[:-9].decode().split("\0")
     return group, int(partition), input_, _INT64.unpack(key[-8:])[0]
 

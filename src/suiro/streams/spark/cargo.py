@@ -6,6 +6,7 @@ task's report to the driver. Cargo is a short pickled header and an Arrow IPC st
 - raw: columns as they are in the topic: key, value, timestamp, offset, and headers where there are any;
 - carried over a repartition: key and value as its serdes give them, timestamp, `time` (the lane's time at that record,
   running maximum over all its records), and headers where there are any;
+- combined: what the sub-topology's twin on columns made of raw or carried ones (`suiro.streams.vectorised`);
 - a tick: no columns; the lane's time, and whether it is behind.
 
 A lane is what keeps its own order and time: a topic partition, or a bucket of an earlier level.
@@ -67,7 +68,7 @@ class Cargo:
     `clock`: the wall clock of this micro-batch, as planned; None where nobody needs it.
     """
 
-    kind: Literal["raw", "carried", "tick"]
+    kind: Literal["raw", "carried", "combined", "tick"]
     lane: Lane | None
     input: str = ""
     sequence: int = 0

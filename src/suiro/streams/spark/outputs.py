@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,9 @@ from suiro.streams.sources import DeadLetter, dead_letter_headers
 from suiro.streams.spark.cargo import STAGED, Cargo, Lane, Row, headers_array
 from suiro.streams.spark.changes import write_change
 from suiro.streams.spark.plan import Plan
+from suiro.streams.spark.state_log import Changes
+from suiro.streams.spark.twins import Twins
+from suiro.streams.vectorised.emission import Emission, changelog_columns
 
 __all__ = ["Outputs", "Topics"]
 
@@ -63,13 +67,24 @@ class Topics:
             del self._columns[topic]
 
     def add_columns(
-        self, topic: str, keys: pa.Array, values: pa.Array, timestamps: pa.Array, partition: int | None
+        self,
+        topic: str,
+        keys: pa.Array,
+        values: pa.Array,
+        timestamps: pa.Array,
+        *,
+        headers: pa.Array | None = None,
+        partitions: pa.Array | None = None,
     ) -> None:
-        """The same for whole columns: binary, binary, int64 ms."""
-        count = len(keys)
-        self._stage.add(
-            _topic_batch(topic, keys, values, timestamps, pa.array([partition] * count, pa.int32()))
-        )
+        """The same for whole columns: binary, binary, int64 ms, int32 (null: by the key)."""
+        if len(keys) == 0:
+            return
+        before = self._columns.pop(topic, None)
+        if before is not None:
+            self._stage.add(before.batch(topic))
+        if partitions is None:
+            partitions = pa.nulls(len(keys), pa.int32())
+        self._stage.add(_topic_batch(topic, keys, values, timestamps, partitions, headers))
 
     def partition_count(self, topic: str) -> int:
         return self._stage.partition_count(topic)
@@ -91,9 +106,15 @@ class Outputs:
     """
 
     def __init__(
-        self, plan: Plan, topics: Topics, lane: Lane, lane_times: Mapping[str, int] | None = None
+        self,
+        plan: Plan,
+        topics: Topics,
+        lane: Lane,
+        lane_times: Mapping[str, int] | None = None,
+        twins: Twins | None = None,
     ) -> None:
         self._plan = plan
+        self._twins = twins
         self._topics = topics
         self._lane = lane
         self._carriers: dict[str, _Carrier] = {}
@@ -112,6 +133,27 @@ class Outputs:
             self._leave[node.name] = leave
         leave(record)
 
+    def emit_columns(self, emission: Emission) -> None:
+        """What `emit` is for one record."""
+        operator = emission.node.operator
+        if isinstance(operator, Repartition):
+            self._carrier(emission.node).add_columns(emission)
+            return
+        assert isinstance(operator, Sink)
+        assert isinstance(operator.topic, str)
+        partitions = None
+        if emission.partition_keys is not None:
+            count = self._topics.partition_count(operator.topic)
+            partitions = pa.array(columnar.partitions_of(emission.partition_keys, count))
+        self._topics.add_columns(
+            operator.topic,
+            emission.keys,
+            emission.values,
+            pa.array(emission.timestamps),
+            headers=emission.headers,
+            partitions=partitions,
+        )
+
     def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None:
         place = origin or Origin("", -1, -1, record.timestamp)
         added = dead_letter_headers(error, place.topic, place.partition, place.offset, place.timestamp)
@@ -123,9 +165,14 @@ class Outputs:
     def bury(self, letter: DeadLetter) -> None:
         self._topics.add(letter.topic, letter.key, letter.value, letter.timestamp, letter.headers)
 
-    def changelog(self, store: str, changes: Mapping[bytes, bytes | None], now: int) -> None:
+    def changelog(self, store: str, changes: Changes, now: int) -> None:
         """One record for each changed key, in Kafka Streams' format: the row's timestamp is the record's."""
         topic = self._plan.changelog(store)
+        if isinstance(changes, tuple):
+            keys, values, timestamps = changelog_columns(*changes, now)
+            partitions = pa.array(np.full(len(keys), self._lane.partition, np.int32))
+            self._topics.add_columns(topic, keys, values, pa.array(timestamps), partitions=partitions)
+            return
         stamped = self._plan.topology.store(store).kind in _STAMPED_KINDS
         partition, add = self._lane.partition, self._topics.add
         for key, data in changes.items():
@@ -167,13 +214,21 @@ class Outputs:
             if carrier.is_full:
                 yield from carrier.take()
 
+    def combined(self, number: int, cargo: Cargo, bucket: int, topic: str) -> Cargo:
+        """What the sub-topology that gets this cargo wants to have done with it first."""
+        twin = None if self._twins is None else self._twins.of(number)
+        if cargo.columns is None or twin is None or twin.kind != "aggregate":
+            return cargo
+        payload = twin.prepare(cargo.columns, topic=topic, partition=bucket, reader=None, failures=self)
+        return replace(cargo, kind="combined", columns=payload)
+
     # -- inside --------------------------------------------------------------------------------------------
 
     def _carrier(self, node: Node) -> _Carrier:
         found = self._carriers.get(node.name)
         if found is None:
             found = self._carriers[node.name] = _Carrier(
-                self._plan, self._topics, self._lane, node, self.lane_times
+                self._plan, self._topics, self._lane, node, self.lane_times, self
             )
         return found
 
@@ -256,9 +311,17 @@ class _Carrier:
     """Records of one lane on their way through one `Repartition`."""
 
     def __init__(
-        self, plan: Plan, topics: Topics, lane: Lane, node: Node, lane_times: dict[str, int]
+        self,
+        plan: Plan,
+        topics: Topics,
+        lane: Lane,
+        node: Node,
+        lane_times: dict[str, int],
+        outputs: Outputs,
     ) -> None:
         assert isinstance(node.operator, Repartition)
+        self._outputs = outputs
+        self._ready: list[tuple[pa.RecordBatch, np.ndarray]] = []
         self._cut = node.operator
         self._name = node.name
         self._lane = lane
@@ -282,7 +345,28 @@ class _Carrier:
 
     @property
     def is_full(self) -> bool:
-        return len(self._keys) >= ROWS_MAX
+        return len(self._keys) >= ROWS_MAX or bool(self._ready)
+
+    def add_columns(self, emission: Emission) -> None:
+        if len(emission) == 0:
+            return
+        self._gather()
+        times = np.maximum(np.maximum.accumulate(emission.timestamps), self._time)
+        if times[-1] > self._time:
+            self._time = self._times[self._name] = int(times[-1])
+        columns = {
+            "key": emission.keys,
+            "value": emission.values,
+            "timestamp": pa.array(emission.timestamps),
+            "time": pa.array(times),
+        }
+        if emission.headers is not None:
+            columns["headers"] = emission.headers
+        places = columnar.partitions_of(emission.keys, self._buckets)
+        if emission.keys.null_count:
+            for row in np.flatnonzero(places < 0).tolist():
+                places[row] = partition_of(emission.values[row].as_py() or b"", self._buckets)
+        self._ready.append((pa.RecordBatch.from_pydict(columns), places))
 
     def add(self, record: Record) -> None:
         cut, topic = self._cut, self._topic
@@ -313,6 +397,16 @@ class _Carrier:
             self._headers[len(self._keys) - 1] = record.headers
 
     def take(self) -> Iterator[Row]:
+        self._gather()
+        ready, self._ready = self._ready, []
+        for records, places in ready:
+            if self._cut.asked_for:
+                self._into_topic(records, places)
+            if self._reader is not None:
+                yield from self._cargo(records, places)
+
+    def _gather(self) -> None:
+        """Single records become columns."""
         if not self._keys:
             return
         keys = pa.array(self._keys, pa.binary())
@@ -326,20 +420,21 @@ class _Carrier:
             columns["headers"] = headers_array([self._headers.get(index, ()) for index in range(len(keys))])
         chosen = np.array(self._partitions, np.int32)
         places = np.where(chosen < 0, columnar.partitions_of(keys, self._buckets), chosen)
-        records = pa.RecordBatch.from_pydict(columns)
+        self._ready.append((pa.RecordBatch.from_pydict(columns), places))
         self._clear()
-        if self._cut.asked_for:
-            self._into_topic(records, places)
-        if self._reader is not None:
-            yield from self._cargo(records, places)
 
     def _cargo(self, records: pa.RecordBatch, places: np.ndarray) -> Iterator[Row]:
         assert self._reader is not None
         for bucket in np.unique(places).tolist():
             wanted = np.flatnonzero(places == bucket)
             part = records if len(wanted) == records.num_rows else records.take(pa.array(wanted))
-            cargo = Cargo(
-                kind="carried", lane=self._lane, input=self._name, sequence=self._sequence, columns=part
+            cargo = self._outputs.combined(
+                self._reader.number,
+                Cargo(
+                    kind="carried", lane=self._lane, input=self._name, sequence=self._sequence, columns=part
+                ),
+                bucket,
+                self._topic,
             )
             yield self._reader.number, bucket, cargo.pack()
         self._sequence += 1

@@ -33,8 +33,10 @@ from suiro.streams.spark.cargo import SPARK_SCHEMA, Cargo, Lane, Row, headers_li
 from suiro.streams.spark.outputs import Outputs, Topics
 from suiro.streams.spark.plan import IN_SOURCE_TASKS, SubPlan, may_punctuate
 from suiro.streams.spark.program import Program, load
+from suiro.streams.spark.twins import twins_of
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES, Task
+from suiro.streams.vectorised.stateless import FALLBACK
 
 __all__ = ["LaneRange", "TopologySource", "Work", "lane_rows"]
 
@@ -222,7 +224,11 @@ def lane_rows(
     inputs = plan.inputs.get(lane.group, [])
     tables = plan.global_inputs.get(lane.group, [])
     here = [_Here(program, sub, node, lane, topics) for sub, node in inputs if sub.level == IN_SOURCE_TASKS]
-    away = [(sub, node) for sub, node in inputs if sub.level != IN_SOURCE_TASKS]
+    away = [
+        (sub, node, _Combiner(program, sub, node, lane, topics))
+        for sub, node in inputs
+        if sub.level != IN_SOURCE_TASKS
+    ]
     for sequence, columns in enumerate(chunks):
         columns = _without_empty_headers(columns)
         cargo = Cargo(
@@ -232,14 +238,15 @@ def lane_rows(
         for sub, node in tables:
             data = replace(cargo, input=node.name, behind=False).pack()
             rows += [(sub.number, bucket, data) for bucket in range(sub.buckets)]
-        rows += [(sub.number, lane.partition, replace(cargo, input=node.name).pack()) for sub, node in away]
+        for sub, node, combiner in away:
+            rows.append((sub.number, lane.partition, combiner.of(replace(cargo, input=node.name)).pack()))
         for task in here:
             rows += task.feed(columns)
         yield rows
     rows = []
     if item.tells:
         tick = Cargo(kind="tick", lane=lane, sequence=1 << 30, behind=item.behind, clock=clock)
-        rows += [(sub.number, lane.partition, replace(tick, input=node.name).pack()) for sub, node in away]
+        rows += [(sub.number, lane.partition, replace(tick, input=node.name).pack()) for sub, node, _ in away]
     for task in here:
         rows += task.finish(item)
     yield rows
@@ -251,7 +258,10 @@ class _Here:
     def __init__(self, program: Program, sub: SubPlan, node: Node, lane: Lane, topics: Topics) -> None:
         self._lane = lane
         self._input = node.name
-        self._outputs = Outputs(program.plan, topics, lane)
+        twins = twins_of(program.run, program.plan.topology, program.settings)
+        found = twins.of(sub.number)
+        self._twin = found if found is not None and found.kind == "stateless" else None
+        self._outputs = Outputs(program.plan, topics, lane, twins=twins)
         sub_topology = program.plan.topology.sub_topologies[sub.number]
         self._cuts = tuple(item for item in sub_topology.outputs if isinstance(item.operator, Repartition))
         self._task = Task(
@@ -270,6 +280,15 @@ class _Here:
         )
 
     def feed(self, columns: pa.RecordBatch) -> Iterator[Row]:
+        if self._twin is not None:
+            try:
+                found = self._twin.run(self._input, columns, topic=self._lane.group)
+            except FALLBACK:
+                pass
+            else:
+                for emission in found:
+                    self._outputs.emit_columns(emission)
+                return self._outputs.ready_rows()
         topic, partition = self._lane.group, self._lane.partition
         read, process, input_ = self._reader.read, self._task.process, self._input
         for offset, timestamp, key, value, headers in zip(
@@ -289,6 +308,34 @@ class _Here:
         self._task.end_of_batch()
         self._task.close()
         return self._outputs.finish(self._cuts, behind=item.behind, tells=item.tells)
+
+
+class _Combiner:
+    """What a bucket's twin on columns wants to have done before the shuffle."""
+
+    def __init__(self, program: Program, sub: SubPlan, node: Node, lane: Lane, topics: Topics) -> None:
+        found = twins_of(program.run, program.plan.topology, program.settings).of(sub.number)
+        self._twin = found if found is not None and found.kind == "aggregate" else None
+        self._lane = lane
+        self._failures = Outputs(program.plan, topics, lane)
+        self._reader = SourceReader(
+            node,
+            on_deserialization_error=program.on_deserialization_error,
+            drop=lambda reason: None,
+            dead_letter=self._failures.bury,
+        )
+
+    def of(self, cargo: Cargo) -> Cargo:
+        if self._twin is None or cargo.columns is None:
+            return cargo
+        payload = self._twin.prepare(
+            cargo.columns,
+            topic=self._lane.group,
+            partition=self._lane.partition,
+            reader=self._reader,
+            failures=self._failures,
+        )
+        return replace(cargo, kind="combined", columns=payload)
 
 
 def _clock_ticks(program: Program, clock: int | None) -> Iterator[Row]:

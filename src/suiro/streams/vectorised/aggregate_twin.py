@@ -186,7 +186,7 @@ class AggregateTwin:
         *,
         topic: str,
         partition: int,
-        reader: SourceReader,
+        reader: SourceReader | None,
         failures: Failures,
         dropped: dict[str, int] | None = None,
     ) -> pa.RecordBatch:
@@ -223,7 +223,7 @@ class AggregateTwin:
         columns: pa.RecordBatch,
         topic: str,
         partition: int,
-        reader: SourceReader,
+        reader: SourceReader | None,
         failures: Failures,
     ) -> tuple[Inputs, int, dict[str, int]]:
         """The same, record by record; numbers too."""
@@ -376,7 +376,9 @@ def _latest(timestamps: Any) -> int:
     return int(timestamps.max()) if len(timestamps) else UNKNOWN
 
 
-def _read_rows(node: Node, columns: pa.RecordBatch, topic: str, partition: int, reader: SourceReader) -> Any:
+def _read_rows(
+    node: Node, columns: pa.RecordBatch, topic: str, partition: int, reader: SourceReader | None
+) -> Any:
     """(record, origin) of each row, as a task is fed."""
     headers = headers_of(
         columns.column("headers") if "headers" in columns.schema.names else None, columns.num_rows
@@ -393,6 +395,7 @@ def _read_rows(node: Node, columns: pa.RecordBatch, topic: str, partition: int, 
                 Origin(topic, partition, -1, timestamp, each),
             )
         return
+    assert reader is not None
     offsets = columns.column("offset").to_pylist()
     for offset, key, value, timestamp, each in zip(offsets, keys, values, timestamps, headers, strict=True):
         record = reader.read(topic, partition, offset, timestamp, key, value, each)

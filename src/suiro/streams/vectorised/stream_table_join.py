@@ -33,7 +33,7 @@ from suiro.streams.vectorised.stateless import FALLBACK, Chain, Reason, Types, j
 from suiro.streams.vectorised.suffix import leave, written_by_rules
 from suiro.streams.vectorised.table import TableRows
 
-__all__ = ["JoinTwin", "LaneChunks", "join_twin"]
+__all__ = ["Arrived", "JoinTwin", "LaneChunks", "join_twin"]
 
 _INT64 = struct.Struct(">q")
 _PLAIN = (str, bytes, int, float, bool)
@@ -143,9 +143,16 @@ class JoinTwin:
     def new_rows(self) -> TableRows:
         return TableRows()
 
+    def arrive(self, lanes: Sequence[LaneChunks]) -> Arrived:
+        """`lanes` in the order in which ties are settled; none of them may have to wait for another.
+
+        Raises one of `FALLBACK`: the rules must run the micro-batch then.
+        """
+        return Arrived(self, lanes)
+
     def run(
         self,
-        lanes: Sequence[LaneChunks],
+        arrived: Arrived,
         rows: TableRows,
         times: OrderedMap,
         *,
@@ -153,17 +160,14 @@ class JoinTwin:
         failures: Failures,
         dropped: dict[str, int] | None = None,
     ) -> list[Emission]:
-        """`lanes` in the order in which ties are settled; none of them may have to wait for another."""
-        counts: dict[str, int] = {}
-        arrived = _Arrived(self, lanes, counts)
-        records = arrived.records()  # the last that may fail for its data
+        records = arrived.records
         met = arrived.met(rows)
         if arrived.seen > UNKNOWN:
             known = times.get(b"\0current")
             if known is None or _INT64.unpack(known)[0] < arrived.seen:
                 times.put(b"\0current", _INT64.pack(arrived.seen))
         if dropped is not None:
-            for reason, count in counts.items():
+            for reason, count in arrived.dropped.items():
                 dropped[reason] = dropped.get(reason, 0) + count
         if records is None or met is None:
             return []
@@ -225,11 +229,12 @@ class JoinTwin:
         return found
 
 
-class _Arrived:
+class Arrived:
     """What came to both sides in a micro-batch, lane by lane."""
 
-    def __init__(self, twin: JoinTwin, lanes: Sequence[LaneChunks], dropped: dict[str, int]) -> None:
+    def __init__(self, twin: JoinTwin, lanes: Sequence[LaneChunks]) -> None:
         self._twin = twin
+        self.dropped: dict[str, int] = {}
         self._stream: list[Chunk] = []
         self._pieces: list[
             tuple[pa.Array, npt.NDArray[np.int64], npt.NDArray[np.int64], pa.Array | None]
@@ -249,32 +254,33 @@ class _Arrived:
                 chunk = replace(chunk, places=np.arange(len(chunk)))
                 for end, piece in twin._chains[lane.input].run(chunk).items():
                     if end == twin._join.name:
-                        self._add_stream(piece, reached, dropped)
+                        self._add_stream(piece, reached)
                     else:
-                        self._add_table(piece, reached, dropped)
+                        self._add_table(piece, reached)
+        self.records = self._in_order()
+        """The stream's records in the order of the join; None where there is none."""
 
-    def _add_stream(self, chunk: Chunk, reached: Any, dropped: dict[str, int]) -> None:
+    def _add_stream(self, chunk: Chunk, reached: Any) -> None:
         twin = self._twin
         if chunk.value.null_count:
-            chunk = _without(chunk, chunk.value.valid(), "null value", dropped)
+            chunk = _without(chunk, chunk.value.valid(), "null value", self.dropped)
         if chunk.key.null_count and not twin._is_left:
-            chunk = _without(chunk, chunk.key.valid(), "null key", dropped)
+            chunk = _without(chunk, chunk.key.valid(), "null key", self.dropped)
         if len(chunk):
             keys = chunk.key.bytes_for(twin._spec.key, twin._topic)
             self._pieces.append((keys, reached[chunk.places], chunk.timestamps, None))
             self._stream.append(chunk)
 
-    def _add_table(self, chunk: Chunk, reached: Any, dropped: dict[str, int]) -> None:
+    def _add_table(self, chunk: Chunk, reached: Any) -> None:
         twin = self._twin
         if chunk.key.null_count:
-            chunk = _without(chunk, chunk.key.valid(), "null key", dropped)
+            chunk = _without(chunk, chunk.key.valid(), "null key", self.dropped)
         if len(chunk):
             keys = chunk.key.bytes_for(twin._spec.key, twin._topic)
             values = chunk.value.bytes_for(twin._spec.value, twin._topic)
             self._pieces.append((keys, reached[chunk.places], chunk.timestamps, values))
 
-    def records(self) -> Chunk | None:
-        """The stream's records in the order of the join; None where there is none."""
+    def _in_order(self) -> Chunk | None:
         if not self._stream:
             return None
         chunk = joined(self._stream, None) if len(self._stream) > 1 else self._stream[0]

@@ -61,6 +61,11 @@ class TableRows:
             self._end,
         )
 
+    def change(self, keys: pa.Array, rows: pa.Array) -> None:
+        """The same as changes of this batch."""
+        self.load(keys, rows)
+        self._dirty[self._index.find(keys)] = 1
+
     def take_changes(self) -> tuple[pa.Array, pa.Array] | None:
         """Keys and rows that changed since the last call, null for deleted ones; None: nothing did."""
         slots = np.flatnonzero(self._dirty[: len(self._index)]).astype(np.int32)

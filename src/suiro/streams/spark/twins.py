@@ -1,0 +1,41 @@
+"""Which sub-topologies of a program run on columns. Decided once in each process, from the program alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from suiro.streams.task import TaskSettings
+from suiro.streams.topology import Topology
+from suiro.streams.vectorised.plan import Reason, Twin, twin_of
+
+__all__ = ["Twins", "twins_of"]
+
+_known: dict[str, Twins] = {}
+
+
+@dataclass(slots=True)
+class Twins:
+    topology: Topology
+    settings: TaskSettings
+    _found: dict[int, Twin | Reason] = field(default_factory=dict)
+
+    def of(self, number: int) -> Twin | None:
+        """The twin of a sub-topology, by its number; None: the rules run it."""
+        found = self.found(number)
+        return None if isinstance(found, Reason) else found
+
+    def found(self, number: int) -> Twin | Reason:
+        if number not in self._found:
+            sub = self.topology.sub_topologies[number]
+            self._found[number] = twin_of(self.topology, sub, self.settings)
+        return self._found[number]
+
+
+def twins_of(run: str, topology: Topology, settings: TaskSettings) -> Twins:
+    """Of the program with this `run`."""
+    found = _known.get(run)
+    if found is None:
+        if len(_known) > 8:
+            _known.clear()
+        found = _known[run] = Twins(topology, settings)
+    return found
