@@ -38,7 +38,7 @@ from suiro.errors import FatalError, UsageError
 
 __all__ = ["DemoOptions", "run"]
 
-MICRO_BATCHES_WANTED = 24
+MICRO_BATCHES_WANTED = 16
 STALLED_AFTER_S = 120
 LOOK_EVERY_S = 0.1
 DRIVER_STARTS_LIMIT = 6
