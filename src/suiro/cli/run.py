@@ -60,6 +60,13 @@ def run(
             "--set", metavar="NAME=VALUE", help="A setting of the client or the source, `kafka.*` too."
         ),
     ] = None,
+    rebuild: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild",
+            help="Where the state directory is lost: read the sources again for the state, and write only what is new.",
+        ),
+    ] = False,
     until_done: Annotated[
         bool, typer.Option("--until-done", help="End when all that is there now is processed.")
     ] = False,
@@ -80,6 +87,7 @@ def run(
             on_deserialization_error=on_deserialization_error,
             max_offsets_per_trigger=max_offsets_per_trigger,
             settings=settings_of(set_ or []),
+            rebuild=rebuild,
         )
         code = _until_told(streams, until_done)
     except KeyboardInterrupt:

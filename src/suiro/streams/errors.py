@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from suiro.errors import UsageError
 
-__all__ = ["ProcessingError", "TopologyError"]
+__all__ = ["CheckpointError", "ProcessingError", "TopologyError"]
 
 
 class TopologyError(UsageError):
     """The topology cannot work as it is; the message names the operators and what to change."""
+
+
+class CheckpointError(UsageError):
+    """What the log knows of an application and what its checkpoint holds do not fit; nothing was written."""
 
 
 class ProcessingError(UsageError):

@@ -5,7 +5,8 @@
     streams.await_termination()
 
 Where it was, and all its state, is in `state_dir`. Started again with the same application id and directory, it goes
-on; killed at any point, no result is lost or written twice.
+on; killed at any point, no result is lost or written twice. Where the directory is lost, `rebuild=True` makes the state
+again out of the source topics, and writes nothing that is written already.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from suiro.streams.spark.plan import Plan
+    from suiro.streams.spark.rebuild import Boundary
+    from suiro.streams.store_reader import ReadOnlyStore
 
 __all__ = ["KafkaStreams", "State"]
 
@@ -39,6 +42,7 @@ class KafkaStreams:
     `on_processing_error`, `on_deserialization_error`: "fail", "skip" or "dead-letter:<topic>". `trigger`: as Spark's
     `DataStreamWriter.trigger` takes it, `{"processingTime": "1 second"}`; as fast as possible otherwise. `settings`:
     of the Kafka client and the reading, in the names of format "suiro" (`kafka.client.id`, `startingOffsets`, ...).
+    `rebuild`: begin without a checkpoint, though the application has run before (see `streams.spark.rebuild`).
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class KafkaStreams:
         max_offsets_per_trigger: int | None = None,
         trigger: Mapping[str, Any] | None = None,
         settings: Mapping[str, str] | None = None,
+        rebuild: bool = False,
     ) -> None:
         if emit not in ("micro-batch", "every"):
             raise ConfigError(f'emit={emit!r} is neither "micro-batch" nor "every"')
@@ -74,6 +79,8 @@ class KafkaStreams:
         self._max_offsets = max_offsets_per_trigger
         self._trigger = trigger
         self._settings = dict(settings or {})
+        self._rebuild = rebuild
+        self._stores: dict[str, ReadOnlyStore] = {}
         self._query: StreamingQuery | None = None
         self._state: State = "CREATED"
 
@@ -84,19 +91,20 @@ class KafkaStreams:
     # -- life ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Returns when the query runs. Raises `TopologyError` where the topology does not fit what is there."""
+        """Returns when the query runs. Raises `TopologyError` where the topology does not fit what is there, and
+        `CheckpointError` where the application has run before, but not with this state directory."""
         if self._state != "CREATED":
             raise UsageError(
                 f"{self.application_id} is {self._state}; make a new KafkaStreams to start again"
             )
         from suiro.spark import spark_session
-        from suiro.streams.spark.description import check_description
+        from suiro.streams.checks import check_picklable
         from suiro.streams.spark.runner import start_query
 
+        check_picklable(self.topology)
+        plan, boundary = self._prepared()
         spark = self._spark or spark_session(self.application_id)
-        plan = self._prepared()
-        check_description(plan, self.checkpoint)
-        program = self._program(plan, spark.sparkContext.defaultParallelism)
+        program = self._program(plan, boundary, spark.sparkContext.defaultParallelism)
         self._query = start_query(spark, program, checkpoint=self.checkpoint, trigger=self._trigger)
         self._state = "RUNNING"
 
@@ -124,6 +132,8 @@ class KafkaStreams:
         if self._query is not None and self._query.isActive:
             self._state = "PENDING_SHUTDOWN"
             self._query.stop()
+        for store in self._stores.values():
+            store.close()
         if self._state != "ERROR":
             self._state = "NOT_RUNNING"
 
@@ -155,6 +165,24 @@ class KafkaStreams:
         """Spark's own view: progress, metrics."""
         return self._running()
 
+    def store(self, name: str) -> ReadOnlyStore:
+        """A store's rows, to be asked while the query runs and until `close`. The first call for a name opens a copy,
+        which follows what is committed; every other process can have one too (`streams.store_reader`)."""
+        from suiro.streams.store_reader import ReadOnlyStore
+
+        self._running()
+        found = self._stores.get(name)
+        if found is None:
+            options = self._source_options(self.topology.source_topics)
+            found = self._stores[name] = ReadOnlyStore(
+                self.topology,
+                name,
+                application_id=self.application_id,
+                bootstrap_servers=options.bootstrap_servers,
+                settings=options.client_settings,
+            )
+        return found
+
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _running(self) -> StreamingQuery:
@@ -167,10 +195,13 @@ class KafkaStreams:
         if found is not None:
             raise found
 
-    def _prepared(self) -> Plan:
-        """Reads the topics' partition counts, and makes the topics that are the topology's own."""
+    def _prepared(self) -> tuple[Plan, Boundary | None]:
+        """Looks whether everything fits, and only then makes the topics that are the topology's own."""
         from suiro.client import Client
+        from suiro.streams.checks import check_co_partitioned
+        from suiro.streams.spark.description import check_description
         from suiro.streams.spark.plan import plan
+        from suiro.streams.spark.rebuild import boundary_of
         from suiro.streams.spark.topics import create_internal_topics, require_topics
 
         options = self._source_options(self.topology.source_topics)
@@ -183,12 +214,17 @@ class KafkaStreams:
                     "UNKNOWN_TOPIC_OR_PARTITION",
                 )
             counts = {topic: len(info.partitions) for topic, info in infos.items()}
+            check_co_partitioned(self.topology, counts)
             made = plan(self.topology, self.application_id, counts)
             require_topics(client, self.topology.sink_topics)
+            boundary = boundary_of(
+                client, self._sink_options(), made.topics, self.checkpoint, rebuild=self._rebuild
+            )
+            check_description(made, self.checkpoint)
             create_internal_topics(client, made.internal_topics)
-        return made
+        return made, boundary
 
-    def _program(self, plan: Plan, parallelism: int) -> Any:
+    def _program(self, plan: Plan, boundary: Boundary | None, parallelism: int) -> Any:
         from suiro.streams.spark.program import Program
 
         return Program(
@@ -196,12 +232,13 @@ class KafkaStreams:
             plan=plan,
             settings=self._task_settings,
             on_deserialization_error=self._on_deserialization_error,
-            source=self._source_options(plan.topics),
+            source=self._source_options(plan.topics, is_rebuild=boundary is not None),
             sink=self._sink_options(),
             parallelism=parallelism,
+            boundary=boundary,
         )
 
-    def _source_options(self, topics: tuple[str, ...]) -> SourceOptions:
+    def _source_options(self, topics: tuple[str, ...], *, is_rebuild: bool = False) -> SourceOptions:
         kafka = {name: value for name, value in self._settings.items() if not _is_of_sink(name)}
         options = {
             "startingOffsets": "earliest",
@@ -209,6 +246,11 @@ class KafkaStreams:
             "kafka.bootstrap.servers": self._bootstrap_servers,
             "subscribe": ",".join(topics),
         }
+        if is_rebuild:
+            options = {
+                name: value for name, value in options.items() if not name.lower().startswith("starting")
+            }
+            options["startingOffsets"] = "earliest"
         if self._max_offsets is not None:
             options["maxOffsetsPerTrigger"] = str(self._max_offsets)
         return SourceOptions.parse(options)

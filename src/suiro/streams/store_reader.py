@@ -17,7 +17,9 @@ from suiro.client import EARLIEST, LATEST, Client
 from suiro.clock import Clock, SystemClock
 from suiro.errors import DeadlineExceededError, SuiroError, UsageError
 from suiro.protocol import columnar
-from suiro.streams.nodes import GlobalTableSource, Source
+from suiro.streams.nodes import GlobalTableSource, Node, Source, StoreSpec
+from suiro.streams.records import Headers
+from suiro.streams.sources import SourceReader
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.topology import Topology
 
@@ -25,7 +27,7 @@ __all__ = ["Answer", "ReadOnlyStore", "changelog_topic"]
 
 FETCH_WAIT_MS = 250
 LOOK_AGAIN_S = 0.2
-READABLE = ("key-value", "global", "window", "session")
+READABLE = ("key-value", "global", "window", "session", "versioned")
 
 T = TypeVar("T")
 _TIMESTAMP = struct.Struct(">q")
@@ -41,12 +43,18 @@ class Answer(Generic[T]):
 
 def changelog_topic(topology: Topology, application_id: str, store: str) -> str:
     """Where a store's rows can be read: its changelog topic, or the topic a global table is made from."""
+    source = _global_source(topology, store)
+    if source is None:
+        return f"{application_id}-{store}-changelog"
+    assert isinstance(source.operator, Source)
+    return source.operator.topics[0]
+
+
+def _global_source(topology: Topology, store: str) -> Node | None:
     for node in topology.nodes:
         if isinstance(node.operator, GlobalTableSource) and node.operator.store == store:
-            source = topology.node(node.parents[0]).operator
-            assert isinstance(source, Source)
-            return source.topics[0]
-    return f"{application_id}-{store}-changelog"
+            return topology.node(node.parents[0])
+    return None
 
 
 class ReadOnlyStore:
@@ -79,8 +87,7 @@ class ReadOnlyStore:
                 f"store {name!r} has no changelog topic, so it cannot be read from outside its task"
             )
         self._topic = changelog_topic(topology, application_id, name)
-        self._rows = OrderedMap()
-        self._store = open_store(spec, self._rows)
+        self._copy = _copy(topology, spec)
         self._bootstrap_servers = bootstrap_servers
         self._settings = dict(settings or {})
         self._clock = clock or SystemClock()
@@ -89,7 +96,6 @@ class ReadOnlyStore:
         self._positions: dict[int, int] = {}
         self._first_end: dict[int, int] | None = None
         self._failure: Exception | None = None
-        self._stale = False
         self._stopping = Event()
         self._thread = Thread(target=self._follow, name=f"suiro-store-{name}", daemon=True)
         self._thread.start()
@@ -97,8 +103,12 @@ class ReadOnlyStore:
     # -- questions ---------------------------------------------------------------------------------------
 
     def get(self, key: Any) -> Answer[Any]:
-        """The row of a key, None if there is none. Of a key-value store."""
-        return self._ask(lambda store: store.get(key), "key-value", "global")
+        """The row of a key, None if there is none; of a versioned store the latest."""
+        return self._ask(lambda store: store.get(key), "key-value", "global", "versioned")
+
+    def get_as_of(self, key: Any, timestamp: int) -> Answer[tuple[Any, int] | None]:
+        """Of a versioned store: the value that was valid then, and since when; within its history."""
+        return self._ask(lambda store: store.get_as_of(key, timestamp), "versioned")
 
     def range(self, first: Any = None, last: Any = None) -> Answer[list[tuple[Any, Any]]]:
         """Rows with first <= key <= last in the order of the keys' bytes."""
@@ -161,10 +171,7 @@ class ReadOnlyStore:
             )
         self._wait(self._has_reached_first_end, None)
         with self._changed:
-            if self._stale:
-                # Windowed stores hold what they derive from the rows; the rows were changed under them.
-                self._store, self._stale = open_store(self._spec, self._rows), False
-            return Answer(question(self._store), dict(self._positions))
+            return Answer(question(self._copy.store), dict(self._positions))
 
     def _has_reached_first_end(self) -> bool:
         ends = self._first_end
@@ -226,23 +233,105 @@ class ReadOnlyStore:
                 end_offset=found.last_stable_offset,
                 aborted=found.aborted,
                 read_committed=True,
-                headers=False,
+                headers=self._copy.needs_headers,
             )
             with self._changed:
-                self._apply(decoded.batch)
+                self._copy.apply(partition, decoded.batch)
                 self._positions[partition] = decoded.next_offset
                 self._changed.notify_all()
 
-    def _apply(self, batch: Any) -> None:
-        keys = batch.column("key").to_pylist()
-        values = batch.column("value").to_pylist()
-        timestamps = batch.column("timestamp").to_pylist()
-        self._rows.restore(
-            (key, None if value is None else _TIMESTAMP.pack(timestamp) + value)
-            for key, value, timestamp in zip(keys, values, timestamps, strict=True)
-            if key is not None
+
+class _Copy:
+    """Rows as the changelog has them. Windowed stores hold what they derive from the rows, so they are opened again
+    when the rows were changed under them."""
+
+    needs_headers = False
+
+    def __init__(self, spec: StoreSpec) -> None:
+        self._spec = spec
+        self._rows = OrderedMap()
+        self._store: Any = None
+
+    @property
+    def store(self) -> Any:
+        if self._store is None:
+            self._store = open_store(self._spec, self._rows)
+        return self._store
+
+    def apply(self, partition: int, batch: Any) -> None:
+        self._rows.restore(self._changes(batch))
+        self._store = None
+
+    def _changes(self, batch: Any) -> Iterator[tuple[bytes, bytes | None]]:
+        """Key-value and window stores have their rows' timestamps in front, which is the record's in a changelog."""
+        is_stamped = self._spec.kind in ("key-value", "window")
+        for key, value, timestamp in _columns(batch, "key", "value", "timestamp"):
+            if key is not None:
+                is_plain = value is None or not is_stamped
+                yield key, value if is_plain else _TIMESTAMP.pack(timestamp) + value
+
+
+class _VersionedCopy:
+    """Each partition has a time of its own, which says how far back its history goes."""
+
+    needs_headers = False
+
+    def __init__(self, spec: StoreSpec) -> None:
+        self._spec = spec
+        self._partitions: dict[int, _Copy] = {}
+
+    @property
+    def store(self) -> _VersionedCopy:
+        return self
+
+    def apply(self, partition: int, batch: Any) -> None:
+        self._partitions.setdefault(partition, _Copy(self._spec)).apply(partition, batch)
+
+    def get(self, key: Any) -> Any:
+        found = (copy.store.get(key) for copy in self._partitions.values())
+        return next((value for value in found if value is not None), None)
+
+    def get_as_of(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
+        found = (copy.store.get_as_of(key, timestamp) for copy in self._partitions.values())
+        return next((value for value in found if value is not None), None)
+
+    def all(self) -> list[tuple[Any, Any]]:
+        rows = [row for copy in self._partitions.values() for row in copy.store.all()]
+        return sorted(rows, key=lambda row: self._spec.key.serialize(f"{self._spec.name}-changelog", row[0]))
+
+
+class _GlobalCopy:
+    """Made from the records of its source topic, as the pipeline makes it; those that cannot be read are left out."""
+
+    needs_headers = True
+
+    def __init__(self, spec: StoreSpec, source: Node) -> None:
+        self.store = open_store(spec, OrderedMap())
+        assert isinstance(source.operator, Source)
+        self._topic = source.operator.topics[0]
+        self._reader = SourceReader(
+            source, on_deserialization_error="skip", drop=lambda reason: None, dead_letter=lambda letter: None
         )
-        self._stale = self._spec.kind in ("window", "session")
+
+    def apply(self, partition: int, batch: Any) -> None:
+        read, put = self._reader.read, self.store.put
+        columns = _columns(batch, "offset", "timestamp", "key", "value", "headers")
+        for offset, timestamp, key, value, headers in columns:
+            given: Headers = tuple((item["key"], item["value"]) for item in headers or ())
+            record = read(self._topic, partition, offset, timestamp, key, value, given)
+            if record is not None and record.key is not None:
+                put(record.key, record.value, record.timestamp)
+
+
+def _copy(topology: Topology, spec: StoreSpec) -> _Copy | _VersionedCopy | _GlobalCopy:
+    source = _global_source(topology, spec.name)
+    if source is not None:
+        return _GlobalCopy(spec, source)
+    return _VersionedCopy(spec) if spec.kind == "versioned" else _Copy(spec)
+
+
+def _columns(batch: Any, *names: str) -> Iterator[tuple[Any, ...]]:
+    return zip(*(batch.column(name).to_pylist() for name in names), strict=True)
 
 
 def _ends(client: Client, topic: str) -> dict[int, int]:

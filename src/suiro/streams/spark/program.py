@@ -16,6 +16,7 @@ from pathlib import Path
 
 from suiro.spark import SinkOptions, SourceOptions
 from suiro.streams.spark.plan import Plan
+from suiro.streams.spark.rebuild import Boundary
 from suiro.streams.task import TaskSettings
 
 __all__ = ["Program", "load"]
@@ -25,7 +26,7 @@ __all__ = ["Program", "load"]
 class Program:
     """`run` is new at every start: what a worker cached for another run is not for this one.
 
-    `clock_ms`: how often the wall clock must come by; None where nothing waits for it.
+    `clock_ms`: how often the wall clock must come by; None where nothing waits for it. `boundary`: of a rebuild.
     """
 
     run: str
@@ -36,6 +37,7 @@ class Program:
     sink: SinkOptions
     parallelism: int
     clock_ms: int | None = None
+    boundary: Boundary | None = None
 
     @property
     def connection(self) -> tuple[str, Mapping[str, str]]:

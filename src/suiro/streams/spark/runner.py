@@ -11,6 +11,7 @@ from suiro.spark import CommitMessage, MicroBatchIdentity, StagedRecords, commit
 from suiro.streams.spark.bucket import BucketProcessor
 from suiro.streams.spark.cargo import SPARK_SCHEMA, STAGED
 from suiro.streams.spark.program import Program
+from suiro.streams.spark.rebuild import HeldFrom, settled
 from suiro.streams.spark.source import FORMAT, TopologySource
 
 if TYPE_CHECKING:
@@ -72,9 +73,14 @@ def _commits(program: Program) -> Callable[[DataFrame, int], None]:
             run_id=context.getLocalProperty("spark.jobGroup.id") or "",
             batch_id=batch_id,
         )
-        messages: list[CommitMessage] = [
-            pickle.loads(row.cargo) for row in rows.collect() if row.sub == STAGED
-        ]
-        commit_micro_batch(messages or [CommitMessage(StagedRecords(), identity, None)], batch_id, sink)
+        reports = [pickle.loads(row.cargo) for row in rows.collect() if row.sub == STAGED]
+        messages = [item for item in reports if isinstance(item, CommitMessage)]
+        held = [item for item in reports if isinstance(item, HeldFrom)]
+        commit_micro_batch(
+            messages or [CommitMessage(StagedRecords(), identity, None)],
+            batch_id,
+            sink,
+            settle=lambda planned, offsets: settled(planned.positions, offsets, held, program.boundary),
+        )
 
     return commit

@@ -1,0 +1,230 @@
+"""Where an application was, asked of the log: when its checkpoint is gone, state can be rebuilt and nothing is lost.
+
+The group's committed offsets say which records of the sources were processed: all below them, none from them on. A
+rebuild reads everything again; up to there, the boundary, micro-batches are muted: they fill state and changelogs, and
+leave out what the topics have already. `<checkpoint>/suiro-rebuild.json` keeps the boundary, so that a rebuild that was
+interrupted goes on.
+
+Records that were read but waited for another lane do not count as processed (`settled`). A lane of which there were
+more records is noted as `BEHIND`, so that those below it wait for it again at the boundary.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from suiro.spark import Positions, SinkOptions
+from suiro.streams.errors import CheckpointError
+
+__all__ = ["BEHIND", "Boundary", "HeldFrom", "boundary_of", "settled"]
+
+FILE = "suiro-rebuild.json"
+FORMAT_VERSION = 1
+BEHIND = "behind"
+"""The metadata of a committed offset of a lane that was behind."""
+
+TopicPartition = tuple[str, int]
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boundary:
+    """The offset of each partition up to which everything was processed before, and which of them were behind."""
+
+    offsets: Mapping[TopicPartition, int]
+    behind: frozenset[TopicPartition] = frozenset()
+
+    def paused(self, positions: Positions) -> frozenset[TopicPartition]:
+        """Lanes that stand at the boundary in a muted micro-batch, and had more records there."""
+        if not positions.muted:
+            return frozenset()
+        return frozenset(
+            place
+            for place in self.behind
+            if place in positions.offsets and positions.offsets[place] >= self.offsets[place]
+        )
+
+    def save(self, checkpoint: Path) -> None:
+        topics: dict[str, dict[str, int]] = {}
+        for (topic, partition), offset in sorted(self.offsets.items()):
+            topics.setdefault(topic, {})[str(partition)] = offset
+        value = {
+            "version": FORMAT_VERSION,
+            "offsets": topics,
+            "behind": [list(place) for place in sorted(self.behind)],
+        }
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        path = checkpoint / FILE
+        fresh = path.with_name(f"{path.name}.{os.getpid()}")
+        with fresh.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(value, indent=1) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+
+    @classmethod
+    def load(cls, checkpoint: Path) -> Boundary | None:
+        path = checkpoint / FILE
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        if value.get("version") != FORMAT_VERSION:
+            raise CheckpointError(
+                f"{path} has format {value.get('version')}, this version of suiro reads {FORMAT_VERSION}: use the "
+                "version that wrote it"
+            )
+        offsets = {
+            (topic, int(partition)): int(offset)
+            for topic, items in value["offsets"].items()
+            for partition, offset in items.items()
+        }
+        behind = frozenset((topic, partition) for topic, partition in value["behind"])
+        return cls(offsets=offsets, behind=behind)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldFrom:
+    """A bucket's word to the driver: of this partition, records from `offset` on wait for another lane."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def boundary_of(
+    client: Any, sink: SinkOptions, topics: Sequence[str], checkpoint: Path, *, rebuild: bool
+) -> Boundary | None:
+    """What this start has to keep to; None for a start like any other. `client` is a `suiro.client.Client`.
+
+    Raises `CheckpointError` where the log knows the application and the checkpoint does not, or, asked to rebuild,
+    where there is state already. Writes the boundary's file, and nothing else.
+    """
+    begun = Boundary.load(checkpoint)
+    if begun is not None:
+        return begun
+    if _has_offsets(checkpoint):
+        if rebuild:
+            raise CheckpointError(
+                f"{checkpoint} has the state of {sink.application_id!r} already, and a rebuild begins with none: start "
+                "without rebuild to go on with it, or move this directory away first"
+            )
+        return None
+    assert sink.application_id is not None
+    if rebuild:
+        # Whoever still writes with this application id is fenced, and what it left open is over.
+        client.transaction(_transactional_id(sink), timeout_ms=sink.transaction_timeout_ms).init()
+    committed = _committed(client, sink, is_stable=rebuild)
+    found = {place: item for place, item in committed.items() if place[0] in topics}
+    if not committed:
+        return None
+    if not rebuild:
+        raise CheckpointError(_gone(sink, checkpoint, committed))
+    boundary = Boundary(
+        offsets={place: item.offset for place, item in found.items()},
+        behind=frozenset(place for place, item in found.items() if item.metadata == BEHIND),
+    )
+    _check_log(client, boundary, sink.application_id)
+    boundary.save(checkpoint)
+    return boundary
+
+
+def settled(
+    positions: Sequence[Positions],
+    offsets: Mapping[TopicPartition, int],
+    held: Iterable[HeldFrom],
+    boundary: Boundary | None,
+) -> dict[TopicPartition, tuple[int, str]]:
+    """What to commit for the sources, so that a rebuild finds its boundary there."""
+    if boundary is not None and any(item.muted for item in positions):
+        return {
+            place: (boundary.offsets.get(place, offset), BEHIND if place in boundary.behind else "")
+            for place, offset in offsets.items()
+        }
+    waiting = {(item.topic, item.partition): item.offset for item in held}
+    behind = {place for item in positions for place in item.behind}
+    return {
+        place: (min(offset, waiting.get(place, offset)), BEHIND if place in behind else "")
+        for place, offset in offsets.items()
+    }
+
+
+def _has_offsets(checkpoint: Path) -> bool:
+    """Spark has planned a micro-batch with it."""
+    places = checkpoint / "offsets"
+    return places.is_dir() and any(item.name.isdecimal() for item in places.iterdir())
+
+
+def _group(sink: SinkOptions) -> str:
+    from suiro.spark.committer import Destination
+
+    assert sink.application_id is not None
+    return Destination(application_id=sink.application_id, sink_name=sink.sink_name).group
+
+
+def _transactional_id(sink: SinkOptions) -> str:
+    from suiro.spark.committer import Destination
+
+    assert sink.application_id is not None
+    return Destination(application_id=sink.application_id, sink_name=sink.sink_name).transactional_id
+
+
+def _committed(client: Any, sink: SinkOptions, *, is_stable: bool) -> dict[TopicPartition, Any]:
+    found = client.offset_fetch(_group(sink), None, require_stable=is_stable)
+    return {place: item for place, item in found.items() if item is not None}
+
+
+def _gone(sink: SinkOptions, checkpoint: Path, committed: Mapping[TopicPartition, Any]) -> str:
+    from suiro.spark.committer import MARKER_TOPIC
+
+    sources = ", ".join(
+        f"{topic}-{partition} at {item.offset}"
+        for (topic, partition), item in sorted(committed.items())
+        if topic != MARKER_TOPIC
+    )
+    marker = committed.get((MARKER_TOPIC, 0))
+    said = [] if marker is None else [f"{marker.offset} micro-batches"]
+    said += [f"sources read up to {sources}"] if sources else []
+    return (
+        f"application {sink.application_id!r} has run before: its group on {sink.bootstrap_servers} has "
+        f"{'; '.join(said)}. But its checkpoint is not in {checkpoint}. Started without it, every result would be "
+        "written again. Restore the checkpoint there (or name its place with state_dir); or take a new application "
+        "id, which reads from the beginning and writes everything; or rebuild (rebuild=True, suiro run --rebuild): "
+        "that reads the sources again for the state, and writes only the results of what comes after these offsets"
+    )
+
+
+def _check_log(client: Any, boundary: Boundary, application_id: str) -> None:
+    from suiro.client import EARLIEST, LATEST
+
+    places = list(boundary.offsets)
+    earliest = client.list_offsets(dict.fromkeys(places, EARLIEST))
+    latest = client.list_offsets(dict.fromkeys(places, LATEST))
+    short = [place for place in places if latest[place].offset < boundary.offsets[place]]
+    if short:
+        listed = ", ".join(
+            f"{topic}-{partition} ends at {latest[topic, partition].offset} and was read up to "
+            f"{boundary.offsets[topic, partition]}"
+            for topic, partition in short
+        )
+        raise CheckpointError(
+            f"the state of {application_id!r} cannot be rebuilt: {listed}. The topic was deleted and made again; take "
+            "a new application id, which reads from the beginning"
+        )
+    for place in sorted(places):
+        first = earliest[place].offset
+        if 0 < first and boundary.offsets[place] > 0:
+            _log.warning(
+                "the rebuilt state of %r misses what retention removed: %s-%d begins at offset %d, and was read up "
+                "to %d",
+                application_id,
+                *place,
+                first,
+                boundary.offsets[place],
+            )
