@@ -29,6 +29,9 @@ STATE_SETTINGS: Mapping[str, str] = {
     f"{_STATE}.rocksdb.trackTotalNumberOfRows": "false",
     # Segments are large and are read once; bloom filters and statistics would only cost.
     f"{_STATE}.rocksdb.resetStatsOnLoad": "false",
+    # Each version of the state has an id of its own, which the commit log names. Without, Spark keeps the file that a
+    # killed attempt left and takes it for what the repetition wrote.
+    f"{_STATE}.checkpointFormatVersion": "2",
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     # Nothing is done in a micro-batch without data; closing times come with the data.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
