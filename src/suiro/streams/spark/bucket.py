@@ -27,6 +27,7 @@ from suiro.streams.spark.cargo import STAGED, Cargo, Lane, Row, headers_list
 from suiro.streams.spark.changes import read_change
 from suiro.streams.spark.outputs import Outputs, Topics
 from suiro.streams.spark.program import Program, load
+from suiro.streams.spark.rebuild import HeldFrom
 from suiro.streams.spark.state_log import BucketState, SparkState, StateCache, StateLog
 from suiro.streams.spark.twins import twins_of
 from suiro.streams.stores import OrderedMap, open_store
@@ -93,7 +94,10 @@ def run_bucket(
         running = Bucket(program, number, bucket, log.load(), topics)
     else:
         running = ColumnBucket(program, number, bucket, log.load({twin.store: twin.new_rows}), topics, twin)
-    running.take([Cargo.unpack(data) for data in cargo])
+    unpacked = [Cargo.unpack(data) for data in cargo]
+    if any(item.muted for item in unpacked):
+        topics.mute(program.plan.changelogs)
+    running.take(unpacked)
     rows = running.finish()
     changes = log.save()
     for spec in running.logged:
@@ -130,6 +134,7 @@ class Bucket:
         }
         self._readers: dict[str, SourceReader] = {}
         self._behind = False
+        self._waiting: list[HeldFrom] = []
 
     # -- a micro-batch ---------------------------------------------------------------------------------------
 
@@ -157,14 +162,19 @@ class Bucket:
         is_held = False
         for queue in queues:
             is_held |= queue.close()
-        self._behind = is_held or any(queue.behind for queue in queues)
+            if queue.held_from is not None:
+                self._waiting.append(HeldFrom(queue.lane.group, queue.lane.partition, queue.held_from))
+        self._behind = is_held or any(queue.behind or queue.paused for queue in queues)
         if clock:
             self._task.advance_wall_clock(clock)
 
     def _pass_time(self, queues: Sequence[_Queue]) -> None:
         """Lanes tell how far they have come by records of other buckets. Time passes by that, but not further than a
         lane has come of which there are more records in the log."""
-        limit = min((queue.reached for queue in queues if queue.behind or queue.has_head), default=None)
+        limit = min(
+            (queue.reached for queue in queues if queue.behind or queue.paused or queue.has_head),
+            default=None,
+        )
         times: dict[str, int] = {}
         for queue in queues:
             time = queue.tick if limit is None else min(queue.tick, limit)
@@ -204,6 +214,7 @@ class Bucket:
         self.end_task()
         was_behind = self._notes.get(_TOLD) is not None
         rows = list(self.outputs.finish(self._cuts, behind=self._behind, tells=self._behind or was_behind))
+        rows += [(STAGED, 0, pickle.dumps(item, protocol=5)) for item in self._waiting]
         if self._behind != was_behind and self._cuts:
             self._notes.put(_TOLD, b"" if self._behind else None)
         for name, time in self.outputs.lane_times.items():
@@ -250,6 +261,7 @@ class Bucket:
                 continue
             queue = queue_of(item.lane, item.input)
             queue.behind |= item.behind
+            queue.paused |= item.paused
             queue.tick = max(queue.tick, item.time)
             if item.columns is not None:
                 queue.chunks.append(item.columns)
@@ -292,6 +304,8 @@ class Bucket:
 
 
 _Read = tuple[Record, Origin, int]
+_RAW_ITEM = 6
+"""Members of an item of a topic's lane, offset first."""
 _NO_TIME = -1
 
 
@@ -371,8 +385,10 @@ class _Queue:
         "behind",
         "chunks",
         "held",
+        "held_from",
         "input",
         "lane",
+        "paused",
         "tick",
         "timestamp",
     )
@@ -388,6 +404,8 @@ class _Queue:
         self.lane = lane
         self.input = input_
         self.behind = False
+        self.paused = False
+        self.held_from: int | None = None  # the first offset of a topic's records that stay behind
         self.held: list[tuple[bytes, Any]] = []
         self.chunks: list[Any] = []
         self.timestamp = 0
@@ -456,6 +474,8 @@ class _Queue:
         number = held_parts(self.held[-1][0])[3] + 1 if self.held else 0
         prefix = _held_prefix(self.lane, self.input)
         for key, item in left:
+            if not is_held and len(item) == _RAW_ITEM:
+                self.held_from = item[0]
             is_held = True
             if key is None:
                 self._map.put(prefix + _INT64.pack(number), pickle.dumps(item, protocol=5))
@@ -472,7 +492,7 @@ class _Queue:
     def _left(self) -> Iterator[tuple[bytes | None, Any]]:
         if self._head is not None:
             item = self._head_item
-            if len(item) == 6:
+            if len(item) == _RAW_ITEM:
                 item = (*item[:5], self.timestamp)
             yield self._head_key, item
         if self._items is None:

@@ -65,7 +65,9 @@ class Cargo:
     """`input`: the node that it goes into; for a tick it is empty where the tick tells of no lane.
 
     `sequence` orders what one lane sends to one bucket in a micro-batch, for a shuffle keeps no order.
-    `clock`: the wall clock of this micro-batch, as planned; None where nobody needs it.
+    `clock`: the wall clock of this micro-batch, as planned; None where nobody needs it. `muted`: the micro-batch only
+    rebuilds state. `paused`: the lane had more records at the rebuild's boundary, so those below wait for it there;
+    here nobody does, for what comes now was all processed.
     """
 
     kind: Literal["raw", "carried", "combined", "tick"]
@@ -75,13 +77,14 @@ class Cargo:
     behind: bool = False
     time: int = -1
     clock: int | None = None
+    muted: bool = False
+    paused: bool = False
     columns: pa.RecordBatch | None = None
 
     def pack(self) -> bytes:
         lane = None if self.lane is None else (self.lane.group, self.lane.partition)
-        head = pickle.dumps(
-            (self.kind, lane, self.input, self.sequence, self.behind, self.time, self.clock), protocol=5
-        )
+        fields = (self.kind, lane, self.input, self.sequence, self.behind, self.time, self.clock)
+        head = pickle.dumps((*fields, self.muted, self.paused), protocol=5)
         if self.columns is None:
             return _LENGTH.pack(len(head)) + head
         sink = pa.BufferOutputStream()
@@ -93,7 +96,8 @@ class Cargo:
     @classmethod
     def unpack(cls, data: bytes) -> Cargo:
         (length,) = _LENGTH.unpack_from(data)
-        kind, lane, input_, sequence, behind, time, clock = pickle.loads(data[4 : 4 + length])
+        fields = pickle.loads(data[4 : 4 + length])
+        kind, lane, input_, sequence, behind, time, clock, muted, paused = fields
         columns = None
         if len(data) > 4 + length:
             with pa.ipc.open_stream(pa.py_buffer(data).slice(4 + length)) as reader:
@@ -106,6 +110,8 @@ class Cargo:
             behind=behind,
             time=time,
             clock=clock,
+            muted=muted,
+            paused=paused,
             columns=columns,
         )
 

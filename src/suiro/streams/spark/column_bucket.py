@@ -46,7 +46,7 @@ class ColumnBucket(Bucket):
 
     def take(self, cargo: list[Cargo]) -> None:
         cargo.sort(key=lambda item: (item.lane is None, item.lane or Lane("", 0), item.sequence))
-        self._behind = any(item.behind for item in cargo)
+        self._behind = any(item.behind or item.paused for item in cargo)
         if isinstance(self._twin, AggregateTwin):
             self._aggregate(self._twin, cargo)
         else:

@@ -7,7 +7,7 @@ share a lane. No record of a sink ever reaches the JVM: what leaves is one row t
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +34,8 @@ ROWS_MAX = 100_000
 """Records of one topic or repartition that wait in memory; then they are encoded."""
 
 _TIMESTAMP_LENGTH = 8
-_STAMPED_KINDS = ("key-value", "window", "session", "global")
+_STAMPED_KINDS = ("key-value", "window", "global")
+_TIME_IN_KEY = {"session": slice(-16, -8), "versioned": slice(-8, None)}
 
 
 class Topics:
@@ -42,7 +43,16 @@ class Topics:
 
     def __init__(self, stage: StageOfTask) -> None:
         self._stage = stage
+        self._kept: Collection[str] | None = None
         self._columns: dict[str, _TopicColumns] = {}
+
+    def mute(self, kept: Collection[str]) -> None:
+        """From now on records for other topics than these are left out: they are there already."""
+        self._kept = kept
+
+    @property
+    def is_muted(self) -> bool:
+        return self._kept is not None
 
     def add(
         self,
@@ -53,6 +63,8 @@ class Topics:
         headers: Headers = (),
         partition: int | None = None,
     ) -> None:
+        if self._kept is not None and topic not in self._kept:
+            return
         columns = self._columns.get(topic)
         if columns is None:
             columns = self._columns[topic] = _TopicColumns()
@@ -77,7 +89,7 @@ class Topics:
         partitions: pa.Array | None = None,
     ) -> None:
         """The same for whole columns: binary, binary, int64 ms, int32 (null: by the key)."""
-        if len(keys) == 0:
+        if len(keys) == 0 or (self._kept is not None and topic not in self._kept):
             return
         before = self._columns.pop(topic, None)
         if before is not None:
@@ -166,14 +178,16 @@ class Outputs:
         self._topics.add(letter.topic, letter.key, letter.value, letter.timestamp, letter.headers)
 
     def changelog(self, store: str, changes: Changes, now: int) -> None:
-        """One record for each changed key, in Kafka Streams' format: the row's timestamp is the record's."""
+        """One record for each changed row, its timestamp the row's. In Kafka Streams' format, but for versioned
+        stores: there each version is a row of its own, so that any order and any compaction gives the same store."""
         topic = self._plan.changelog(store)
         if isinstance(changes, tuple):
             keys, values, timestamps = changelog_columns(*changes, now)
             partitions = pa.array(np.full(len(keys), self._lane.partition, np.int32))
             self._topics.add_columns(topic, keys, values, pa.array(timestamps), partitions=partitions)
             return
-        stamped = self._plan.topology.store(store).kind in _STAMPED_KINDS
+        kind = self._plan.topology.store(store).kind
+        stamped, place = kind in _STAMPED_KINDS, _TIME_IN_KEY.get(kind)
         partition, add = self._lane.partition, self._topics.add
         for key, data in changes.items():
             if data is None:
@@ -181,6 +195,8 @@ class Outputs:
             elif stamped:
                 timestamp = int.from_bytes(data[:_TIMESTAMP_LENGTH], signed=True)
                 add(topic, key, data[_TIMESTAMP_LENGTH:], max(timestamp, 0), (), partition)
+            elif place is not None:
+                add(topic, key, data, max(int.from_bytes(key[place], signed=True), 0), (), partition)
             else:
                 add(topic, key, data, max(now, 0), (), partition)
 
@@ -204,6 +220,7 @@ class Outputs:
                     sequence=1 << 30,
                     behind=behind,
                     time=self.lane_times.get(node.name, -1),
+                    muted=self._topics.is_muted,
                 ).pack()
                 for bucket in range(sub.buckets):
                     yield reader, bucket, tick
@@ -431,7 +448,12 @@ class _Carrier:
             cargo = self._outputs.combined(
                 self._reader.number,
                 Cargo(
-                    kind="carried", lane=self._lane, input=self._name, sequence=self._sequence, columns=part
+                    kind="carried",
+                    lane=self._lane,
+                    input=self._name,
+                    sequence=self._sequence,
+                    muted=self._topics.is_muted,
+                    columns=part,
                 ),
                 bucket,
                 self._topic,

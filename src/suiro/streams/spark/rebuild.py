@@ -219,7 +219,7 @@ def _check_log(client: Any, boundary: Boundary, application_id: str) -> None:
         )
     for place in sorted(places):
         first = earliest[place].offset
-        if 0 < first and boundary.offsets[place] > 0:
+        if first > 0 and boundary.offsets[place] > 0:
             _log.warning(
                 "the rebuilt state of %r misses what retention removed: %s-%d begins at offset %d, and was read up "
                 "to %d",

@@ -61,11 +61,13 @@ class TopologySource(DataSource):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneRange:
-    """What to read of one topic partition. `tells`: it is behind now or was before, so its bucket must hear of it."""
+    """What to read of one topic partition. `tells`: it is behind now or was before, so its bucket must hear of it.
+    `paused`: see `cargo`; such a lane may have nothing to read, and only tells."""
 
     records: OffsetRange
     behind: bool = False
     tells: bool = False
+    paused: bool = False
 
     @property
     def lane(self) -> Lane:
@@ -74,11 +76,13 @@ class LaneRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One task's. `ticks`: it is also the one to send the clock to the buckets that wait for it."""
+    """One task's. `ticks`: it is also the one to send the clock to the buckets that wait for it. `muted`: only state
+    is wanted."""
 
     lanes: tuple[LaneRange, ...]
     clock: int | None = None
     ticks: bool = False
+    muted: bool = False
 
 
 class WorkPartition(InputPartition):
@@ -117,6 +121,7 @@ class TopologyReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_offsets=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
             frozen=self._frozen,
             unlimited=self._program.plan.global_inputs,
+            boundary=None if self._program.boundary is None else self._program.boundary.offsets,
         )
         clock = self._clock(positions)
         is_new = end.offsets != positions.offsets or positions.initial
@@ -129,15 +134,20 @@ class TopologyReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         before, after = Positions.from_json(start), Positions.from_json(end)
+        boundary = self._program.boundary
+        paused = frozenset() if boundary is None else boundary.paused(after)
+        told = after.behind | before.behind | paused
         lanes = [
-            LaneRange(
-                records=item,
-                behind=(item.topic, item.partition) in after.behind,
-                tells=(item.topic, item.partition) in after.behind | before.behind,
-            )
+            LaneRange(records=item, behind=place in after.behind, tells=place in told, paused=place in paused)
             for item in self._planner.ranges(before, after)
+            for place in [(item.topic, item.partition)]
         ]
-        return [WorkPartition(item) for item in shared_out(lanes, after.clock, self._program.parallelism)]
+        for topic, partition in sorted(paused - {(item.lane.group, item.lane.partition) for item in lanes}):
+            at = after.offsets[topic, partition]
+            nothing = OffsetRange(topic=topic, partition=partition, start=at, end=at)
+            lanes.append(LaneRange(records=nothing, tells=True, paused=True))
+        shares = shared_out(lanes, after.clock, self._program.parallelism)
+        return [WorkPartition(replace(share, muted=after.muted)) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         work = partition.value
@@ -202,9 +212,14 @@ def work_rows(program: Program, work: Work) -> Iterator[list[Row]]:
     )
     with StageOfTask(program.sink) as stage:
         topics = Topics(stage)
+        if work.muted:
+            topics.mute(program.plan.changelogs)
         if work.ticks:
-            yield list(_clock_ticks(program, work.clock))
+            yield list(_clock_ticks(program, work.clock, muted=work.muted))
         for item in work.lanes:
+            if item.records.start == item.records.end:
+                yield from lane_rows(program, item, (), topics, work.clock)
+                continue
             with lease(bootstrap_servers, settings) as client:
                 chunks = read_columns(client, item.records, reading, SystemClock())
                 yield from lane_rows(program, item, chunks, topics, work.clock)
@@ -232,11 +247,18 @@ def lane_rows(
     for sequence, columns in enumerate(chunks):
         columns = _without_empty_headers(columns)
         cargo = Cargo(
-            kind="raw", lane=lane, sequence=sequence, behind=item.behind, clock=clock, columns=columns
+            kind="raw",
+            lane=lane,
+            sequence=sequence,
+            behind=item.behind,
+            clock=clock,
+            muted=topics.is_muted,
+            paused=item.paused,
+            columns=columns,
         )
         rows: list[Row] = []
         for sub, node in tables:
-            data = replace(cargo, input=node.name, behind=False).pack()
+            data = replace(cargo, input=node.name, behind=False, paused=False).pack()
             rows += [(sub.number, bucket, data) for bucket in range(sub.buckets)]
         for sub, node, combiner in away:
             rows.append((sub.number, lane.partition, combiner.of(replace(cargo, input=node.name)).pack()))
@@ -245,7 +267,15 @@ def lane_rows(
         yield rows
     rows = []
     if item.tells:
-        tick = Cargo(kind="tick", lane=lane, sequence=1 << 30, behind=item.behind, clock=clock)
+        tick = Cargo(
+            kind="tick",
+            lane=lane,
+            sequence=1 << 30,
+            behind=item.behind,
+            clock=clock,
+            muted=topics.is_muted,
+            paused=item.paused,
+        )
         rows += [(sub.number, lane.partition, replace(tick, input=node.name).pack()) for sub, node, _ in away]
     for task in here:
         rows += task.finish(item)
@@ -307,7 +337,7 @@ class _Here:
     def finish(self, item: LaneRange) -> Iterator[Row]:
         self._task.end_of_batch()
         self._task.close()
-        return self._outputs.finish(self._cuts, behind=item.behind, tells=item.tells)
+        return self._outputs.finish(self._cuts, behind=item.behind or item.paused, tells=item.tells)
 
 
 class _Combiner:
@@ -338,8 +368,8 @@ class _Combiner:
         return replace(cargo, kind="combined", columns=payload)
 
 
-def _clock_ticks(program: Program, clock: int | None) -> Iterator[Row]:
-    tick = Cargo(kind="tick", lane=None, clock=clock).pack()
+def _clock_ticks(program: Program, clock: int | None, *, muted: bool) -> Iterator[Row]:
+    tick = Cargo(kind="tick", lane=None, clock=clock, muted=muted).pack()
     for sub in program.plan.topology.sub_topologies:
         if may_punctuate([sub]):
             for bucket in range(program.plan.subs[sub.number].buckets):
