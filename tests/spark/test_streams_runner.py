@@ -11,11 +11,13 @@ from uuid import uuid4
 
 import pytest
 from support.spark_streams import Got, Outputs, Running, Sent, last_by_key
+from support.waiting import wait_until
 
 from suiro.client import Client, NewTopic
 from suiro.errors import UnknownTopicError, UsageError
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.streams import KafkaStreams, Materialized, ProcessingError, StreamsBuilder, TopologyError, serdes
+from suiro.streams.records import Record
 from suiro.streams.topology import Topology
 
 pytestmark = pytest.mark.spark
@@ -263,3 +265,42 @@ def test_what_is_missing_is_said_before_anything_runs(
     with pytest.raises(UsageError, match="not started"):
         made().process_all_available()
     assert not (tmp_path / name).exists()
+
+
+def greeter() -> Any:
+    # In a function, so that it travels to workers by value.
+    class Greeter:
+        """Says every 100 ms by the wall clock how many records of a key it has seen, once it has seen some."""
+
+        def init(self, context: Any) -> None:
+            self._context = context
+            self._store = context.get_state_store("seen")
+            context.schedule(100, "wall-clock-time", self._say)
+
+        def process(self, record: Any) -> None:
+            self._store.put(record.key, (self._store.get(record.key) or 0) + 1)
+
+        def _say(self, now_ms: int) -> None:
+            for key, count in list(self._store.all()):
+                self._context.forward(Record(key, count, now_ms))
+                self._store.delete(key)
+
+    return Greeter
+
+
+def test_the_wall_clock_comes_by_without_records(run: Run, name: str) -> None:
+    builder = StreamsBuilder()
+    builder.add_state_store("seen", key=serdes.string, value=serdes.long)
+    stream = builder.stream(f"{name}.in", **TEXT)
+    stream.process(greeter(), "seen", name="greeter").to(f"{name}.out", key=serdes.string, value=serdes.long)
+    running = run(builder.build(), name, before=words(f"{name}.in", 14), partitions=2)
+    out: list[Got] = []
+
+    def said() -> bool:
+        running.streams.process_all_available()
+        out.extend(running.outputs.read()[f"{name}.out"])
+        return sum(struct.unpack(">q", item.value or b"")[0] for item in out) == 14
+
+    wait_until(said, 60)
+    assert {item.key for item in out} == {b"k%d" % n for n in range(7)}
+    assert all(item.timestamp > 1_600_000_000_000 for item in out)

@@ -11,6 +11,7 @@ again out of the source topics, and writes nothing that is written already.
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from suiro.errors import ConfigError, UnknownTopicError, UsageError
-from suiro.spark import SinkOptions, SourceOptions
+from suiro.spark import Positions, SinkOptions, SourceOptions
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology import Topology
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from suiro.streams.store_reader import ReadOnlyStore
 
 __all__ = ["KafkaStreams", "State"]
+
+POLL_S = 0.05
 
 State = Literal["CREATED", "RUNNING", "PENDING_SHUTDOWN", "NOT_RUNNING", "ERROR"]
 Emit = Literal["micro-batch", "every"]
@@ -83,6 +86,7 @@ class KafkaStreams:
         self._stores: dict[str, ReadOnlyStore] = {}
         self._query: StreamingQuery | None = None
         self._state: State = "CREATED"
+        self._clock_ms: int | None = None
 
     @property
     def checkpoint(self) -> Path:
@@ -112,7 +116,10 @@ class KafkaStreams:
         """Returns when everything that is in the source topics now is processed and committed."""
         query = self._running()
         try:
-            query.processAllAvailable()
+            if self._clock_ms is None:
+                query.processAllAvailable()
+            else:
+                self._wait_for_ends()
         except Exception:
             self._raise_failure()
             raise
@@ -195,6 +202,24 @@ class KafkaStreams:
         if found is not None:
             raise found
 
+    def _wait_for_ends(self) -> None:
+        """Where the wall clock comes by there is always something new for Spark; so it is asked for the offsets."""
+        from suiro.client import LATEST, Client
+
+        query = self._running()
+        options = self._source_options(self.topology.source_topics)
+        with Client(options.bootstrap_servers, settings=options.client_settings) as client:
+            infos = client.metadata(list(self.topology.source_topics))
+            places = {
+                (name, item.partition): LATEST for name, info in infos.items() for item in info.partitions
+            }
+            ends = {
+                place: item.offset for place, item in client.list_offsets(places, read_committed=True).items()
+            }
+        while not _has_reached(query.lastProgress, ends):
+            if query.awaitTermination(POLL_S):  # type: ignore[arg-type]
+                return
+
     def _prepared(self) -> tuple[Plan, Boundary | None]:
         """Looks whether everything fits, and only then makes the topics that are the topology's own."""
         from suiro.client import Client
@@ -226,7 +251,9 @@ class KafkaStreams:
 
     def _program(self, plan: Plan, boundary: Boundary | None, parallelism: int) -> Any:
         from suiro.streams.spark.program import Program
+        from suiro.streams.spark.wall_clock import clock_interval
 
+        self._clock_ms = clock_interval(self.topology, self._task_settings)
         return Program(
             run=uuid.uuid4().hex,
             plan=plan,
@@ -235,6 +262,7 @@ class KafkaStreams:
             source=self._source_options(plan.topics, is_rebuild=boundary is not None),
             sink=self._sink_options(),
             parallelism=parallelism,
+            clock_ms=self._clock_ms,
             boundary=boundary,
         )
 
@@ -279,6 +307,15 @@ _OF_SINK = {
     "staging.dir",
     "marker.missing",
 }
+
+
+def _has_reached(progress: Any, ends: Mapping[tuple[str, int], int]) -> bool:
+    """`progress`: of Spark's last micro-batch."""
+    if progress is None:
+        return False
+    text = progress["sources"][0]["endOffset"]
+    reached = Positions.from_json(text if isinstance(text, dict) else json.loads(text))
+    return not reached.behind and all(reached.offsets.get(place, 0) >= end for place, end in ends.items())
 
 
 def _is_of_sink(name: str) -> bool:
