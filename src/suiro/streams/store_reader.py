@@ -82,7 +82,7 @@ class ReadOnlyStore:
             raise UsageError(
                 f"store {name!r} is a {spec.kind} store; those that can be read are {', '.join(READABLE)}"
             )
-        if not spec.logged:
+        if not spec.logged and _global_source(topology, name) is None:
             raise UsageError(
                 f"store {name!r} has no changelog topic, so it cannot be read from outside its task"
             )

@@ -1,0 +1,175 @@
+"""A store's copy follows its changelog: every kind of store, written here as the runner writes it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from suiro.client import Client, NewTopic
+from suiro.errors import DeadlineExceededError, UsageError
+from suiro.protocol.records import Record, encode_batch
+from suiro.streams import Materialized, SessionWindows, StreamsBuilder, TimeWindows, Windowed, serdes
+from suiro.streams.store_reader import ReadOnlyStore, changelog_topic
+from suiro.streams.topology import Topology
+from suiro.testing import node
+
+TEXT = {"key": serdes.string, "value": serdes.string}
+Row = tuple[bytes, bytes | None, int]
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with node() as log, Client(log.bootstrap_servers) as made:
+        made.address = log.bootstrap_servers  # type: ignore[attr-defined]
+        yield made
+
+
+@pytest.fixture
+def opened(client: Client) -> Iterator[Callable[..., ReadOnlyStore]]:
+    stores: list[ReadOnlyStore] = []
+
+    def open_(name: str, application: str = "app", **options: Any) -> ReadOnlyStore:
+        found = ReadOnlyStore(
+            topology(),
+            name,
+            application_id=application,
+            bootstrap_servers=client.address,  # type: ignore[attr-defined]
+            **options,
+        )
+        stores.append(found)
+        return found
+
+    yield open_
+    for store in stores:
+        store.close()
+
+
+def topology() -> Topology:
+    builder = StreamsBuilder()
+    words = builder.stream("in", **TEXT).group_by_key()
+    words.count(materialized=Materialized.as_("counts"))
+    words.windowed_by(TimeWindows.of_size(10)).count(materialized=Materialized.as_("windows"))
+    words.windowed_by(SessionWindows.of_gap(10)).count(materialized=Materialized.as_("sessions"))
+    builder.table("versions", **TEXT, materialized=Materialized.versioned("versioned", history="1 second"))
+    builder.global_table(
+        "table", key=serdes.string, value=serdes.json, materialized=Materialized.as_("global")
+    )
+    words.reduce(max, materialized=Materialized.as_("unlogged", logged=False))
+    return builder.build()
+
+
+def write(client: Client, topic: str, *rows: Row, partition: int = 0) -> None:
+    records = [
+        Record(offset=index, timestamp=timestamp, key=key, value=value)
+        for index, (key, value, timestamp) in enumerate(rows)
+    ]
+    client.create_topics([NewTopic(topic, 2, configs={"retention.ms": "-1"})], exist_ok=True)
+    client.produce({(topic, partition): encode_batch(records)})
+
+
+def number(value: int) -> bytes:
+    return struct.pack(">q", value)
+
+
+def test_key_value(client: Client, opened: Callable[..., ReadOnlyStore]) -> None:
+    topic = "app-counts-changelog"
+    write(client, topic, (b"a", number(1), 5), (b"ab", number(2), 6), (b"c", number(9), 7))
+    write(client, topic, (b"b", number(3), 8), (b"c", None, 9), partition=1)
+    store = opened("counts")
+    assert store.get("ab").value == 2
+    assert store.get("x").value is None
+    assert store.all().value == [("a", 1), ("ab", 2), ("b", 3)]
+    assert store.range("ab", "b").value == [("ab", 2), ("b", 3)]
+    assert store.prefix_scan(b"a").value == [("a", 1), ("ab", 2)]
+    assert store.all().offsets == {0: 3, 1: 2}
+    write(client, topic, (b"a", number(4), 10))
+    store.wait_for({0: 4})
+    assert (store.get("a").value, store.get("a").offsets) == (4, {0: 4, 1: 2})
+
+
+def test_windows(client: Client, opened: Callable[..., ReadOnlyStore]) -> None:
+    def row(key: bytes, start: int, value: int) -> Row:
+        return key + struct.pack(">qi", start, 0), number(value), start + 3
+
+    topic = "app-windows-changelog"
+    write(client, topic, row(b"a", 0, 1), row(b"a", 10, 2), row(b"b", 10, 3))
+    store = opened("windows")
+    assert store.fetch("a", 10).value == 2
+    assert store.fetch("a", 0, 10).value == [(0, 1), (10, 2)]
+    assert store.fetch_all(5, 10).value == [(Windowed("a", 10, 20), 2), (Windowed("b", 10, 20), 3)]
+    write(client, topic, (b"a" + struct.pack(">qi", 0, 0), None, 30), row(b"a", 20, 4))
+    store.catch_up()
+    assert store.fetch("a", 0, 30).value == [(10, 2), (20, 4)]
+    assert len(store.all().value) == 3
+
+
+def test_sessions(client: Client, opened: Callable[..., ReadOnlyStore]) -> None:
+    def key(name: bytes, start: int, end: int) -> bytes:
+        return name + struct.pack(">qq", end, start)
+
+    topic = "app-sessions-changelog"
+    write(client, topic, (key(b"a", 0, 5), number(2), 5), (key(b"b", 7, 7), number(1), 7))
+    store = opened("sessions")
+    assert store.fetch("a").value == [(Windowed("a", 0, 5), 2)]
+    write(client, topic, (key(b"a", 0, 5), None, 9), (key(b"a", 0, 9), number(3), 9))
+    store.catch_up()
+    assert store.fetch("a").value == [(Windowed("a", 0, 9), 3)]
+    assert store.all().value == [(Windowed("a", 0, 9), 3), (Windowed("b", 7, 7), 1)]
+
+
+def test_versions_have_the_time_of_their_partition(
+    client: Client, opened: Callable[..., ReadOnlyStore]
+) -> None:
+    def row(key: bytes, timestamp: int, value: bytes | None) -> Row:
+        return key + number(timestamp), b"\x00" if value is None else b"\x01" + value, timestamp
+
+    topic = "app-versioned-changelog"
+    write(client, topic, row(b"a", 100, b"old"), row(b"a", 200, b"new"), row(b"b", 150, None))
+    write(client, topic, row(b"c", 900_000, b"far"), partition=1)
+    store = opened("versioned")
+    assert store.get("a").value == "new"
+    assert store.get("b").value is None
+    assert store.get_as_of("a", 150).value == ("old", 100)
+    assert store.get_as_of("a", 50).value is None
+    assert store.all().value == [("a", "new"), ("c", "far")]
+    write(client, topic, (b"a" + number(100), None, 1_300), row(b"a", 1_300, None))
+    store.catch_up()
+    assert store.get("a").value is None
+    assert store.get_as_of("a", 1_250).value == ("new", 200)
+    assert store.get_as_of("a", 150).value is None
+
+
+def test_a_global_table_is_read_from_its_source(client: Client, opened: Callable[..., ReadOnlyStore]) -> None:
+    assert changelog_topic(topology(), "app", "global") == "table"
+    write(client, "table", (b"k", b'{"a": 1}', 5), (b"bad", b"{", 6), (b"gone", b"{}", 7), (b"gone", None, 8))
+    store = opened("global", application="another")
+    assert store.all().value == [("k", {"a": 1})]
+
+
+def test_only_what_is_committed_is_seen(client: Client, opened: Callable[..., ReadOnlyStore]) -> None:
+    topic = "tx-counts-changelog"
+    write(client, topic, (b"a", number(1), 5))
+    store = opened("counts", application="tx")
+    batch = encode_batch([Record(offset=0, timestamp=6, key=b"a", value=number(2))])
+    transaction = client.transaction("tx")
+    transaction.init()
+    transaction.add_partitions([(topic, 0)])
+    transaction.produce([(topic, 0, batch, 1)])
+    assert store.get("a").value == 1
+    transaction.end(commit=True)
+    store.catch_up()
+    assert store.get("a").value == 2
+
+
+def test_what_cannot_be_asked_is_said(client: Client, opened: Callable[..., ReadOnlyStore]) -> None:
+    with pytest.raises(UsageError, match="no store 'nothing'; it has"):
+        opened("nothing")
+    with pytest.raises(UsageError, match="no changelog topic"):
+        opened("unlogged")
+    with pytest.raises(UsageError, match="this question is for window, session stores"):
+        opened("counts").fetch("a", 5)
+    with pytest.raises(DeadlineExceededError, match="Is the pipeline running"):
+        opened("counts", application="nobody", timeout_ms=50).get("a")
