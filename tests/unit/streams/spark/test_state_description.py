@@ -1,0 +1,98 @@
+"""What a checkpoint says of its topology, and which changes are told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suiro.streams import Materialized, StreamsBuilder, TimeWindows, TopologyError, serdes
+from suiro.streams.errors import ProcessingError
+from suiro.streams.spark.description import FILE, check_description
+from suiro.streams.spark.failures import cause_of
+from suiro.streams.spark.plan import Plan, plan
+
+TEXT = {"key": serdes.string, "value": serdes.string}
+
+
+def planned(make: Callable[[StreamsBuilder], Any], partitions: int = 2) -> Plan:
+    builder = StreamsBuilder()
+    make(builder)
+    return plan(builder.build(), "app", {"a": partitions})
+
+
+def named(builder: StreamsBuilder) -> None:
+    grouped = builder.stream("a", **TEXT).group_by_key()
+    grouped.count(materialized=Materialized.as_("counts"), name="counting").to_stream().to("b")
+
+
+def windowed(builder: StreamsBuilder, size: int = 10, grace: int = 0) -> None:
+    grouped = builder.stream("a", **TEXT).group_by_key()
+    windows = grouped.windowed_by(TimeWindows.of_size(size, grace=grace))
+    windows.count(materialized=Materialized.as_("w"), name="windows").to_stream().to("b")
+
+
+def unnamed(builder: StreamsBuilder, filters: int = 0) -> None:
+    stream = builder.stream("a", **TEXT)
+    for _ in range(filters):
+        stream = stream.filter(lambda key, value: True)
+    stream.group_by_key().count().to_stream().to("b")
+
+
+def test_the_same_topology_and_one_with_more_stateless_operators_go_on(tmp_path: Path) -> None:
+    check_description(planned(named), tmp_path)
+    check_description(planned(named), tmp_path)
+
+    def more(builder: StreamsBuilder) -> None:
+        stream = builder.stream("a", **TEXT).filter(lambda key, value: True)
+        stream.group_by_key().count(materialized=Materialized.as_("counts"), name="counting").to_stream().to(
+            "b"
+        )
+
+    check_description(planned(more), tmp_path)
+
+
+def test_more_grace_goes_on_and_another_size_does_not(tmp_path: Path) -> None:
+    check_description(planned(windowed), tmp_path)
+    check_description(planned(lambda b: windowed(b, grace=5)), tmp_path)
+    with pytest.raises(TopologyError, match="store w: window_size_ms was 10, is 20"):
+        check_description(planned(lambda b: windowed(b, size=20)), tmp_path)
+
+
+def test_generated_names_that_moved_are_explained(tmp_path: Path) -> None:
+    check_description(planned(unnamed), tmp_path)
+    with pytest.raises(TopologyError, match=r"is gone.*is new.*Generated names move"):
+        check_description(planned(lambda b: unnamed(b, filters=1)), tmp_path)
+
+
+def test_more_partitions_are_told(tmp_path: Path) -> None:
+    check_description(planned(named), tmp_path)
+    with pytest.raises(TopologyError, match="store counts: partitions was 2, is 4"):
+        check_description(planned(named, partitions=4), tmp_path)
+
+
+def test_a_newer_format_is_told(tmp_path: Path) -> None:
+    check_description(planned(named), tmp_path)
+    path = tmp_path / FILE
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 99}))
+    with pytest.raises(TopologyError, match="format 99"):
+        check_description(planned(named), tmp_path)
+
+
+def test_the_users_error_is_made_again_from_sparks_text() -> None:
+    text = (
+        "[STREAM_FAILED] Query app terminated with exception: Job aborted\n"
+        "Traceback (most recent call last):\n  File x\nValueError: no\n\n"
+        "The above exception was the direct cause of the following exception:\n\n"
+        "suiro.streams.errors.ProcessingError: operator careful failed: ValueError: no\n\n\tat org.apache.spark\n"
+    )
+    failure = RuntimeError(text)
+    found = cause_of(failure)
+    assert isinstance(found, ProcessingError)
+    assert str(found) == "operator careful failed: ValueError: no"
+    assert found.__cause__ is failure
+    other = RuntimeError("something else")
+    assert cause_of(other) is other

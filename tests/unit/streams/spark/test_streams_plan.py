@@ -1,0 +1,119 @@
+"""Which sub-topologies run where, and how wide they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from suiro.spark import OffsetRange
+from suiro.streams import JoinWindows, Materialized, StreamsBuilder, TimeWindows, TopologyError, serdes
+from suiro.streams.spark.plan import Plan, plan
+from suiro.streams.spark.source import LaneRange, shared_out
+
+TEXT = {"key": serdes.string, "value": serdes.string}
+
+
+def planned(make: Callable[[StreamsBuilder], Any], **counts: int) -> Plan:
+    builder = StreamsBuilder()
+    make(builder)
+    return plan(builder.build(), "app", counts)
+
+
+def places(made: Plan) -> list[tuple[int, int]]:
+    """(level, buckets) of each sub-topology."""
+    return [(sub.level, sub.buckets) for sub in made.subs]
+
+
+def test_a_stateless_topology_runs_in_the_source_tasks() -> None:
+    made = planned(lambda b: b.stream("a", **TEXT).filter(lambda k, v: True).to("b"), a=3)
+    assert places(made) == [(0, 3)]
+    assert made.levels == 0
+    assert made.internal_topics == []
+
+
+def test_an_extractor_needs_a_bucket_that_remembers_the_partitions_time() -> None:
+    made = planned(lambda b: b.stream("a", timestamp=lambda r, t: r.timestamp, **TEXT).to("b"), a=2)
+    assert places(made) == [(1, 2)]
+
+
+def test_a_count_by_another_key_is_one_level_behind_a_stateless_source() -> None:
+    made = planned(lambda b: b.stream("a", **TEXT).group_by(lambda k, v: v).count().to_stream().to("b"), a=4)
+    assert sorted(places(made)) == [(0, 4), (1, 4)]
+
+
+def test_levels_are_as_deep_as_state_follows_state() -> None:
+    def make(builder: StreamsBuilder) -> None:
+        counts = builder.stream("a", **TEXT).group_by_key().count()
+        by_count = counts.group_by(lambda key, count: (count, key), key=serdes.long, value=serdes.string)
+        by_count.count().to_stream().to("b")
+
+    assert sorted(places(planned(make, a=2))) == [(1, 2), (2, 2)]
+
+
+def test_a_repartition_with_a_number_sets_the_width_and_makes_a_topic() -> None:
+    def make(builder: StreamsBuilder) -> None:
+        stream = builder.stream("a", **TEXT).repartition(name="wide", partitions=6)
+        stream.group_by_key().count(materialized=Materialized.as_("counts")).to_stream().to("b")
+
+    made = planned(make, a=2)
+    assert sorted(places(made)) == [(0, 2), (1, 6)]
+    assert {
+        topic.name: (topic.partitions, topic.configs["cleanup.policy"]) for topic in made.internal_topics
+    } == {
+        "app-counts-changelog": (6, "compact"),
+        "app-wide-repartition": (6, "delete"),
+    }
+
+
+def test_changelogs_of_windows_expire() -> None:
+    def make(builder: StreamsBuilder) -> None:
+        windows = builder.stream("a", **TEXT).group_by_key().windowed_by(TimeWindows.of_size("1 minute"))
+        windows.count(materialized=Materialized.as_("w")).to_stream().to("b")
+
+    (topic,) = planned(make, a=1).internal_topics
+    assert topic.configs["cleanup.policy"] == "compact,delete"
+    assert int(topic.configs["retention.ms"]) >= 24 * 3600 * 1000 + 60_000
+
+
+def test_topics_of_different_widths_cannot_be_joined() -> None:
+    def make(builder: StreamsBuilder) -> None:
+        one, two = builder.stream("a", **TEXT), builder.stream("b", **TEXT)
+        windows = JoinWindows.of_time_difference(10)
+        one.join(two, lambda left, right: left, windows).to("c")
+
+    assert places(planned(make, a=2, b=2)) == [(1, 2)]
+    with pytest.raises(TopologyError, match=r"a \(2\), b \(3\)"):
+        planned(make, a=2, b=3)
+
+
+def test_only_operators_that_look_at_time_are_told_of_it() -> None:
+    def counted(builder: StreamsBuilder) -> None:
+        builder.stream("a", **TEXT).group_by_key().count().to_stream().to("b")
+
+    def windowed(builder: StreamsBuilder) -> None:
+        grouped = builder.stream("a", **TEXT).group_by_key()
+        grouped.windowed_by(TimeWindows.of_size(10)).count().to_stream().to("b")
+
+    assert [sub.follows_time for sub in planned(counted, a=1).subs] == [False]
+    assert [sub.follows_time for sub in planned(windowed, a=1).subs] == [True]
+
+
+def lanes(*sizes: int) -> list[LaneRange]:
+    return [
+        LaneRange(records=OffsetRange(topic="a", partition=number, start=0, end=size))
+        for number, size in enumerate(sizes)
+    ]
+
+
+def test_few_records_are_one_tasks_and_many_are_shared() -> None:
+    assert [len(work.lanes) for work in shared_out(lanes(10, 10, 10, 10), None, 4)] == [4]
+    work = shared_out(lanes(300_000, 100_000, 90_000, 110_000), None, 2)
+    assert [sum(item.records.end for item in one.lanes) for one in work] == [300_000, 300_000]
+    assert shared_out([], None, 2) == []
+
+
+def test_the_clock_comes_by_without_a_record() -> None:
+    (work,) = shared_out([], 17, 2)
+    assert (work.lanes, work.clock, work.ticks) == ((), 17, True)
