@@ -130,6 +130,29 @@ def test_every_option_of_the_format_is_documented() -> None:
     assert [name for name in names if f"`{name}`" not in page] == []
 
 
+def test_every_operator_is_documented() -> None:
+    from suiro import streams
+
+    page = (ROOT / "docs" / "reference" / "operators.md").read_text(encoding="utf-8")
+    classes = [
+        streams.StreamsBuilder,
+        streams.KStream,
+        streams.BranchedKStream,
+        streams.KTable,
+        streams.KGroupedStream,
+    ]
+    classes += [streams.WindowedKStream, streams.CogroupedKStream, streams.KGroupedTable]
+    inside = {"build", "by_key", "check_builder"}
+    names = {
+        name
+        for of in classes
+        for name, found in vars(of).items()
+        if callable(found) and not name.startswith("_") and name not in inside
+    }
+    assert len(names) > 30
+    assert sorted(name for name in names if not re.search(rf"\b{name}\b", page)) == []
+
+
 def test_the_readme_says_what_its_ten_lines_print() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "It prints `['ADA', 'BARBARA', 'GRACE']`" in readme
