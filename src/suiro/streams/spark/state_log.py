@@ -175,6 +175,7 @@ class StateLog:
                     state.columns[name].load(keys, rows)
                 else:
                     state.map(name).restore(zip(keys.to_pylist(), rows.to_pylist(), strict=True))
+                    state.stores.pop(name, None)
         for name, make in (in_columns or {}).items():
             if name not in state.columns:
                 state.columns[name] = make()

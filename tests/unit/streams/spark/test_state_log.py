@@ -95,6 +95,21 @@ def test_a_cache_that_is_behind_takes_only_what_it_misses() -> None:
     assert store.calls == ["get", "get_segment"]
 
 
+def test_an_opened_store_is_not_kept_over_rows_that_came_from_another_worker() -> None:
+    """It would not know of them: what it derived from the rows is from before."""
+    store, one, other = SparkStore(), StateCache(), StateCache()
+    log = StateLog(store, one, "bucket")
+    state = log.load()
+    state.map("s").put(b"a", b"1")
+    state.stores["s"] = object()
+    log.save()
+    log = StateLog(store, one, "bucket")
+    assert "s" in log.load().stores
+    log.save()
+    micro_batch(store, other, {b"b": b"2"})
+    assert "s" not in StateLog(store, one, "bucket").load().stores
+
+
 def test_a_task_that_failed_leaves_nothing_in_the_cache() -> None:
     store, cache = SparkStore(), StateCache()
     micro_batch(store, cache, {b"a": b"1"})
