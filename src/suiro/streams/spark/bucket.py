@@ -304,7 +304,7 @@ class Bucket:
 
 
 _Read = tuple[Record, Origin, int]
-_RAW_ITEM = 6
+RAW_ITEM = 6
 """Members of an item of a topic's lane, offset first."""
 _NO_TIME = -1
 
@@ -412,8 +412,8 @@ class _Queue:
         self._read = read
         self._map = held
         self._notes = notes
-        self._tick_key = _TICK + _held_prefix(lane, input_)
-        self._reached_key = _REACHED + _held_prefix(lane, input_)
+        self._tick_key = _TICK + held_prefix(lane, input_)
+        self._reached_key = _REACHED + held_prefix(lane, input_)
         self.tick = _noted(notes, self._tick_key)
         self._reached = _noted(notes, self._reached_key)
         self._items: Iterator[Any] | None = None
@@ -472,9 +472,9 @@ class _Queue:
         left = self._left()
         is_held = False
         number = held_parts(self.held[-1][0])[3] + 1 if self.held else 0
-        prefix = _held_prefix(self.lane, self.input)
+        prefix = held_prefix(self.lane, self.input)
         for key, item in left:
-            if not is_held and len(item) == _RAW_ITEM:
+            if not is_held and len(item) == RAW_ITEM:
                 self.held_from = item[0]
             is_held = True
             if key is None:
@@ -492,7 +492,7 @@ class _Queue:
     def _left(self) -> Iterator[tuple[bytes | None, Any]]:
         if self._head is not None:
             item = self._head_item
-            if len(item) == _RAW_ITEM:
+            if len(item) == RAW_ITEM:
                 item = (*item[:5], self.timestamp)
             yield self._head_key, item
         if self._items is None:
@@ -517,7 +517,7 @@ class _Queue:
         return _carried_items(columns, self._reached)
 
 
-def _held_prefix(lane: Lane, input_: str) -> bytes:
+def held_prefix(lane: Lane, input_: str) -> bytes:
     return f"{lane.group}\0{lane.partition}\0{input_}\0".encode()
 
 

@@ -1,21 +1,26 @@
 """Buckets whose sub-topology has a twin on columns: what `bucket` does record by record, for whole columns.
 
 Their state is the rules' own, so a bucket may go over to the rules and back: it does for a micro-batch whose data the
-columns cannot do, and while a lane must wait for another one.
+columns cannot do.
 """
 
 from __future__ import annotations
 
 import pickle
+import struct
+from collections.abc import Iterator
+from itertools import repeat
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from suiro.streams.nodes import Source
-from suiro.streams.spark.bucket import Bucket, held_parts
-from suiro.streams.spark.cargo import Cargo, Lane, headers_array
+from suiro.streams.spark.bucket import RAW_ITEM, Bucket, held_parts, held_prefix
+from suiro.streams.spark.cargo import Cargo, Lane, headers_array, headers_list
 from suiro.streams.spark.outputs import Topics
 from suiro.streams.spark.program import Program
+from suiro.streams.spark.rebuild import HeldFrom
 from suiro.streams.spark.state_log import BucketState
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES
@@ -26,6 +31,7 @@ from suiro.streams.vectorised.stream_table_join import JoinTwin, LaneChunks
 __all__ = ["ColumnBucket"]
 
 _NOW = b"\0current"
+_INT64 = struct.Struct(">q")
 
 
 class ColumnBucket(Bucket):
@@ -58,6 +64,7 @@ class ColumnBucket(Bucket):
         super().end_task()
         changes = self._lent.take_changes()
         del self._state.maps[self._twin.store]
+        self._state.stores.pop(self._twin.store, None)
         self._rows.change(pa.array(list(changes), pa.binary()), pa.array(list(changes.values()), pa.binary()))
 
     @property
@@ -99,34 +106,120 @@ class ColumnBucket(Bucket):
         return [(lane, _columns_of(items)) for lane, items in lanes.items()]
 
     def _join(self, twin: JoinTwin, cargo: list[Cargo]) -> None:
-        if not self._behind and not len(self._held):
-            lanes: dict[tuple[Lane, str], list[pa.RecordBatch]] = {}
-            for item in cargo:
-                if item.lane is not None and item.columns is not None:
-                    lanes.setdefault((item.lane, item.input), []).append(item.columns)
-            chunks = [
-                LaneChunks(input=input_, topic=lane.group, columns=columns)
-                for (lane, input_), columns in sorted(lanes.items(), key=lambda entry: entry[0])
-            ]
-            try:
-                arrived = twin.arrive(chunks)
-            except FALLBACK:
-                pass
-            else:
-                for emission in twin.run(
-                    arrived, self._rows, self._times, partition=self._bucket, failures=self.outputs
-                ):
-                    self.outputs.emit_columns(emission)
-                return
-        keys, rows = self._rows.rows()
-        self._lent = OrderedMap(zip(keys.to_pylist(), rows.to_pylist(), strict=True))
-        self._state.maps[twin.store] = self._lent
-        super().take(cargo)
+        lanes = [
+            _Waiting(lane, input_, columns, behind)
+            for (lane, input_), (columns, behind) in sorted(
+                self._lanes(cargo).items(), key=lambda entry: entry[0]
+            )
+        ]
+        cut = _cut(lanes)
+        chunks = [
+            LaneChunks(input=lane.input, topic=lane.lane.group, columns=lane.first(count))
+            for lane, count in zip(lanes, cut, strict=True)
+        ]
+        try:
+            arrived = twin.arrive(chunks)
+        except FALLBACK:
+            keys, rows = self._rows.rows()
+            self._lent = OrderedMap(zip(keys.to_pylist(), rows.to_pylist(), strict=True))
+            self._state.maps[twin.store] = self._lent
+            self._state.stores.pop(twin.store, None)
+            super().take(cargo)
+            return
+        for emission in twin.run(
+            arrived, self._rows, self._times, partition=self._bucket, failures=self.outputs
+        ):
+            self.outputs.emit_columns(emission)
+        for key, _ in self._held.range():
+            self._held.put(key, None)
+        for lane, count in zip(lanes, cut, strict=True):
+            self._hold(lane, count)
+
+    def _lanes(self, cargo: list[Cargo]) -> dict[tuple[Lane, str], tuple[list[pa.RecordBatch], bool]]:
+        """By lane and input: what waited and what came, and whether there is more in the log."""
+        held: dict[tuple[Lane, str], list[Any]] = {}
+        for key, data in self._held.range():
+            group, partition, input_, _ = held_parts(key)
+            held.setdefault((Lane(group, partition), input_), []).append(pickle.loads(data))
+        found = {place: ([_columns_of(items)], False) for place, items in held.items()}
+        for item in cargo:
+            if item.lane is not None:
+                columns, behind = found.get((item.lane, item.input), ([], False))
+                if item.columns is not None:
+                    columns.append(item.columns)
+                found[item.lane, item.input] = (columns, behind or item.behind)
+        return found
+
+    def _hold(self, lane: _Waiting, count: int) -> None:
+        prefix = held_prefix(lane.lane, lane.input)
+        for number, item in enumerate(_items_of(lane.after(count))):
+            if number == 0 and len(item) == RAW_ITEM:
+                self._waiting.append(HeldFrom(lane.lane.group, lane.lane.partition, item[0]))
+            self._held.put(prefix + _INT64.pack(number), pickle.dumps(item, protocol=5))
+            self._behind = True
+
+
+class _Waiting:
+    """What one lane has for one input."""
+
+    def __init__(self, lane: Lane, input_: str, columns: list[pa.RecordBatch], behind: bool) -> None:
+        self.lane = lane
+        self.input = input_
+        self.behind = behind
+        self._columns = columns
+        stamps = [each.column("timestamp").to_numpy() for each in columns]
+        whole = np.concatenate(stamps) if stamps else np.zeros(0, np.int64)
+        self.reached = np.maximum.accumulate(whole) if len(whole) else whole
+        """The latest timestamp up to each record: what the order of all lanes goes by."""
+
+    def first(self, count: int) -> list[pa.RecordBatch]:
+        found = []
+        for each in self._columns:
+            if count > 0:
+                found.append(each.slice(0, count))
+            count -= each.num_rows
+        return found
+
+    def after(self, count: int) -> list[pa.RecordBatch]:
+        found = []
+        for each in self._columns:
+            if count < each.num_rows:
+                found.append(each.slice(max(count, 0)))
+            count -= each.num_rows
+        return found
+
+
+def _cut(lanes: list[_Waiting]) -> list[int]:
+    """How many records of each lane may be taken now. Where a lane has more in the log, others wait once its last
+    record here is taken."""
+    if len(lanes) == 1 or not any(lane.behind for lane in lanes):
+        return [len(lane.reached) for lane in lanes]
+    behind = [(lane.reached, index) for index, lane in enumerate(lanes) if lane.behind]
+    if any(len(reached) == 0 for reached, _ in behind):
+        return [0] * len(lanes)
+    time, last = min((int(reached[-1]), index) for reached, index in behind)
+    return [
+        int(np.searchsorted(lane.reached, time, side="right" if index <= last else "left"))
+        for index, lane in enumerate(lanes)
+    ]
+
+
+def _items_of(columns: list[pa.RecordBatch]) -> Iterator[Any]:
+    """Rows as items of a queue in `bucket`."""
+    for each in columns:
+        headers = headers_list(each) or [()] * each.num_rows
+        keys, values = each.column("key").to_pylist(), each.column("value").to_pylist()
+        stamps = each.column("timestamp").to_pylist()
+        if "offset" in each.schema.names:
+            offsets = each.column("offset").to_pylist()
+            yield from zip(offsets, stamps, keys, values, headers, repeat(None), strict=False)
+        else:
+            yield from zip(stamps, each.column("time").to_pylist(), keys, values, headers, strict=True)
 
 
 def _columns_of(items: list[Any]) -> pa.RecordBatch:
     """Items of a queue in `bucket` as the columns they were."""
-    if len(items[0]) == 6:
+    if len(items[0]) == RAW_ITEM:
         offsets, timestamps, keys, values, headers, _ = zip(*items, strict=True)
         first = {"offset": pa.array(offsets, pa.int64())}
     else:

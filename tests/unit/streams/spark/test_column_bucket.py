@@ -1,0 +1,267 @@
+"""Source tasks and buckets without Spark: what runs on columns gives what the rules give, whatever waits for what."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from suiro.protocol.columnar import HEADERS_TYPE
+from suiro.spark import OffsetRange, SinkOptions, SourceOptions
+from suiro.streams import StreamsBuilder, TimeWindows, left, record_value, right, serdes
+from suiro.streams.spark.bucket import run_bucket
+from suiro.streams.spark.cargo import STAGED
+from suiro.streams.spark.outputs import Topics
+from suiro.streams.spark.plan import plan
+from suiro.streams.spark.program import Program
+from suiro.streams.spark.source import LaneRange, lane_rows
+from suiro.streams.spark.state_log import StateCache, StateLog, read_columns
+from suiro.streams.spark.twins import twins_of
+from suiro.streams.task import TaskSettings
+from suiro.streams.topology import Topology
+from suiro.streams.vectorised.plan import Reason
+
+PARTITIONS = 2
+KAFKA = {"kafka.bootstrap.servers": "nowhere:1"}
+
+Row = tuple[str | None, int | None, int]
+Batch = dict[tuple[str, int], tuple[list[Row], bool]]
+"""By topic and partition: rows, and whether there are more in the log."""
+
+
+@dataclass
+class Stage:
+    """Keeps what would be staged."""
+
+    rows: list[tuple[str, bytes | None, bytes | None, int, int | None]] = field(default_factory=list)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        columns = [batch.column(name) for name in ("topic", "key", "value", "timestamp", "partition")]
+        columns[3] = columns[3].cast(pa.int64())
+        self.rows += zip(*(column.to_pylist() for column in columns), strict=True)
+
+    def partition_count(self, topic: str) -> int:
+        return PARTITIONS
+
+    def finish(self) -> None:
+        return None
+
+
+@dataclass
+class Handle:
+    directory: bytes | None = None
+    segments: dict[int, bytes] = field(default_factory=dict)
+
+    def get(self) -> bytes | None:
+        return self.directory
+
+    def put(self, directory: bytes) -> None:
+        self.directory = directory
+
+    def get_segment(self, number: int) -> bytes | None:
+        return self.segments.get(number)
+
+    def put_segment(self, number: int, data: bytes) -> None:
+        self.segments[number] = data
+
+    def remove_segment(self, number: int) -> None:
+        del self.segments[number]
+
+
+class Engine:
+    """All tasks of a topology, one after another."""
+
+    def __init__(self, topology: Topology, run: str) -> None:
+        counts = dict.fromkeys(topology.source_topics, PARTITIONS)
+        self.plan = plan(topology, "app", counts)
+        self.program = Program(
+            run=run,
+            plan=self.plan,
+            settings=TaskSettings(coalesces=True),
+            on_deserialization_error="fail",
+            source=SourceOptions.parse({**KAFKA, "subscribe": ",".join(topology.source_topics)}),
+            sink=SinkOptions.parse(KAFKA),
+            parallelism=1,
+        )
+        self.twins = twins_of(run, topology, self.program.settings)
+        self.handles: dict[tuple[int, int], Handle] = defaultdict(Handle)
+        self.cache = StateCache()
+        self.runs_rules = False
+        self.behind: set[tuple[str, int]] = set()
+        self.offset = 0
+
+    def only_rules(self, wanted: bool) -> None:
+        numbers = range(len(self.plan.subs))
+        self.twins._found = {number: Reason("as asked") for number in numbers} if wanted else {}
+        self.runs_rules = wanted
+        self.cache = StateCache()  # as after a start with another program
+
+    def batch(self, batch: Batch, chunk: int) -> list[tuple[Any, ...]]:
+        stage = Stage()
+        topics = Topics(stage)  # type: ignore[arg-type]
+        rows: list[tuple[int, int, bytes]] = []
+        told: Batch = {place: ([], False) for place in self.behind}
+        for (topic, partition), (records, behind) in sorted({**told, **batch}.items()):
+            place = (topic, partition)
+            item = LaneRange(
+                records=OffsetRange(topic=topic, partition=partition, start=0, end=len(records)),
+                behind=behind,
+                tells=behind or place in self.behind,
+            )
+            self.behind.discard(place)
+            if behind:
+                self.behind.add(place)
+            chunks = [self._columns(records[at : at + chunk]) for at in range(0, len(records), chunk)]
+            for found in lane_rows(self.program, item, chunks, topics):
+                rows += found
+        list(topics.finish())
+        for level in range(1, self.plan.levels + 1):
+            waiting: dict[tuple[int, int], list[bytes]] = defaultdict(list)
+            for number, bucket, data in rows:
+                if number != STAGED:
+                    waiting[number, bucket].append(data)
+            rows = []
+            for (number, bucket), cargo in sorted(waiting.items()):
+                if self.plan.subs[number].level != level:
+                    rows += [(number, bucket, data) for data in cargo]
+                    continue
+                log = StateLog(self.handles[number, bucket], self.cache, (number, bucket))
+                rows += run_bucket(self.program, number, bucket, cargo, log, Topics(stage))  # type: ignore[arg-type]
+        return stage.rows
+
+    def stores(self) -> dict[tuple[int, int, str], dict[bytes, bytes]]:
+        found: dict[tuple[int, int, str], dict[bytes, bytes]] = defaultdict(dict)
+        for (number, bucket), handle in self.handles.items():
+            log = StateLog(handle, StateCache(), "look")
+            log.load()
+            for segment in log._directory.segments:
+                for name, keys, values in read_columns(handle.segments[segment.number]):
+                    if name.startswith("$"):
+                        continue
+                    rows = found[number, bucket, name]
+                    for key, value in zip(keys.to_pylist(), values.to_pylist(), strict=True):
+                        rows.pop(key, None)
+                        if value is not None:
+                            rows[key] = value
+        return {place: rows for place, rows in found.items() if rows}
+
+    def _columns(self, records: list[Row]) -> pa.RecordBatch:
+        self.offset += len(records)
+        count = len(records)
+        return pa.RecordBatch.from_pydict(
+            {
+                "key": pa.array(
+                    [None if row[0] is None else row[0].encode() for row in records], pa.binary()
+                ),
+                "value": pa.array(
+                    [None if row[1] is None else row[1].to_bytes(8, signed=True) for row in records],
+                    pa.binary(),
+                ),
+                "offset": pa.array(range(self.offset - count, self.offset), pa.int64()),
+                "timestamp": pa.array([row[2] for row in records], pa.int64()),
+                "headers": pa.array([[]] * count, HEADERS_TYPE),
+            }
+        )
+
+
+def _count(builder: StreamsBuilder, stream: Any) -> None:
+    stream.group_by_key().count().to_stream().to("out")
+
+
+def _windowed(builder: StreamsBuilder, stream: Any) -> None:
+    windows = TimeWindows.of_size(10, grace=3)
+    stream.filter(record_value() != 3).group_by_key().windowed_by(windows).count().to_stream().to("out")
+
+
+def _summed_elsewhere(builder: StreamsBuilder, stream: Any) -> None:
+    keyed = stream.select_key(record_value() % 3, key=serdes.long)
+    keyed.group_by_key().reduce(left() + right()).to_stream().to("out")
+    stream.map_values(record_value() * 2, value=serdes.long).to("other")
+
+
+def _joined(builder: StreamsBuilder, stream: Any) -> None:
+    table = builder.table("table", key=serdes.string, value=serdes.long)
+    stream.left_join(table, lambda one, other: one * 100 + (other or 0)).to("out", value=serdes.long)
+
+
+def _counted_after_a_join(builder: StreamsBuilder, stream: Any) -> None:
+    table = builder.table("table", key=serdes.string, value=serdes.long)
+    joined = stream.join(table, left() + right()).map_values(record_value() - 1, value=serdes.long)
+    joined.select_key(record_value() % 2, key=serdes.long).group_by_key().count().to_stream().to("out")
+
+
+SHAPES: dict[str, Callable[[StreamsBuilder, Any], None]] = {
+    "count": _count,
+    "windowed": _windowed,
+    "summed elsewhere": _summed_elsewhere,
+    "joined": _joined,
+    "counted after a join": _counted_after_a_join,
+}
+
+
+OF_SEVERAL_LANES = ("summed elsewhere", "counted after a join")
+"""Rules let lanes wait for each other there; columns need not, for the order changes nothing in the end."""
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[Batch]:
+    found: list[Batch] = []
+    now = 0
+    count = draw(st.integers(1, 4))
+    for number in range(count):
+        batch: Batch = {}
+        for topic in ("stream", "table"):
+            for partition in range(PARTITIONS):
+                rows: list[Row] = []
+                for _ in range(draw(st.integers(0, 5))):
+                    now += draw(st.integers(0, 4))
+                    # Keys of their own for each partition, as a partitioner would have it.
+                    key = draw(st.sampled_from([f"a{partition}", f"b{partition}", f"c{partition}"]))
+                    value = draw(st.none() | st.integers(-4, 9))
+                    rows.append((key, value, max(0, now - draw(st.integers(0, 12)))))
+                behind = draw(st.booleans()) and number < count - 1
+                if rows or behind:
+                    batch[topic, partition] = (rows, behind)
+        found.append(batch)
+    return found
+
+
+@pytest.mark.parametrize("shape", sorted(SHAPES))
+@given(data=batches(), chunk=st.integers(1, 5), rules=st.lists(st.booleans(), min_size=4, max_size=4))
+@settings(max_examples=60, deadline=None)
+def test_columns_and_rules_agree(shape: str, data: list[Batch], chunk: int, rules: list[bool]) -> None:
+    builder = StreamsBuilder()
+    SHAPES[shape](builder, builder.stream("stream", key=serdes.string, value=serdes.long))
+    topology = builder.build()
+    wanted, found = Engine(topology, f"{shape} rules"), Engine(topology, f"{shape} columns")
+    wanted.only_rules(True)
+    found.only_rules(False)
+    assert all(found.twins.of(number) for number in range(len(found.plan.subs)))
+    topics = set(topology.source_topics)
+    all_columns: dict[Any, Any] = {}
+    all_rules: dict[Any, Any] = {}
+    for batch, by_rules in zip(data, rules, strict=False):
+        if by_rules != found.runs_rules:
+            found.only_rules(by_rules)
+        given = {place: rows for place, rows in batch.items() if place[0] in topics}
+        from_columns, from_rules = by_key(found.batch(given, chunk)), by_key(wanted.batch(given, chunk))
+        if shape not in OF_SEVERAL_LANES:
+            assert from_columns == from_rules
+        all_columns.update((key, rows[-1]) for key, rows in from_columns.items())
+        all_rules.update((key, rows[-1]) for key, rows in from_rules.items())
+    assert all_columns == all_rules
+    assert found.stores() == wanted.stores()
+
+
+def by_key(rows: list[tuple[Any, ...]]) -> dict[Any, list[tuple[Any, ...]]]:
+    """Each key's records: what must be the same however keys interleave."""
+    found: dict[Any, list[tuple[Any, ...]]] = defaultdict(list)
+    for topic, key, value, timestamp, partition in rows:
+        found[topic, key].append((value, timestamp, partition))
+    return dict(found)
