@@ -41,9 +41,9 @@ def check_description(plan: Plan, checkpoint: Path) -> None:
             f"{path} has format {old.get('version')}, this version of suiro reads {FORMAT_VERSION}: use the version "
             "that wrote it, or a new application id"
         )
-    differences = _differences(old, new)
+    differences, is_generated = _differences(old, new)
     if differences:
-        raise TopologyError(_message(plan, checkpoint, differences))
+        raise TopologyError(_message(plan, checkpoint, differences, is_generated=is_generated))
 
 
 def describe_state(plan: Plan) -> dict[str, Any]:
@@ -79,9 +79,12 @@ def describe_state(plan: Plan) -> dict[str, Any]:
 
 
 def _operator(node: Node) -> Entry:
-    windows = getattr(node.operator, "windows", None)
+    operator: Any = node.operator
+    windows = getattr(operator, "windows", None)
+    does = getattr(operator, "aggregation", operator)
     return {
-        "kind": type(node.operator).__name__,
+        "kind": type(operator).__name__,
+        "does": getattr(does, "kind", getattr(does, "join", None)),
         "stores": list(stores_of(node)),
         "windows": None if windows is None else {"kind": type(windows).__name__, **_bounds(windows)},
     }
@@ -96,33 +99,79 @@ def _bounds(windows: Any) -> Entry:
     }
 
 
-def _differences(old: Entry, new: Entry) -> list[str]:
+def _differences(old: Entry, new: Entry) -> tuple[list[str], bool]:
+    """What differs, and whether a generated name has to do with it."""
     found = []
+    is_generated = False
+    moved: dict[str, str] = {}
     for kind in ("stores", "operators"):
         one = kind.removesuffix("s")
         before, now = old[kind], new[kind]
-        found += [f"{one} {name} is gone" for name in before if name not in now]
-        found += [f"{one} {name} is new" for name in now if name not in before]
+        gone = [name for name in before if name not in now]
+        fresh = [name for name in now if name not in before]
+        for name, at in _moved(before, now, gone, fresh, moved):
+            found.append(f"{one} {name} is {at} now")
+            is_generated = True
+            moved[name] = at
+            gone.remove(name)
+            fresh.remove(at)
+        is_generated |= any(map(_is_generated, (*gone, *fresh)))
+        found += [f"{one} {name} is gone" for name in gone]
+        found += [f"{one} {name} is new" for name in fresh]
         for name in before:
             for what, was in before[name].items():
                 if name in now and now[name].get(what) != was:
-                    found.append(f"{one} {name}: {what} was {was}, is {now[name].get(what)}")
+                    found.append(f"{one} {name}: {what} was {_told(was)}, is {_told(now[name].get(what))}")
+                    is_generated |= kind == "stores" and _is_generated(name)
+    return found, is_generated
+
+
+def _moved(
+    before: Entry, now: Entry, gone: list[str], fresh: list[str], stores: dict[str, str]
+) -> list[tuple[str, str]]:
+    """Generated names that differ by their number alone: what they name is the same, at another place."""
+    found = []
+    left = sorted(filter(_is_generated, fresh), key=_number)
+    for name in sorted(filter(_is_generated, gone), key=_number):
+        entry = dict(before[name])
+        if "stores" in entry:
+            entry["stores"] = [stores.get(store, store) for store in entry["stores"]]
+        for other in left:
+            if _stem(other) == _stem(name) and all(now[other].get(key) == entry[key] for key in entry):
+                found.append((name, other))
+                left.remove(other)
+                break
     return found
 
 
-def _message(plan: Plan, checkpoint: Path, differences: list[str]) -> str:
-    generated = any(_is_generated(line.split()[1].rstrip(":")) for line in differences)
+def _told(value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{name}={item}" for name, item in sorted(value.items()))
+    return ", ".join(value) if isinstance(value, list) else str(value)
+
+
+def _message(plan: Plan, checkpoint: Path, differences: list[str], *, is_generated: bool) -> str:
     hint = (
-        "Generated names move when the topology changes above them: give stores and operators names "
-        "(Materialized, Grouped, Joined, Named), and those stay. "
-        if generated
+        "Generated names have a number that moves when operators above come or go: give stores and operators names "
+        '(materialized=Materialized.as_("..."), name="..."), and they stay. '
+        if is_generated
         else ""
     )
     listed = "; ".join(differences)
     return (
-        f"the state of {plan.application_id!r} in {checkpoint} was written by another topology: {listed}. "
-        f"{hint}Put back what changed, or start with a new application id, which reads from the beginning"
+        f"the state of {plan.application_id!r} in {checkpoint} was written by another topology: {listed}. {hint}Put "
+        "back what changed; or take a new application id, which reads from the beginning and writes everything; or "
+        "move this directory away and rebuild (rebuild=True, suiro run --rebuild): that reads the sources again for "
+        "the state, and writes only the results of what is new"
     )
+
+
+def _stem(name: str) -> str:
+    return name.rstrip("0123456789")
+
+
+def _number(name: str) -> int:
+    return int(name[len(_stem(name)) :] or 0)
 
 
 def _is_generated(name: str) -> bool:

@@ -1,0 +1,199 @@
+"""The checkpoint is gone: it is said before anything is written, and a rebuild writes nothing twice and leaves out
+nothing, whatever waited in the old run."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from support.drawn_topologies import Drawn, drawn
+from support.spark_streams import Got, Running, Sent, by_key
+from support.waiting import wait_until
+
+from suiro.client import Client
+from suiro.streams import (
+    Materialized,
+    Repartitioned,
+    StreamsBuilder,
+    Suppressed,
+    TimeWindows,
+    serdes,
+)
+from suiro.streams.errors import CheckpointError
+from suiro.streams.topology import Topology
+
+pytestmark = pytest.mark.spark
+
+TEXT = {"key": serdes.string, "value": serdes.string}
+ONE_MICRO_BATCH = {"processingTime": "1 hour"}
+
+Run = Callable[..., Running]
+
+
+@pytest.fixture
+def run(spark: Any, suiro_node: Any, tmp_path: Path) -> Iterator[Run]:
+    running: list[Running] = []
+
+    def start(topology: Topology, name: str, **options: Any) -> Running:
+        options = {"directory": tmp_path} | options
+        found = Running(
+            spark, topology, application_id=name, bootstrap_servers=suiro_node.bootstrap_servers, **options
+        )
+        running.append(found)
+        return found
+
+    yield start
+    for item in running:
+        item.close()
+
+
+@pytest.fixture
+def name() -> str:
+    return f"app-{uuid4().hex[:8]}"
+
+
+def everything(name: str) -> Topology:
+    """A count, a repartition that is asked for, windows that wait until they close, and a join with a table."""
+    builder = StreamsBuilder()
+    words = builder.stream(f"{name}.in", **TEXT)
+    words.group_by_key().count(materialized=Materialized.as_("counts")).to_stream().to(f"{name}.counts")
+    by_word = words.select_key(lambda key, value: value).repartition(Repartitioned.as_("words"))
+    windows = by_word.group_by_key().windowed_by(TimeWindows.of_size(20, grace=0)).count()
+    windows.suppress(Suppressed.until_window_closes()).to_stream().to(f"{name}.closed")
+    table = builder.table(f"{name}.table", **TEXT)
+    by_word.join(table, lambda left, right: f"{left}/{right}").to(f"{name}.joined")
+    words.filter(lambda key, value: value != "w1").to(f"{name}.plain")
+    return builder.build()
+
+
+def input_of(name: str, count: int) -> list[Sent]:
+    sent = [Sent(f"{name}.in", f"k{n % 7}", f"w{n % 5}", 1_000 + 3 * n) for n in range(count)]
+    # The table lies behind the stream in the log: where records are read in pieces, the stream waits for it.
+    return sent + [Sent(f"{name}.table", f"w{n % 5}", f"row {n}", 1_000 + 20 * n) for n in range(count // 4)]
+
+
+def forgotten(directory: Path, name: str) -> None:
+    shutil.rmtree(directory / name)
+
+
+def after_one(running: Running) -> None:
+    query = running.streams.query
+    wait_until(lambda: query.lastProgress is not None, 60, "the first micro-batch")
+    running.close()
+
+
+def contents(client: Client, topology: Topology, name: str, partitions: int) -> dict[str, Any]:
+    from support.spark_streams import Outputs
+
+    topics = [*topology.sink_topics, f"{name}-words-repartition"]
+    found = Outputs(client, topics, partitions).read()
+    return {topic.removeprefix(name): by_key(rows) for topic, rows in found.items()}
+
+
+@pytest.mark.parametrize("limit", [None, 60])
+def test_a_rebuild_writes_what_an_uninterrupted_run_would(
+    run: Run, name: str, tmp_path: Path, limit: int | None
+) -> None:
+    """`limit`: the old run ends after one micro-batch of it, in the middle of what was there; records wait."""
+    partitions, answers = 2, []
+    for is_interrupted in (False, True):
+        app = f"{name}-{int(is_interrupted)}"
+        topology = everything(app)
+        first, rest = input_of(app, 200)[:150], input_of(app, 200)[150:]
+        options = {"partitions": partitions, "emit": "every"}
+        one = {"max_offsets_per_trigger": limit, "trigger": ONE_MICRO_BATCH} if limit else {}
+        running = run(topology, app, before=first, **options, **one)
+        if limit:
+            after_one(running)
+        else:
+            running.finish()
+            running.close()
+        if is_interrupted:
+            before = contents(Client(running.streams._bootstrap_servers), topology, app, partitions)
+            assert any(before.values())
+            forgotten(tmp_path, app)
+            with pytest.raises(CheckpointError, match=r"has run before.*\.in-0 at .*rebuild"):
+                run(topology, app)
+            assert not (tmp_path / app).exists()
+            # Killed in its middle, lost again, killed again; then to its end.
+            part = {"max_offsets_per_trigger": 40, "trigger": ONE_MICRO_BATCH}
+            after_one(run(topology, app, rebuild=True, **options, **part))
+            forgotten(tmp_path, app)
+            after_one(run(topology, app, rebuild=True, **options, **part))
+            middle = contents(Client(running.streams._bootstrap_servers), topology, app, partitions)
+            assert middle == before
+        running = run(topology, app, **options)
+        running.finish()
+        running.send(rest)
+        answers.append(contents(running.client, topology, app, partitions))
+        running.close()
+    assert answers[0] == answers[1]
+    assert all(answers[0].values())
+    with pytest.raises(CheckpointError, match="has the state of"):
+        run(everything(f"{name}-0"), f"{name}-0", rebuild=True)
+
+
+@settings(max_examples=1, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@given(st.lists(drawn(), min_size=10, max_size=10), st.sampled_from(["every", "micro-batch"]))
+def test_drawn_topologies_are_rebuilt(
+    spark: Any, suiro_node: Any, tmp_path_factory: Any, cases: list[Drawn], emit: str
+) -> None:
+    answers: list[dict[str, list[Got]]] = []
+    for is_interrupted in (False, True):
+        prefixes = {f"{uuid4().hex[:6]}.{number}.": case for number, case in enumerate(cases)}
+        builder = StreamsBuilder()
+        for prefix, case in prefixes.items():
+            case.build(builder, prefix)
+        topology = builder.build()
+        sent = {prefix: case.sent(prefix) for prefix, case in prefixes.items()}
+        halves = [
+            [item for records in sent.values() for item in records[: len(records) // 2]],
+            [item for records in sent.values() for item in records[len(records) // 2 :]],
+        ]
+        directory = tmp_path_factory.mktemp("drawn")
+        app = f"drawn-{uuid4().hex[:6]}"
+        options: dict[str, Any] = {
+            "application_id": app,
+            "bootstrap_servers": suiro_node.bootstrap_servers,
+            "directory": directory,
+            "emit": emit,
+        }
+        with Running(spark, topology, before=halves[0], **options) as running:
+            running.finish()
+        if is_interrupted:
+            forgotten(directory, app)
+        with Running(spark, topology, rebuild=is_interrupted, **options) as running:
+            if is_interrupted:
+                running.finish()
+            running.outputs = type(running.outputs)(running.client, topology.sink_topics)
+            running.send(halves[1])
+            running.outputs = type(running.outputs)(running.client, topology.sink_topics)
+            found = running.outputs.read()
+        answers.append({topic.split(".", 1)[1]: rows for topic, rows in found.items()})
+    differing = [topic for topic in answers[0] if by_key(answers[0][topic]) != by_key(answers[1][topic])]
+    assert not differing, [(topic, cases[int(topic.split(".")[0])]) for topic in differing]
+
+
+def test_a_changed_topology_begins_with_a_rebuild(run: Run, name: str, tmp_path: Path) -> None:
+    def counted(window: int) -> Topology:
+        builder = StreamsBuilder()
+        words = builder.stream(f"{name}.in", **TEXT).group_by_key()
+        windows = words.windowed_by(TimeWindows.of_size(window, grace=0)).count()
+        windows.to_stream().to(f"{name}.out")
+        return builder.build()
+
+    sent = [Sent(f"{name}.in", "k", "w", 1_000 + n) for n in range(100)]
+    first = run(counted(10), name, before=sent)
+    before = first.finish()[f"{name}.out"]
+    first.close()
+    forgotten(tmp_path, name)
+    second = run(counted(200), name, rebuild=True)
+    assert second.finish()[f"{name}.out"] == before
+    (after,) = second.send([Sent(f"{name}.in", "k", "w", 1_150)])[f"{name}.out"]
+    assert after.value == (101).to_bytes(8)

@@ -1,0 +1,133 @@
+"""Where an application was, as the log tells it, and what a start makes of that."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from suiro.client import Client, NewTopic
+from suiro.protocol.records import Record, encode_batch
+from suiro.spark import Positions, SinkOptions
+from suiro.streams.errors import CheckpointError
+from suiro.streams.spark.rebuild import BEHIND, Boundary, HeldFrom, boundary_of, settled
+from suiro.testing import node
+
+A, B = ("a", 0), ("b", 1)
+
+
+def test_a_boundary_is_kept_in_a_file(tmp_path: Path) -> None:
+    boundary = Boundary(offsets={A: 5, B: 7}, behind=frozenset({B}))
+    assert Boundary.load(tmp_path) is None
+    boundary.save(tmp_path / "made")
+    assert Boundary.load(tmp_path / "made") == boundary
+    (tmp_path / "suiro-rebuild.json").write_text('{"version": 2}')
+    with pytest.raises(CheckpointError, match="format 2"):
+        Boundary.load(tmp_path)
+
+
+def test_lanes_pause_where_the_old_run_had_more() -> None:
+    boundary = Boundary(offsets={A: 5, B: 7}, behind=frozenset({A, B}))
+    assert boundary.paused(Positions(offsets={A: 5, B: 6}, muted=True)) == {A}
+    assert boundary.paused(Positions(offsets={A: 5, B: 7})) == frozenset()
+
+
+def test_records_that_wait_are_not_committed() -> None:
+    planned = Positions(offsets={A: 9, B: 9}, behind=frozenset({B}))
+    found = settled([planned], {A: 9, B: 9}, [HeldFrom("a", 0, 4)], None)
+    assert found == {A: (4, ""), B: (9, BEHIND)}
+
+
+def test_muted_micro_batches_commit_the_boundary() -> None:
+    boundary = Boundary(offsets={A: 5}, behind=frozenset({A}))
+    found = settled([Positions(offsets={A: 2, B: 1}, muted=True)], {A: 2, B: 1}, [], boundary)
+    assert found == {A: (5, BEHIND), B: (1, "")}
+    assert settled([Positions(offsets={A: 8})], {A: 8}, [], boundary) == {A: (8, "")}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with node() as log:
+        with Client(log.bootstrap_servers) as client:
+            client.create_topics([NewTopic("in", 1), NewTopic("other", 1)])
+            records = [Record(offset=n, timestamp=n, key=b"k", value=b"v") for n in range(5)]
+            client.produce({("in", 0): encode_batch(records)})
+        yield log.bootstrap_servers
+
+
+def look(server: str, application: str, checkpoint: Path, *, rebuild: bool = False) -> Boundary | None:
+    sink = SinkOptions.parse({"kafka.bootstrap.servers": server, "application.id": application})
+    with Client(server) as client:
+        return boundary_of(client, sink, ("in",), checkpoint, rebuild=rebuild)
+
+
+def committed(server: str, application: str, offset: int, metadata: str = "") -> None:
+    with Client(server) as client:
+        client.offset_commit(application, {("in", 0): (offset, metadata), ("other", 0): (1, "")})
+
+
+def test_a_first_start_has_no_boundary(server: str, tmp_path: Path) -> None:
+    assert look(server, "new", tmp_path) is None
+    assert look(server, "new", tmp_path, rebuild=True) is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_start_without_the_checkpoint_is_refused(server: str, tmp_path: Path) -> None:
+    committed(server, "gone", 3)
+    place = tmp_path / "gone"
+    with pytest.raises(CheckpointError, match=r"in-0 at 3.*is not in .*/gone.*new application id.*rebuild"):
+        look(server, "gone", place)
+    assert not place.exists()
+    (place / "offsets").mkdir(parents=True)
+    (place / "offsets" / "0").touch()
+    assert look(server, "gone", place) is None
+    with pytest.raises(CheckpointError, match="has the state of 'gone' already"):
+        look(server, "gone", place, rebuild=True)
+
+
+def test_a_rebuild_begins_and_goes_on(server: str, tmp_path: Path) -> None:
+    committed(server, "again", 3, BEHIND)
+    wanted = Boundary(offsets={("in", 0): 3}, behind=frozenset({("in", 0)}))
+    assert look(server, "again", tmp_path, rebuild=True) == wanted
+    committed(server, "again", 5)
+    for rebuild in (False, True):
+        assert look(server, "again", tmp_path, rebuild=rebuild) == wanted
+
+
+def test_what_the_log_does_not_have_any_more(
+    server: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    committed(server, "ahead", 9)
+    with pytest.raises(CheckpointError, match=r"in-0 ends at 5 and was read up to 9.*made again"):
+        look(server, "ahead", tmp_path, rebuild=True)
+    assert not list(tmp_path.iterdir())
+
+
+class Shortened:
+    """A client of a log whose first records retention has removed."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.transaction = client.transaction
+        self.offset_fetch = client.offset_fetch
+
+    def list_offsets(self, wanted: dict[tuple[str, int], int]) -> object:
+        found = self._client.list_offsets(wanted)
+        return {
+            place: type(item)(offset=2, timestamp=item.timestamp, leader_epoch=item.leader_epoch)
+            if wanted[place] == -2
+            else item
+            for place, item in found.items()
+        }
+
+
+def test_what_retention_removed_is_told(
+    server: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    committed(server, "short", 4)
+    sink = SinkOptions.parse({"kafka.bootstrap.servers": server, "application.id": "short"})
+    with Client(server) as client, caplog.at_level(logging.WARNING):
+        assert boundary_of(Shortened(client), sink, ("in",), tmp_path, rebuild=True) is not None
+    assert "misses what retention removed: in-0 begins at offset 2" in caplog.text
