@@ -1,6 +1,6 @@
 """Drawn topologies on Spark, many as one query: the interpreter's answer, and the same for every cut.
 
-`SUIRO_DRAWN_EXAMPLES` says how many draws a run makes; a few in the ordinary run, many in `make soak`.
+One draw in an ordinary run; `make soak` draws for half of `SUIRO_SOAK_SECONDS` each.
 """
 
 from __future__ import annotations
@@ -21,16 +21,22 @@ from suiro.streams import StreamsBuilder
 
 pytestmark = pytest.mark.spark
 
-EXAMPLES = int(os.environ.get("SUIRO_DRAWN_EXAMPLES", "1"))
 TOPOLOGIES = 12
+SECONDS_OF_A_DRAW = 30
 
-few = settings(
-    max_examples=EXAMPLES,
+one_draw = settings(
+    max_examples=1,
     deadline=None,
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
     print_blob=True,
 )
+many_draws = settings(
+    one_draw, max_examples=max(1, int(os.environ.get("SUIRO_SOAK_SECONDS", "600")) // 2 // SECONDS_OF_A_DRAW)
+)
+lists_of_cases = st.lists(drawn(), min_size=TOPOLOGIES, max_size=TOPOLOGIES)
+lists_with_keys = st.lists(drawn(null_keys=False), min_size=TOPOLOGIES, max_size=TOPOLOGIES)
+limits = st.integers(20, 150)
 
 
 class Cases:
@@ -59,11 +65,43 @@ class Cases:
             return running.finish()
 
 
-@few
-@given(st.lists(drawn(), min_size=TOPOLOGIES, max_size=TOPOLOGIES), st.integers(20, 150))
+@one_draw
+@given(lists_of_cases, limits)
 def test_spark_gives_what_the_interpreter_gives(
     spark: Any, suiro_node: Any, drawn_cases: list[Drawn], limit: int
 ) -> None:
+    compare_with_interpreter(spark, suiro_node, drawn_cases, limit)
+
+
+@one_draw
+@given(lists_with_keys, limits, st.sampled_from([1, 4]))
+def test_the_cut_does_not_matter(
+    spark: Any, suiro_node: Any, drawn_cases: list[Drawn], limit: int, partitions: int
+) -> None:
+    compare_cuts(spark, suiro_node, drawn_cases, limit, partitions)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@many_draws
+@given(lists_of_cases, limits)
+def test_spark_gives_what_the_interpreter_gives_for_long(
+    spark: Any, suiro_node: Any, drawn_cases: list[Drawn], limit: int
+) -> None:
+    compare_with_interpreter(spark, suiro_node, drawn_cases, limit)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@many_draws
+@given(lists_with_keys, limits, st.sampled_from([1, 4]))
+def test_the_cut_does_not_matter_for_long(
+    spark: Any, suiro_node: Any, drawn_cases: list[Drawn], limit: int, partitions: int
+) -> None:
+    compare_cuts(spark, suiro_node, drawn_cases, limit, partitions)
+
+
+def compare_with_interpreter(spark: Any, suiro_node: Any, drawn_cases: list[Drawn], limit: int) -> None:
     cases = Cases(drawn_cases)
     found = cases.on_spark(spark, suiro_node, limit=limit, emit="every")
     wanted = {}
@@ -79,15 +117,7 @@ def test_spark_gives_what_the_interpreter_gives(
     assert not differing, f"limit {limit}, {len(differing)} differ:\n" + "\n".join(differing)
 
 
-@few
-@given(
-    st.lists(drawn(null_keys=False), min_size=TOPOLOGIES, max_size=TOPOLOGIES),
-    st.integers(20, 150),
-    st.sampled_from([1, 4]),
-)
-def test_the_cut_does_not_matter(
-    spark: Any, suiro_node: Any, drawn_cases: list[Drawn], limit: int, partitions: int
-) -> None:
+def compare_cuts(spark: Any, suiro_node: Any, drawn_cases: list[Drawn], limit: int, partitions: int) -> None:
     """All at once, and in many micro-batches: the same sequence for each key; with the default emission the same
     last row."""
     whole, parts, latest = (Cases(drawn_cases) for _ in range(3))
