@@ -13,6 +13,7 @@ from suiro.streams.spark.cargo import SPARK_SCHEMA, STAGED
 from suiro.streams.spark.program import Program
 from suiro.streams.spark.rebuild import HeldFrom, settled
 from suiro.streams.spark.source import FORMAT, TopologySource
+from suiro.streams.spark.spread import salts_expression
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,9 +51,11 @@ def start_query(
     session.conf.set("spark.sql.shuffle.partitions", str(max(1, min(widest, program.parallelism))))
     session.dataSource.register(TopologySource)
     text = program.pack()
+    salts = salts_expression([sub.buckets for sub in program.plan.subs])
     rows = session.readStream.format(FORMAT).option("program", text).load()
     for level in range(1, program.plan.levels + 1):
-        rows = rows.groupBy("sub", "bucket").transformWithStateInPandas(
+        rows = rows.selectExpr("sub", "bucket", f"{salts} salt", "cargo")
+        rows = rows.groupBy("sub", "bucket", "salt").transformWithStateInPandas(
             statefulProcessor=BucketProcessor(text, level),
             outputStructType=SPARK_SCHEMA,
             outputMode="Append",
