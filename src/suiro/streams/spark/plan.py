@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from suiro.streams.checks import CoPartitioned
 from suiro.streams.errors import TopologyError
 from suiro.streams.nodes import (
     Filter,
+    ForeignKeyResolve,
     ForeignKeyRespond,
     GlobalTableSource,
     Merge,
@@ -23,9 +25,6 @@ from suiro.streams.nodes import (
     Sink,
     Source,
     StreamAggregate,
-    StreamStreamJoin,
-    StreamTableJoin,
-    TableTableJoin,
     ToStream,
 )
 from suiro.streams.topology import SubTopology, Topology
@@ -33,7 +32,7 @@ from suiro.streams.topology import SubTopology, Topology
 __all__ = ["InternalTopic", "Plan", "SubPlan", "plan"]
 
 IN_SOURCE_TASKS = 0
-_CO_PARTITIONED = (StreamAggregate, StreamStreamJoin, StreamTableJoin, TableTableJoin, ForeignKeyRespond)
+_CO_PARTITIONED = CoPartitioned | ForeignKeyRespond
 _DAY_MS = 24 * 3600 * 1000
 
 
@@ -197,28 +196,44 @@ def _needs_partition_time(node: Node) -> bool:
 def _buckets(
     subs: tuple[SubTopology, ...], writers: Mapping[str, SubTopology], counts: Mapping[str, int]
 ) -> dict[int, int]:
-    """As many as the widest input has partitions; a repartition without a number is as wide as what feeds it."""
+    """As many as the widest input has partitions. A repartition without a number is as wide as what feeds it; but as
+    wide as the others where it is joined with inputs that have a number, for those cannot adapt."""
     known: dict[int, int] = {}
 
     def width(sub: SubTopology) -> int:
         if sub.number not in known:
-            widths = []
+            fixed, free = [], []
             for node in sub.inputs:
                 if isinstance(node.operator, Source):
-                    widths += [counts[topic] for topic in node.operator.topics]
+                    fixed += [counts[topic] for topic in node.operator.topics]
+                elif isinstance(node.operator, Repartition) and node.operator.partitions is not None:
+                    fixed.append(node.operator.partitions)
                 elif isinstance(node.operator, Repartition):
-                    widths.append(node.operator.partitions or width(writers[node.name]))
-            known[sub.number] = max(widths, default=1)
+                    free.append(writers[node.name])
+            if not (fixed and _joins(sub)):
+                fixed += [width(above) for above in free]
+            known[sub.number] = max(fixed, default=1)
         return known[sub.number]
 
     return {sub.number: width(sub) for sub in subs}
+
+
+def _joins(sub: SubTopology) -> list[str]:
+    """Nodes that bring together records of one key from several inputs."""
+    return [
+        node.name
+        for node in sub.nodes
+        # Answers go to the rows that asked, wherever the operator itself reads those from.
+        if isinstance(node.operator, ForeignKeyResolve)
+        or (isinstance(node.operator, _CO_PARTITIONED) and len(node.parents) > 1)
+    ]
 
 
 def _check_co_partitioning(
     subs: tuple[SubTopology, ...], counts: Mapping[str, int], buckets: Mapping[int, int]
 ) -> None:
     for sub in subs:
-        joins = [n.name for n in sub.nodes if isinstance(n.operator, _CO_PARTITIONED) and len(n.parents) > 1]
+        joins = _joins(sub)
         if not joins:
             continue
         widths: dict[str, int] = {}

@@ -88,6 +88,38 @@ def test_topics_of_different_widths_cannot_be_joined() -> None:
         planned(make, a=2, b=3)
 
 
+@pytest.mark.parametrize(("stream", "table"), [(4, 2), (2, 6)])
+def test_a_repartition_without_a_number_is_as_wide_as_what_it_is_joined_with(stream: int, table: int) -> None:
+    def make(builder: StreamsBuilder) -> None:
+        rows = builder.table("table", **TEXT)
+        by_value = builder.stream("a", **TEXT).select_key(lambda key, value: value).repartition(name="moved")
+        by_value.join(rows, lambda left, right: left).to("b")
+
+    made = planned(make, a=stream, table=table)
+    assert sorted(places(made)) == sorted([(0, stream), (1, table)])
+    assert {topic.name: topic.partitions for topic in made.internal_topics}["app-moved-repartition"] == table
+
+
+def test_a_repartition_with_a_number_does_not_adapt() -> None:
+    def make(builder: StreamsBuilder) -> None:
+        rows = builder.table("table", **TEXT)
+        by_value = builder.stream("a", **TEXT).repartition(name="moved", partitions=3)
+        by_value.join(rows, lambda left, right: left).to("b")
+
+    with pytest.raises(TopologyError, match=r"moved-repartition \(3\)|moved \(3\)"):
+        planned(make, a=2, table=2)
+
+
+@pytest.mark.parametrize(("left", "right"), [(2, 5), (5, 2)])
+def test_the_tables_of_a_foreign_key_join_keep_their_widths(left: int, right: int) -> None:
+    def make(builder: StreamsBuilder) -> None:
+        rows = builder.table("left", **TEXT)
+        others = builder.table("right", **TEXT)
+        rows.join(others, lambda one, other: one, foreign_key=lambda value: value).to_stream().to("b")
+
+    assert {sub.buckets for sub in planned(make, left=left, right=right).subs} == {2, 5}
+
+
 def test_only_operators_that_look_at_time_are_told_of_it() -> None:
     def counted(builder: StreamsBuilder) -> None:
         builder.stream("a", **TEXT).group_by_key().count().to_stream().to("b")
