@@ -45,7 +45,6 @@ from suiro.streams.vectorised.key_index import KeyIndex
 from suiro.streams.vectorised.plan import Reason, twin_of
 
 KEYS = [b"a", b"b", b"", b"key-that-is-long", b"key-that-is-longer", None]
-LONGS = st.integers(-5, 9) | st.sampled_from([(1 << 62) - 1, -(1 << 62)])
 
 
 def _long(value: int) -> bytes:

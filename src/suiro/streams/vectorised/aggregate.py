@@ -2,7 +2,8 @@
 
 What leaves a source task is one row per key and chunk, in the order of the keys' last records. Sums of doubles, numbers
 that may exceed 64 bits together and null numbers are not put together but travel one by one, for there the order of
-the records decides. A store's rows are arrays by slot; `load` and `take_changes` speak the bytes of `KeyValueStore`.
+the records decides. (A long sum that passes 64 bits and comes back within one chunk is an error of the rules, and none
+here.) A store's rows are arrays by slot; `load` and `take_changes` speak the bytes of `KeyValueStore`.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from numba.extending import intrinsic
 # What an aggregate does with the next number.
 COUNT, SUM, MIN, MAX, FIRST, LAST = range(6)
 
+_MOST, _LEAST = np.int64((1 << 63) - 1), np.int64(-(1 << 63))
 _AHEAD = 32  # keys whose hashes are made before the first is looked up
 
 _bytes_in = types.Array(types.uint8, 1, "C", readonly=True)
@@ -496,6 +497,14 @@ def spread_windows(slots, timestamps, size, advance, grace, rows, out_slots, sta
 # Per slot: present, timestamp, number (a double's bits where numbers are doubles).
 
 
+@_inlined
+def _exceeds(one, other):
+    """Whether the sum is beyond 64 bits. (Of a sum that is, compiled code may assume anything.)"""
+    if other >= 0:
+        return one > _MOST - other
+    return one < _LEAST - other
+
+
 @_compiled(
     *(_int32s_in, _int64s_in, _int64s_in, _int64s_in),  # slots, partial, latest, order
     *(_int, _int, _bool),  # op, initial, has an initial
@@ -524,10 +533,9 @@ def apply_partials(slots, partial, latest, order, op, initial, has_initial, pres
                 changed[slot] = order[row]
                 continue
         if op in (COUNT, SUM):
-            total = before + value
-            if (value >= 0) != (total >= before):
+            if _exceeds(before, value):
                 return row
-            numbers[slot] = total
+            numbers[slot] = before + value
         elif op == MIN:
             numbers[slot] = min(before, value)
         elif op == MAX:
@@ -581,7 +589,7 @@ def apply_longs(
             result, is_result = value, is_value
         elif op == SUM:
             result, is_result = before + value, known and is_value
-            if is_result and (value >= 0) != (result >= before):
+            if is_result and _exceeds(before, value):
                 return row
         elif op in (MIN, MAX):
             result, is_result = before, known

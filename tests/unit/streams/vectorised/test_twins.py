@@ -1,0 +1,210 @@
+"""Which sub-topologies run on columns, what they say of it, and what goes wrong in them."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support.vectorised import SETTINGS, Columns, Gathered, Row, State, columns_of
+
+from suiro.errors import FatalError
+from suiro.streams import (
+    EmitStrategy,
+    StreamsBuilder,
+    TimeWindows,
+    aggregate,
+    col,
+    concat,
+    left,
+    record_value,
+    right,
+    serdes,
+)
+from suiro.streams.errors import ProcessingError
+from suiro.streams.task import TaskSettings
+from suiro.streams.vectorised.aggregate import NumberRows
+from suiro.streams.vectorised.numbers import Numbers
+from suiro.streams.vectorised.plan import Reason, explain, twin_of
+from suiro.streams.vectorised.stateless import FALLBACK
+from suiro.streams.vectorised.table import TableRows
+
+
+def _stream(builder: StreamsBuilder, value: Any = serdes.long) -> Any:
+    return builder.stream("in", key=serdes.string, value=value)
+
+
+def _long(value: int) -> bytes:
+    return struct.pack(">q", value)
+
+
+def test_what_runs_on_columns_is_said_for_each_operator() -> None:
+    builder = StreamsBuilder()
+    _stream(builder).filter(record_value() > 1).group_by_key().count().to_stream().to("out")
+    assert explain(builder.build()) == [
+        "sub-topology 0: on columns",
+        "  KSTREAM-AGGREGATE-0000000003: columns, count combined in the source task",
+        "  KSTREAM-FILTER-0000000001: columns",
+        "  KSTREAM-SINK-0000000005: columns",
+    ]
+
+
+def test_a_join_says_that_its_joiner_is_python() -> None:
+    builder = StreamsBuilder()
+    table = builder.table("table", key=serdes.string, value=serdes.string)
+    _stream(builder, serdes.string).join(table, lambda one, other: one + other).to("out")
+    assert any("its joiner is Python, called for each pair" in line for line in explain(builder.build()))
+
+
+def _python_filter(builder: StreamsBuilder) -> None:
+    _stream(builder).filter(lambda key, value: value > 1).to("out")
+
+
+def _python_reducer(builder: StreamsBuilder) -> None:
+    _stream(builder).group_by_key().reduce(lambda one, other: one + other).to_stream().to("out")
+
+
+def _emits_final(builder: StreamsBuilder) -> None:
+    group = _stream(builder).group_by_key().windowed_by(TimeWindows.of_size(10))
+    group.emit_strategy(EmitStrategy.on_window_close()).count().to_stream().to("out")
+
+
+def _filtered_table(builder: StreamsBuilder) -> None:
+    _stream(builder).group_by_key().count().filter(record_value() > 1).to_stream().to("out")
+
+
+def _chosen_topic(builder: StreamsBuilder) -> None:
+    _stream(builder).to(lambda key, value, origin: "out")
+
+
+def _topic_twice(builder: StreamsBuilder) -> None:
+    stream = _stream(builder)
+    stream.to("out")
+    stream.map_values(record_value() + 1).to("out")
+
+
+def _extractor(builder: StreamsBuilder) -> None:
+    builder.stream("in", key=serdes.string, value=serdes.long, timestamp=lambda record, time: 1).to("out")
+
+
+def _float_keys(builder: StreamsBuilder) -> None:
+    builder.stream("in", key=serdes.double, value=serdes.long).group_by_key().count().to_stream().to("out")
+
+
+def _text_sum(builder: StreamsBuilder) -> None:
+    total = aggregate() + record_value()
+    _stream(builder, serdes.string).group_by_key().aggregate(lambda: 0, total, value=serdes.long)
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (_python_filter, "its function is Python"),
+        (_python_reducer, "its function is Python"),
+        (_emits_final, "emits when windows close"),
+        (_filtered_table, "is a table that KTABLE-FILTER"),
+        (_chosen_topic, "a callable chooses the topic"),
+        (_topic_twice, "several sinks write to out"),
+        (_extractor, "a timestamp extractor"),
+        (_float_keys, "may be equal and have different bytes"),
+        (_text_sum, "no number"),
+    ],
+)
+def test_what_does_not_run_on_columns_says_why(build: Any, reason: str) -> None:
+    builder = StreamsBuilder()
+    build(builder)
+    (line,) = explain(builder.build())
+    assert line.startswith("sub-topology 0: record by record, for ")
+    assert reason in line
+
+
+def test_every_update_is_the_rules_work() -> None:
+    builder = StreamsBuilder()
+    _stream(builder).group_by_key().count().to_stream().to("out")
+    topology = builder.build()
+    found = twin_of(topology, topology.sub_topologies[0], TaskSettings(coalesces=False))
+    assert isinstance(found, Reason)
+    assert "every update is wanted" in str(found)
+
+
+def test_a_sum_beyond_64_bits_stops() -> None:
+    builder = StreamsBuilder()
+    _stream(builder).group_by_key().reduce(left() + right()).to_stream().to("out")
+    topology = builder.build()
+    columns = Columns(topology, topology.sub_topologies[0])
+    most = (1 << 63) - 1
+    state: State = {}
+    rows: list[Row] = [(b"a", _long(most), 5, ())]
+    columns.batch(state, [rows])
+    with pytest.raises(
+        ProcessingError, match=r"KSTREAM-REDUCE.*timestamp 7: the sum does not fit into 64 bits"
+    ):
+        columns.batch(state, [[(b"a", _long(1), 7, ())]])
+
+
+def test_what_passes_64_bits_in_one_chunk_only_is_right() -> None:
+    builder = StreamsBuilder()
+    _stream(builder).group_by_key().reduce(left() + right()).to_stream().to("out")
+    topology = builder.build()
+    columns = Columns(topology, topology.sub_topologies[0])
+    most = (1 << 63) - 1
+    rows: list[Row] = [(b"a", _long(number), 5, ()) for number in (-most, most, most)]
+    found = columns.batch({}, [rows])
+    assert [[row[1] for row in rows] for rows in found.outputs.values()] == [[_long(most)]]
+
+
+def test_a_number_of_another_kind_is_an_error_of_its_record() -> None:
+    builder = StreamsBuilder()
+    total = aggregate() + col("n")
+    _stream(builder, serdes.json).group_by_key().aggregate(lambda: 0, total, value=serdes.long)
+    topology = builder.build()
+    columns = Columns(topology, topology.sub_topologies[0])
+    with pytest.raises(ProcessingError, match=r"key 'a', timestamp 3: 1.5 is no long"):
+        columns.batch({}, [[(b"a", b'{"n":1.5}', 3, ())]])
+
+
+def test_a_chunk_that_columns_cannot_do_is_given_back() -> None:
+    builder = StreamsBuilder()
+    _stream(builder).map_values(record_value() * record_value()).to("out")
+    topology = builder.build()
+    twin = twin_of(topology, topology.sub_topologies[0], SETTINGS)
+    assert not isinstance(twin, Reason)
+    assert twin.kind == "stateless"
+    with pytest.raises(FALLBACK):
+        twin.run("KSTREAM-SOURCE-0000000000", columns_of([(b"a", _long(1 << 40), 1, ())]), topic="in")
+    with pytest.raises(FALLBACK):
+        twin.run("KSTREAM-SOURCE-0000000000", columns_of([(b"a", b"short", 1, ())]), topic="in")
+    with pytest.raises(FALLBACK):
+        twin.run("KSTREAM-SOURCE-0000000000", columns_of([(b"a", _long(1), -1, ())]), topic="in")
+
+
+def test_strings_are_joined_in_columns() -> None:
+    builder = StreamsBuilder()
+    _stream(builder, serdes.string).map_values(concat(record_value(), "!")).to("out")
+    topology = builder.build()
+    twin = twin_of(topology, topology.sub_topologies[0], SETTINGS)
+    assert not isinstance(twin, Reason)
+    assert twin.kind == "stateless"
+    gathered = Gathered()
+    gathered.take(twin.run("KSTREAM-SOURCE-0000000000", columns_of([(b"a", b"x", 1, ())]), topic="in"))
+    assert gathered.by_node == {"KSTREAM-SINK-0000000002": [(b"a", b"x!", 1, ())]}
+
+
+def test_rows_that_are_no_numbers_are_refused() -> None:
+    rows = NumberRows(Numbers(op=0, initial=0), operator="count")
+    with pytest.raises(FatalError, match="row b'k' of the state of count is no number"):
+        rows.load(pa.array([b"k"], pa.binary()), pa.array([b"short"], pa.binary()))
+
+
+def test_a_table_lets_go_of_rows_that_were_overwritten() -> None:
+    rows = TableRows()
+    keys = pa.array([b"k%d" % number for number in range(100)], pa.binary())
+    for turn in range(50):
+        rows.change(keys, pa.array([b"%08d" % turn + bytes(2_000)] * 100, pa.binary()))
+        rows.take_changes()
+    assert rows.nbytes < 1_500_000
+    assert rows.look_up(keys.slice(3, 1)).to_pylist() == [bytes(2_000)]
+    rows.change(keys, pa.nulls(100, pa.binary()))
+    assert len(rows) == 0
+    assert rows.look_up(keys.slice(3, 1)).to_pylist() == [None]
