@@ -1,0 +1,87 @@
+"""What a start refuses, before Spark runs and before anything is written."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suiro.client import Client, NewTopic
+from suiro.errors import UsageError
+from suiro.streams import KafkaStreams, StreamsBuilder, TopologyError, serdes
+from suiro.streams.errors import CheckpointError
+from suiro.testing import node
+
+TEXT = {"key": serdes.string, "value": serdes.string}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with node() as log:
+        with Client(log.bootstrap_servers) as client:
+            client.create_topics([NewTopic("two", 2), NewTopic("three", 3), NewTopic("out", 1)])
+        yield log.bootstrap_servers
+
+
+def streams(server: str, place: Path, build: Callable[[StreamsBuilder], Any], **options: Any) -> KafkaStreams:
+    builder = StreamsBuilder()
+    build(builder)
+    return KafkaStreams(
+        builder.build(), application_id="app", bootstrap_servers=server, state_dir=place, **options
+    )
+
+
+def topics(server: str) -> set[str]:
+    with Client(server) as client:
+        return set(client.metadata(None))
+
+
+def test_what_cannot_travel_to_workers(server: str, tmp_path: Path) -> None:
+    lock = threading.Lock()
+
+    def locked(value: str) -> str:
+        with lock:
+            return value
+
+    found = streams(
+        server, tmp_path, lambda b: b.stream("two", **TEXT).map_values(locked, name="mine").to("out")
+    )
+    with pytest.raises(TopologyError, match="of mine cannot be sent to Spark's workers"):
+        found.start()
+    assert not list(tmp_path.iterdir())
+
+
+def test_topics_that_are_cut_differently(server: str, tmp_path: Path) -> None:
+    def joined(builder: StreamsBuilder) -> None:
+        table = builder.table("three", **TEXT)
+        builder.stream("two", **TEXT).join(table, lambda left, right: left, name="join").to("out")
+
+    before = topics(server)
+    with pytest.raises(TopologyError, match=r"'two' has 2 and 'three' has 3; .*repartition"):
+        streams(server, tmp_path, joined).start()
+    assert topics(server) == before
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_application_without_its_checkpoint(server: str, tmp_path: Path) -> None:
+    def counted(builder: StreamsBuilder) -> None:
+        builder.stream("two", **TEXT).group_by_key().count().to_stream().to("out")
+
+    with Client(server) as client:
+        client.offset_commit("app", {("two", 0): (0, "")})
+    before = topics(server)
+    with pytest.raises(CheckpointError, match=r"two-0 at 0.*state_dir.*rebuild=True"):
+        streams(server, tmp_path, counted).start()
+    assert topics(server) == before
+    assert not list(tmp_path.iterdir())
+
+
+def test_stores_are_read_from_what_runs(server: str, tmp_path: Path) -> None:
+    def counted(builder: StreamsBuilder) -> None:
+        builder.stream("two", **TEXT).group_by_key().count().to_stream().to("out")
+
+    with pytest.raises(UsageError, match="was not started"):
+        streams(server, tmp_path, counted).store("counts")
