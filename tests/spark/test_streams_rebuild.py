@@ -96,9 +96,9 @@ def contents(client: Client, topology: Topology, name: str, partitions: int) -> 
     return {topic.removeprefix(name): by_key(rows) for topic, rows in found.items()}
 
 
-@pytest.mark.parametrize("limit", [None, 60])
+@pytest.mark.parametrize(("limit", "emit"), [(None, "micro-batch"), (60, "every")])
 def test_a_rebuild_writes_what_an_uninterrupted_run_would(
-    run: Run, name: str, tmp_path: Path, limit: int | None
+    run: Run, name: str, tmp_path: Path, limit: int | None, emit: str
 ) -> None:
     """`limit`: the old run ends after one micro-batch of it, in the middle of what was there; records wait."""
     partitions, answers = 2, []
@@ -106,7 +106,7 @@ def test_a_rebuild_writes_what_an_uninterrupted_run_would(
         app = f"{name}-{int(is_interrupted)}"
         topology = everything(app)
         first, rest = input_of(app, 200)[:150], input_of(app, 200)[150:]
-        options = {"partitions": partitions, "emit": "every"}
+        options = {"partitions": partitions, "emit": emit}
         one = {"max_offsets_per_trigger": limit, "trigger": ONE_MICRO_BATCH} if limit else {}
         running = run(topology, app, before=first, **options, **one)
         if limit:
