@@ -178,6 +178,11 @@ class KafkaStreams:
         from suiro.streams.store_reader import ReadOnlyStore
 
         self._running()
+        if self._state == "NOT_RUNNING":
+            raise UsageError(
+                f"{self.application_id} is closed; open a copy of store {name!r} with "
+                "suiro.streams.store_reader.ReadOnlyStore"
+            )
         found = self._stores.get(name)
         if found is None:
             options = self._source_options(self.topology.source_topics)

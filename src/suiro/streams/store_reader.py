@@ -15,7 +15,13 @@ from typing import Any, Generic, Self, TypeVar
 
 from suiro.client import EARLIEST, LATEST, Client
 from suiro.clock import Clock, SystemClock
-from suiro.errors import DeadlineExceededError, SuiroError, UsageError
+from suiro.errors import (
+    DeadlineExceededError,
+    OffsetOutOfRangeError,
+    SuiroError,
+    TransientError,
+    UsageError,
+)
 from suiro.protocol import columnar
 from suiro.streams.nodes import GlobalTableSource, Node, Source, StoreSpec
 from suiro.streams.records import Headers
@@ -87,6 +93,7 @@ class ReadOnlyStore:
                 f"store {name!r} has no changelog topic, so it cannot be read from outside its task"
             )
         self._topic = changelog_topic(topology, application_id, name)
+        self._topology = topology
         self._copy = _copy(topology, spec)
         self._bootstrap_servers = bootstrap_servers
         self._settings = dict(settings or {})
@@ -194,10 +201,13 @@ class ReadOnlyStore:
 
     def _follow(self) -> None:
         try:
-            with self._client() as client:
-                if self._begin(client):
-                    while not self._stopping.is_set():
-                        self._read(client)
+            while not self._stopping.is_set():
+                try:
+                    self._read_on()
+                except OffsetOutOfRangeError:
+                    self._forget()  # retention was faster; what is left of the topic is all there is
+                except TransientError:
+                    self._stopping.wait(LOOK_AGAIN_S)  # those who ask wait as long as they like
         except Exception as error:  # told to whoever asks
             with self._changed:
                 self._failure = (
@@ -206,6 +216,16 @@ class ReadOnlyStore:
                     else UsageError(f"the copy of a store stopped: {error!r}")
                 )
                 self._changed.notify_all()
+
+    def _read_on(self) -> None:
+        with self._client() as client:
+            if self._positions or self._begin(client):
+                while not self._stopping.is_set():
+                    self._read(client)
+
+    def _forget(self) -> None:
+        with self._changed:
+            self._copy, self._positions, self._first_end = _copy(self._topology, self._spec), {}, None
 
     def _begin(self, client: Client) -> bool:
         """Waits for the topic, which the pipeline makes at its first start."""

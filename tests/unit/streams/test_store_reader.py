@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from suiro.client import Client, NewTopic
 from suiro.errors import DeadlineExceededError, UsageError
+from suiro.node import InProcessNode
 from suiro.protocol.records import Record, encode_batch
 from suiro.streams import Materialized, SessionWindows, StreamsBuilder, TimeWindows, Windowed, serdes
 from suiro.streams.store_reader import ReadOnlyStore, changelog_topic
@@ -173,3 +175,21 @@ def test_what_cannot_be_asked_is_said(client: Client, opened: Callable[..., Read
         opened("counts").fetch("a", 5)
     with pytest.raises(DeadlineExceededError, match="Is the pipeline running"):
         opened("counts", application="nobody", timeout_ms=50).get("a")
+
+
+def test_a_copy_outlives_the_log(tmp_path: Path) -> None:
+    """The node goes away and comes back, at the same address and with the same data."""
+    topic = "app-counts-changelog"
+    with node(data=tmp_path) as log:
+        address = log.bootstrap_servers
+        with Client(address) as client:
+            write(client, topic, (b"a", number(1), 5))
+        settings = {"default.api.timeout.ms": "300"}
+        store = ReadOnlyStore(
+            topology(), "counts", application_id="app", bootstrap_servers=address, settings=settings
+        )
+        assert store.get("a").value == 1
+    with store, InProcessNode.start(data=tmp_path, listen=address), Client(address) as client:
+        write(client, topic, (b"a", number(2), 6))
+        store.wait_for({0: 2})
+        assert store.get("a").value == 2
