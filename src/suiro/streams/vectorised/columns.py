@@ -113,6 +113,12 @@ class Column:
             raise NotColumnarError(serde.name, topic, "it writes values one by one")
         return serde.encode_column(self.values, topic=topic)
 
+    def readable_by(self, serde: Serde, topic: str) -> pa.Array:
+        """Bytes that `serde` reads these values from; perhaps not those it would write."""
+        if self._raw is not None and serde == self.serde:
+            return self._raw
+        return self.bytes_for(serde, topic)
+
     def filter(self, mask: pa.Array) -> Column:
         return Column(
             raw=None if self._raw is None else self._raw.filter(mask),

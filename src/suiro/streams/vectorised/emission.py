@@ -48,10 +48,15 @@ def _emission(node: Node, chunk: Chunk) -> Emission:
     topic = operator.topic
     assert isinstance(topic, str)
     keys = chunk.key.bytes_for(operator.key, topic)
+    if isinstance(operator, Repartition) and not operator.asked_for:
+        # Nobody but us reads these, so JSON need not be written anew.
+        values = chunk.value.readable_by(operator.value, topic)
+    else:
+        values = chunk.value.bytes_for(operator.value, topic)
     return Emission(
         node=node,
         keys=keys,
-        values=chunk.value.bytes_for(operator.value, topic),
+        values=values,
         timestamps=chunk.timestamps,
         headers=chunk.headers,
         partition_keys=without_tail(keys, 8) if isinstance(operator.key, TimeWindowedSerde) else None,

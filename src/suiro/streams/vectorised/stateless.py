@@ -270,7 +270,7 @@ def joined(pieces: list[Chunk], order: np.ndarray[Any, np.dtype[np.int64]] | Non
         columns = [of(piece) for piece in pieces]
         first = columns[0]
         if all(each.serde is not None and each.serde == first.serde for each in columns):
-            raw = [each.bytes_for(first.serde, first.topic) for each in columns]
+            raw = [each.readable_by(first.serde, first.topic) for each in columns]
             return Column(raw=pa.concat_arrays(raw), serde=first.serde, topic=first.topic)
         return Column(values=pa.concat_arrays([each.values for each in columns]))
 

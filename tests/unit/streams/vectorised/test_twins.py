@@ -191,6 +191,23 @@ def test_strings_are_joined_in_columns() -> None:
     assert gathered.by_node == {"KSTREAM-SINK-0000000002": [(b"a", b"x!", 1, ())]}
 
 
+def test_json_is_written_anew_for_topics_only() -> None:
+    builder = StreamsBuilder()
+    stream = _stream(builder, serdes.json).filter(col("n") > 1)
+    stream.to("out")
+    stream.group_by(col("s"), key=serdes.string).count()
+    topology = builder.build()
+    twin = twin_of(topology, topology.sub_topologies[0], SETTINGS)
+    assert not isinstance(twin, Reason)
+    assert twin.kind == "stateless"
+    gathered = Gathered()
+    data = b'{"s": "x", "n": 2}'
+    gathered.take(twin.run("KSTREAM-SOURCE-0000000000", columns_of([(b"a", data, 1, ())]), topic="in"))
+    written, carried = gathered.by_node.values()
+    assert written == [(b"a", b'{"n":2,"s":"x"}', 1, ())]
+    assert carried == [(b"x", data, 1, ())]
+
+
 def test_rows_that_are_no_numbers_are_refused() -> None:
     rows = NumberRows(Numbers(op=0, initial=0), operator="count")
     with pytest.raises(FatalError, match="row b'k' of the state of count is no number"):
