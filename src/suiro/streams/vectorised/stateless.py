@@ -268,10 +268,10 @@ def joined(pieces: list[Chunk], order: np.ndarray[Any, np.dtype[np.int64]] | Non
 
     def column(of: Callable[[Chunk], Column]) -> Column:
         columns = [of(piece) for piece in pieces]
-        first = columns[0]
-        if all(each.serde is not None and each.serde == first.serde for each in columns):
-            raw = [each.readable_by(first.serde, first.topic) for each in columns]
-            return Column(raw=pa.concat_arrays(raw), serde=first.serde, topic=first.topic)
+        serde, topic = columns[0].serde, columns[0].topic
+        if serde is not None and all(each.serde == serde for each in columns):
+            raw = [each.readable_by(serde, topic) for each in columns]
+            return Column(raw=pa.concat_arrays(raw), serde=serde, topic=topic)
         return Column(values=pa.concat_arrays([each.values for each in columns]))
 
     headers = None
