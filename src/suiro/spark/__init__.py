@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from suiro.spark.connections import lease
+    from suiro.spark.committer import MARKER_TOPIC, Destination
     from suiro.spark.foreach_batch import exactly_once
     from suiro.spark.java import find_java
     from suiro.spark.offsets import Positions
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     from suiro.spark.staging import StagedRecords
 
 __all__ = [
+    "MARKER_TOPIC",
     "CommitMessage",
+    "Destination",
     "MicroBatchIdentity",
     "OffsetRange",
     "Planner",
@@ -59,6 +62,8 @@ _HOMES = {
     "spark_session": "session",
     # Parts that the streams model is built from.
     "CommitMessage": "sink",
+    "Destination": "committer",
+    "MARKER_TOPIC": "committer",
     "MicroBatchIdentity": "sink",
     "OffsetRange": "planning",
     "Planner": "planning",

@@ -162,14 +162,14 @@ def _has_offsets(checkpoint: Path) -> bool:
 
 
 def _group(sink: SinkOptions) -> str:
-    from suiro.spark.committer import Destination
+    from suiro.spark import Destination
 
     assert sink.application_id is not None
     return Destination(application_id=sink.application_id, sink_name=sink.sink_name).group
 
 
 def _transactional_id(sink: SinkOptions) -> str:
-    from suiro.spark.committer import Destination
+    from suiro.spark import Destination
 
     assert sink.application_id is not None
     return Destination(application_id=sink.application_id, sink_name=sink.sink_name).transactional_id
@@ -181,7 +181,7 @@ def _committed(client: Any, sink: SinkOptions, *, is_stable: bool) -> dict[Topic
 
 
 def _gone(sink: SinkOptions, checkpoint: Path, committed: Mapping[TopicPartition, Any]) -> str:
-    from suiro.spark.committer import MARKER_TOPIC
+    from suiro.spark import MARKER_TOPIC
 
     sources = ", ".join(
         f"{topic}-{partition} at {item.offset}"
