@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from suiro.spark.connections import lease
     from suiro.spark.committer import MARKER_TOPIC, Destination
+    from suiro.spark.connections import lease
     from suiro.spark.foreach_batch import exactly_once
     from suiro.spark.java import find_java
     from suiro.spark.offsets import Positions
