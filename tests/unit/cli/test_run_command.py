@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,9 @@ from typer.testing import CliRunner
 
 from suiro.cli.app import app
 from suiro.cli.run import load_module, settings_of, topology_of
+from suiro.client import Client, NewTopic
 from suiro.errors import ConfigError
+from suiro.node import InProcessNode
 
 
 @pytest.fixture(autouse=True)
@@ -84,3 +87,25 @@ def test_errors_of_the_command_are_one_line_each(tmp_path: Path) -> None:
         assert result.exit_code == 1
         assert message in result.stderr
         assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_lost_checkpoint_is_said_with_the_way_back(
+    node: InProcessNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # this process goes on
+    with Client(node.bootstrap_servers) as client:
+        client.create_topics([NewTopic("a", 1), NewTopic("b", 1)])
+        client.offset_commit("streams_app_lost", {("a", 0): (0, "")})
+    path = written(tmp_path, "streams_app_lost", f"def build(builder):\n    {PASSES}")
+    place = tmp_path / "state"
+    arguments = ["run", str(path), "--bootstrap-servers", node.bootstrap_servers, "--state-dir", str(place)]
+    found = CliRunner().invoke(app, arguments)
+    assert (found.exit_code, place.exists()) == (1, False)
+    assert "a-0 at 0" in found.output
+    assert "suiro run --rebuild" in found.output
+    del sys.modules["streams_app_lost"]
+    (place / "streams_app_lost" / "offsets").mkdir(parents=True)
+    (place / "streams_app_lost" / "offsets" / "0").touch()
+    found = CliRunner().invoke(app, [*arguments, "--rebuild"])
+    assert found.exit_code == 1
+    assert "a rebuild begins with none" in found.output
