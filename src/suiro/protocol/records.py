@@ -34,7 +34,7 @@ from suiro.protocol.record_batch import (
     read_header,
 )
 
-__all__ = ["Record", "control_batch", "control_type", "decode_batch", "encode_batch"]
+__all__ = ["Record", "control_batch", "control_type", "count_without_key", "decode_batch", "encode_batch"]
 
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
 _CONTROL_VALUE = struct.Struct(">hi")  # version, coordinator epoch
@@ -134,6 +134,36 @@ def decode_batch(buf: BytesLike, position: int = 0) -> tuple[Record, ...]:
     except CorruptRecordError as error:
         raise CorruptRecordError(f"the batch at offset {header.base_offset} is corrupt: {error}") from None
     return records
+
+
+def count_without_key(batch: bytes) -> int:
+    """How many records of an uncompressed batch have a null key, without making an object of any.
+
+    Raises `CorruptRecordError` where records lead out of the batch.
+    """
+    position, end, found = HEADER_SIZE, len(batch), 0
+    try:
+        while position < end:
+            byte = batch[position]
+            position += 1
+            length, shift = byte & 0x7F, 7
+            while byte > 0x7F:
+                byte = batch[position]
+                position += 1
+                length |= (byte & 0x7F) << shift
+                shift += 7
+            place = position + 1  # behind the attributes; then the deltas of timestamp and offset
+            while batch[place] > 0x7F:
+                place += 1
+            place += 1
+            while batch[place] > 0x7F:
+                place += 1
+            # Lengths are zigzag-encoded: the lowest bit is the sign, and only null is negative.
+            found += batch[place + 1] & 1
+            position += length >> 1
+    except IndexError:
+        raise CorruptRecordError("a record leads out of its batch") from None
+    return found
 
 
 def control_batch(

@@ -17,7 +17,7 @@ from suiro.broker.topics import Partition
 from suiro.errors import CorruptRecordError
 from suiro.log import Appended, LogError
 from suiro.protocol.messages import ErrorCode
-from suiro.protocol.records import decode_batch
+from suiro.protocol.records import count_without_key
 
 _LENGTH = slice(8, 12)
 _CODEC = 22  # the low byte of the attributes
@@ -99,7 +99,7 @@ def _require_keys(batch: bytes) -> None:
     if batch[_CODEC] & 0x07:
         return
     try:
-        keyless = sum(record.key is None for record in decode_batch(batch))
+        keyless = count_without_key(batch)
     except CorruptRecordError:
         return  # the log says what is wrong with it
     if keyless:
