@@ -19,7 +19,7 @@ WINDOW = "1 minute"
 
 
 def topology(workload: str, source: str, table: str, output: str) -> Any:
-    from suiro.streams import StreamsBuilder, TimeWindows, record_value, serdes
+    from suiro.streams import StreamsBuilder, TimeWindows, left, record_value, right, serdes
 
     builder = StreamsBuilder()
     stream = builder.stream(source, key=serdes.string, value=serdes.string)
@@ -31,7 +31,7 @@ def topology(workload: str, source: str, table: str, output: str) -> Any:
         stream.group_by_key().windowed_by(TimeWindows.of_size(WINDOW)).count().to_stream().to(output)
     elif workload == "join":
         records = builder.table(table, key=serdes.string, value=serdes.string)
-        stream.join(records, lambda left, right: left + right).to(output)
+        stream.join(records, left().concat(right())).to(output)
     else:
         raise ValueError(f"no workload is called {workload}")
     return builder.build()

@@ -70,15 +70,24 @@ def run(
     until_done: Annotated[
         bool, typer.Option("--until-done", help="End when all that is there now is processed.")
     ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Only say what the topology is, and what of it runs on columns."),
+    ] = False,
 ) -> None:
     """Runs a topology. Started again, it goes on where it was. Ctrl-C or SIGTERM stop it."""
     try:
         module = load_module(app)
         name = application_id or getattr(module, "application_id", None) or app.stem
         from suiro.streams import KafkaStreams
+        from suiro.streams.explanation import explain as explained
 
+        topology = topology_of(module)
+        if explain:
+            print(topology.describe(), explained(topology, emit=emit), sep="\n")
+            raise typer.Exit(0)
         streams = KafkaStreams(
-            topology_of(module),
+            topology,
             application_id=name,
             bootstrap_servers=bootstrap_servers,
             state_dir=state_dir,

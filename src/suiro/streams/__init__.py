@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from suiro.streams import serdes
     from suiro.streams.builder import StreamsBuilder
     from suiro.streams.errors import ProcessingError, TopologyError
+    from suiro.streams.explanation import explain
     from suiro.streams.expressions import (
         Expression,
         aggregate,
@@ -70,11 +71,13 @@ if TYPE_CHECKING:
     )
     from suiro.streams.operators.processor_api import Processor, ProcessorContext
     from suiro.streams.records import Change, Record, Windowed
+    from suiro.streams.store_reader import Answer, ReadOnlyStore
     from suiro.streams.suppressed import Suppressed
     from suiro.streams.topology import Topology
     from suiro.streams.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows
 
 __all__ = [
+    "Answer",
     "BranchedKStream",
     "Change",
     "CogroupedKStream",
@@ -98,6 +101,7 @@ __all__ = [
     "Processor",
     "ProcessorContext",
     "Produced",
+    "ReadOnlyStore",
     "Record",
     "Repartitioned",
     "SessionWindows",
@@ -120,6 +124,7 @@ __all__ = [
     "col",
     "concat",
     "day_of",
+    "explain",
     "field_timestamp",
     "greatest",
     "hour_of",
@@ -157,6 +162,7 @@ _HOMES = {
         "struct",
         "when",
     ],
+    "explanation": ["explain"],
     "extractors": [
         "FailOnInvalidTimestamp",
         "LogAndSkipOnInvalidTimestamp",
@@ -188,6 +194,7 @@ _HOMES = {
     ],
     "operators.processor_api": ["Processor", "ProcessorContext"],
     "records": ["Change", "Record", "Windowed"],
+    "store_reader": ["Answer", "ReadOnlyStore"],
     "suppressed": ["Suppressed"],
     "topology": ["Topology"],
     "windows": ["EmitStrategy", "JoinWindows", "SessionWindows", "SlidingWindows", "TimeWindows"],

@@ -18,12 +18,13 @@ from suiro.node import InProcessNode
 
 
 @pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    modules, places = set(sys.modules), list(sys.path)
+def _as_before(tmp_path: Path) -> Iterator[None]:
+    places = list(sys.path)
     yield
     sys.path[:] = places
-    for name in set(sys.modules) - modules:
-        del sys.modules[name]
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 def written(directory: Path, name: str, text: str) -> Path:
@@ -109,3 +110,18 @@ def test_a_lost_checkpoint_is_said_with_the_way_back(
     found = CliRunner().invoke(app, [*arguments, "--rebuild"])
     assert found.exit_code == 1
     assert "a rebuild begins with none" in found.output
+
+
+def test_explain_says_what_a_topology_is_and_runs_nothing(tmp_path: Path) -> None:
+    text = """
+from suiro.streams import record_value, serdes
+
+def build(builder):
+    words = builder.stream("a", key=serdes.string, value=serdes.string)
+    words.map_values(record_value().upper()).to("b")
+    words.map_values(str.lower, value=serdes.string).to("c")
+"""
+    result = CliRunner().invoke(app, ["run", str(written(tmp_path, "explained_app", text)), "--explain"])
+    assert result.exit_code == 0, result.output
+    assert "Sub-topology: 0" in result.output
+    assert "record by record" in result.output
