@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from support.drawn_topologies import Drawn, drawn
-from support.spark_streams import Got, Running, Sent, by_key
+from support.spark_streams import Got, Outputs, Running, Sent, by_key
 from support.waiting import wait_until
 
 from suiro.client import Client
@@ -72,10 +72,11 @@ def everything(name: str) -> Topology:
     return builder.build()
 
 
-def input_of(name: str, count: int) -> list[Sent]:
-    sent = [Sent(f"{name}.in", f"k{n % 7}", f"w{n % 5}", 1_000 + 3 * n) for n in range(count)]
-    # The table lies behind the stream in the log: where records are read in pieces, the stream waits for it.
-    return sent + [Sent(f"{name}.table", f"w{n % 5}", f"row {n}", 1_000 + 20 * n) for n in range(count // 4)]
+def input_of(name: str) -> tuple[list[Sent], list[Sent]]:
+    """Before and after the loss. Where records are read in pieces, the stream waits for the table."""
+    words = [Sent(f"{name}.in", f"k{n % 7}", f"w{n % 5}", 1_000 + 3 * n) for n in range(200)]
+    rows = [Sent(f"{name}.table", f"w{n % 5}", f"row {n}", 1_000 + 12 * n) for n in range(50)]
+    return [*words[:150], *rows[:35]], [*words[150:], *rows[35:]]
 
 
 def forgotten(directory: Path, name: str) -> None:
@@ -88,24 +89,23 @@ def after_one(running: Running) -> None:
     running.close()
 
 
-def contents(client: Client, topology: Topology, name: str, partitions: int) -> dict[str, Any]:
-    from support.spark_streams import Outputs
-
+def contents(server: str, topology: Topology, name: str, partitions: int) -> dict[str, Any]:
     topics = [*topology.sink_topics, f"{name}-words-repartition"]
-    found = Outputs(client, topics, partitions).read()
+    with Client(server) as client:
+        found = Outputs(client, topics, partitions).read()
     return {topic.removeprefix(name): by_key(rows) for topic, rows in found.items()}
 
 
 @pytest.mark.parametrize(("limit", "emit"), [(None, "micro-batch"), (60, "every")])
 def test_a_rebuild_writes_what_an_uninterrupted_run_would(
-    run: Run, name: str, tmp_path: Path, limit: int | None, emit: str
+    run: Run, name: str, tmp_path: Path, suiro_node: Any, limit: int | None, emit: str
 ) -> None:
     """`limit`: the old run ends after one micro-batch of it, in the middle of what was there; records wait."""
     partitions, answers = 2, []
     for is_interrupted in (False, True):
         app = f"{name}-{int(is_interrupted)}"
         topology = everything(app)
-        first, rest = input_of(app, 200)[:150], input_of(app, 200)[150:]
+        first, rest = input_of(app)
         options = {"partitions": partitions, "emit": emit}
         one = {"max_offsets_per_trigger": limit, "trigger": ONE_MICRO_BATCH} if limit else {}
         running = run(topology, app, before=first, **options, **one)
@@ -115,7 +115,7 @@ def test_a_rebuild_writes_what_an_uninterrupted_run_would(
             running.finish()
             running.close()
         if is_interrupted:
-            before = contents(Client(running.streams._bootstrap_servers), topology, app, partitions)
+            before = contents(suiro_node.bootstrap_servers, topology, app, partitions)
             assert any(before.values())
             forgotten(tmp_path, app)
             with pytest.raises(CheckpointError, match=r"has run before.*\.in-0 at .*rebuild"):
@@ -126,12 +126,15 @@ def test_a_rebuild_writes_what_an_uninterrupted_run_would(
             after_one(run(topology, app, rebuild=True, **options, **part))
             forgotten(tmp_path, app)
             after_one(run(topology, app, rebuild=True, **options, **part))
-            middle = contents(Client(running.streams._bootstrap_servers), topology, app, partitions)
+            middle = contents(suiro_node.bootstrap_servers, topology, app, partitions)
             assert middle == before
+        # What is there before a start is in one micro-batch; while it runs, it would be cut anywhere.
         running = run(topology, app, **options)
         running.finish()
-        running.send(rest)
-        answers.append(contents(running.client, topology, app, partitions))
+        running.close()
+        running = run(topology, app, before=rest, **options)
+        running.finish()
+        answers.append(contents(suiro_node.bootstrap_servers, topology, app, partitions))
         running.close()
     assert answers[0] == answers[1]
     assert all(answers[0].values())
@@ -168,13 +171,10 @@ def test_drawn_topologies_are_rebuilt(
             running.finish()
         if is_interrupted:
             forgotten(directory, app)
-        with Running(spark, topology, rebuild=is_interrupted, **options) as running:
-            if is_interrupted:
+            with Running(spark, topology, rebuild=True, **options) as running:
                 running.finish()
-            running.outputs = type(running.outputs)(running.client, topology.sink_topics)
-            running.send(halves[1])
-            running.outputs = type(running.outputs)(running.client, topology.sink_topics)
-            found = running.outputs.read()
+        with Running(spark, topology, before=halves[1], **options) as running:
+            found = running.finish()
         answers.append({topic.split(".", 1)[1]: rows for topic, rows in found.items()})
     differing = [topic for topic in answers[0] if by_key(answers[0][topic]) != by_key(answers[1][topic])]
     assert not differing, [(topic, cases[int(topic.split(".")[0])]) for topic in differing]
@@ -197,3 +197,25 @@ def test_a_changed_topology_begins_with_a_rebuild(run: Run, name: str, tmp_path:
     assert second.finish()[f"{name}.out"] == before
     (after,) = second.send([Sent(f"{name}.in", "k", "w", 1_150)])[f"{name}.out"]
     assert after.value == (101).to_bytes(8)
+
+
+def test_what_was_processed_out_of_order_is_not_written_again(run: Run, name: str, tmp_path: Path) -> None:
+    """Stream records went through before the table had its earlier rows. Read again, they would wait for those."""
+    builder = StreamsBuilder()
+    table = builder.table(f"{name}.table", **TEXT)
+    stream = builder.stream(f"{name}.in", **TEXT)
+    stream.left_join(table, lambda left, right: f"{left}/{right}").to(f"{name}.out")
+    topology, out = builder.build(), f"{name}.out"
+    words = [Sent(f"{name}.in", "k", f"{n}", 1_000 + n) for n in range(30)]
+    first = run(topology, name, before=words)
+    written = first.finish()[out]
+    assert len(written) == 30
+    first.close()
+    rows = [Sent(f"{name}.table", "k", f"row {n}", 500 + n) for n in range(50)]
+    after_one(run(topology, name, before=rows, max_offsets_per_trigger=20, trigger=ONE_MICRO_BATCH))
+    forgotten(tmp_path, name)
+    second = run(topology, name, rebuild=True)
+    assert second.finish()[out] == written
+    assert [item.value for item in second.send([Sent(f"{name}.in", "k", "new", 2_000)])[out]] == [
+        b"new/row 49"
+    ]

@@ -134,6 +134,7 @@ class Bucket:
         }
         self._readers: dict[str, SourceReader] = {}
         self._behind = False
+        self._paused = False
         self._waiting: list[HeldFrom] = []
 
     # -- a micro-batch ---------------------------------------------------------------------------------------
@@ -163,8 +164,10 @@ class Bucket:
         for queue in queues:
             is_held |= queue.close()
             if queue.held_from is not None:
-                self._waiting.append(HeldFrom(queue.lane.group, queue.lane.partition, queue.held_from))
-        self._behind = is_held or any(queue.behind or queue.paused for queue in queues)
+                self._waiting.append(HeldFrom(queue.lane.group, queue.lane.partition, *queue.held_from))
+        waits = any(queue.behind for queue in queues)
+        self._paused = not waits and any(queue.paused is not None for queue in queues)
+        self._behind = is_held or waits or self._paused
         if clock:
             self._task.advance_wall_clock(clock)
 
@@ -172,8 +175,7 @@ class Bucket:
         """Lanes tell how far they have come by records of other buckets. Time passes by that, but not further than a
         lane has come of which there are more records in the log."""
         limit = min(
-            (queue.reached for queue in queues if queue.behind or queue.paused or queue.has_head),
-            default=None,
+            (q.reached for q in queues if q.behind or q.paused is not None or q.has_head), default=None
         )
         times: dict[str, int] = {}
         for queue in queues:
@@ -185,17 +187,22 @@ class Bucket:
     def _merge(self, queues: Sequence[_Queue]) -> None:
         process = self._task.process
         heap: list[tuple[int, int, _Queue]] = []
-        is_complete = True
+        is_complete = is_open = True
         for index, queue in enumerate(queues):
             if queue.advance():
                 heap.append((queue.timestamp, index, queue))
             elif queue.behind:
                 is_complete = False
+            elif queue.stops_carried:
+                is_open = False
         if not is_complete:
             return
         heapq.heapify(heap)
         while heap:
             _, index, queue = heap[0]
+            if not is_open and queue.is_carried:
+                heapq.heappop(heap)
+                continue
             record, origin, carried = queue.taken()
             process(queue.input, record, origin, carried)
             if queue.advance():
@@ -204,6 +211,7 @@ class Bucket:
                 heapq.heappop(heap)
                 if queue.behind:
                     return
+                is_open = is_open and not queue.stops_carried
 
     def end_task(self) -> None:
         self._task.is_settled = not self._behind
@@ -213,7 +221,14 @@ class Bucket:
     def finish(self) -> list[Row]:
         self.end_task()
         was_behind = self._notes.get(_TOLD) is not None
-        rows = list(self.outputs.finish(self._cuts, behind=self._behind, tells=self._behind or was_behind))
+        rows = list(
+            self.outputs.finish(
+                self._cuts,
+                behind=self._behind and not self._paused,
+                paused=self._paused,
+                tells=self._behind or was_behind,
+            )
+        )
         rows += [(STAGED, 0, pickle.dumps(item, protocol=5)) for item in self._waiting]
         if self._behind != was_behind and self._cuts:
             self._notes.put(_TOLD, b"" if self._behind else None)
@@ -239,7 +254,12 @@ class Bucket:
             if found is None:
                 node = self._topology.node(input_)
                 found = queues[lane, input_] = _Queue(
-                    lane, input_, self._read(node, lane), self._held, self._notes
+                    lane,
+                    input_,
+                    self._read(node, lane),
+                    self._held,
+                    self._notes,
+                    isinstance(node.operator, Repartition),
                 )
             return found
 
@@ -261,7 +281,7 @@ class Bucket:
                 continue
             queue = queue_of(item.lane, item.input)
             queue.behind |= item.behind
-            queue.paused |= item.paused
+            queue.paused = queue.paused if item.paused is None else item.paused
             queue.tick = max(queue.tick, item.time)
             if item.columns is not None:
                 queue.chunks.append(item.columns)
@@ -387,6 +407,7 @@ class _Queue:
         "held",
         "held_from",
         "input",
+        "is_carried",
         "lane",
         "paused",
         "tick",
@@ -400,12 +421,14 @@ class _Queue:
         read: Callable[[Any], _Read | None],
         held: OrderedMap,
         notes: OrderedMap,
+        is_carried: bool,
     ) -> None:
         self.lane = lane
         self.input = input_
         self.behind = False
-        self.paused = False
-        self.held_from: int | None = None  # the first offset of a topic's records that stay behind
+        self.paused: int | None = None
+        self.is_carried = is_carried
+        self.held_from: tuple[int, int] | None = None  # offset and time of a topic's first record that stays
         self.held: list[tuple[bytes, Any]] = []
         self.chunks: list[Any] = []
         self.timestamp = 0
@@ -465,7 +488,14 @@ class _Queue:
     @property
     def reached(self) -> int:
         """Records that are still to come carry this time or a later one."""
-        return self.tick if self._head is None else self.timestamp
+        if self._head is not None:
+            return self.timestamp
+        return self.tick if self.paused is None else max(self.tick, self.paused)
+
+    @property
+    def stops_carried(self) -> bool:
+        """It has no more records up to the boundary, and carried ones waited for it there."""
+        return self.paused == _NO_TIME
 
     def close(self) -> bool:
         """Keeps what is left for the next micro-batch. True: some is."""
@@ -475,7 +505,7 @@ class _Queue:
         prefix = held_prefix(self.lane, self.input)
         for key, item in left:
             if not is_held and len(item) == RAW_ITEM:
-                self.held_from = item[0]
+                self.held_from = item[0], item[1] if item[-1] is None else item[-1]
             is_held = True
             if key is None:
                 self._map.put(prefix + _INT64.pack(number), pickle.dumps(item, protocol=5))

@@ -66,8 +66,9 @@ class Cargo:
 
     `sequence` orders what one lane sends to one bucket in a micro-batch, for a shuffle keeps no order.
     `clock`: the wall clock of this micro-batch, as planned; None where nobody needs it. `muted`: the micro-batch only
-    rebuilds state. `paused`: the lane had more records at the rebuild's boundary, so those below wait for it there;
-    here nobody does, for what comes now was all processed.
+    rebuilds state. `paused`: the lane stands at the rebuild's boundary and had more records there: the time of the
+    one that waited, -1 where it was not read yet; None where it is not so. Records of topics do not wait for such a
+    lane, for those that come now were all processed; records that are carried do, as they did then.
     """
 
     kind: Literal["raw", "carried", "combined", "tick"]
@@ -78,7 +79,7 @@ class Cargo:
     time: int = -1
     clock: int | None = None
     muted: bool = False
-    paused: bool = False
+    paused: int | None = None
     columns: pa.RecordBatch | None = None
 
     def pack(self) -> bytes:

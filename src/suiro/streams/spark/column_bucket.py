@@ -52,7 +52,7 @@ class ColumnBucket(Bucket):
 
     def take(self, cargo: list[Cargo]) -> None:
         cargo.sort(key=lambda item: (item.lane is None, item.lane or Lane("", 0), item.sequence))
-        self._behind = any(item.behind or item.paused for item in cargo)
+        self._behind = any(item.behind or item.paused is not None for item in cargo)
         if isinstance(self._twin, AggregateTwin):
             self._aggregate(self._twin, cargo)
         else:
@@ -106,6 +106,9 @@ class ColumnBucket(Bucket):
         return [(lane, _columns_of(items)) for lane, items in lanes.items()]
 
     def _join(self, twin: JoinTwin, cargo: list[Cargo]) -> None:
+        if any(item.paused is not None for item in cargo):
+            self._lend(cargo)
+            return
         lanes = [
             _Waiting(lane, input_, columns, behind)
             for (lane, input_), (columns, behind) in sorted(
@@ -120,11 +123,7 @@ class ColumnBucket(Bucket):
         try:
             arrived = twin.arrive(chunks)
         except FALLBACK:
-            keys, rows = self._rows.rows()
-            self._lent = OrderedMap(zip(keys.to_pylist(), rows.to_pylist(), strict=True))
-            self._state.maps[twin.store] = self._lent
-            self._state.stores.pop(twin.store, None)
-            super().take(cargo)
+            self._lend(cargo)
             return
         for emission in twin.run(
             arrived, self._rows, self._times, partition=self._bucket, failures=self.outputs
@@ -134,6 +133,15 @@ class ColumnBucket(Bucket):
             self._held.put(key, None)
         for lane, count in zip(lanes, cut, strict=True):
             self._hold(lane, count)
+
+    def _lend(self, cargo: list[Cargo]) -> None:
+        """The rules take this micro-batch."""
+        store = self._twin.store
+        keys, rows = self._rows.rows()
+        self._lent = OrderedMap(zip(keys.to_pylist(), rows.to_pylist(), strict=True))
+        self._state.maps[store] = self._lent
+        self._state.stores.pop(store, None)
+        super().take(cargo)
 
     def _lanes(self, cargo: list[Cargo]) -> dict[tuple[Lane, str], tuple[list[pa.RecordBatch], bool]]:
         """By lane and input: what waited and what came, and whether there is more in the log."""
@@ -154,7 +162,7 @@ class ColumnBucket(Bucket):
         prefix = held_prefix(lane.lane, lane.input)
         for number, item in enumerate(_items_of(lane.after(count))):
             if number == 0 and len(item) == RAW_ITEM:
-                self._waiting.append(HeldFrom(lane.lane.group, lane.lane.partition, item[0]))
+                self._waiting.append(HeldFrom(lane.lane.group, lane.lane.partition, item[0], item[1]))
             self._held.put(prefix + _INT64.pack(number), pickle.dumps(item, protocol=5))
             self._behind = True
 

@@ -202,7 +202,9 @@ class Outputs:
 
     # -- what runners call ---------------------------------------------------------------------------------
 
-    def finish(self, cuts: tuple[Node, ...], *, behind: bool, tells: bool) -> Iterator[Row]:
+    def finish(
+        self, cuts: tuple[Node, ...], *, behind: bool, tells: bool, paused: bool = False
+    ) -> Iterator[Row]:
         """Cargo for other tasks. `cuts`: repartitions this lane feeds. `tells`: the lane was or is behind, so that
         also those who get no record must know."""
         for carrier in self._carriers.values():
@@ -221,6 +223,7 @@ class Outputs:
                     behind=behind,
                     time=self.lane_times.get(node.name, -1),
                     muted=self._topics.is_muted,
+                    paused=-1 if paused else None,
                 ).pack()
                 for bucket in range(sub.buckets):
                     yield reader, bucket, tick

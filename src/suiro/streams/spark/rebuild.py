@@ -5,8 +5,8 @@ rebuild reads everything again; up to there, the boundary, micro-batches are mut
 leave out what the topics have already. `<checkpoint>/suiro-rebuild.json` keeps the boundary, so that a rebuild that was
 interrupted goes on.
 
-Records that were read but waited for another lane do not count as processed (`settled`). A lane of which there were
-more records is noted as `BEHIND`, so that those below it wait for it again at the boundary.
+Records that were read but waited for another lane do not count as processed (`settled`). Beside the offset stands the
+time of the record that waited there, so that those carried over repartitions wait for it again at the boundary.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from suiro.spark import Positions, SinkOptions
 from suiro.streams.errors import CheckpointError
 
-__all__ = ["BEHIND", "Boundary", "HeldFrom", "boundary_of", "settled"]
+__all__ = ["NOT_READ", "Boundary", "HeldFrom", "boundary_of", "settled"]
 
 FILE = "suiro-rebuild.json"
 FORMAT_VERSION = 1
-BEHIND = "behind"
-"""The metadata of a committed offset of a lane that was behind."""
+NOT_READ = "-1"
+"""The metadata of a committed offset, where the next record was there but not read. Of one that was read and waited,
+its time."""
 
 TopicPartition = tuple[str, int]
 _log = logging.getLogger(__name__)
@@ -35,20 +36,21 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
-    """The offset of each partition up to which everything was processed before, and which of them were behind."""
+    """The offset of each partition up to which everything was processed before. `waiting`: where there was more to
+    process, the time of the record that waited, or -1 where it was not read yet."""
 
     offsets: Mapping[TopicPartition, int]
-    behind: frozenset[TopicPartition] = frozenset()
+    waiting: Mapping[TopicPartition, int] = field(default_factory=dict)
 
-    def paused(self, positions: Positions) -> frozenset[TopicPartition]:
-        """Lanes that stand at the boundary in a muted micro-batch, and had more records there."""
+    def paused(self, positions: Positions) -> dict[TopicPartition, int]:
+        """Those of `waiting` that stand at the boundary in a muted micro-batch."""
         if not positions.muted:
-            return frozenset()
-        return frozenset(
-            place
-            for place in self.behind
+            return {}
+        return {
+            place: time
+            for place, time in self.waiting.items()
             if place in positions.offsets and positions.offsets[place] >= self.offsets[place]
-        )
+        }
 
     def save(self, checkpoint: Path) -> None:
         topics: dict[str, dict[str, int]] = {}
@@ -57,7 +59,7 @@ class Boundary:
         value = {
             "version": FORMAT_VERSION,
             "offsets": topics,
-            "behind": [list(place) for place in sorted(self.behind)],
+            "waiting": [[*place, time] for place, time in sorted(self.waiting.items())],
         }
         checkpoint.mkdir(parents=True, exist_ok=True)
         path = checkpoint / FILE
@@ -85,17 +87,19 @@ class Boundary:
             for topic, items in value["offsets"].items()
             for partition, offset in items.items()
         }
-        behind = frozenset((topic, partition) for topic, partition in value["behind"])
-        return cls(offsets=offsets, behind=behind)
+        waiting = {(topic, partition): time for topic, partition, time in value["waiting"]}
+        return cls(offsets=offsets, waiting=waiting)
 
 
 @dataclass(frozen=True, slots=True)
 class HeldFrom:
-    """A bucket's word to the driver: of this partition, records from `offset` on wait for another lane."""
+    """A bucket's word to the driver: of this partition, records from `offset` on wait for another lane. `time` is
+    that of the first."""
 
     topic: str
     partition: int
     offset: int
+    time: int
 
 
 def boundary_of(
@@ -128,7 +132,11 @@ def boundary_of(
         raise CheckpointError(_gone(sink, checkpoint, committed))
     boundary = Boundary(
         offsets={place: item.offset for place, item in found.items()},
-        behind=frozenset(place for place, item in found.items() if item.metadata == BEHIND),
+        waiting={
+            place: int(item.metadata)
+            for place, item in found.items()
+            if item.metadata.removeprefix("-").isdecimal()
+        },
     )
     _check_log(client, boundary, sink.application_id)
     boundary.save(checkpoint)
@@ -144,15 +152,15 @@ def settled(
     """What to commit for the sources, so that a rebuild finds its boundary there."""
     if boundary is not None and any(item.muted for item in positions):
         return {
-            place: (boundary.offsets.get(place, offset), BEHIND if place in boundary.behind else "")
+            place: (boundary.offsets.get(place, offset), str(boundary.waiting.get(place, "")))
             for place, offset in offsets.items()
         }
-    waiting = {(item.topic, item.partition): item.offset for item in held}
     behind = {place for item in positions for place in item.behind}
-    return {
-        place: (min(offset, waiting.get(place, offset)), BEHIND if place in behind else "")
-        for place, offset in offsets.items()
-    }
+    found = {place: (offset, NOT_READ if place in behind else "") for place, offset in offsets.items()}
+    for item in held:
+        if (item.topic, item.partition) in found:
+            found[item.topic, item.partition] = (item.offset, str(item.time))
+    return found
 
 
 def _has_offsets(checkpoint: Path) -> bool:

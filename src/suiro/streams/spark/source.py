@@ -67,7 +67,7 @@ class LaneRange:
     records: OffsetRange
     behind: bool = False
     tells: bool = False
-    paused: bool = False
+    paused: int | None = None
 
     @property
     def lane(self) -> Lane:
@@ -135,17 +135,20 @@ class TopologyReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         before, after = Positions.from_json(start), Positions.from_json(end)
         boundary = self._program.boundary
-        paused = frozenset() if boundary is None else boundary.paused(after)
-        told = after.behind | before.behind | paused
+        paused = {} if boundary is None else boundary.paused(after)
+        told = after.behind | before.behind | paused.keys()
         lanes = [
-            LaneRange(records=item, behind=place in after.behind, tells=place in told, paused=place in paused)
+            LaneRange(
+                records=item, behind=place in after.behind, tells=place in told, paused=paused.get(place)
+            )
             for item in self._planner.ranges(before, after)
             for place in [(item.topic, item.partition)]
         ]
-        for topic, partition in sorted(paused - {(item.lane.group, item.lane.partition) for item in lanes}):
+        read = {(item.lane.group, item.lane.partition) for item in lanes}
+        for topic, partition in sorted(paused.keys() - read):
             at = after.offsets[topic, partition]
             nothing = OffsetRange(topic=topic, partition=partition, start=at, end=at)
-            lanes.append(LaneRange(records=nothing, tells=True, paused=True))
+            lanes.append(LaneRange(records=nothing, tells=True, paused=paused[topic, partition]))
         shares = shared_out(lanes, after.clock, self._program.parallelism)
         return [WorkPartition(replace(share, muted=after.muted)) for share in shares]
 
@@ -258,7 +261,7 @@ def lane_rows(
         )
         rows: list[Row] = []
         for sub, node in tables:
-            data = replace(cargo, input=node.name, behind=False, paused=False).pack()
+            data = replace(cargo, input=node.name, behind=False, paused=None).pack()
             rows += [(sub.number, bucket, data) for bucket in range(sub.buckets)]
         for sub, node, combiner in away:
             rows.append((sub.number, lane.partition, combiner.of(replace(cargo, input=node.name)).pack()))
@@ -337,7 +340,8 @@ class _Here:
     def finish(self, item: LaneRange) -> Iterator[Row]:
         self._task.end_of_batch()
         self._task.close()
-        return self._outputs.finish(self._cuts, behind=item.behind or item.paused, tells=item.tells)
+        paused = item.paused is not None
+        return self._outputs.finish(self._cuts, behind=item.behind, paused=paused, tells=item.tells)
 
 
 class _Combiner:

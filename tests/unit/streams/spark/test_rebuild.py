@@ -12,14 +12,14 @@ from suiro.client import Client, NewTopic
 from suiro.protocol.records import Record, encode_batch
 from suiro.spark import Positions, SinkOptions
 from suiro.streams.errors import CheckpointError
-from suiro.streams.spark.rebuild import BEHIND, Boundary, HeldFrom, boundary_of, settled
+from suiro.streams.spark.rebuild import NOT_READ, Boundary, HeldFrom, boundary_of, settled
 from suiro.testing import node
 
 A, B = ("a", 0), ("b", 1)
 
 
 def test_a_boundary_is_kept_in_a_file(tmp_path: Path) -> None:
-    boundary = Boundary(offsets={A: 5, B: 7}, behind=frozenset({B}))
+    boundary = Boundary(offsets={A: 5, B: 7}, waiting={B: 900})
     assert Boundary.load(tmp_path) is None
     boundary.save(tmp_path / "made")
     assert Boundary.load(tmp_path / "made") == boundary
@@ -29,21 +29,21 @@ def test_a_boundary_is_kept_in_a_file(tmp_path: Path) -> None:
 
 
 def test_lanes_pause_where_the_old_run_had_more() -> None:
-    boundary = Boundary(offsets={A: 5, B: 7}, behind=frozenset({A, B}))
-    assert boundary.paused(Positions(offsets={A: 5, B: 6}, muted=True)) == {A}
-    assert boundary.paused(Positions(offsets={A: 5, B: 7})) == frozenset()
+    boundary = Boundary(offsets={A: 5, B: 7}, waiting={A: -1, B: 900})
+    assert boundary.paused(Positions(offsets={A: 5, B: 6}, muted=True)) == {A: -1}
+    assert boundary.paused(Positions(offsets={A: 5, B: 7})) == {}
 
 
 def test_records_that_wait_are_not_committed() -> None:
-    planned = Positions(offsets={A: 9, B: 9}, behind=frozenset({B}))
-    found = settled([planned], {A: 9, B: 9}, [HeldFrom("a", 0, 4)], None)
-    assert found == {A: (4, ""), B: (9, BEHIND)}
+    planned = Positions(offsets={A: 9, B: 9}, behind=frozenset({A, B}))
+    found = settled([planned], {A: 9, B: 9}, [HeldFrom("a", 0, 4, 900)], None)
+    assert found == {A: (4, "900"), B: (9, NOT_READ)}
 
 
 def test_muted_micro_batches_commit_the_boundary() -> None:
-    boundary = Boundary(offsets={A: 5}, behind=frozenset({A}))
+    boundary = Boundary(offsets={A: 5}, waiting={A: 900})
     found = settled([Positions(offsets={A: 2, B: 1}, muted=True)], {A: 2, B: 1}, [], boundary)
-    assert found == {A: (5, BEHIND), B: (1, "")}
+    assert found == {A: (5, "900"), B: (1, "")}
     assert settled([Positions(offsets={A: 8})], {A: 8}, [], boundary) == {A: (8, "")}
 
 
@@ -88,8 +88,8 @@ def test_a_start_without_the_checkpoint_is_refused(server: str, tmp_path: Path) 
 
 
 def test_a_rebuild_begins_and_goes_on(server: str, tmp_path: Path) -> None:
-    committed(server, "again", 3, BEHIND)
-    wanted = Boundary(offsets={("in", 0): 3}, behind=frozenset({("in", 0)}))
+    committed(server, "again", 3, NOT_READ)
+    wanted = Boundary(offsets={("in", 0): 3}, waiting={("in", 0): -1})
     assert look(server, "again", tmp_path, rebuild=True) == wanted
     committed(server, "again", 5)
     for rebuild in (False, True):
