@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -84,6 +85,7 @@ class KafkaStreams:
         self._settings = dict(settings or {})
         self._rebuild = rebuild
         self._stores: dict[str, ReadOnlyStore] = {}
+        self._dropped: Counter[str] = Counter()
         self._query: StreamingQuery | None = None
         self._state: State = "CREATED"
         self._clock_ms: int | None = None
@@ -109,7 +111,9 @@ class KafkaStreams:
         plan, boundary = self._prepared()
         spark = self._spark or spark_session(self.application_id)
         program = self._program(plan, boundary, spark.sparkContext.defaultParallelism)
-        self._query = start_query(spark, program, checkpoint=self.checkpoint, trigger=self._trigger)
+        self._query = start_query(
+            spark, program, checkpoint=self.checkpoint, dropped=self._dropped, trigger=self._trigger
+        )
         self._state = "RUNNING"
 
     def process_all_available(self) -> None:
@@ -166,6 +170,15 @@ class KafkaStreams:
         from suiro.streams.spark.failures import cause_of
 
         return cause_of(failure)
+
+    @property
+    def dropped_records(self) -> Mapping[str, int]:
+        """How many records were left out since the start, by reason: "late", "null key", "deserialization error"..."""
+        return dict(self._dropped)
+
+    @property
+    def dropped_records_total(self) -> int:
+        return self._dropped.total()
 
     @property
     def query(self) -> StreamingQuery:

@@ -121,6 +121,7 @@ class Bucket:
         self._held = state.map(HELD)
         self._notes = state.map(NOTES)
         self._state = state
+        self._topics = topics
         times = {
             key.removeprefix(_LANE_TIME).decode(): _INT64.unpack(data)[0]
             for key, data in self._notes.prefix(_LANE_TIME)
@@ -217,6 +218,8 @@ class Bucket:
         self._task.is_settled = not self._behind
         self._task.end_of_batch()
         self._task.close()
+        for reason, count in self._task.dropped.items():
+            self._topics.drop(reason, count)
 
     def finish(self) -> list[Row]:
         self.end_task()
@@ -304,7 +307,7 @@ class Bucket:
             found = self._readers[node.name] = SourceReader(
                 node,
                 on_deserialization_error=self._program.on_deserialization_error,
-                drop=lambda reason: None,
+                drop=self._topics.drop,
                 dead_letter=self.outputs.bury,
             )
             prefix = _PARTITION_TIME + node.name.encode() + b"\0"

@@ -82,7 +82,12 @@ class ColumnBucket(Bucket):
             else:
                 payloads.append(self._prepared(twin, item.lane, item.columns))
         for emission in twin.run(
-            payloads, self._rows, self._times, partition=self._bucket, failures=self.outputs
+            payloads,
+            self._rows,
+            self._times,
+            partition=self._bucket,
+            failures=self.outputs,
+            dropped=self._topics.dropped,
         ):
             self.outputs.emit_columns(emission)
 
@@ -94,6 +99,7 @@ class ColumnBucket(Bucket):
             partition=lane.partition,
             reader=self._reader(twin.source) if is_raw else None,
             failures=self.outputs,
+            dropped=self._topics.dropped,
         )
 
     def _take_held(self) -> list[tuple[Lane, pa.RecordBatch]]:
@@ -126,7 +132,12 @@ class ColumnBucket(Bucket):
             self._lend(cargo)
             return
         for emission in twin.run(
-            arrived, self._rows, self._times, partition=self._bucket, failures=self.outputs
+            arrived,
+            self._rows,
+            self._times,
+            partition=self._bucket,
+            failures=self.outputs,
+            dropped=self._topics.dropped,
         ):
             self.outputs.emit_columns(emission)
         for key, _ in self._held.range():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from suiro.streams.spark.state_log import Changes
 from suiro.streams.spark.twins import Twins
 from suiro.streams.vectorised.emission import Emission, changelog_columns
 
-__all__ = ["Outputs", "Topics"]
+__all__ = ["DroppedRecords", "Outputs", "Topics"]
 
 ROWS_MAX = 100_000
 """Records of one topic or repartition that wait in memory; then they are encoded."""
@@ -45,6 +45,11 @@ class Topics:
         self._stage = stage
         self._kept: Collection[str] | None = None
         self._columns: dict[str, _TopicColumns] = {}
+        self.dropped: dict[str, int] = {}
+        """Records that the task left out, by reason."""
+
+    def drop(self, reason: str, count: int = 1) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + count
 
     def mute(self, kept: Collection[str]) -> None:
         """From now on records for other topics than these are left out: they are there already."""
@@ -102,13 +107,22 @@ class Topics:
         return self._stage.partition_count(topic)
 
     def finish(self) -> Iterator[Row]:
-        """None or one row."""
+        """What the driver must know of this task."""
         for topic, columns in self._columns.items():
             self._stage.add(columns.batch(topic))
         self._columns = {}
         message = self._stage.finish()
         if message is not None:
             yield STAGED, 0, pickle.dumps(message, protocol=5)
+        if self.dropped:
+            yield STAGED, 0, pickle.dumps(DroppedRecords(self.dropped), protocol=5)
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedRecords:
+    """How many records a task left out, by reason, on the way to the driver."""
+
+    counts: Mapping[str, int]
 
 
 class Outputs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from suiro.spark import CommitMessage, MicroBatchIdentity, StagedRecords, commit_micro_batch
 from suiro.streams.spark.bucket import BucketProcessor
 from suiro.streams.spark.cargo import SPARK_SCHEMA, STAGED
+from suiro.streams.spark.outputs import DroppedRecords
 from suiro.streams.spark.program import Program
 from suiro.streams.spark.rebuild import HeldFrom, settled
 from suiro.streams.spark.source import FORMAT, TopologySource
@@ -40,9 +42,15 @@ STATE_SETTINGS: Mapping[str, str] = {
 
 
 def start_query(
-    spark: SparkSession, program: Program, *, checkpoint: Path, trigger: Mapping[str, Any] | None = None
+    spark: SparkSession,
+    program: Program,
+    *,
+    checkpoint: Path,
+    dropped: Counter[str],
+    trigger: Mapping[str, Any] | None = None,
 ) -> StreamingQuery:
-    """`trigger`: as `DataStreamWriter.trigger` takes it. The session is left as it was."""
+    """`dropped` gets how many records committed micro-batches left out, by reason. `trigger`: as
+    `DataStreamWriter.trigger` takes it. The session is left as it was."""
     session = spark.newSession()
     for name, value in STATE_SETTINGS.items():
         session.conf.set(name, value)
@@ -61,14 +69,14 @@ def start_query(
             outputMode="Append",
             timeMode="None",
         )
-    writer = rows.writeStream.foreachBatch(_commits(program)).outputMode("append")
+    writer = rows.writeStream.foreachBatch(_commits(program, dropped)).outputMode("append")
     writer = writer.queryName(program.plan.application_id).option("checkpointLocation", str(checkpoint))
     if trigger:
         writer = writer.trigger(**trigger)
     return writer.start()
 
 
-def _commits(program: Program) -> Callable[[DataFrame, int], None]:
+def _commits(program: Program, dropped: Counter[str]) -> Callable[[DataFrame, int], None]:
     """One Kafka transaction: outputs, changelogs, source offsets."""
     sink = program.sink
 
@@ -88,5 +96,8 @@ def _commits(program: Program) -> Callable[[DataFrame, int], None]:
             sink,
             settle=lambda planned, offsets: settled(planned.positions, offsets, held, program.boundary),
         )
+        for item in reports:
+            if isinstance(item, DroppedRecords):
+                dropped.update(item.counts)
 
     return commit

@@ -290,6 +290,7 @@ class _Here:
 
     def __init__(self, program: Program, sub: SubPlan, node: Node, lane: Lane, topics: Topics) -> None:
         self._lane = lane
+        self._topics = topics
         self._input = node.name
         twins = twins_of(program.run, program.plan.topology, program.settings)
         found = twins.of(sub.number)
@@ -308,7 +309,7 @@ class _Here:
         self._reader = SourceReader(
             node,
             on_deserialization_error=program.on_deserialization_error,
-            drop=lambda reason: None,
+            drop=topics.drop,
             dead_letter=self._outputs.bury,
         )
 
@@ -340,6 +341,8 @@ class _Here:
     def finish(self, item: LaneRange) -> Iterator[Row]:
         self._task.end_of_batch()
         self._task.close()
+        for reason, count in self._task.dropped.items():
+            self._topics.drop(reason, count)
         paused = item.paused is not None
         return self._outputs.finish(self._cuts, behind=item.behind, paused=paused, tells=item.tells)
 
@@ -351,11 +354,12 @@ class _Combiner:
         found = twins_of(program.run, program.plan.topology, program.settings).of(sub.number)
         self._twin = found if found is not None and found.kind == "aggregate" else None
         self._lane = lane
+        self._topics = topics
         self._failures = Outputs(program.plan, topics, lane)
         self._reader = SourceReader(
             node,
             on_deserialization_error=program.on_deserialization_error,
-            drop=lambda reason: None,
+            drop=topics.drop,
             dead_letter=self._failures.bury,
         )
 
@@ -368,6 +372,7 @@ class _Combiner:
             partition=self._lane.partition,
             reader=self._reader,
             failures=self._failures,
+            dropped=self._topics.dropped,
         )
         return replace(cargo, kind="combined", columns=payload)
 
