@@ -162,3 +162,18 @@ def test_the_licence_is_whole() -> None:
     text = (ROOT / "LICENSE").read_text(encoding="utf-8")
     for heading in ("Apache License", "1. Definitions.", "9. Accepting Warranty", "APPENDIX: How to apply"):
         assert heading in text
+
+
+def test_every_difference_from_kafka_streams_is_held_by_a_test() -> None:
+    text = (ROOT / "docs" / "explain" / "semantics.md").read_text()
+    lines = re.findall(r"^\d+\. (.*?)(?=^\d+\. |^## )", text, re.MULTILINE | re.DOTALL)
+    assert len(lines) >= 13
+    tests = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"def (test_\w+)", path.read_text())
+    }
+    for line in lines:
+        named = re.findall(r"`(test_\w+)`", line)
+        assert named, f"no test is named: {line}"
+        assert set(named) <= tests, f"not there: {set(named) - tests}"
