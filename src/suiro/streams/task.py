@@ -13,13 +13,24 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from suiro.streams.errors import ProcessingError
-from suiro.streams.nodes import Node, Repartition, Sink, StreamTableJoin
+from suiro.streams.nodes import (
+    Node,
+    Repartition,
+    SessionAggregate,
+    Sink,
+    SlidingAggregate,
+    StreamStreamJoin,
+    StreamTableJoin,
+    Suppress,
+    TimeWindowAggregate,
+)
 from suiro.streams.operators import Rule, rule_of
 from suiro.streams.punctuation import Punctuators
 from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.times import UNKNOWN, OperatorTime
 from suiro.streams.topology import SubTopology, Topology, stores_of
+from suiro.streams.windows import EmitStrategy
 
 __all__ = ["TIMES", "Context", "Outputs", "Task", "TaskSettings"]
 
@@ -85,6 +96,10 @@ class Context:
     def next_number(self) -> int:
         """Grows with each call of this operator in this task, also over restarts."""
         return self._task.next_number(self.node.name)
+
+    def carry(self, carried: int) -> None:
+        """For a record that waited for the batch's end: what `time.carried` was when it came."""
+        self._task.carry(carried)
 
     @property
     def is_settled(self) -> bool:
@@ -168,6 +183,9 @@ class Task:
             for node in sub_topology.inputs
         }
         self._inputs_of = _inputs_of(sub_topology)
+        held_up = _held_up(sub_topology)
+        self._followers = {name: time for name, time in self.times.items() if name not in held_up}
+        self._passed: Mapping[str, int] = {}
         for node in sub_topology.nodes:
             init = getattr(self._rules[node.name], "init", None)
             if init is not None:
@@ -182,8 +200,7 @@ class Task:
         """
         self.origin = origin
         if self._task_time.carried != carried:
-            for time in self.times.values():
-                time.carried = carried
+            self.carry(carried)
         self._task_time.observe(record.timestamp)
         self._entries[input_name](record)
         self.origin = None
@@ -191,10 +208,21 @@ class Task:
             self.punctuators.stream_time_is(self._task_time.current)
 
     def pass_to(self, times: Mapping[str, int]) -> None:
-        """By input: everything that is still to come from it carries this time or a later one."""
-        for name, operator_time in self.times.items():
-            inputs = self._inputs_of.get(name, times)
-            operator_time.pass_to(max((times.get(name, UNKNOWN) for name in inputs), default=UNKNOWN))
+        """By input: everything that is still to come from it carries this time or a later one. An operator hears of it
+        at the end of the batch, when those above it have let go of what waited for that."""
+        self._passed = times
+        self._task_time.pass_to(max(times.values(), default=UNKNOWN))
+
+    def carry(self, carried: int) -> None:
+        """How far the partition upstream had come at the record in hand."""
+        for time in self._followers.values():
+            time.carried = carried
+
+    def _pass(self, name: str) -> None:
+        time = self._followers.get(name)
+        if time is not None:
+            inputs = self._inputs_of.get(name, self._passed)
+            time.pass_to(max((self._passed.get(each, UNKNOWN) for each in inputs), default=UNKNOWN))
 
     def advance_wall_clock(self, now_ms: int) -> None:
         self.wall_clock_time = now_ms
@@ -203,6 +231,7 @@ class Task:
     def end_of_batch(self) -> None:
         """Lets go of what waited for the batch's end, parents first, and writes the operators' times to their map."""
         for node in self.sub_topology.nodes:
+            self._pass(node.name)
             finish = getattr(self._rules[node.name], "end_of_batch", None)
             if finish is not None:
                 finish()
@@ -326,3 +355,27 @@ def _inputs_of(sub: SubTopology) -> dict[str, set[str]]:
         above: set[str] = set().union(*(found.get(parent, set()) for parent in parents))
         found[node.name] = found.get(node.name, set()) | above
     return found
+
+
+def _held_up(sub: SubTopology) -> set[str]:
+    """Operators below those that keep records until time has passed. What comes to them is earlier than the lane it
+    came by, so only their own records move their time."""
+    found: set[str] = set()
+    for node in sub.nodes:
+        for parent in node.parents:
+            if parent in found or any(each.name == parent and _holds_up(each) for each in sub.nodes):
+                found.add(node.name)
+    return found
+
+
+def _holds_up(node: Node) -> bool:
+    match node.operator:
+        case Suppress():
+            return True
+        case TimeWindowAggregate(emit=emit) | SlidingAggregate(emit=emit) | SessionAggregate(emit=emit):
+            return emit is EmitStrategy.ON_WINDOW_CLOSE
+        case StreamStreamJoin(join=join):
+            return join != "inner"
+        case StreamTableJoin(buffer_store=buffer):
+            return buffer is not None
+    return False

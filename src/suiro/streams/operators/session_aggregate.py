@@ -48,7 +48,10 @@ class SessionAggregateRule:
             self._context.drop("null key")
             return
         gap, delay, store = self._windows.gap_ms, self._windows.closing_delay_ms, self._store
+        # What is later than the record came by records before it, of other tasks too.
         time_before = max(self._time.current, self._time.closed)
+        if self._time.carried > timestamp:
+            time_before = max(time_before, self._time.carried)
         time = max(self._time.observe(timestamp), self._time.closed)
         earliest_end = max(timestamp - gap, time_before - delay + 1)
         merged = list(store.find_sessions(key, earliest_end, timestamp + gap))

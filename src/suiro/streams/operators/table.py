@@ -115,8 +115,9 @@ class ToStreamRule:
 
     def __init__(self, operator: ToStream, context: Context) -> None:
         self._mapper = None if operator.mapper is None else callable_of(operator.mapper, "key_value")
+        self._context = context
         self._forward = context.forward
-        self._waiting: dict[Any, Record] | None = {} if context.settings.coalesces else None
+        self._waiting: dict[Any, tuple[Record, int]] | None = {} if context.settings.coalesces else None
 
     def process(self, record: Record, port: int) -> None:
         if self._waiting is None:
@@ -124,14 +125,15 @@ class ToStreamRule:
             return
         try:
             self._waiting.pop(record.key, None)  # so that the order is that of last updates
-            self._waiting[record.key] = record
+            self._waiting[record.key] = record, self._context.time.carried
         except TypeError:  # a key that cannot be hashed, a dict say
             self._send(record)
 
     def end_of_batch(self) -> None:
         if self._waiting:
             waiting, self._waiting = self._waiting, {}
-            for record in waiting.values():
+            for record, carried in waiting.values():
+                self._context.carry(carried)
                 self._send(record)
 
     def _send(self, record: Record) -> None:

@@ -1,0 +1,131 @@
+"""Times that records carry over a repartition: they judge the records they came with, and nothing that comes later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from suiro.streams import (
+    JoinWindows,
+    SessionWindows,
+    StreamsBuilder,
+    Suppressed,
+    TimeWindows,
+    serdes,
+)
+from suiro.streams.nodes import Node
+from suiro.streams.records import Origin, Record
+from suiro.streams.stores import OrderedMap
+from suiro.streams.task import TIMES, Task, TaskSettings
+from suiro.streams.topology import Topology
+
+
+class Outputs:
+    def __init__(self) -> None:
+        self.found: list[tuple[Any, Any, int]] = []
+
+    def emit(self, node: Node, record: Record) -> None:
+        self.found.append((record.key, record.value, record.timestamp))
+
+    def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None:
+        raise AssertionError(error)
+
+
+class Bucket:
+    """The task behind the repartition, made anew for each micro-batch as on Spark."""
+
+    def __init__(self, topology: Topology, *, coalesces: bool = False) -> None:
+        self.topology = topology
+        (self.sub,) = (sub for sub in topology.sub_topologies if sub.stores)
+        self.input = self.sub.inputs[0].name
+        self.maps = {name: OrderedMap() for name in (*(spec.name for spec in self.sub.stores), TIMES)}
+        self.settings = TaskSettings(coalesces=coalesces)
+        self.dropped: dict[str, int] = {}
+
+    def batch(self, records: list[tuple[str, int, int]], reached: int = -1) -> list[tuple[Any, Any, int]]:
+        """Records as (key, timestamp, carried time)."""
+        outputs = Outputs()
+        task = Task(
+            self.topology, self.sub, partition=0, maps=self.maps, outputs=outputs, settings=self.settings
+        )
+        for key, timestamp, carried in records:
+            task.process(self.input, Record(key, 1, timestamp), None, carried)
+        task.pass_to({self.input: reached})
+        task.end_of_batch()
+        self.dropped = task.dropped
+        return outputs.found
+
+
+def _keyed(builder: StreamsBuilder) -> Any:
+    return builder.stream("in", key=serdes.string, value=serdes.long).repartition().group_by_key()
+
+
+def _counted(stream: Any) -> None:
+    stream.group_by_key().windowed_by(TimeWindows.of_size(10, grace=0)).count().to_stream().to("out")
+
+
+@pytest.mark.parametrize("coalesces", [False, True])
+def test_an_update_that_waits_for_the_batchs_end_is_not_late_by_what_came_after_it(coalesces: bool) -> None:
+    builder = StreamsBuilder()
+    _counted(_keyed(builder).count().to_stream())
+    bucket = Bucket(builder.build(), coalesces=coalesces)
+    bucket.batch([("k", 1, 1)], reached=1)
+    assert [(key.start, value, at) for key, value, at in bucket.batch([("k", 105, 105)], reached=200)] == [
+        (100, 1, 105)
+    ]
+    assert bucket.dropped == {}
+    assert bucket.batch([("k", 106, 200)]) == []
+    assert bucket.dropped == {"late": 1}
+
+
+def test_an_update_that_waits_is_judged_by_what_it_carried() -> None:
+    builder = StreamsBuilder()
+    _counted(_keyed(builder).count().to_stream())
+    bucket = Bucket(builder.build(), coalesces=True)
+    found = bucket.batch([("a", 5, 200), ("b", 201, 201)])
+    assert [key.start for key, _, _ in found] == [200]
+    assert bucket.dropped == {"late": 1}
+
+
+def _final(builder: StreamsBuilder) -> None:
+    windows = TimeWindows.of_size(10, grace=0)
+    final = _keyed(builder).windowed_by(windows).count().suppress(Suppressed.until_window_closes())
+    _counted(final.to_stream())
+
+
+def _unmatched(builder: StreamsBuilder) -> None:
+    left = builder.stream("in", key=serdes.string, value=serdes.long).repartition()
+    right = builder.stream("right", key=serdes.string, value=serdes.long)
+    windows = JoinWindows.of_time_difference(10, grace=0)
+    _counted(left.left_join(right, lambda one, other: one, windows))
+
+
+@pytest.mark.parametrize("build", [_final, _unmatched])
+def test_results_that_time_let_go_are_not_late_for_the_next_operator(build: Any) -> None:
+    found = []
+    for carries in (False, True):
+        builder = StreamsBuilder()
+        build(builder)
+        bucket = Bucket(builder.build())
+        records = [("a", 1), ("b", 12), ("a", 25), ("a", 40), ("a", 80)]
+        bucket.input = next(
+            name for name in (node.name for node in bucket.sub.inputs) if "REPARTITION" in name
+        )
+        found.append(bucket.batch([(key, at, at if carries else -1) for key, at in records]))
+        assert bucket.dropped == {}
+    assert found[0] == found[1]
+    assert len(found[0]) >= 3
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_session_is_not_extended_once_its_lane_has_closed_it(cut: bool) -> None:
+    builder = StreamsBuilder()
+    windows = SessionWindows.of_gap(10, grace=990)
+    _keyed(builder).windowed_by(windows).count().to_stream().to("out")
+    bucket = Bucket(builder.build())
+    if cut:
+        found = bucket.batch([("k", 0, 0)], reached=1001) + bucket.batch([("k", 5, 1001)])
+    else:
+        found = bucket.batch([("k", 0, 0), ("k", 5, 1001)])
+    assert [(key.start, key.end, value) for key, value, _ in found] == [(0, 0, 1), (5, 5, 1)]
