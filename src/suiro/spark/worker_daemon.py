@@ -26,7 +26,7 @@ PRELOADED = (
     "suiro.spark.source",
     # 0.2 s of CPU once for all workers, where each would pay it in the first micro-batch of a topology.
     "suiro.streams.spark.bucket",
-    "suiro.streams.spark.source",
+    "suiro.streams.spark.lanes",
 )
 
 if __name__ == "__main__":

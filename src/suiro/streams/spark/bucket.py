@@ -16,24 +16,21 @@ from itertools import repeat
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from suiro.spark import StageOfTask
 from suiro.streams.nodes import GlobalTableSource, Node, Repartition, Source
 from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.sources import SourceReader
 from suiro.streams.spark.cargo import STAGED, Cargo, Lane, Row, headers_list
 from suiro.streams.spark.changes import read_change
 from suiro.streams.spark.outputs import Outputs, Topics
-from suiro.streams.spark.program import Program, load
+from suiro.streams.spark.program import Program
 from suiro.streams.spark.rebuild import HeldFrom
-from suiro.streams.spark.state_log import BucketState, SparkState, StateCache, StateLog
+from suiro.streams.spark.state_log import BucketState, StateLog
 from suiro.streams.spark.twins import twins_of
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.task import TIMES, Task
 
-__all__ = ["BucketProcessor", "run_bucket"]
+__all__ = ["run_bucket"]
 
 HELD = "$held"
 NOTES = "$notes"
@@ -45,42 +42,6 @@ _LANE_TIME = b"lane\0"
 _TICK = b"tick\0"
 _REACHED = b"reached\0"
 _PARTITION_TIME = b"partition\0"
-
-_cache = StateCache()
-
-
-class BucketProcessor(StatefulProcessor):
-    """What Spark runs for all buckets of one level. Rows for other levels pass."""
-
-    def __init__(self, program: str, level: int) -> None:
-        self._text = program
-        self._level = level
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._state = SparkState(handle)
-
-    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
-        number, bucket = int(key[0]), int(key[1])
-        cargo = [bytes(data) for frame in rows for data in frame.iloc[:, -1]]
-        if number == STAGED:
-            yield _frame([(number, bucket, data) for data in cargo])
-            return
-        program = load(self._text)
-        if program.plan.subs[number].level != self._level:
-            yield _frame([(number, bucket, data) for data in cargo])
-            return
-        log = StateLog(self._state, _cache, (program.run, number, bucket))
-        with StageOfTask(program.sink) as stage:
-            found = run_bucket(program, number, bucket, cargo, log, Topics(stage))
-        if found:
-            yield _frame(found)
-
-    def close(self) -> None:
-        pass
-
-
-def _frame(rows: list[Row]) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=["sub", "bucket", "cargo"])
 
 
 def run_bucket(

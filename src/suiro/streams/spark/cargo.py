@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import pickle
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,6 +29,7 @@ __all__ = [
     "SPARK_SCHEMA",
     "STAGED",
     "Cargo",
+    "DroppedRecords",
     "Lane",
     "Row",
     "headers_array",
@@ -134,3 +136,10 @@ def headers_list(columns: pa.RecordBatch) -> list[Headers] | None:
         return None
     found: list[list[dict[str, Any]] | None] = columns.column("headers").to_pylist()
     return [tuple((item["key"], item["value"]) for item in each) if each else () for each in found]
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedRecords:
+    """How many records a task left out, by reason, on the way to the driver."""
+
+    counts: Mapping[str, int]

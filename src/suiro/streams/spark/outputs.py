@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,14 @@ from suiro.streams.nodes import Node, Repartition, Sink
 from suiro.streams.records import Change, Headers, Origin, Record, Windowed
 from suiro.streams.serdes import natural
 from suiro.streams.sources import DeadLetter, dead_letter_headers
-from suiro.streams.spark.cargo import STAGED, Cargo, Lane, Row, headers_array
+from suiro.streams.spark.cargo import STAGED, Cargo, DroppedRecords, Lane, Row, headers_array
 from suiro.streams.spark.changes import write_change
 from suiro.streams.spark.plan import Plan
 from suiro.streams.spark.state_log import Changes
 from suiro.streams.spark.twins import Twins
 from suiro.streams.vectorised.emission import Emission, changelog_columns
 
-__all__ = ["DroppedRecords", "Outputs", "Topics"]
+__all__ = ["Outputs", "Topics"]
 
 ROWS_MAX = 100_000
 """Records of one topic or repartition that wait in memory; then they are encoded."""
@@ -116,13 +116,6 @@ class Topics:
             yield STAGED, 0, pickle.dumps(message, protocol=5)
         if self.dropped:
             yield STAGED, 0, pickle.dumps(DroppedRecords(self.dropped), protocol=5)
-
-
-@dataclass(frozen=True, slots=True)
-class DroppedRecords:
-    """How many records a task left out, by reason, on the way to the driver."""
-
-    counts: Mapping[str, int]
 
 
 class Outputs:

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from suiro.spark import CommitMessage, MicroBatchIdentity, StagedRecords, commit_micro_batch
-from suiro.streams.spark.bucket import BucketProcessor
-from suiro.streams.spark.cargo import SPARK_SCHEMA, STAGED
-from suiro.streams.spark.outputs import DroppedRecords
+from suiro.streams.spark.cargo import SPARK_SCHEMA, STAGED, DroppedRecords
+from suiro.streams.spark.processor import BucketProcessor
 from suiro.streams.spark.program import Program
 from suiro.streams.spark.rebuild import HeldFrom, settled
 from suiro.streams.spark.source import FORMAT, TopologySource

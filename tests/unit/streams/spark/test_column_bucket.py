@@ -17,10 +17,11 @@ from suiro.spark import OffsetRange, SinkOptions, SourceOptions
 from suiro.streams import StreamsBuilder, TimeWindows, left, record_value, right, serdes
 from suiro.streams.spark.bucket import run_bucket
 from suiro.streams.spark.cargo import STAGED
+from suiro.streams.spark.lanes import lane_rows
 from suiro.streams.spark.outputs import Topics
 from suiro.streams.spark.plan import plan
 from suiro.streams.spark.program import Program
-from suiro.streams.spark.source import LaneRange, lane_rows
+from suiro.streams.spark.source import LaneRange
 from suiro.streams.spark.state_log import StateCache, StateLog, read_columns
 from suiro.streams.spark.twins import twins_of
 from suiro.streams.task import TaskSettings

@@ -1,0 +1,216 @@
+"""What a source task does: reads its lanes one after another, and makes rows of cargo of them.
+
+Sub-topologies of level 0 run right here; of their records only those for a repartition travel on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import repeat
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from suiro.clock import SystemClock
+from suiro.spark import ReadSettings, StageOfTask, lease, read_columns
+from suiro.streams.nodes import Node, Repartition
+from suiro.streams.records import Origin
+from suiro.streams.sources import SourceReader
+from suiro.streams.spark.cargo import Cargo, Lane, Row, headers_list
+from suiro.streams.spark.outputs import Outputs, Topics
+from suiro.streams.spark.plan import IN_SOURCE_TASKS, SubPlan, may_punctuate
+from suiro.streams.spark.program import Program
+from suiro.streams.spark.source import LaneRange, Work
+from suiro.streams.spark.twins import twins_of
+from suiro.streams.stores import OrderedMap
+from suiro.streams.task import TIMES, Task
+from suiro.streams.vectorised.stateless import FALLBACK
+
+__all__ = ["lane_rows", "work_rows"]
+
+
+def work_rows(program: Program, work: Work) -> Iterator[list[Row]]:
+    bootstrap_servers, settings = program.connection
+    reading = ReadSettings(
+        include_headers=True,
+        fail_on_data_loss=program.source.fail_on_data_loss,
+        max_fetch_bytes=program.source.max_fetch_bytes,
+    )
+    with StageOfTask(program.sink) as stage:
+        topics = Topics(stage)
+        if work.muted:
+            topics.mute(program.plan.changelogs)
+        if work.ticks:
+            yield list(_clock_ticks(program, work.clock, muted=work.muted))
+        for item in work.lanes:
+            if item.records.start == item.records.end:
+                yield from lane_rows(program, item, (), topics, work.clock)
+                continue
+            with lease(bootstrap_servers, settings) as client:
+                chunks = read_columns(client, item.records, reading, SystemClock())
+                yield from lane_rows(program, item, chunks, topics, work.clock)
+        yield list(topics.finish())
+
+
+def lane_rows(
+    program: Program,
+    item: LaneRange,
+    chunks: Iterable[pa.RecordBatch],
+    topics: Topics,
+    clock: int | None = None,
+) -> Iterator[list[Row]]:
+    """The records of one lane, as columns, to cargo and staged records: all that a source task does."""
+    lane = item.lane
+    plan = program.plan
+    inputs = plan.inputs.get(lane.group, [])
+    tables = plan.global_inputs.get(lane.group, [])
+    here = [_Here(program, sub, node, lane, topics) for sub, node in inputs if sub.level == IN_SOURCE_TASKS]
+    away = [
+        (sub, node, _Combiner(program, sub, node, lane, topics))
+        for sub, node in inputs
+        if sub.level != IN_SOURCE_TASKS
+    ]
+    for sequence, columns in enumerate(chunks):
+        columns = _without_empty_headers(columns)
+        cargo = Cargo(
+            kind="raw",
+            lane=lane,
+            sequence=sequence,
+            behind=item.behind,
+            clock=clock,
+            muted=topics.is_muted,
+            paused=item.paused,
+            columns=columns,
+        )
+        rows: list[Row] = []
+        for sub, node in tables:
+            data = replace(cargo, input=node.name, behind=False, paused=None).pack()
+            rows += [(sub.number, bucket, data) for bucket in range(sub.buckets)]
+        for sub, node, combiner in away:
+            rows.append((sub.number, lane.partition, combiner.of(replace(cargo, input=node.name)).pack()))
+        for task in here:
+            rows += task.feed(columns)
+        yield rows
+    rows = []
+    if item.tells:
+        tick = Cargo(
+            kind="tick",
+            lane=lane,
+            sequence=1 << 30,
+            behind=item.behind,
+            clock=clock,
+            muted=topics.is_muted,
+            paused=item.paused,
+        )
+        rows += [(sub.number, lane.partition, replace(tick, input=node.name).pack()) for sub, node, _ in away]
+    for task in here:
+        rows += task.finish(item)
+    yield rows
+
+
+class _Here:
+    """A sub-topology without state, run in the source task for one lane."""
+
+    def __init__(self, program: Program, sub: SubPlan, node: Node, lane: Lane, topics: Topics) -> None:
+        self._lane = lane
+        self._topics = topics
+        self._input = node.name
+        twins = twins_of(program.run, program.plan.topology, program.settings)
+        found = twins.of(sub.number)
+        self._twin = found if found is not None and found.kind == "stateless" else None
+        self._outputs = Outputs(program.plan, topics, lane, twins=twins)
+        sub_topology = program.plan.topology.sub_topologies[sub.number]
+        self._cuts = tuple(item for item in sub_topology.outputs if isinstance(item.operator, Repartition))
+        self._task = Task(
+            program.plan.topology,
+            sub_topology,
+            partition=lane.partition,
+            maps={TIMES: OrderedMap()},
+            outputs=self._outputs,
+            settings=program.settings,
+        )
+        self._reader = SourceReader(
+            node,
+            on_deserialization_error=program.on_deserialization_error,
+            drop=topics.drop,
+            dead_letter=self._outputs.bury,
+        )
+
+    def feed(self, columns: pa.RecordBatch) -> Iterator[Row]:
+        if self._twin is not None:
+            try:
+                found = self._twin.run(self._input, columns, topic=self._lane.group)
+            except FALLBACK:
+                pass
+            else:
+                for emission in found:
+                    self._outputs.emit_columns(emission)
+                return self._outputs.ready_rows()
+        topic, partition = self._lane.group, self._lane.partition
+        read, process, input_ = self._reader.read, self._task.process, self._input
+        for offset, timestamp, key, value, headers in zip(
+            columns.column("offset").to_pylist(),
+            columns.column("timestamp").to_pylist(),
+            columns.column("key").to_pylist(),
+            columns.column("value").to_pylist(),
+            headers_list(columns) or repeat(()),
+            strict=False,
+        ):
+            record = read(topic, partition, offset, timestamp, key, value, headers)
+            if record is not None:
+                process(input_, record, Origin(topic, partition, offset, timestamp, headers))
+        return self._outputs.ready_rows()
+
+    def finish(self, item: LaneRange) -> Iterator[Row]:
+        self._task.end_of_batch()
+        self._task.close()
+        for reason, count in self._task.dropped.items():
+            self._topics.drop(reason, count)
+        paused = item.paused is not None
+        return self._outputs.finish(self._cuts, behind=item.behind, paused=paused, tells=item.tells)
+
+
+class _Combiner:
+    """What a bucket's twin on columns wants to have done before the shuffle."""
+
+    def __init__(self, program: Program, sub: SubPlan, node: Node, lane: Lane, topics: Topics) -> None:
+        found = twins_of(program.run, program.plan.topology, program.settings).of(sub.number)
+        self._twin = found if found is not None and found.kind == "aggregate" else None
+        self._lane = lane
+        self._topics = topics
+        self._failures = Outputs(program.plan, topics, lane)
+        self._reader = SourceReader(
+            node,
+            on_deserialization_error=program.on_deserialization_error,
+            drop=topics.drop,
+            dead_letter=self._failures.bury,
+        )
+
+    def of(self, cargo: Cargo) -> Cargo:
+        if self._twin is None or cargo.columns is None:
+            return cargo
+        payload = self._twin.prepare(
+            cargo.columns,
+            topic=self._lane.group,
+            partition=self._lane.partition,
+            reader=self._reader,
+            failures=self._failures,
+            dropped=self._topics.dropped,
+        )
+        return replace(cargo, kind="combined", columns=payload)
+
+
+def _clock_ticks(program: Program, clock: int | None, *, muted: bool) -> Iterator[Row]:
+    tick = Cargo(kind="tick", lane=None, clock=clock, muted=muted).pack()
+    for sub in program.plan.topology.sub_topologies:
+        if may_punctuate([sub]):
+            for bucket in range(program.plan.subs[sub.number].buckets):
+                yield sub.number, bucket, tick
+
+
+def _without_empty_headers(columns: pa.RecordBatch) -> pa.RecordBatch:
+    headers = columns.column("headers")
+    if pc.sum(pc.list_value_length(headers)).as_py():
+        return columns
+    return columns.select(["key", "value", "offset", "timestamp"])
