@@ -14,7 +14,7 @@ from typing import Any
 
 from suiro.errors import UsageError
 from suiro.streams.nodes import GlobalTableSource, Node, Repartition, Sink, Source, StoreSpec
-from suiro.streams.records import Headers, Origin, Record
+from suiro.streams.records import Change, Headers, Origin, Record, Windowed
 from suiro.streams.serdes import natural
 from suiro.streams.sources import DeadLetter, SourceReader, dead_letter_headers
 from suiro.streams.stores import OrderedMap, open_store
@@ -172,9 +172,11 @@ class Interpreter:
         where = origin or Origin("", -1, -1, record.timestamp)
         added = dead_letter_headers(error, where.topic, where.partition, where.offset, where.timestamp)
         sent = record.with_headers((*record.headers, *added))
-        key = None if record.key is None else natural.serialize(topic, record.key)
-        value = None if record.value is None else natural.serialize(topic, record.value)
-        self._emitted(Emitted(topic, sent, key, value))
+        given = record.value.new if isinstance(record.value, Change) else record.value
+        plain = record.key.key if isinstance(record.key, Windowed) else record.key
+        key = None if plain is None else natural.serialize(topic, plain)
+        value = None if given is None else natural.serialize(topic, given)
+        self._emitted(Emitted(topic, sent.with_value(given), key, value))
 
     # -- inside --------------------------------------------------------------------------------------------
 
@@ -206,7 +208,6 @@ def _global_specs(topology: Topology) -> list[StoreSpec]:
 
 def _through(cut: Repartition, record: Record) -> Record:
     """A record as it comes out of the internal topic: written and read again by its serdes."""
-    from suiro.streams.records import Change
 
     def again(value: Any) -> Any:
         return (

@@ -97,6 +97,10 @@ class Context:
         """Grows with each call of this operator in this task, also over restarts."""
         return self._task.next_number(self.node.name)
 
+    def attempt(self, record: Record, step: Callable[[Record], None]) -> None:
+        """Does for a record that waited what `process` does for one that comes: if it fails, it alone is left out."""
+        self._task.attempt(self.node, record, step)
+
     def carry(self, carried: int) -> None:
         """For a record that waited for the batch's end: what `time.carried` was when it came."""
         self._task.carry(carried)
@@ -296,6 +300,17 @@ class Task:
 
         return step
 
+    def attempt(self, node: Node, record: Record, step: Callable[[Record], None]) -> None:
+        try:
+            step(record)
+        except ProcessingError:
+            raise
+        except Exception as error:
+            # Where a waiting record came from is not known any more; it is not where the one in hand came from.
+            origin, self.origin = self.origin, None
+            self._failed(node, record, error)
+            self.origin = origin
+
     def _failed(self, node: Node, record: Record, error: Exception) -> None:
         policy = self.settings.on_processing_error
         if policy == "skip":
@@ -305,7 +320,11 @@ class Task:
             self._outputs.dead_letter(policy.removeprefix("dead-letter:"), record, self.origin, error)
         else:
             place = self.origin
-            where = f"{place.topic}-{place.partition} offset {place.offset}" if place else "a punctuation"
+            where = (
+                f"{place.topic}-{place.partition} offset {place.offset}"
+                if place
+                else "a punctuation or earlier"
+            )
             raise ProcessingError(
                 f"operator {node.name} failed on a record of {where}, key {record.key!r}, timestamp "
                 f"{record.timestamp}: {type(error).__name__}: {error}. Mend the function, or set "

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from suiro.streams.nodes import StreamStreamJoin
@@ -144,4 +145,7 @@ class StreamStreamJoinRule:
             topic = f"{spec.name}-changelog"
             data, headers = unpack(payload)
             key, value = spec.key.deserialize(topic, raw), spec.value.deserialize(topic, data)
-            self._forward(Record(key, side.joiner(value, None), timestamp, headers))
+            self._context.attempt(Record(key, value, timestamp, headers), partial(self._stands_alone, side))
+
+    def _stands_alone(self, side: _Side, record: Record) -> None:
+        self._forward(record.with_value(side.joiner(record.value, None)))

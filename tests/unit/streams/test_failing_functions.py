@@ -1,0 +1,52 @@
+"""Functions that fail on one record: that one is left out, whatever else was done at the same time."""
+
+from __future__ import annotations
+
+import pytest
+
+from suiro.streams import JoinWindows, StreamsBuilder, TimeWindows, serdes
+from suiro.streams.errors import ProcessingError
+from suiro.streams.interpreter import Interpreter
+from suiro.streams.task import TaskSettings
+
+
+def _long(value: int) -> bytes:
+    return value.to_bytes(8, "big")
+
+
+def _joined(policy: str) -> Interpreter:
+    builder = StreamsBuilder()
+    one = builder.stream("one", key=serdes.string, value=serdes.long)
+    two = builder.stream("two", key=serdes.string, value=serdes.long)
+    windows = JoinWindows.of_time_difference(10, grace=0)
+    one.left_join(two, lambda left, right: 10 // left + (right or 0), windows).to("out", value=serdes.long)
+    return Interpreter(builder.build(), settings=TaskSettings(on_processing_error=policy))
+
+
+def test_an_unmatched_record_that_fails_takes_no_other_with_it() -> None:
+    run = _joined("skip")
+    run.pipe("one", 0, b"a", _long(0))
+    run.pipe("one", 0, b"b", _long(5))
+    run.pipe("one", 100, b"c", _long(2))
+    run.pipe("two", 100, b"c", _long(1))
+    assert [(item.record.key, item.record.value) for item in run.outputs] == [("b", 2), ("c", 6)]
+    assert run.dropped_total == 1
+
+
+def test_an_unmatched_record_that_fails_is_not_named_as_the_one_in_hand() -> None:
+    run = _joined("fail")
+    run.pipe("one", 0, b"a", _long(0))
+    with pytest.raises(ProcessingError, match=r"a record of a punctuation or earlier, key 'a', timestamp 0"):
+        run.pipe("one", 100, b"c", _long(2))
+
+
+def test_a_tables_update_that_fails_is_a_dead_letter() -> None:
+    builder = StreamsBuilder()
+    counts = builder.stream("in", key=serdes.string, value=serdes.long).group_by_key()
+    table = counts.windowed_by(TimeWindows.of_size(10, grace=0)).count()
+    table.map_values(lambda value: value // 0).to_stream().to("out")
+    run = Interpreter(builder.build(), settings=TaskSettings(on_processing_error="dead-letter:dead"))
+    run.pipe("in", 1, b"k", _long(7))
+    (found,) = run.outputs
+    assert (found.key, found.value, found.record.value) == (b"k", _long(1), 1)
+    assert dict(found.record.headers)["__streams.errors.exception"] == b"ZeroDivisionError"
