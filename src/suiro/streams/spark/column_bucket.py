@@ -52,7 +52,9 @@ class ColumnBucket(Bucket):
 
     def take(self, cargo: list[Cargo]) -> None:
         cargo.sort(key=lambda item: (item.lane is None, item.lane or Lane("", 0), item.sequence))
-        self._behind = any(item.behind or item.paused is not None for item in cargo)
+        waits = any(item.behind for item in cargo)
+        self._paused = not waits and any(item.paused is not None for item in cargo)
+        self._behind = waits or self._paused
         if isinstance(self._twin, AggregateTwin):
             self._aggregate(self._twin, cargo)
         else:
