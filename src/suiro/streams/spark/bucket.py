@@ -255,21 +255,25 @@ class Bucket:
         lane, columns = cargo.lane, cargo.columns
         if lane is None or columns is None:
             return
-        reader = self._reader(self._topology.node(cargo.input))
+        # Every bucket has the whole table, so one of them says what is left out of it.
+        readers = self._program.plan.global_inputs[lane.group]
+        first = next(sub for sub, node in readers if node.name == cargo.input)
+        tells = (self._sub.number, self._bucket) == (first.number, 0)
+        reader = self._reader(self._topology.node(cargo.input), tells=tells)
         table = self._tables[name]
         for offset, timestamp, key, value, headers, _ in _raw_items(columns):
             record = reader.read(lane.group, lane.partition, offset, timestamp, key, value, headers)
             if record is not None and record.key is not None:
                 table.put(record.key, record.value, record.timestamp)
 
-    def _reader(self, node: Node) -> SourceReader:
+    def _reader(self, node: Node, *, tells: bool = True) -> SourceReader:
         found = self._readers.get(node.name)
         if found is None:
             found = self._readers[node.name] = SourceReader(
                 node,
                 on_deserialization_error=self._program.on_deserialization_error,
-                drop=self._topics.drop,
-                dead_letter=self.outputs.bury,
+                drop=self._topics.drop if tells else _silently,
+                dead_letter=self.outputs.bury if tells else _silently,
             )
             prefix = _PARTITION_TIME + node.name.encode() + b"\0"
             for key, data in self._notes.prefix(prefix):
@@ -291,6 +295,9 @@ _Read = tuple[Record, Origin, int]
 RAW_ITEM = 6
 """Members of an item of a topic's lane, offset first."""
 _NO_TIME = -1
+
+
+def _silently(left_out: object) -> None: ...
 
 
 def _raw_items(columns: Any) -> Iterator[tuple[int, int, bytes | None, bytes | None, Headers, None]]:

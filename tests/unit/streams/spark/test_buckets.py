@@ -1,0 +1,62 @@
+"""Single buckets without Spark: what they tell those behind them, and what only one of them tells."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from suiro.protocol.columnar import HEADERS_TYPE
+from suiro.streams import StreamsBuilder, record_value, serdes
+from suiro.streams.spark.bucket import run_bucket
+from suiro.streams.spark.cargo import Cargo, Lane
+from suiro.streams.spark.outputs import Topics
+from suiro.streams.spark.state_log import StateLog
+from tests.unit.streams.spark.test_column_bucket import PARTITIONS, Engine, Handle, Stage
+
+
+@pytest.mark.parametrize("rules", [False, True])
+def test_a_count_at_a_rebuilds_boundary_is_paused_and_not_behind(rules: bool) -> None:
+    builder = StreamsBuilder()
+    counts = builder.stream("stream", key=serdes.string, value=serdes.long).group_by_key().count().to_stream()
+    counts.select_key(record_value() % 2, key=serdes.long).group_by_key().count().to_stream().to("out")
+    engine = Engine(builder.build(), f"paused {rules}")
+    engine.only_rules(rules)
+    source = engine.plan.topology.sub_topologies[0].inputs[0].name
+    tick = Cargo(kind="tick", lane=Lane("stream", 0), input=source, muted=True, paused=-1)
+    log = StateLog(Handle(), engine.cache, "bucket")
+    rows = run_bucket(engine.program, 0, 0, [tick.pack()], log, Topics(Stage()))  # type: ignore[arg-type]
+    told = [Cargo.unpack(data) for number, _, data in rows if number == 1]
+    assert [(item.behind, item.paused) for item in told] == [(False, -1)] * PARTITIONS
+
+
+def test_a_record_left_out_of_a_global_table_is_one_dead_letter() -> None:
+    builder = StreamsBuilder()
+    table = builder.global_table("table", key=serdes.string, value=serdes.long)
+    for topic in ("stream", "other"):
+        stream = builder.stream(topic, key=serdes.string, value=serdes.long)
+        joined = stream.join(table, lambda key, value: key, lambda one, other: one + other)
+        joined.group_by_key().reduce(lambda one, other: one + other).to_stream().to(f"{topic}-out")
+    engine = Engine(builder.build(), "letters")
+    program = replace(engine.program, on_deserialization_error="dead-letter:dead")
+    columns = pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([b"k"]),
+            "value": pa.array([b"no long"]),
+            "offset": pa.array([0], pa.int64()),
+            "timestamp": pa.array([1], pa.int64()),
+            "headers": pa.array([[]], HEADERS_TYPE),
+        }
+    )
+    stage = Stage()
+    handles: dict[tuple[int, int], Handle] = defaultdict(Handle)
+    for sub, node in engine.plan.global_inputs["table"]:
+        cargo = Cargo(kind="raw", lane=Lane("table", 0), input=node.name, columns=columns).pack()
+        for bucket in range(sub.buckets):
+            topics = Topics(stage)  # type: ignore[arg-type]
+            log = StateLog(handles[sub.number, bucket], engine.cache, (sub.number, bucket))
+            run_bucket(program, sub.number, bucket, [cargo], log, topics)
+    assert len(handles) == 2 * PARTITIONS
+    assert [(topic, key, value) for topic, key, value, *_ in stage.rows] == [("dead", b"k", b"no long")]
