@@ -14,6 +14,10 @@ __all__ = ["Cancellable", "PunctuationType", "Punctuators"]
 PunctuationType = Literal["stream-time", "wall-clock-time"]
 
 
+_NEVER = (1 << 63) - 1
+"""When a cancelled function is due."""
+
+
 @dataclass(slots=True)
 class Cancellable:
     """A scheduled function. `next_ms` is unknown (None) until its clock has been seen for the first time."""
@@ -31,12 +35,18 @@ class Cancellable:
 
 class Punctuators:
     """Stream-time functions are due at once when the first record came, then every interval; wall-clock functions an
-    interval after they were scheduled. A clock that jumps over several intervals calls a function once."""
+    interval after they were scheduled. A clock that jumps over several intervals calls a function once.
+
+    A processor schedules its functions again whenever its task is made, so those that were cancelled are remembered."""
 
     def __init__(self) -> None:
         self._scheduled: list[Cancellable] = []
         self._counts: dict[str, int] = {}
         self._due: dict[str, int] = {}
+        self._returning: list[Cancellable] = []
+        self._replaced: set[str] = set()
+        self.is_starting = True
+        """While processors are made."""
 
     def __bool__(self) -> bool:
         return bool(self._scheduled)
@@ -57,11 +67,21 @@ class Punctuators:
         name = f"{node}#{number}"
         first = None if now_ms is None else now_ms + interval_ms
         found = Cancellable(name, interval_ms, type, callback, self._due.get(name, first))
+        if self.is_starting:
+            found.cancelled = self._due.get(name) == _NEVER
+            self._returning.append(found)
+        else:
+            # Nobody schedules it in the next task; so what it took the place of comes back there.
+            self._replaced.add(node)
+            if found.next_ms == _NEVER:
+                found.next_ms = first
         self._scheduled.append(found)
         return found
 
     def state(self) -> dict[str, int]:
-        return {item.name: item.next_ms for item in self._scheduled if item.next_ms is not None}
+        due = {item.name: item.next_ms for item in self._scheduled if item.next_ms is not None}
+        gone = [item.name for item in self._returning if item.cancelled]
+        return due | {name: _NEVER for name in gone if name.rpartition("#")[0] not in self._replaced}
 
     def restore(self, due: Mapping[str, int]) -> None:
         """Before anything is scheduled."""

@@ -194,6 +194,7 @@ class Task:
             init = getattr(self._rules[node.name], "init", None)
             if init is not None:
                 init()
+        self.punctuators.is_starting = False
 
     # -- running -----------------------------------------------------------------------------------------
 

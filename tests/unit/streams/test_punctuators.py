@@ -1,0 +1,73 @@
+"""Punctuators over tasks that are made anew for each micro-batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from suiro.streams import StreamsBuilder, serdes
+from suiro.streams.nodes import Node
+from suiro.streams.records import Origin, Record
+from suiro.streams.stores import OrderedMap
+from suiro.streams.task import TIMES, Task, TaskSettings
+
+
+class Outputs:
+    def __init__(self) -> None:
+        self.keys: list[Any] = []
+
+    def emit(self, node: Node, record: Record) -> None:
+        self.keys.append(record.key)
+
+    def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None:
+        raise AssertionError(error)
+
+
+class Once:
+    """Two functions; the first one cancels itself."""
+
+    def init(self, context: Any) -> None:
+        self.context = context
+        self.scheduled = context.schedule(10, "stream-time", self.once)
+        context.schedule(10, "stream-time", lambda time: self.tell("often", time))
+
+    def once(self, time: int) -> None:
+        self.scheduled.cancel()
+        self.tell("once", time)
+
+    def tell(self, key: str, time: int) -> None:
+        self.context.forward(Record(key, 1, time))
+
+    def process(self, record: Record) -> None:
+        pass
+
+
+class Replaced(Once):
+    """Its first function is replaced by another one as soon as a record comes."""
+
+    def process(self, record: Record) -> None:
+        self.scheduled.cancel()
+        self.context.schedule(10, "stream-time", lambda time: self.tell("other", time))
+
+
+def _batches(processor: type[Once], times: list[int]) -> list[list[str]]:
+    builder = StreamsBuilder()
+    builder.stream("in", key=serdes.string, value=serdes.long).process(processor).to("out")
+    topology = builder.build()
+    (sub,) = topology.sub_topologies
+    maps = {TIMES: OrderedMap()}
+    found = []
+    for time in times:
+        outputs = Outputs()
+        task = Task(topology, sub, partition=0, maps=maps, outputs=outputs, settings=TaskSettings())
+        task.process(sub.inputs[0].name, Record("k", 1, time), None)
+        task.end_of_batch()
+        found.append(outputs.keys)
+    return found
+
+
+def test_a_cancelled_function_stays_so_in_the_next_micro_batch() -> None:
+    assert _batches(Once, [0, 50, 100]) == [["once", "often"], ["often"], ["often"]]
+
+
+def test_a_function_that_was_replaced_while_a_record_was_processed_comes_back() -> None:
+    assert _batches(Replaced, [0, 50]) == [["often", "other"], ["often", "other"]]
