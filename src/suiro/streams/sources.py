@@ -64,14 +64,17 @@ class SourceReader:
         key: bytes | None,
         value: bytes | None,
         headers: Headers = (),
+        extracted: int | None = None,
     ) -> Record | None:
-        """None: left out."""
+        """None: left out. `extracted`: its event time, of a record that was read before."""
         try:
             read_key = None if key is None else self._key.deserialize(topic, key)
             read_value = None if value is None else self._value.deserialize(topic, value)
         except Exception as error:
             self._undecodable(error, topic, partition, offset, timestamp, key, value, headers)
             return None
+        if extracted is not None:
+            return Record(read_key, read_value, extracted, headers)
         place = (topic, partition)
         partition_time = self._times.get(place, UNKNOWN)
         if self._plain and timestamp >= 0:

@@ -331,11 +331,9 @@ def _raw_reader(reader: SourceReader, lane: Lane) -> Callable[[Any], _Read | Non
 
     def of(item: Any) -> _Read | None:
         offset, timestamp, key, value, headers, extracted = item
-        record = read(topic, partition, offset, timestamp, key, value, headers)
+        record = read(topic, partition, offset, timestamp, key, value, headers, extracted)
         if record is None:
             return None
-        if extracted is not None:
-            record = record.with_timestamp(extracted)  # it was held when its time was known already
         return record, Origin(topic, partition, offset, timestamp, headers), _NO_TIME
 
     return of
@@ -494,7 +492,10 @@ class _Queue:
         if self._head is not None:
             item = self._head_item
             if len(item) == RAW_ITEM:
+                is_new = item[-1] is None
                 item = (*item[:5], self.timestamp)
+                if is_new and self._head_key is not None:
+                    self._map.put(self._head_key, pickle.dumps(item, protocol=5))
             yield self._head_key, item
         if self._items is None:
             self._items = self._walk()

@@ -14,7 +14,7 @@ from suiro.streams.spark.bucket import run_bucket
 from suiro.streams.spark.cargo import Cargo, Lane
 from suiro.streams.spark.outputs import Topics
 from suiro.streams.spark.state_log import StateLog
-from tests.unit.streams.spark.test_column_bucket import PARTITIONS, Engine, Handle, Stage
+from tests.unit.streams.spark.test_column_bucket import PARTITIONS, Batch, Engine, Handle, Row, Stage
 
 
 @pytest.mark.parametrize("rules", [False, True])
@@ -60,3 +60,24 @@ def test_a_record_left_out_of_a_global_table_is_one_dead_letter() -> None:
             run_bucket(program, sub.number, bucket, [cargo], log, topics)
     assert len(handles) == 2 * PARTITIONS
     assert [(topic, key, value) for topic, key, value, *_ in stage.rows] == [("dead", b"k", b"no long")]
+
+
+@pytest.mark.parametrize("waits", [0, 1, 3])
+def test_the_time_of_a_record_that_waits_is_asked_for_once(waits: int) -> None:
+    def grows(record: object, partition_time: int) -> int:
+        return partition_time + 10
+
+    builder = StreamsBuilder()
+    stream = builder.stream("stream", key=serdes.string, value=serdes.long, timestamp=grows)
+    other = builder.stream("table", key=serdes.string, value=serdes.long)
+    stream.merge(other).group_by_key().count().to_stream().to("out")
+    engine = Engine(builder.build(), f"extracted {waits}")
+    rows: list[Row] = [("a", 1, 0), ("b", 1, 0), ("c", 1, 0)]
+    found = []
+    for number in range(waits + 1):
+        batch: Batch = {("table", 0): ([("z", 1, 0)], number < waits)}
+        if number == 0:
+            batch["stream", 0] = rows, False
+        found += engine.batch(batch, 100)
+    times = {key: timestamp // 1000 for topic, key, _, timestamp, _ in found if topic == "out"}
+    assert times == {b"a": 9, b"b": 19, b"c": 29, b"z": 0}
