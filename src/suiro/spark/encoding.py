@@ -147,6 +147,8 @@ def _timestamps(rows: pa.RecordBatch, clock: Clock) -> np.ndarray:
     now = clock.wall_ms()
     if "timestamp" not in rows.schema.names:
         return np.full(rows.num_rows, now, np.int64)
+    if pa.types.is_integer(rows.schema.field("timestamp").type):  # of a topology: ms
+        return np.asarray(rows.column("timestamp").to_numpy(zero_copy_only=False))
     micros = rows.column("timestamp").cast(pa.int64())
     # Floor, also before 1970.
     ms = np.floor_divide(pc.fill_null(micros, 0).to_numpy(zero_copy_only=False), 1000)

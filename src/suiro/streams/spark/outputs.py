@@ -34,6 +34,7 @@ ROWS_MAX = 100_000
 """Records of one topic or repartition that wait in memory; then they are encoded."""
 
 _TIMESTAMP_LENGTH = 8
+_SPARK_MS_MAX = ((1 << 63) - 1) // 1000
 _STAMPED_KINDS = ("key-value", "window", "global")
 _TIME_IN_KEY = {"session": slice(-16, -8), "versioned": slice(-8, None)}
 
@@ -327,11 +328,19 @@ def _topic_batch(
         "value": values,
         "topic": pa.repeat(pa.scalar(topic, pa.string()), count),
         "partition": partitions,
-        "timestamp": pc.multiply(timestamps, 1000).cast(pa.timestamp("us", tz="UTC")),
+        "timestamp": _stamps(timestamps),
     }
     if headers is not None:
         columns["headers"] = headers
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _stamps(timestamps: pa.Array) -> pa.Array:
+    """As Spark has them; those it cannot hold, after the year 294,000, are whole ms."""
+    latest = pc.max(timestamps).as_py()
+    if latest is not None and latest > _SPARK_MS_MAX:
+        return timestamps
+    return pc.multiply(timestamps, 1000).cast(pa.timestamp("us", tz="UTC"))
 
 
 class _Carrier:

@@ -8,7 +8,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from suiro.clock import SystemClock
 from suiro.protocol.columnar import HEADERS_TYPE
+from suiro.protocol.records import decode_batch
+from suiro.spark import SinkOptions
+from suiro.spark.encoding import encode_rows
+from suiro.spark.staging import StagingWriter
 from suiro.streams import StreamsBuilder, record_value, serdes
 from suiro.streams.spark.bucket import run_bucket
 from suiro.streams.spark.cargo import Cargo, Lane
@@ -81,3 +86,29 @@ def test_the_time_of_a_record_that_waits_is_asked_for_once(waits: int) -> None:
         found += engine.batch(batch, 100)
     times = {key: timestamp // 1000 for topic, key, _, timestamp, _ in found if topic == "out"}
     assert times == {b"a": 9, b"b": 19, b"c": 29, b"z": 0}
+
+
+def test_times_beyond_what_spark_can_hold_are_written_as_they_are() -> None:
+    class Keeps:
+        def __init__(self) -> None:
+            self.batches: list[pa.RecordBatch] = []
+
+        def add(self, batch: pa.RecordBatch) -> None:
+            self.batches.append(batch)
+
+        def finish(self) -> None:
+            return None
+
+    stage = Keeps()
+    topics = Topics(stage)  # type: ignore[arg-type]
+    times = [0, 1_700_000_000_000_000_000, (1 << 63) - 1]  # the second one in nanoseconds
+    for time in times:
+        topics.add("out", b"k", b"v", time)
+    list(topics.finish())
+    with StagingWriter(None, "0-0") as writer:
+        parsed = SinkOptions.parse({"kafka.bootstrap.servers": "nowhere:1"})
+        counts = {"out": 1}.get
+        encode_rows(stage.batches, writer, parsed, partition_count=counts, task_index=0, clock=SystemClock())
+        staged = writer.finish()
+    found = [record.timestamp for _, _, data, _ in staged.batches() for record in decode_batch(data)]
+    assert found == times
