@@ -67,6 +67,12 @@ class KafkaStreams:
     ) -> None:
         if emit not in ("micro-batch", "every"):
             raise ConfigError(f'emit={emit!r} is neither "micro-batch" nor "every"')
+        for setting in settings or {}:
+            if setting.lower() == "minpartitions":
+                raise ConfigError(
+                    f"settings[{setting!r}] would have records of one partition read by several tasks, and their order "
+                    "lost; leave it out, and give the topic more partitions where more tasks are wanted"
+                )
         _check_policy("on_processing_error", on_processing_error)
         _check_policy("on_deserialization_error", on_deserialization_error)
         self.topology = topology

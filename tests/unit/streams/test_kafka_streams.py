@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from suiro.client import Client, NewTopic
-from suiro.errors import UsageError
+from suiro.errors import ConfigError, UsageError
 from suiro.streams import KafkaStreams, StreamsBuilder, TopologyError, serdes
 from suiro.streams.errors import CheckpointError
 from suiro.testing import node
@@ -85,3 +85,13 @@ def test_stores_are_read_from_what_runs(server: str, tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="was not started"):
         streams(server, tmp_path, counted).store("counts")
+
+
+def test_a_partition_is_not_cut_into_pieces(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="several tasks, and their order lost"):
+        streams(
+            "nowhere:1",
+            tmp_path,
+            lambda b: b.stream("two", **TEXT).to("out"),
+            settings={"minPartitions": "4"},
+        )
