@@ -143,6 +143,14 @@ class Bucket:
         for queue in queues:
             time = queue.tick if limit is None else min(queue.tick, limit)
             times[queue.input] = max(time, times.get(queue.input, _NO_TIME))
+        here = {(queue.lane, queue.input) for queue in queues}
+        for key, data in self._notes.prefix(_REACHED):
+            # A lane that tells nothing now is at its end; what it told while others were behind holds still.
+            group, partition, input_ = key.removeprefix(_REACHED)[:-1].decode().split("\0")
+            if (Lane(group, int(partition)), input_) not in here:
+                (reached,) = _INT64.unpack(data)
+                time = reached if limit is None else min(reached, limit)
+                times[input_] = max(time, times.get(input_, _NO_TIME))
         if max(times.values(), default=_NO_TIME) > _NO_TIME:
             self._task.pass_to(times)
 

@@ -14,7 +14,7 @@ from suiro.protocol.records import decode_batch
 from suiro.spark import SinkOptions
 from suiro.spark.encoding import encode_rows
 from suiro.spark.staging import StagingWriter
-from suiro.streams import StreamsBuilder, record_value, serdes
+from suiro.streams import EmitStrategy, StreamsBuilder, TimeWindows, record_value, serdes
 from suiro.streams.spark.bucket import run_bucket
 from suiro.streams.spark.cargo import Cargo, Lane
 from suiro.streams.spark.outputs import Topics
@@ -112,3 +112,17 @@ def test_times_beyond_what_spark_can_hold_are_written_as_they_are() -> None:
         staged = writer.finish()
     found = [record.timestamp for _, _, data, _ in staged.batches() for record in decode_batch(data)]
     assert found == times
+
+
+def test_time_that_a_lane_told_while_another_was_behind_passes_once_that_one_is_not() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("stream", key=serdes.string, value=serdes.long)
+    windows = TimeWindows.of_size(10, grace=0)
+    keyed = stream.select_key(lambda key, value: value, key=serdes.long).group_by_key().windowed_by(windows)
+    keyed.emit_strategy(EmitStrategy.on_window_close()).count().to_stream().to("out")
+    engine = Engine(builder.build(), "told")
+    log: list[Row] = [("x", 1, 1), ("x", 1, 2)]
+    # Keys 1 and 3 are in different buckets, so 1's hears of the time 50 by the lane's word alone.
+    found = engine.batch({("stream", 0): (log[:1], True), ("stream", 1): ([("y", 3, 50)], False)}, 100)
+    found += engine.batch({("stream", 0): (log[1:], False)}, 100)
+    assert [(row[2], row[3]) for row in found if row[0] == "out"] == [((2).to_bytes(8), 2000)]
