@@ -414,8 +414,8 @@ class _Queue:
         self._notes = notes
         self._tick_key = _TICK + held_prefix(lane, input_)
         self._reached_key = _REACHED + held_prefix(lane, input_)
-        self.tick = _noted(notes, self._tick_key)
         self._reached = _noted(notes, self._reached_key)
+        self.tick = max(self._reached, _noted(notes, self._tick_key))
         self._items: Iterator[Any] | None = None
         self._head: _Read | None = None
         self._head_item: Any = None

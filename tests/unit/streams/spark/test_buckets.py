@@ -126,3 +126,15 @@ def test_time_that_a_lane_told_while_another_was_behind_passes_once_that_one_is_
     found = engine.batch({("stream", 0): (log[:1], True), ("stream", 1): ([("y", 3, 50)], False)}, 100)
     found += engine.batch({("stream", 0): (log[1:], False)}, 100)
     assert [(row[2], row[3]) for row in found if row[0] == "out"] == [((2).to_bytes(8), 2000)]
+
+
+def test_a_lanes_time_does_not_go_back_with_its_next_micro_batch() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("stream", key=serdes.string, value=serdes.long)
+    windows = TimeWindows.of_size(10, grace=0)
+    keyed = stream.select_key(lambda key, value: value, key=serdes.long).group_by_key().windowed_by(windows)
+    keyed.emit_strategy(EmitStrategy.on_window_close()).count().to_stream().to("out")
+    engine = Engine(builder.build(), "back")
+    found = engine.batch({("stream", 0): ([("x", 3, 16)], True), ("stream", 1): ([("y", 1, 4)], False)}, 100)
+    found += engine.batch({("stream", 0): ([("x", 3, 8)], False)}, 100)
+    assert [(row[2], row[3]) for row in found if row[0] == "out"] == [((1).to_bytes(8), 4000)]
