@@ -39,7 +39,6 @@ def build(builder):
 
 FAULTS = [
     "task_staged@batch=1:kill-session",  # staged, not committed; a bucket's state is perhaps written
-    "after_first_produce@batch=2:kill-session",  # half a transaction
     "after_end@batch=4:kill-session",  # in Kafka, unknown to Spark
     "task_start@batch=6:kill",  # one worker dies, and with it the query
 ]
