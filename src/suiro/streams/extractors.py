@@ -92,7 +92,8 @@ class UsePartitionTimeOnInvalidTimestamp:
 
 @dataclass(frozen=True, slots=True)
 class WallclockTimestampExtractor:
-    """When the record is read. A replay gives it another time."""
+    """When the record is read. A replay gives it another time, and so does a micro-batch that is run again after a
+    crash: results are written once, but state and what follows may have the later time."""
 
     def extract(self, record: SourceRecord, partition_time: int) -> int:
         return time.time_ns() // 1_000_000

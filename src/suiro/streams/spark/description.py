@@ -181,5 +181,8 @@ def _is_generated(name: str) -> bool:
 def _write(path: Path, description: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.write_text(json.dumps(description, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    with fresh.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(description, indent=1, sort_keys=True) + "\n")
+        file.flush()
+        os.fsync(file.fileno())  # else it may be there, and empty, after a power cut
     fresh.replace(path)
