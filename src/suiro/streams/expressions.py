@@ -426,6 +426,8 @@ class Call(Expression):
         if sign is not None:
             first, second = self.arguments
             if isinstance(first, Constant) and not isinstance(second, Constant) and sign[0] not in "=!<>":
+                if sign == "%" and isinstance(first.constant, str | bytes):  # plain it would be formatting
+                    return f"({first!r} {sign} {second!r})"
                 return f"({_text_of(first.constant)} {sign} {second!r})"
             if isinstance(second, Constant):
                 return f"({first!r} {sign} {_text_of(second.constant)})"

@@ -183,6 +183,8 @@ def test_python_words_cannot_build_expressions(use: Any) -> None:
         (col("a")["b.c"], "col('a')['b.c']"),
         ((X > 0) & ~col("s").is_null(), "((col('x') > 0) & (~col('s').is_null()))"),
         (1 + X, "(1 + col('x'))"),
+        (lit("a") % X, "(lit('a') % col('x'))"),
+        (2 % X, "(2 % col('x'))"),
         (lit(1) < X, "(lit(1) < col('x'))"),
         (X.is_in([1, None]), "col('x').is_in([1, None])"),
         (X * math.inf, "(col('x') * float(\"inf\"))"),
