@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from support.logs import NOW_MS, batch, open_log, read_all
+from support.waiting import wait_until
 
+from suiro.client import LATEST, Client
 from suiro.clock import SystemClock
 from suiro.log import LogConfig, PartitionLog
 from suiro.log.checkpoints import read_partition_metadata
@@ -158,4 +160,14 @@ def _produce(bootstrap_servers: str) -> dict[str, list[tuple[int, str]]]:
         else:
             producer.commit_transaction(30)
         written["all"] += group
+    # Kafka answers a commit before its marker is in the partition.
+    place = ("flights", 0)
+    with Client(bootstrap_servers) as client:
+        wait_until(
+            lambda: (
+                client.list_offsets({place: LATEST}, read_committed=True)
+                == client.list_offsets({place: LATEST}, read_committed=False)
+            ),
+            what="the last transaction's marker",
+        )
     return written
