@@ -52,8 +52,8 @@ def run(
         str, typer.Option(help='"fail", "skip" or "dead-letter:<topic>".')
     ] = "fail",
     max_offsets_per_trigger: Annotated[
-        int | None, typer.Option(min=1, help="Records in one micro-batch, about.")
-    ] = None,
+        int, typer.Option(min=1, help="Records in one micro-batch, about.")
+    ] = 2_000_000,
     set_: Annotated[
         list[str] | None,
         typer.Option(

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["KafkaStreams", "State"]
 
 POLL_S = 0.05
+MAX_OFFSETS_PER_TRIGGER = 2_000_000
+"""Records in one micro-batch unless said otherwise: a long backlog must not have to fit into memory at once."""
 
 State = Literal["CREATED", "RUNNING", "PENDING_SHUTDOWN", "NOT_RUNNING", "ERROR"]
 Emit = Literal["micro-batch", "every"]
@@ -46,6 +48,7 @@ class KafkaStreams:
     `on_processing_error`, `on_deserialization_error`: "fail", "skip" or "dead-letter:<topic>". `trigger`: as Spark's
     `DataStreamWriter.trigger` takes it, `{"processingTime": "1 second"}`; as fast as possible otherwise. `settings`:
     of the Kafka client and the reading, in the names of format "suiro" (`kafka.client.id`, `startingOffsets`, ...).
+    `max_offsets_per_trigger`: records in one micro-batch, about; None for all there are.
     `rebuild`: begin without a checkpoint, though the application has run before (see `streams.spark.rebuild`).
     """
 
@@ -60,7 +63,7 @@ class KafkaStreams:
         emit: Emit = "micro-batch",
         on_processing_error: str = "fail",
         on_deserialization_error: str = "fail",
-        max_offsets_per_trigger: int | None = None,
+        max_offsets_per_trigger: int | None = MAX_OFFSETS_PER_TRIGGER,
         trigger: Mapping[str, Any] | None = None,
         settings: Mapping[str, str] | None = None,
         rebuild: bool = False,
