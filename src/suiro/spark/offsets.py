@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-__all__ = ["Positions", "digest", "limited", "split_range"]
+__all__ = ["Positions", "digest", "evenly_limited", "limited", "split_range"]
 
 TopicPartition = tuple[str, int]
 
@@ -104,6 +104,23 @@ def limited(
         share = lag_so_far * max_offsets // total - given_so_far
         given_so_far += share
         chosen[place] = start.get(place, 0) + min(lag, max(1, share))
+    return chosen
+
+
+def evenly_limited(
+    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], max_offsets: int
+) -> dict[TopicPartition, int]:
+    """As `limited`, but all partitions get the same, and what short ones leave goes to the others.
+
+    Where records of several partitions wait for each other, a short one (a table) must not hold up a long one.
+    """
+    lags = {place: max(0, end[place] - start.get(place, 0)) for place in sorted(end)}
+    chosen, left = dict(end), max_offsets
+    lagging = sorted((place for place in lags if lags[place]), key=lambda place: lags[place])
+    for index, place in enumerate(lagging):
+        share = min(lags[place], max(1, left // (len(lagging) - index)))
+        left -= share
+        chosen[place] = start.get(place, 0) + share
     return chosen
 
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from suiro.clock import Clock
 from suiro.errors import ConfigError, DataLossError, UnknownTopicError
-from suiro.spark.offsets import Positions, limited, split_range
+from suiro.spark.offsets import Positions, evenly_limited, limited, split_range
 from suiro.spark.options import EARLIEST, LATEST, Bound, SourceOptions
 
 __all__ = ["KafkaOffsets", "OffsetRange", "Planner"]
@@ -93,10 +93,12 @@ class Planner:
         max_offsets: int | None = None,
         frozen: Positions | None = None,
         unlimited: Collection[str] = (),
+        evenly: bool = False,
         boundary: Mapping[TopicPartition, int] | None = None,
     ) -> Positions:
         """Where the next micro-batch ends. `frozen`: go no further than this (Trigger.AvailableNow). `unlimited`:
-        topics that `max_offsets` is not for. The partitions that it stopped are noted as `behind`.
+        topics that `max_offsets` is not for; `evenly`: partitions get the same of it, not their share of the lag. The
+        partitions that it stopped are noted as `behind`.
 
         `boundary`: no micro-batch crosses it; until all its partitions are there, micro-batches are `muted`.
         """
@@ -129,7 +131,7 @@ class Planner:
         behind: frozenset[TopicPartition] = frozenset()
         if max_offsets is not None:
             wanted = {place: end for place, end in ends.items() if place[0] not in unlimited}
-            chosen = limited(begins, wanted, max_offsets)
+            chosen = (evenly_limited if evenly else limited)(begins, wanted, max_offsets)
             behind = frozenset(place for place, end in chosen.items() if end < wanted[place])
             ends = ends | chosen
         self._confirmed = ends

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suiro.spark.offsets import Positions, digest, limited, split_range
+from suiro.spark.offsets import Positions, digest, evenly_limited, limited, split_range
 
 PLACES = st.tuples(st.sampled_from(["a", "b.c", "d-1"]), st.integers(0, 20))
 OFFSETS = st.dictionaries(PLACES, st.integers(0, 2**62), max_size=8)
@@ -74,3 +74,11 @@ def test_a_split_range_is_the_range(start: int, length: int, parts: int) -> None
 def test_digest_depends_on_every_byte() -> None:
     assert digest("a") == digest("a") != digest("b")
     assert len(digest("")) == 32
+
+
+def test_an_even_limit_lets_short_partitions_finish_first() -> None:
+    start = {("t", 0): 10, ("s", 0): 0, ("s", 1): 0, ("done", 0): 7}
+    end = {("t", 0): 30, ("s", 0): 1000, ("s", 1): 400, ("done", 0): 7}
+    assert evenly_limited(start, end, 300) == {("t", 0): 30, ("s", 0): 140, ("s", 1): 140, ("done", 0): 7}
+    assert evenly_limited(start, end, 5000) == end
+    assert evenly_limited(start, end, 1) == {("t", 0): 11, ("s", 0): 1, ("s", 1): 1, ("done", 0): 7}

@@ -112,6 +112,7 @@ class TopologyReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_offsets=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
             frozen=self._frozen,
             unlimited=self._program.plan.global_inputs,
+            evenly=True,
             boundary=None if self._program.boundary is None else self._program.boundary.offsets,
         )
         clock = self._clock(positions)
