@@ -5,7 +5,7 @@ Sub-topologies of level 0 run right here; of their records only those for a repa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import repeat
 
@@ -67,7 +67,7 @@ def lane_rows(
     tables = plan.global_inputs.get(lane.group, [])
     here = [_Here(program, sub, node, lane, topics) for sub, node in inputs if sub.level == IN_SOURCE_TASKS]
     away = [
-        (sub, node, _Combiner(program, sub, node, lane, topics))
+        (sub, node, _combining(program, sub, node, lane, topics))
         for sub, node in inputs
         if sub.level != IN_SOURCE_TASKS
     ]
@@ -87,8 +87,8 @@ def lane_rows(
         for sub, node in tables:
             data = replace(cargo, input=node.name, behind=False, paused=None).pack()
             rows += [(sub.number, bucket, data) for bucket in range(sub.buckets)]
-        for sub, node, combiner in away:
-            rows.append((sub.number, lane.partition, combiner.of(replace(cargo, input=node.name)).pack()))
+        for sub, node, combined in away:
+            rows.append((sub.number, lane.partition, combined(replace(cargo, input=node.name)).pack()))
         for task in here:
             rows += task.feed(columns)
         yield rows
@@ -171,34 +171,19 @@ class _Here:
         return self._outputs.finish(self._cuts, behind=item.behind, paused=paused, tells=item.tells)
 
 
-class _Combiner:
+def _combining(
+    program: Program, sub: SubPlan, node: Node, lane: Lane, topics: Topics
+) -> Callable[[Cargo], Cargo]:
     """What a bucket's twin on columns wants to have done before the shuffle."""
-
-    def __init__(self, program: Program, sub: SubPlan, node: Node, lane: Lane, topics: Topics) -> None:
-        found = twins_of(program.run, program.plan.topology, program.settings).of(sub.number)
-        self._twin = found if found is not None and found.kind == "aggregate" else None
-        self._lane = lane
-        self._topics = topics
-        self._failures = Outputs(program.plan, topics, lane)
-        self._reader = SourceReader(
-            node,
-            on_deserialization_error=program.on_deserialization_error,
-            drop=topics.drop,
-            dead_letter=self._failures.bury,
-        )
-
-    def of(self, cargo: Cargo) -> Cargo:
-        if self._twin is None or cargo.columns is None:
-            return cargo
-        payload = self._twin.prepare(
-            cargo.columns,
-            topic=self._lane.group,
-            partition=self._lane.partition,
-            reader=self._reader,
-            failures=self._failures,
-            dropped=self._topics.dropped,
-        )
-        return replace(cargo, kind="combined", columns=payload)
+    twins = twins_of(program.run, program.plan.topology, program.settings)
+    outputs = Outputs(program.plan, topics, lane, twins=twins)
+    reader = SourceReader(
+        node,
+        on_deserialization_error=program.on_deserialization_error,
+        drop=topics.drop,
+        dead_letter=outputs.bury,
+    )
+    return lambda cargo: outputs.combined(sub.number, cargo, lane.partition, lane.group, reader)
 
 
 def _clock_ticks(program: Program, clock: int | None, *, muted: bool) -> Iterator[Row]:

@@ -20,7 +20,7 @@ from suiro.spark import StageOfTask
 from suiro.streams.nodes import Node, Repartition, Sink
 from suiro.streams.records import Change, Headers, Origin, Record, Windowed
 from suiro.streams.serdes import natural
-from suiro.streams.sources import DeadLetter, dead_letter_headers
+from suiro.streams.sources import DeadLetter, SourceReader, dead_letter_headers
 from suiro.streams.spark.cargo import STAGED, Cargo, DroppedRecords, Lane, Row, headers_array
 from suiro.streams.spark.changes import write_change
 from suiro.streams.spark.plan import Plan
@@ -242,12 +242,22 @@ class Outputs:
             if carrier.is_full:
                 yield from carrier.take()
 
-    def combined(self, number: int, cargo: Cargo, bucket: int, topic: str) -> Cargo:
-        """What the sub-topology that gets this cargo wants to have done with it first."""
+    def combined(
+        self, number: int, cargo: Cargo, bucket: int, topic: str, reader: SourceReader | None = None
+    ) -> Cargo:
+        """What the sub-topology that gets this cargo wants to have done with it first. `reader`: of records as they are
+        in a topic."""
         twin = None if self._twins is None else self._twins.of(number)
         if cargo.columns is None or twin is None or twin.kind != "aggregate":
             return cargo
-        payload = twin.prepare(cargo.columns, topic=topic, partition=bucket, reader=None, failures=self)
+        payload = twin.prepare(
+            cargo.columns,
+            topic=topic,
+            partition=bucket,
+            reader=reader,
+            failures=self,
+            dropped=self._topics.dropped,
+        )
         return replace(cargo, kind="combined", columns=payload)
 
     # -- inside --------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """The topology's source in Spark: ranges of topic partitions in, rows of cargo out (`cargo`).
 
 Planning is that of format "suiro", and a few things more: which partitions are behind, and the wall clock, stand in
-the offsets that Spark writes down before a micro-batch runs. A task reads one or more ranges, one lane after another;
-sub-topologies of level 0 run right here, and of their records only those for a repartition travel on.
+the offsets that Spark writes down before a micro-batch runs. A task reads one or more ranges (`lanes`).
+
+Spark starts several processes that only plan, so nothing that tasks work with is imported here.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import pickle
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,9 +15,9 @@ from hypothesis import strategies as st
 
 from suiro.protocol.columnar import HEADERS_TYPE
 from suiro.spark import OffsetRange, SinkOptions, SourceOptions
-from suiro.streams import StreamsBuilder, TimeWindows, left, record_value, right, serdes
+from suiro.streams import StreamsBuilder, TimeWindows, left, record_key, record_value, right, serdes
 from suiro.streams.spark.bucket import run_bucket
-from suiro.streams.spark.cargo import STAGED
+from suiro.streams.spark.cargo import STAGED, DroppedRecords
 from suiro.streams.spark.lanes import lane_rows
 from suiro.streams.spark.outputs import Topics
 from suiro.streams.spark.plan import plan
@@ -96,6 +97,7 @@ class Engine:
         self.runs_rules = False
         self.behind: set[tuple[str, int]] = set()
         self.offset = 0
+        self.dropped: Counter[str] = Counter()
 
     def only_rules(self, wanted: bool) -> None:
         numbers = range(len(self.plan.subs))
@@ -121,12 +123,11 @@ class Engine:
             chunks = [self._columns(records[at : at + chunk]) for at in range(0, len(records), chunk)]
             for found in lane_rows(self.program, item, chunks, topics):
                 rows += found
-        list(topics.finish())
+        rows += topics.finish()
         for level in range(1, self.plan.levels + 1):
             waiting: dict[tuple[int, int], list[bytes]] = defaultdict(list)
-            for number, bucket, data in rows:
-                if number != STAGED:
-                    waiting[number, bucket].append(data)
+            for number, bucket, data in self._told(rows):
+                waiting[number, bucket].append(data)
             rows = []
             for (number, bucket), cargo in sorted(waiting.items()):
                 if self.plan.subs[number].level != level:
@@ -134,7 +135,15 @@ class Engine:
                     continue
                 log = StateLog(self.handles[number, bucket], self.cache, (number, bucket))
                 rows += run_bucket(self.program, number, bucket, cargo, log, Topics(stage))  # type: ignore[arg-type]
+        assert not self._told(rows)
         return stage.rows
+
+    def _told(self, rows: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
+        """Without what is for the driver, of which the counts of dropped records are kept."""
+        for number, _, data in rows:
+            if number == STAGED and isinstance(message := pickle.loads(data), DroppedRecords):
+                self.dropped.update(message.counts)
+        return [row for row in rows if row[0] != STAGED]
 
     def stores(self) -> dict[tuple[int, int, str], dict[bytes, bytes]]:
         found: dict[tuple[int, int, str], dict[bytes, bytes]] = defaultdict(dict)
@@ -186,6 +195,11 @@ def _summed_elsewhere(builder: StreamsBuilder, stream: Any) -> None:
     stream.map_values(record_value() * 2, value=serdes.long).to("other")
 
 
+def _counted_elsewhere(builder: StreamsBuilder, stream: Any) -> None:
+    """Null values travel, and are left out where they arrive."""
+    stream.select_key(record_key(), key=serdes.string).group_by_key().count().to_stream().to("out")
+
+
 def _joined(builder: StreamsBuilder, stream: Any) -> None:
     table = builder.table("table", key=serdes.string, value=serdes.long)
     stream.left_join(table, lambda one, other: one * 100 + (other or 0)).to("out", value=serdes.long)
@@ -201,12 +215,13 @@ SHAPES: dict[str, Callable[[StreamsBuilder, Any], None]] = {
     "count": _count,
     "windowed": _windowed,
     "summed elsewhere": _summed_elsewhere,
+    "counted elsewhere": _counted_elsewhere,
     "joined": _joined,
     "counted after a join": _counted_after_a_join,
 }
 
 
-OF_SEVERAL_LANES = ("summed elsewhere", "counted after a join")
+OF_SEVERAL_LANES = ("summed elsewhere", "counted elsewhere", "counted after a join")
 """Rules let lanes wait for each other there; columns need not, for the order changes nothing in the end."""
 
 
@@ -258,6 +273,7 @@ def test_columns_and_rules_agree(shape: str, data: list[Batch], chunk: int, rule
         all_rules.update((key, rows[-1]) for key, rows in from_rules.items())
     assert all_columns == all_rules
     assert found.stores() == wanted.stores()
+    assert found.dropped == wanted.dropped
 
 
 def by_key(rows: list[tuple[Any, ...]]) -> dict[Any, list[tuple[Any, ...]]]:
