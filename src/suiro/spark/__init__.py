@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from suiro.spark.java import find_java
     from suiro.spark.offsets import Positions
     from suiro.spark.options import SinkOptions, SourceOptions
-    from suiro.spark.planning import OffsetRange, Planner
+    from suiro.spark.planning import OffsetRange
     from suiro.spark.reading import ReadSettings, read_columns
     from suiro.spark.session import spark_session
     from suiro.spark.sink import CommitMessage, MicroBatchIdentity, commit_micro_batch
+    from suiro.spark.source import PlanningReader
     from suiro.spark.stage import StageOfTask
     from suiro.spark.staging import StagedRecords
 
@@ -40,7 +41,7 @@ __all__ = [
     "Destination",
     "MicroBatchIdentity",
     "OffsetRange",
-    "Planner",
+    "PlanningReader",
     "Positions",
     "ReadSettings",
     "SinkOptions",
@@ -66,7 +67,7 @@ _HOMES = {
     "MARKER_TOPIC": "committer",
     "MicroBatchIdentity": "sink",
     "OffsetRange": "planning",
-    "Planner": "planning",
+    "PlanningReader": "source",
     "Positions": "offsets",
     "ReadSettings": "reading",
     "SinkOptions": "options",

@@ -35,7 +35,7 @@ from suiro.spark.planning import OffsetRange, Planner
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SuiroDataSource"]
+__all__ = ["PlanningReader", "SuiroDataSource"]
 
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 HEADERS = ", headers array<struct<key: string, value: binary>>"
@@ -102,21 +102,28 @@ class BatchReader(DataSourceReader):
         return _read(self._options, partition.value)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in one process of the driver for as long as the query; copies of it run the tasks."""
+class PlanningReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in one process of the driver for as long as the query; copies of it, made from `given`, run the tasks.
 
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
+    Who derives from it says what its options are, and what a micro-batch reads.
+    """
+
+    def __init__(self, given: Any) -> None:
+        self._given = given
         self._client: Any = None
         self._plan: Planner | None = None
         self._initial: dict[str, Any] | None = None
         self._frozen: Positions | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options}
+        return {"given": self._given}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["_options"])  # type: ignore[misc]
+        self.__init__(state["given"])  # type: ignore[misc]
+
+    @property
+    def _options(self) -> SourceOptions:
+        raise NotImplementedError
 
     def initialOffset(self) -> dict[str, Any]:
         # Asked for twice by Spark at the start of a query; "latest" must be one place.
@@ -128,30 +135,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limit = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        positions = Positions.from_json(start)
-        end = self._planner.latest(
-            positions,
-            max_offsets=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
-            frozen=self._frozen,
-        )
-        # The very same value tells Spark that there is nothing new.
-        if end.offsets == positions.offsets and not positions.initial:
-            return start
-        return replace(end, behind=frozenset()).to_json()
-
     def prepareForTriggerAvailableNow(self) -> None:
         self._frozen = self._planner.latest(Positions(offsets={}))
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        ranges = self._planner.ranges(Positions.from_json(start), Positions.from_json(end))
-        return [RangePartition(item) for item in ranges]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(self._options, partition.value)
-
     def commit(self, end: dict[str, Any]) -> None:
-        """Offsets are committed by the sink, in the transaction of the micro-batch."""
+        """Offsets are committed in the transaction of the micro-batch."""
 
     def stop(self) -> None:
         if self._client is not None:
@@ -166,6 +154,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client = Client(self._options.bootstrap_servers, settings=self._options.client_settings)
             self._plan = _planner(self._client, self._options)
         return self._plan
+
+
+class StreamReader(PlanningReader):
+    @property
+    def _options(self) -> SourceOptions:
+        options: SourceOptions = self._given
+        return options
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        positions = Positions.from_json(start)
+        end = self._planner.latest(
+            positions,
+            max_offsets=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
+            frozen=self._frozen,
+        )
+        # The very same value tells Spark that there is nothing new.
+        if end.offsets == positions.offsets and not positions.initial:
+            return start
+        return replace(end, behind=frozenset()).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        ranges = self._planner.ranges(Positions.from_json(start), Positions.from_json(end))
+        return [RangePartition(item) for item in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._options, partition.value)
 
 
 def _planner(client: Any, options: SourceOptions) -> Planner:

@@ -10,20 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from suiro.clock import SystemClock
-from suiro.spark import OffsetRange, Planner, Positions
+from suiro.spark import OffsetRange, PlanningReader, Positions, SourceOptions
 from suiro.streams.spark.cargo import SPARK_SCHEMA, Lane
 from suiro.streams.spark.program import Program, load
 
@@ -81,30 +75,12 @@ class WorkPartition(InputPartition):
     value: Work
 
 
-class TopologyReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans in one process of the driver for as long as the query runs; copies of it run the tasks."""
+class TopologyReader(PlanningReader):
+    """Made from a program."""
 
-    def __init__(self, program: str) -> None:
-        self._text = program
-        self._client: Any = None
-        self._plan: Planner | None = None
-        self._initial: dict[str, Any] | None = None
-        self._frozen: Positions | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"program": self._text}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["program"])  # type: ignore[misc]
-
-    def initialOffset(self) -> dict[str, Any]:
-        if self._initial is None:
-            self._initial = self._planner.initial().to_json()
-        return self._initial
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        limit = self._program.source.max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+    @property
+    def _options(self) -> SourceOptions:
+        return self._program.source
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         positions = Positions.from_json(start)
@@ -121,9 +97,6 @@ class TopologyReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not is_new and (clock is None or clock == positions.clock):
             return start  # the very same value tells Spark that there is nothing new
         return replace(end, clock=clock).to_json()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._frozen = self._planner.latest(Positions(offsets={}))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         before, after = Positions.from_json(start), Positions.from_json(end)
@@ -155,14 +128,6 @@ class TopologyReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if rows:
                     yield rows_batch(rows)
 
-    def commit(self, end: dict[str, Any]) -> None:
-        """Offsets are committed in the transaction of the micro-batch."""
-
-    def stop(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = self._plan = None
-
     def _clock(self, before: Positions) -> int | None:
         every = self._program.clock_ms
         if every is None:
@@ -172,17 +137,7 @@ class TopologyReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _program(self) -> Program:
-        return load(self._text)
-
-    @property
-    def _planner(self) -> Planner:
-        if self._plan is None:
-            from suiro.client import Client
-
-            options = self._program.source
-            self._client = Client(options.bootstrap_servers, settings=options.client_settings)
-            self._plan = Planner(self._client, options, clock=SystemClock(), pause=Event().wait)
-        return self._plan
+        return load(self._given)
 
 
 def shared_out(lanes: Sequence[LaneRange], clock: int | None, parallelism: int) -> list[Work]:
