@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from suiro.broker.dispatch import APIS
+from suiro.broker.apis import APIS
 from suiro.cli.app import app
 from suiro.cli.node import _parser as node_parser
 from suiro.config import NodeSettings

@@ -30,10 +30,22 @@ def _setting(
     high: int | None = None,
     choices: tuple[str, ...] = (),
     topic: str | None = None,
+    dynamic: bool = False,
+    sensitive: bool = False,
 ) -> Any:
+    """`topic`: the topic setting it is the default of (those can always be altered). `dynamic`: may be altered
+    while the node runs. `sensitive`: never shown."""
     return field(
         default=default,
-        metadata={"doc": doc, "low": low, "high": high, "choices": choices, "topic": topic},
+        metadata={
+            "doc": doc,
+            "low": low,
+            "high": high,
+            "choices": choices,
+            "topic": topic,
+            "dynamic": dynamic or topic is not None,
+            "sensitive": sensitive,
+        },
     )
 
 
@@ -203,11 +215,13 @@ def parse(name: str, text: str, *, source: str) -> Any:
         if text.lower() not in ("true", "false"):
             raise ConfigError(f"{name} = {text!r} ({source}): expected true or false")
         return text.lower() == "true"
-    if kind is int:
+    if kind in (int, float):
+        number: int | float
         try:
-            number = int(text)
+            number = kind(text)
         except ValueError:
-            raise ConfigError(f"{name} = {text!r} ({source}): expected a whole number") from None
+            expected = "a whole number" if kind is int else "a number"
+            raise ConfigError(f"{name} = {text!r} ({source}): expected {expected}") from None
         top = MAX_LONG if high is None else high
         if (low is not None and number < low) or number > top:
             raise ConfigError(f"{name} = {number} ({source}): must be between {low} and {top}")

@@ -13,9 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from suiro.broker.cluster_state import ClusterState
 from suiro.broker.connection import Connection
 from suiro.broker.dispatch import Dispatcher
 from suiro.broker.groups import GroupCoordinator
+from suiro.broker.security import AllowAll, Authorizer
 from suiro.broker.server import Server
 from suiro.broker.topics import (
     INTERNAL_TOPICS,
@@ -62,6 +64,7 @@ class Broker:
         self.port = config.port
         self._timers: set[TimerHandle] = set()
         self._directory: DataDirectory | None = None
+        self.authorizer: Authorizer = AllowAll()
         self.server = Server(
             loop=loop,
             sink=Dispatcher(self),
@@ -79,6 +82,7 @@ class Broker:
         self._directory = directory = DataDirectory.open(self.config.data, node_id=self.node_id)
         try:
             self.cluster_id = directory.cluster_id
+            self.cluster_state = ClusterState(self.config.data)
             self.topics = TopicRegistry(directory, settings=self.settings, clock=self.clock)
             self.topics.load()
             self.groups = GroupCoordinator(self)

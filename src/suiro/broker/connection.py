@@ -23,6 +23,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
+from suiro.broker.security import ANONYMOUS, Session
+
 logger = logging.getLogger(__name__)
 
 Region: TypeAlias = tuple[int, int, int]
@@ -81,6 +83,7 @@ class Connection:
         self.client_software = ""
         self.peer = _peer_name(sock)
         self.local_address: tuple[str, int] = sock.getsockname()[:2]
+        self.session = Session(principal=ANONYMOUS, host=self.peer.rpartition(":")[0], listener="PLAINTEXT")
         self._resume_reading()
 
     # Input

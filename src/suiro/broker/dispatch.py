@@ -1,7 +1,7 @@
 """From request frames to handlers and back.
 
-`APIS` is the whole list of what the node answers, and in which versions. A handler module is imported, and its
-messages' schema is loaded, when the first request needs it: that keeps the start short.
+What is answered, and in which versions, is the table in `apis`. A handler module is imported, and its messages'
+schema is loaded, when the first request needs it: that keeps the start short.
 
 A handler is a function `handle(broker, exchange, request)`. It returns the response (a kio message, or pieces
 with file regions), or `None` when the answer comes later through the exchange, or never.
@@ -16,60 +16,18 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from suiro.broker.apis import APIS, Api
 from suiro.broker.connection import BadFrameError, Connection, Piece
 from suiro.protocol import messages
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     from suiro.broker.broker import Broker
+    from suiro.broker.security import Operation, ResourceType
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Api:
-    """One Kafka API as this node speaks it. The handler's module bears the API's name."""
-
-    key: int
-    name: str
-    min_version: int
-    max_version: int
-
-
-# Transactions are V1 (KIP-890 part 2 is not offered), so Produce, AddPartitionsToTxn, TxnOffsetCommit and EndTxn
-# stop below the versions that mean V2. JoinGroup and the other classic group APIs are whole.
-APIS: dict[int, Api] = {
-    key: Api(key=key, name=name, min_version=low, max_version=high)
-    for key, name, low, high in (
-        (0, "produce", 3, 11),
-        (1, "fetch", 4, 18),
-        (2, "list_offsets", 1, 10),
-        (3, "metadata", 0, 13),
-        (8, "offset_commit", 2, 9),
-        (9, "offset_fetch", 1, 9),
-        (10, "find_coordinator", 0, 6),
-        (11, "join_group", 0, 9),
-        (12, "heartbeat", 0, 4),
-        (13, "leave_group", 0, 5),
-        (14, "sync_group", 0, 5),
-        (15, "describe_groups", 0, 5),
-        (16, "list_groups", 0, 5),
-        (18, "api_versions", 0, 4),
-        (19, "create_topics", 2, 7),
-        (20, "delete_topics", 1, 6),
-        (21, "delete_records", 0, 2),
-        (22, "init_producer_id", 0, 5),
-        (23, "offset_for_leader_epoch", 2, 4),
-        (24, "add_partitions_to_txn", 0, 3),
-        (25, "add_offsets_to_txn", 0, 4),
-        (26, "end_txn", 0, 4),
-        (28, "txn_offset_commit", 0, 4),
-        (32, "describe_configs", 1, 4),
-        (37, "create_partitions", 0, 3),
-        (42, "delete_groups", 0, 2),
-        (60, "describe_cluster", 0, 2),
-    )
-}
 API_VERSIONS_KEY = 18
 
 
@@ -80,6 +38,7 @@ class Exchange:
         "_at_once",
         "_dispatching",
         "api_key",
+        "broker",
         "client_id",
         "connection",
         "correlation_id",
@@ -90,12 +49,14 @@ class Exchange:
         self,
         connection: Connection,
         *,
+        broker: Broker,
         api_key: int,
         version: int,
         correlation_id: int,
         client_id: str | None,
     ) -> None:
         self.connection = connection
+        self.broker = broker
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
@@ -114,6 +75,10 @@ class Exchange:
     def response(self, **fields: Any) -> Any:
         """This version's response; fields that the version does not have are left out."""
         return build(self.response_class, **fields)
+
+    def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """Whether who is at the other end of the connection may do this; a denial is written to the audit log."""
+        return self.broker.authorizer.allows(self.connection.session, operation, kind, name)
 
     def answer(self, response: Any) -> None:
         """Send the response. Call once, unless the handler returns it."""
@@ -203,6 +168,7 @@ class Dispatcher:
             ) from None
         exchange = Exchange(
             connection,
+            broker=self._broker,
             api_key=api_key,
             version=version,
             correlation_id=header.correlation_id,

@@ -1,0 +1,51 @@
+"""What the node answers: every API with its versions, as ApiVersions tells them to clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """One Kafka API as this node speaks it. The handler's module bears the API's name."""
+
+    key: int
+    name: str
+    min_version: int
+    max_version: int
+
+
+# Transactions are V1 (KIP-890 part 2 is not offered), so Produce, AddPartitionsToTxn, TxnOffsetCommit and EndTxn
+# stop below the versions that mean V2. JoinGroup and the other classic group APIs are whole.
+APIS: dict[int, Api] = {
+    key: Api(key=key, name=name, min_version=low, max_version=high)
+    for key, name, low, high in (
+        (0, "produce", 3, 11),
+        (1, "fetch", 4, 18),
+        (2, "list_offsets", 1, 10),
+        (3, "metadata", 0, 13),
+        (8, "offset_commit", 2, 9),
+        (9, "offset_fetch", 1, 9),
+        (10, "find_coordinator", 0, 6),
+        (11, "join_group", 0, 9),
+        (12, "heartbeat", 0, 4),
+        (13, "leave_group", 0, 5),
+        (14, "sync_group", 0, 5),
+        (15, "describe_groups", 0, 5),
+        (16, "list_groups", 0, 5),
+        (18, "api_versions", 0, 4),
+        (19, "create_topics", 2, 7),
+        (20, "delete_topics", 1, 6),
+        (21, "delete_records", 0, 2),
+        (22, "init_producer_id", 0, 5),
+        (23, "offset_for_leader_epoch", 2, 4),
+        (24, "add_partitions_to_txn", 0, 3),
+        (25, "add_offsets_to_txn", 0, 4),
+        (26, "end_txn", 0, 4),
+        (28, "txn_offset_commit", 0, 4),
+        (32, "describe_configs", 1, 4),
+        (37, "create_partitions", 0, 3),
+        (42, "delete_groups", 0, 2),
+        (60, "describe_cluster", 0, 2),
+    )
+}

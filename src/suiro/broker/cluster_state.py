@@ -1,0 +1,46 @@
+"""What belongs to the node as a whole and outlives it: access control, credentials, quotas, changed settings.
+
+One JSON file in the data directory, in named sections. Each owner reads its section at the start and writes it
+whole when it changes; the file is replaced at once, so a crash leaves the old content or the new.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from suiro.broker.topics import write_atomically
+from suiro.errors import ConfigError
+
+FILE_NAME = "cluster-state.json"
+_VERSION = 1
+
+
+class ClusterState:
+    """Open with the data directory's path. Sections are JSON values."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / FILE_NAME
+        self._sections: dict[str, Any] = {}
+        if self._path.exists():
+            try:
+                content = json.loads(self._path.read_text(encoding="utf-8"))
+                self._sections = dict(content["sections"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise ConfigError(
+                    f"{self._path} is damaged ({error!r}); restore it, or move it away to begin without "
+                    "access control lists, credentials, quotas and changed settings"
+                ) from error
+
+    def read(self, section: str, default: Any) -> Any:
+        return self._sections.get(section, default)
+
+    def write(self, section: str, value: Any) -> None:
+        """Down first, then true. Raises OSError, and then nothing has changed. The file is its owner's only."""
+        sections = {**self._sections, section: value}
+        content = json.dumps({"version": _VERSION, "sections": sections}, indent=1).encode()
+        write_atomically(self._path, content)
+        os.chmod(self._path, 0o600)
+        self._sections = sections

@@ -1,0 +1,9 @@
+"""Who is at the other end of a connection, and what they may do there. Handlers ask through `Exchange.may`."""
+
+from __future__ import annotations
+
+from suiro.broker.security.acl import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security.authorizer import AllowAll, Authorizer
+from suiro.broker.security.session import ANONYMOUS, Session
+
+__all__ = ["ANONYMOUS", "CLUSTER_NAME", "AllowAll", "Authorizer", "Operation", "ResourceType", "Session"]
