@@ -126,11 +126,17 @@ class KafkaProcess:
 
     @classmethod
     def start(
-        cls, directory: str | Path, *, settings: Mapping[str, str] | None = None, heap: str = "1g"
+        cls,
+        directory: str | Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        heap: str = "1g",
+        format_options: Sequence[str] = (),
     ) -> KafkaProcess:
         """Formats `directory` (made if absent) and returns once the broker answers.
 
-        `settings` are broker settings in Kafka's own names. Raises `KafkaUnavailable`, or `TransientError`
+        `settings` are broker settings in Kafka's own names; `format_options` go to StorageTool, e.g.
+        `--add-scram`. Raises `KafkaUnavailable`, or `TransientError`
         with the end of the server's log if Kafka gave up or did not answer in `START_TIMEOUT_S`.
         """
         java, classpath = java_command(), kafka_classpath()
@@ -139,7 +145,7 @@ class KafkaProcess:
         ports = _free_ports()
         kafka = cls(directory, java=java, classpath=classpath, heap=heap, ports=ports)
         kafka._write_properties(ports, settings or {})
-        kafka._format(java, classpath)
+        kafka._format(java, classpath, format_options)
         kafka._launch()
         return kafka
 
@@ -213,11 +219,11 @@ class KafkaProcess:
         }
         self._properties_path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
 
-    def _format(self, java: str, classpath: str) -> None:
+    def _format(self, java: str, classpath: str, options: Sequence[str]) -> None:
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = [java, "-XX:TieredStopAtLevel=1", *LOGGING_OPTIONS, "-cp", classpath]
         command += ["kafka.tools.StorageTool", "format", "--standalone", "--ignore-formatted"]
-        command += ["-t", cluster_id, "-c", str(self._properties_path)]
+        command += ["-t", cluster_id, "-c", str(self._properties_path), *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S, check=False)
         if done.returncode != 0:
             said = (done.stderr or done.stdout).strip()
