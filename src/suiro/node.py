@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -136,8 +136,11 @@ class NodeProcess:
         settings: Mapping[str, str] | None = None,
         log: Path | str | None = None,
         timeout_s: float = START_TIMEOUT_S,
+        options: Sequence[str] = (),
     ) -> NodeProcess:
         """Start a node and wait until it answers. Its log goes to `log`, else beside the data.
+
+        `options` are further ones of the command `suiro node`.
 
         Raises `ConfigError` with what the node said if it would not start.
         """
@@ -147,6 +150,7 @@ class NodeProcess:
         log_path = Path(log) if log is not None else (temporary or Path()) / "node.log"
         data_path = Path(data) if data is not None else (temporary or Path()) / "data"
         command = [sys.executable, "-m", "suiro.cli", "node", "--data", str(data_path), "--listen", listen]
+        command += options
         command.append("--while-stdin-is-open")  # the pipe below closes with this process, however it ends
         for name, value in (settings or {}).items():
             command += ["--set", f"{name}={value}"]
