@@ -1,9 +1,15 @@
-"""Kafka's primitive fields in the records of the coordinators' topics: big-endian, strings with a 16-bit length."""
+"""Kafka's primitive fields in the records of the coordinators' topics: big-endian.
+
+The older records have strings with a 16-bit length; the flexible ones (KIP-482) have compact lengths, where 0 is
+null and otherwise the length plus one, and end each structure with tagged fields.
+"""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import Self
+from uuid import UUID
 
 _INT8, _INT16 = struct.Struct(">b"), struct.Struct(">h")
 _INT32, _INT64 = struct.Struct(">i"), struct.Struct(">q")
@@ -42,6 +48,39 @@ class FieldWriter:
     def octets(self, value: bytes) -> Self:
         self.int32(len(value))
         self._buffer += value
+        return self
+
+    def uvarint(self, value: int) -> Self:
+        while value > 0x7F:
+            self._buffer.append(value & 0x7F | 0x80)
+            value >>= 7
+        self._buffer.append(value)
+        return self
+
+    def compact_string(self, value: str | None) -> Self:
+        return self.compact_octets(None if value is None else value.encode())
+
+    def compact_octets(self, value: bytes | None) -> Self:
+        if value is None:
+            return self.uvarint(0)
+        self.uvarint(len(value) + 1)
+        self._buffer += value
+        return self
+
+    def compact_count(self, count: int) -> Self:
+        """The number of elements in front of a compact array."""
+        return self.uvarint(count + 1)
+
+    def uuid(self, value: UUID) -> Self:
+        self._buffer += value.bytes
+        return self
+
+    def tags(self, tagged: Mapping[int, bytes] = {}) -> Self:  # noqa: B006 (never changed)
+        """The tagged fields that end a flexible structure, by number."""
+        self.uvarint(len(tagged))
+        for number in sorted(tagged):
+            self.uvarint(number).uvarint(len(tagged[number]))
+            self._buffer += tagged[number]
         return self
 
     def done(self) -> bytes:
@@ -91,3 +130,33 @@ class FieldReader:
 
     def octets(self) -> bytes:
         return self._slice(max(0, self.int32()))
+
+    def uvarint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._slice(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+            if shift > 28:
+                raise ValueError("a length in a record takes more than five bytes")
+
+    def optional_compact_string(self) -> str | None:
+        length = self.uvarint()
+        return None if length == 0 else self._slice(length - 1).decode()
+
+    def compact_string(self) -> str:
+        return self.optional_compact_string() or ""
+
+    def compact_octets(self) -> bytes:
+        return self._slice(max(0, self.uvarint() - 1))
+
+    def compact_count(self) -> int:
+        return max(0, self.uvarint() - 1)
+
+    def uuid(self) -> UUID:
+        return UUID(bytes=self._slice(16))
+
+    def tags(self) -> dict[int, bytes]:
+        return {self.uvarint(): self._slice(self.uvarint()) for _ in range(self.uvarint())}
