@@ -151,6 +151,13 @@ class PartitionLog:
         """The first offset of the producer's open transaction here, or None."""
         return self._producers.open_transactions.get(producer_id)
 
+    def update_config(self, config: LogConfig) -> None:
+        """Take new topic settings: they count from the next append, roll, retention and compaction on.
+
+        The active segment keeps the index sizes that it was made with, as Kafka's does.
+        """
+        self.config = config
+
     # Append
 
     def append(

@@ -521,3 +521,17 @@ def test_a_partition_nobody_uses_keeps_no_file_open(tmp_path: Path) -> None:
     del log
     assert descriptors() == 0
     assert reopened.log_end_offset == 40
+
+
+def test_new_settings_count_from_the_next_append_and_retention_on(tmp_path: Path) -> None:
+    clock = ManualClock(wall_ms=NOW_MS)
+    log = open_log(tmp_path / "t-0", clock=clock)
+    for _ in range(3):
+        log.append(batch(3))
+    assert len(log.segments) == 1 and log.apply_retention() == 0
+    log.update_config(replace(SMALL, segment_bytes=200, retention_ms=1000))
+    log.append(batch(3))
+    assert len(log.segments) == 2
+    clock.advance(5000)
+    assert log.apply_retention() == 2
+    assert log.log_start_offset == log.log_end_offset == 12
