@@ -195,6 +195,16 @@ def node_setting_names() -> tuple[str, ...]:
     return tuple(_fields())
 
 
+def is_dynamic(name: str) -> bool:
+    """Whether a node setting may be altered while the node runs."""
+    return bool(_fields()[name].metadata["dynamic"])
+
+
+def is_known_to_kafka(name: str) -> bool:
+    """Whether this is a setting of Apache Kafka that a node does not have, or has under another unit's name."""
+    return name in KAFKA_SETTINGS_WE_LACK or name.startswith(KAFKA_PREFIXES_WE_LACK) or name in _UNITS
+
+
 def topic_settings() -> Mapping[str, str]:
     """Topic setting -> the node setting that holds its default."""
     return _topic_settings()
@@ -257,7 +267,7 @@ def _field_of(name: str, source: str) -> str:
         raise ConfigError(
             f"{name} ({source}): this is a topic setting; its node-wide default is {_topic_settings()[name]}"
         )
-    if name in KAFKA_SETTINGS_WE_LACK or name.startswith(KAFKA_PREFIXES_WE_LACK):
+    if is_known_to_kafka(name):
         raise ConfigError(
             f"{name} ({source}): this is a setting of Apache Kafka that a suiro node does not have; leave it out"
         )

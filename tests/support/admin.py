@@ -8,8 +8,8 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any
 
-from support.wire import Wire
 from suiro.protocol.messages import API_KEYS, request_class
+from support.wire import Wire
 
 
 def ask(wire: Wire, api: str, version: int, /, **fields: Any) -> dict[str, Any]:

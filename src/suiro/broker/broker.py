@@ -15,7 +15,8 @@ from pathlib import Path
 
 from suiro.broker.cluster_state import ClusterState
 from suiro.broker.connection import Connection
-from suiro.broker.dispatch import Dispatcher
+from suiro.broker.dispatch import Dispatcher, Quotas
+from suiro.broker.dynamic_settings import DynamicSettings, Layer
 from suiro.broker.groups import GroupCoordinator
 from suiro.broker.security import AllowAll, Authorizer
 from suiro.broker.server import Server
@@ -37,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 _WILDCARDS = ("0.0.0.0", "::")
 _IDLE_CHECK_MS = 30_000
+GROUP_CONFIGS = "group-configs"
 _ID_EXPIRY_CHECK_MS = 3_600_000
 
 
@@ -63,8 +65,10 @@ class Broker:
         self.host = config.host
         self.port = config.port
         self._timers: set[TimerHandle] = set()
+        self._settings_listeners: list[Callable[[NodeSettings], None]] = []
         self._directory: DataDirectory | None = None
         self.authorizer: Authorizer = AllowAll()
+        self.quotas: Quotas | None = None
         self.server = Server(
             loop=loop,
             sink=Dispatcher(self),
@@ -83,6 +87,8 @@ class Broker:
         try:
             self.cluster_id = directory.cluster_id
             self.cluster_state = ClusterState(self.config.data)
+            self.dynamic_settings = DynamicSettings(self.config.settings, self.cluster_state)
+            self.settings = self.dynamic_settings.effective
             self.topics = TopicRegistry(directory, settings=self.settings, clock=self.clock)
             self.topics.load()
             self.groups = GroupCoordinator(self)
@@ -135,6 +141,30 @@ class Broker:
         return (
             ErrorCode.fenced_leader_epoch if current < self.leader_epoch else ErrorCode.unknown_leader_epoch
         )
+
+    def on_settings(self, callback: Callable[[NodeSettings], None]) -> None:
+        """Be called with the new settings after each change."""
+        self._settings_listeners.append(callback)
+
+    def change_settings(self, changes: Mapping[str, str | None], *, layer: Layer = "broker") -> None:
+        """Set (or with None, take back) settings while the node runs, and for the next start too.
+
+        Raises `ConfigError` where one cannot be altered or is out of range, and then nothing has changed.
+        """
+        content = {**self.dynamic_settings.layer(layer), **changes}
+        self.replace_settings({name: text for name, text in content.items() if text is not None}, layer=layer)
+
+    def replace_settings(self, content: Mapping[str, str], *, layer: Layer) -> None:
+        """Give a layer of settings a new content. Raises `ConfigError`, and then nothing has changed."""
+        self.settings = settings = self.dynamic_settings.replace(layer, content)
+        self.topics.settings_changed(settings)
+        for callback in self._settings_listeners:
+            callback(settings)
+
+    def group_configs(self, group_id: str) -> Mapping[str, str]:
+        """The settings given to one group by AlterConfigs, such as `consumer.session.timeout.ms`."""
+        found: Mapping[str, str] = self.cluster_state.read(GROUP_CONFIGS, {}).get(group_id, {})
+        return found
 
     def is_internal(self, topic: str) -> bool:
         return topic in INTERNAL_TOPICS

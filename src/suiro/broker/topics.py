@@ -184,6 +184,28 @@ class TopicRegistry:
         for partition in topic.partitions:
             partition.grown()
 
+    def alter_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
+        """Give the topic these settings of its own instead of those it has. Raises `ConfigError`."""
+        config = self.log_config(configs)
+        before, topic.configs = topic.configs, dict(configs)
+        try:
+            self._save(())
+        except BaseException:
+            topic.configs = before
+            raise
+        self._apply(topic, config)
+
+    def settings_changed(self, settings: NodeSettings) -> None:
+        """The node's defaults are others: they hold at once for every topic that does not say otherwise."""
+        self._settings = settings
+        for topic in self._by_name.values():
+            self._apply(topic, self.log_config(topic.configs))
+
+    def _apply(self, topic: Topic, config: LogConfig) -> None:
+        for partition in topic.partitions:
+            if partition.log.config != config:
+                partition.log.update_config(config)
+
     def log_config(self, configs: Mapping[str, str]) -> LogConfig:
         """The log's settings: the node's defaults with a topic's own on top. Raises `ConfigError`."""
         return log_config(configs, self._settings)
