@@ -148,6 +148,23 @@ def test_nothing_is_handled_while_an_answer_is_awaited(peer: Peer) -> None:
     assert peer.receive(48) == frame(b"answered") + frame(b"third...") * 3
 
 
+def test_a_muted_connection_gets_its_answer_first_and_rests_then(peer: Peer) -> None:
+    times: list[float] = []
+
+    def answer(payload: bytes) -> list[Piece]:
+        times.append(peer.loop.time())
+        if payload == b"too much":
+            peer.connection.mute(120)
+        return [frame(payload)]
+
+    peer.answer = answer
+    peer.send(frame(b"too much") + frame(b"the next"))
+    assert peer.receive(12) == frame(b"too much")
+    assert len(peer.frames) == 1
+    assert peer.receive(12) == frame(b"the next")
+    assert times[1] - times[0] >= 0.11
+
+
 def test_input_stops_at_its_limit(peer: Peer) -> None:
     peer.answer = lambda _: None
     peer.send(frame(b"deferred"))

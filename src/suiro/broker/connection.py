@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
@@ -75,12 +75,16 @@ class Connection:
         self._end = 0
         self._output: deque[Piece] = deque()
         self._busy = False
+        self._muted: TimerHandle | None = None
         self._reading = False
         self._writing = False
         self.is_open = True
         self.last_active_ms = now_ms
         self.on_abandoned: Callable[[], None] | None = None  # set while an answer is awaited
         self.client_software = ""
+        self.authenticated = True
+        self.sasl: object | None = None
+        """What the SASL handlers remember between two requests of one authentication."""
         self.peer = _peer_name(sock)
         self.local_address: tuple[str, int] = sock.getsockname()[:2]
         self.session = Session(principal=ANONYMOUS, host=self.peer.rpartition(":")[0], listener="PLAINTEXT")
@@ -120,7 +124,7 @@ class Connection:
             self._pause_reading()
 
     def _blocked(self) -> bool:
-        return self._busy or bool(self._output)
+        return self._busy or bool(self._output) or self._muted is not None
 
     def _consume(self, view: memoryview) -> int:
         """Handle whole frames from the front of `view` until one must wait. Returns the bytes used."""
@@ -202,6 +206,16 @@ class Connection:
         if self._buffer is not None:
             self._loop.call_soon(self._continue)
 
+    def mute(self, ms: int) -> None:
+        """Handle nothing further for so long, once the answer that is being sent is out."""
+        if self._muted is not None:
+            self._muted.cancel()
+        self._muted = self._loop.call_later(ms / 1000, self._unmute)
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self._continue()
+
     def _continue(self) -> None:
         if self._blocked() or not self.is_open:
             return
@@ -275,6 +289,9 @@ class Connection:
         if self._writing:
             self._writing = False
             self._loop.remove_writer(self._fd)
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
         self._sock.close()
         self._output.clear()
         self._buffer, self._start, self._end = None, 0, 0

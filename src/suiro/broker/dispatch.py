@@ -11,24 +11,39 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from suiro.broker.apis import APIS, Api
 from suiro.broker.connection import BadFrameError, Connection, Piece
+from suiro.clock import stopwatch_ns
 from suiro.protocol import messages
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     from suiro.broker.broker import Broker
-    from suiro.broker.security import Operation, ResourceType
+    from suiro.broker.security import Operation, ResourceType, Session
 
 logger = logging.getLogger(__name__)
 
 
 API_VERSIONS_KEY = 18
+
+QuotaKind: TypeAlias = Literal["produce", "fetch", "request"]
+
+
+class Quotas(Protocol):
+    """What `Broker.quotas` is when clients have quotas."""
+
+    def record(self, session: Session, client_id: str, kind: QuotaKind, amount: int) -> int:
+        """Count bytes ("produce", "fetch") or nanoseconds of handler time ("request").
+
+        Returns for how many milliseconds the client must be held back. A negative amount takes bytes back.
+        """
+        ...
 
 
 class Exchange:
@@ -36,7 +51,11 @@ class Exchange:
 
     __slots__ = (
         "_at_once",
+        "_began_ns",
         "_dispatching",
+        "_request_recorded",
+        "_spent_ns",
+        "_throttle_ms",
         "api_key",
         "broker",
         "client_id",
@@ -63,6 +82,10 @@ class Exchange:
         self.client_id = client_id or ""
         self._dispatching = True
         self._at_once: list[Piece] | None = None
+        self._began_ns = stopwatch_ns()
+        self._spent_ns = -1  # the handler is still running
+        self._throttle_ms = 0
+        self._request_recorded = False
 
     @property
     def response_class(self) -> Any:
@@ -80,9 +103,39 @@ class Exchange:
         """Whether who is at the other end of the connection may do this; a denial is written to the audit log."""
         return self.broker.authorizer.allows(self.connection.session, operation, kind, name)
 
+    def throttle(self, ms: int) -> None:
+        """The client went over a quota: the answer says so, and after it the connection rests for so long.
+
+        The largest of several calls counts.
+        """
+        if ms > self._throttle_ms:
+            self._throttle_ms = ms
+
+    def record_bytes(self, kind: QuotaKind, amount: int) -> int:
+        """Count bytes against the client's quota. Returns the milliseconds that this request is throttled for.
+
+        The handler's time so far counts too, so that a fetch knows before it answers: Kafka's throttled fetch
+        carries no records, and takes back what it recorded (`record_bytes("fetch", -amount)`).
+        """
+        quotas = self.broker.quotas
+        if quotas is None:
+            return 0
+        self.throttle(quotas.record(self.connection.session, self.client_id, kind, amount))
+        self._record_request()
+        return self._throttle_ms
+
+    def _record_request(self) -> None:
+        quotas = self.broker.quotas
+        if quotas is None or self._request_recorded or not self.connection.authenticated:
+            return
+        self._request_recorded = True
+        spent = self._spent_ns if self._spent_ns >= 0 else stopwatch_ns() - self._began_ns
+        self.throttle(quotas.record(self.connection.session, self.client_id, "request", spent))
+
     def answer(self, response: Any) -> None:
         """Send the response. Call once, unless the handler returns it."""
-        self._send(encode(response, self.correlation_id))
+        self._record_request()
+        self._send(encode(response, self.correlation_id, self._throttle_ms))
 
     def no_answer(self) -> None:
         """This request gets no response (Produce with acks=0)."""
@@ -96,15 +149,21 @@ class Exchange:
         if self._dispatching:
             self._at_once = pieces
         else:
+            if self._throttle_ms:
+                self.connection.mute(self._throttle_ms)
             self.connection.answer(pieces)
 
     def finish_dispatch(self, response: Any) -> bool:
         """After the handler: send what is there. False: the answer is still to come."""
         self._dispatching = False
+        self._spent_ns = stopwatch_ns() - self._began_ns
         if response is not None:
-            self._at_once = encode(response, self.correlation_id)
+            self._record_request()
+            self._at_once = encode(response, self.correlation_id, self._throttle_ms)
         if self._at_once is None:
             return False
+        if self._throttle_ms:
+            self.connection.mute(self._throttle_ms)
         self.connection.on_abandoned = None
         if self._at_once:
             self.connection.send(self._at_once)
@@ -113,18 +172,28 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class RawResponse:
-    """A response body encoded by its handler, in pieces; `flexible` tells which response header it gets."""
+    """A response body encoded by its handler, in pieces; `flexible` tells which response header it gets.
+
+    The first four bytes of the body are throttle_time_ms, which `encode` fills in.
+    """
 
     pieces: list[Piece]
     flexible: bool
 
 
-def encode(response: Any, correlation_id: int) -> list[Piece]:
-    """A response's frame with its length in front."""
+def encode(response: Any, correlation_id: int, throttle_ms: int = 0) -> list[Piece]:
+    """A response's frame with its length in front, and with its throttle time if it has one."""
     if isinstance(response, RawResponse):
         header = correlation_id.to_bytes(4, "big") + (b"\0" if response.flexible else b"")
         size = len(header) + sum(len(p) if isinstance(p, bytes) else p[2] for p in response.pieces)
-        return [size.to_bytes(4, "big") + header, *response.pieces]
+        pieces = response.pieces
+        if throttle_ms:
+            first = pieces[0]
+            assert isinstance(first, bytes)
+            pieces = [throttle_ms.to_bytes(4, "big") + first[4:], *pieces[1:]]
+        return [size.to_bytes(4, "big") + header, *pieces]
+    if throttle_ms and "throttle_time" in _field_names(response.__class__):
+        response = replace(response, throttle_time=timedelta(milliseconds=throttle_ms))
     body = messages.write_response(response, correlation_id=correlation_id)
     return [len(body).to_bytes(4, "big") + body]
 
@@ -199,8 +268,6 @@ class Dispatcher:
 
 
 def api_versions_response(*, version: int, error_code: ErrorCode) -> Any:
-    from datetime import timedelta
-
     response_class = messages.response_class(API_VERSIONS_KEY, version)
     entry = messages.nested(response_class, "ApiVersion")
     return build(

@@ -20,6 +20,7 @@ class Peer:
     on_abandoned = None
     last_active_ms = 0
     is_open = True
+    authenticated = True
 
     def send(self, pieces: list[Any]) -> None:
         raise AssertionError("nothing can be sent")
@@ -40,7 +41,7 @@ def broken(*_: Any) -> Any:
 @pytest.mark.parametrize("handler", [unwritable, broken])
 def test_a_handler_that_fails_costs_its_connection_only(handler: Any) -> None:
     """A connection that stayed open would wait for ever for the answer, and hold back every later request."""
-    dispatcher = Dispatcher(SimpleNamespace(clock=ManualClock()))  # type: ignore[arg-type]
+    dispatcher = Dispatcher(SimpleNamespace(clock=ManualClock(), quotas=None))  # type: ignore[arg-type]
     dispatcher._handlers[API_VERSIONS_KEY] = handler
     request = request_class(API_VERSIONS_KEY, 0)()
     frame = memoryview(write_request(request, correlation_id=1, client_id="c"))
