@@ -21,6 +21,10 @@ from suiro.errors import ConfigError
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
 
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+OAUTH_VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+LISTENER_PREFIX = "listener.name."
+
 
 def _setting(
     default: Any,
@@ -37,6 +41,7 @@ def _setting(
     while the node runs. `sensitive`: never shown."""
     return field(
         default=default,
+        repr=not sensitive,
         metadata={
             "doc": doc,
             "low": low,
@@ -167,6 +172,58 @@ class NodeSettings:
         topic="min.insync.replicas",
     )
 
+    authorizer_class_name: str = _setting(
+        "",
+        "Kafka's name of its authorizer turns access control on; empty: everybody may do everything.",
+        choices=("", STANDARD_AUTHORIZER),
+    )
+    super_users: str = _setting("", "Who may do everything: `User:a;User:b`.")
+    allow_everyone_if_no_acl_found: bool = _setting(
+        False, "With access control on: what no access control list names is open to everybody."
+    )
+    sasl_enabled_mechanisms: str = _setting(
+        "PLAIN", "SASL mechanisms that clients may choose from. (Kafka GSSAPI, which a node does not have.)"
+    )
+    sasl_jaas_config: str = _setting(
+        "", "Kafka's JAAS line of a mechanism, best given for one listener and mechanism.", sensitive=True
+    )
+    sasl_server_callback_handler_class: str = _setting(
+        "",
+        "Kafka's name of its validator of OAUTHBEARER tokens; a node takes it and needs none.",
+        choices=("", OAUTH_VALIDATOR),
+    )
+    sasl_server_max_receive_size: int = _setting(
+        524_288, "Largest request of a connection that has not logged in yet.", low=1, high=MAX_INT
+    )
+    connections_max_reauth_ms: int = _setting(
+        0, "A login holds for so long, then the client must log in again; 0: for ever.", low=0
+    )
+    connection_failed_authentication_delay_ms: int = _setting(
+        100, "A login that failed is answered, and its connection closed, after so long.", low=0, high=MAX_INT
+    )
+    sasl_oauthbearer_jwks_endpoint_url: str = _setting(
+        "", "`file://` URL of the JSON Web Key Set whose keys sign the tokens."
+    )
+    sasl_oauthbearer_expected_audience: str = _setting("", "Audiences of which a token must name one.")
+    sasl_oauthbearer_expected_issuer: str = _setting("", "Issuer that a token must name.")
+    sasl_oauthbearer_scope_claim_name: str = _setting("scope", "The claim that holds a token's scope.")
+    sasl_oauthbearer_sub_claim_name: str = _setting("sub", "The claim that holds the user's name.")
+    sasl_oauthbearer_clock_skew_seconds: int = _setting(
+        30, "How far a token issuer's clock may be from ours.", low=0, high=MAX_INT
+    )
+    quota_window_num: int = _setting(11, "Samples over which a client's rate is measured.", low=1, high=1000)
+    quota_window_size_seconds: int = _setting(1, "Length of one of those samples.", low=1, high=MAX_INT)
+    controller_quota_window_num: int = _setting(
+        11, "Samples that a burst of topic changes may use up at once.", low=1, high=1000
+    )
+    controller_quota_window_size_seconds: int = _setting(
+        1, "Length of one of those samples.", low=1, high=MAX_INT
+    )
+
+    listener_settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """What is set for one listener only: `listener.name.NAME.` or `listener.name.NAME.MECHANISM.` in front of a
+    setting's name, in small letters. Not a setting itself; `for_listener` applies it."""
+
     @classmethod
     def from_mapping(cls, settings: Mapping[str, str], *, source: str = "--set") -> NodeSettings:
         """The defaults with `settings` (Kafka's names) on top. Raises `ConfigError`."""
@@ -174,7 +231,23 @@ class NodeSettings:
 
     def with_settings(self, settings: Mapping[str, str], *, source: str) -> NodeSettings:
         values = dict(_expand_units(settings))
-        return replace(self, **{_field_of(n, source): parse(n, v, source=source) for n, v in values.items()})
+        of_listeners = dict(self.listener_settings)
+        for name in [name for name in values if name.startswith(LISTENER_PREFIX)]:
+            text = values.pop(name)
+            parse(_setting_of_listener(name, source), text, source=source)
+            of_listeners[name.lower()] = text
+        fields = {_field_of(n, source): parse(n, v, source=source) for n, v in values.items()}
+        return replace(self, **fields, listener_settings=tuple(sorted(of_listeners.items())))
+
+    def for_listener(self, listener: str, mechanism: str = "") -> NodeSettings:
+        """The settings as they are for one listener, and there for one SASL mechanism."""
+        values: dict[str, str] = {}
+        prefix = f"{LISTENER_PREFIX}{listener.lower()}."
+        for start in (prefix, f"{prefix}{mechanism.lower()}.") if mechanism else (prefix,):
+            for name, text in self.listener_settings:
+                if name.startswith(start) and name.removeprefix(start) in _fields():
+                    values[name.removeprefix(start)] = text
+        return self.with_settings(values, source=f"listener {listener}") if values else self
 
     def value(self, name: str) -> Any:
         """The value of a setting by its Kafka name."""
@@ -183,7 +256,7 @@ class NodeSettings:
 
 @cache
 def _fields() -> dict[str, Any]:
-    return {f.name.replace("_", "."): f for f in fields(NodeSettings)}
+    return {f.name.replace("_", "."): f for f in fields(NodeSettings) if "doc" in f.metadata}
 
 
 @cache
@@ -236,7 +309,8 @@ def parse(name: str, text: str, *, source: str) -> Any:
         if (low is not None and number < low) or number > top:
             raise ConfigError(f"{name} = {number} ({source}): must be between {low} and {top}")
         return number
-    text = ",".join(part.strip() for part in text.split(","))
+    if not setting.metadata["sensitive"]:
+        text = ",".join(part.strip() for part in text.split(","))
     if choices and text not in choices:
         raise ConfigError(f"{name} = {text!r} ({source}): must be one of {', '.join(choices)}")
     return text
@@ -260,6 +334,18 @@ def read_properties(path: Path) -> dict[str, str]:
     return settings
 
 
+def _setting_of_listener(name: str, source: str) -> str:
+    """The setting that `listener.name.NAME.[MECHANISM.]SETTING` gives to a listener."""
+    listener, _, rest = name.lower().removeprefix(LISTENER_PREFIX).partition(".")
+    for setting in (rest, rest.partition(".")[2]):
+        if listener and setting in _fields() and setting.startswith(_OF_LISTENERS):
+            return setting
+    raise ConfigError(
+        f"{name} ({source}): expected {LISTENER_PREFIX}NAME.SETTING or {LISTENER_PREFIX}NAME.MECHANISM.SETTING "
+        f"with a setting that begins with {', '.join(_OF_LISTENERS)}"
+    )
+
+
 def _field_of(name: str, source: str) -> str:
     if name in _fields():
         return name.replace(".", "_")
@@ -278,6 +364,9 @@ def _like(name: str, known: Mapping[str, Any]) -> str:
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
+
+# What a listener may have for itself.
+_OF_LISTENERS = ("connections.max.reauth.ms", "max.connections", "sasl.", "ssl.")
 
 # Kafka gives some times in several units; the finer one wins, and we keep milliseconds.
 _UNITS = {
@@ -314,7 +403,6 @@ KAFKA_SETTINGS_WE_LACK = frozenset(
         "auto.leader.rebalance.enable", "background.threads", "broker.heartbeat.interval.ms", "broker.id",
         "broker.id.generation.enable", "broker.rack", "broker.session.timeout.ms", "client.quota.callback.class",
         "compression.gzip.level", "compression.lz4.level", "compression.zstd.level", "config.providers",
-        "connection.failed.authentication.delay.ms", "connections.max.reauth.ms",
         "create.topic.policy.class.name", "default.replication.factor", "delegation.token.expiry.time.ms",
         "delegation.token.max.lifetime.ms", "delegation.token.secret.key", "early.start.listeners",
         "fetch.purgatory.purge.interval.requests", "initial.broker.registration.timeout.ms",

@@ -77,3 +77,24 @@ def test_a_topic_has_its_own_settings_over_the_nodes() -> None:
 
 def test_defaults_agree_with_the_logs_own() -> None:
     assert log_config({}, NodeSettings()) == log_config({}, NodeSettings()).from_settings({})
+
+
+def test_a_listener_has_settings_of_its_own() -> None:
+    plain = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_a="b, c";'
+    settings = NodeSettings.from_mapping(
+        {
+            "listener.name.CLIENTS.plain.sasl.jaas.config": plain,
+            "listener.name.clients.connections.max.reauth.ms": "5",
+            "listener.name.clients.scram-sha-256.connections.max.reauth.ms": "6",
+            "connections.max.reauth.ms": "7",
+        }
+    )
+    assert settings.for_listener("CLIENTS", "PLAIN").sasl_jaas_config == plain
+    assert settings.for_listener("CLIENTS", "PLAIN").connections_max_reauth_ms == 5
+    assert settings.for_listener("clients", "SCRAM-SHA-256").connections_max_reauth_ms == 6
+    assert settings.for_listener("OTHER", "PLAIN").connections_max_reauth_ms == 7
+    assert settings.for_listener("OTHER", "PLAIN").sasl_jaas_config == ""
+    assert "user_a" not in repr(settings)
+    for wrong in ("listener.name.clients.num.partitions", "listener.name.clients", "listener.name..ssl.x"):
+        with pytest.raises(ConfigError, match=r"expected listener\.name"):
+            NodeSettings.from_mapping({wrong: "1"})
