@@ -75,7 +75,7 @@ class FieldWriter:
         self._buffer += value.bytes
         return self
 
-    def tags(self, tagged: Mapping[int, bytes] = {}) -> Self:  # noqa: B006 (never changed)
+    def tags(self, tagged: Mapping[int, bytes] = {}) -> Self:
         """The tagged fields that end a flexible structure, by number."""
         self.uvarint(len(tagged))
         for number in sorted(tagged):
