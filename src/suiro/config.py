@@ -71,6 +71,12 @@ class NodeSettings:
     fetch_max_wait_ms: int = _setting(
         60_000, "Longest long poll, whatever the client asks. (Not a Kafka setting.)", low=0, high=MAX_INT
     )
+    max_incremental_fetch_session_cache_slots: int = _setting(
+        1000, "Clients whose fetches name only what changed (KIP-227).", low=0, high=MAX_INT
+    )
+    max_request_partition_size_limit: int = _setting(
+        2000, "Most partitions in one answer to DescribeTopicPartitions.", low=1, high=MAX_INT
+    )
     offsets_topic_num_partitions: int = _setting(
         4,
         "Partitions of __consumer_offsets. (Kafka 50: a single node gains nothing from them.)",
@@ -411,8 +417,8 @@ KAFKA_SETTINGS_WE_LACK = frozenset(
         "log.local.retention.bytes", "log.local.retention.ms", "log.message.downconversion.enable",
         "log.message.timestamp.after.max.ms", "log.message.timestamp.before.max.ms", "log.preallocate",
         "log.roll.jitter.hours", "log.roll.jitter.ms", "max.connection.creation.rate",
-        "max.connections.per.ip", "max.connections.per.ip.overrides", "max.incremental.fetch.session.cache.slots",
-        "max.request.partition.size.limit", "metadata.max.idle.interval.ms", "node.id.generation.enable",
+        "max.connections.per.ip", "max.connections.per.ip.overrides",
+        "metadata.max.idle.interval.ms", "node.id.generation.enable",
         "num.io.threads", "num.network.threads", "num.recovery.threads.per.data.dir",
         "num.replica.alter.log.dirs.threads", "num.replica.fetchers", "offset.metadata.max.bytes.per.group",
         "offsets.commit.timeout.ms", "offsets.load.buffer.size", "producer.id.expiration.check.interval.ms",

@@ -17,6 +17,7 @@ from suiro.broker.cluster_state import ClusterState
 from suiro.broker.connection import Connection
 from suiro.broker.dispatch import Dispatcher, Quotas
 from suiro.broker.dynamic_settings import DynamicSettings, Layer
+from suiro.broker.fetch_sessions import FetchSessions
 from suiro.broker.groups import GroupCoordinator
 from suiro.broker.security import AllowAll, Authorizer
 from suiro.broker.server import Server
@@ -68,6 +69,9 @@ class Broker:
         self._settings_listeners: list[Callable[[NodeSettings], None]] = []
         self._directory: DataDirectory | None = None
         self.authorizer: Authorizer = AllowAll()
+        self.fetch_sessions = FetchSessions(
+            slots=self.settings.max_incremental_fetch_session_cache_slots
+        )
         self.quotas: Quotas | None = None
         self.server = Server(
             loop=loop,

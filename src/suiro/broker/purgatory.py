@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Protocol
 
-from suiro.broker.topics import Partition
+
+class Growth(Protocol):
+    """What a request waits for: some partitions, or a fetch session that listens to many."""
+
+    def wait(self, wake: Callable[[], None]) -> None: ...
+
+    def stop_waiting(self, wake: Callable[[], None]) -> None: ...
 
 
 class Delayed:
@@ -19,19 +26,18 @@ class Delayed:
         self,
         loop: AbstractEventLoop,
         *,
-        partitions: Sequence[Partition],
+        growth: Growth,
         is_ready: Callable[[], bool],
         finish: Callable[[], None],
         wait_ms: int,
     ) -> None:
         self._loop = loop
-        self._partitions = partitions
+        self._growth = growth
         self._is_ready = is_ready
         self._finish = finish
         self._marked = False
         self._over = False
-        for partition in partitions:
-            partition.waiters[self] = self._mark
+        growth.wait(self._mark)
         self._timer = loop.call_later(wait_ms / 1000, self._expire)
 
     def cancel(self) -> None:
@@ -56,7 +62,7 @@ class Delayed:
             self._finish()
 
     def _end(self) -> None:
-        self._over = True
-        self._timer.cancel()
-        for partition in self._partitions:
-            partition.waiters.pop(self, None)
+        if not self._over:
+            self._over = True
+            self._timer.cancel()
+            self._growth.stop_waiting(self._mark)

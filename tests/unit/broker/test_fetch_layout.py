@@ -9,11 +9,13 @@ from uuid import UUID
 import pytest
 
 from suiro.broker.dispatch import encode
-from suiro.broker.handlers.fetch import _layout, _Wanted
+from suiro.broker.fetch_sessions import Wanted
+from suiro.broker.handlers.fetch import _layout
 from suiro.log import FileHandle, ReadResult
 from suiro.protocol.messages import API_KEYS, ErrorCode, read_response
 
 TOPIC_ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
+OTHER_ID = UUID("10112233-4455-6677-8899-aabbccddeeff")
 RECORDS = b"r" * 300
 
 
@@ -38,20 +40,33 @@ def test_kio_reads_what_we_lay_out(file: FileHandle, version: int, read_committe
         regions=[], size=0, high_watermark=1, last_stable_offset=1, log_start_offset=0, aborted=[]
     )
 
-    def wanted(index: int, result: ReadResult | None, code: ErrorCode = ErrorCode.none) -> _Wanted:
-        return _Wanted(index=index, offset=0, max_bytes=0, partition=None, code=code, result=result)
+    def wanted(topic: str | UUID, index: int, result: ReadResult | None, code: ErrorCode) -> Wanted:
+        return Wanted(key=(topic, index), offset=0, max_bytes=0, code=code, result=result)
 
-    key = TOPIC_ID if version >= 13 else "topic"
-    parts = [wanted(0, full), wanted(1, empty), wanted(200, None, ErrorCode.offset_out_of_range)]
-    pieces = encode(_layout(version, [(key, parts), (key, [])], read_committed=read_committed), 99)
+    topic: str | UUID = TOPIC_ID if version >= 13 else "topic"
+    other: str | UUID = OTHER_ID if version >= 13 else "other"
+    diverged = wanted(other, 7, empty, ErrorCode.none)
+    diverged.diverging = (3, 1234) if version >= 12 else None
+    parts = [
+        wanted(topic, 0, full, ErrorCode.none),
+        wanted(topic, 1, empty, ErrorCode.none),
+        wanted(topic, 200, None, ErrorCode.offset_out_of_range),
+        diverged,
+    ]
+    layout = _layout(version, parts, session_id=4711, read_committed=read_committed)
+    pieces = encode(layout, 99)
     data = b"".join(p if isinstance(p, bytes) else os.pread(p[0], p[2], p[1]) for p in pieces)
     assert int.from_bytes(data[:4], "big") == len(data) - 4
 
     correlation_id, response = read_response(data[4:], API_KEYS["fetch"], version)
     assert correlation_id == 99
     first, second = response.responses
-    assert [getattr(t, "topic_id", None) or t.topic for t in (first, second)] == [key, key]
-    assert second.partitions == ()
+    assert [getattr(t, "topic_id", None) or t.topic for t in (first, second)] == [topic, other]
+    (last,) = second.partitions
+    assert last.partition_index == 7
+    if version >= 12:
+        assert (last.diverging_epoch.epoch, last.diverging_epoch.end_offset) == (3, 1234)
+        assert first.partitions[0].diverging_epoch.epoch == -1
     whole, nothing, failed = first.partitions
     assert (whole.partition_index, whole.records, whole.high_watermark) == (0, RECORDS, 40)
     assert (whole.last_stable_offset, nothing.records or b"") == (30, b"")
@@ -63,4 +78,4 @@ def test_kio_reads_what_we_lay_out(file: FileHandle, version: int, read_committe
     if version >= 5:
         assert whole.log_start_offset == 3
     if version >= 7:
-        assert (response.error_code, response.session_id) == (ErrorCode.none, 0)
+        assert (response.error_code, response.session_id) == (ErrorCode.none, 4711)

@@ -1,158 +1,309 @@
 """Fetch: record bytes go from the log's files to the socket untouched.
 
 The response is laid out by hand around the file regions (Kafka's FetchResponse, versions 4 to 18), because a
-response object would hold the records. If there is less than `min_bytes`, the fetch waits in every partition it
-reads until one of them grows, or until `max_wait` is over.
+response object would hold the records. If there is less than `min_bytes`, the fetch waits until one of its
+partitions grows, or until `max_wait` is over; an error in reading one ends the wait, a partition that is unknown or
+not for this client does not. Which partitions a request means, and which of them an answer names, is the business
+of `fetch_sessions`.
 
-There are no fetch sessions (KIP-227): an answer with session id 0 tells a client to name all its partitions again
-next time, which every client does.
+All reading is in `_Fetch._read`: what it leaves in a `Wanted` is what the answer says of that partition.
 """
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from typing import Any
 from uuid import UUID
 
 from suiro.broker.broker import Broker
 from suiro.broker.connection import Piece
 from suiro.broker.dispatch import Exchange, RawResponse
+from suiro.broker.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchSession,
+    FetchSessionError,
+    Key,
+    Wanted,
+)
 from suiro.broker.handlers import whole_ms
+from suiro.broker.handlers.offset_for_leader_epoch import end_of_epoch
 from suiro.broker.purgatory import Delayed
-from suiro.broker.topics import Partition
-from suiro.log import LogError, ReadResult
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.log import LogError, OffsetOutOfRangeError
 from suiro.protocol.messages import ErrorCode
 
-
-@dataclass(slots=True, kw_only=True)
-class _Wanted:
-    """One partition of the request, and what reading it gave."""
-
-    index: int
-    offset: int
-    max_bytes: int
-    partition: Partition | None
-    code: ErrorCode
-    result: ReadResult | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class _Plan:
-    topics: list[tuple[str | UUID | None, list[_Wanted]]]
-    max_bytes: int
-    read_committed: bool
-    size: int = 0
-    failed: bool = False
-    all: list[_Wanted] = field(default_factory=list)
+_TOPIC_IDS_SINCE = 13
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
-    if getattr(request, "session_id", 0) != 0 and getattr(request, "session_epoch", -1) != -1:
-        return _layout(exchange.version, (), error=ErrorCode.fetch_session_id_not_found)
-    plan = _plan(broker, exchange, request)
-    _read(plan)
+    version = exchange.version
+    wanted = _wanted(request, version)
+    epoch = getattr(request, "session_epoch", FINAL_EPOCH)
+    try:
+        session = broker.fetch_sessions.resume(
+            getattr(request, "session_id", NO_SESSION),
+            epoch,
+            by_topic_id=version >= _TOPIC_IDS_SINCE,
+            wanted=wanted.values(),
+            forgotten=_forgotten(request, version),
+            now_ms=broker.clock.monotonic_ms(),
+        )
+    except FetchSessionError as error:
+        return _layout(version, (), error=error.code)
+    fetch = _Fetch(
+        broker,
+        exchange,
+        request,
+        wanted=list(wanted.values()),
+        session=session,
+        begins_session=epoch == INITIAL_EPOCH,
+    )
     wait_ms = min(whole_ms(request.max_wait), broker.settings.fetch_max_wait_ms)
-    if plan.size >= request.min_bytes or plan.failed or wait_ms <= 0 or not plan.all:
-        return _layout(exchange.version, plan.topics, read_committed=plan.read_committed)
-
-    def ready() -> bool:
-        _read(plan)
-        return plan.size >= request.min_bytes or plan.failed
-
+    if fetch.look() or wait_ms <= 0:
+        return fetch.answer()
     delayed = Delayed(
         broker.loop,
-        partitions=[wanted.partition for wanted in plan.all if wanted.partition is not None],
-        is_ready=ready,
-        finish=lambda: exchange.answer(
-            _layout(exchange.version, plan.topics, read_committed=plan.read_committed)
-        ),
+        growth=fetch if session is None else session,
+        is_ready=fetch.look,
+        finish=lambda: exchange.answer(fetch.answer()),
         wait_ms=wait_ms,
     )
     exchange.on_abandoned(delayed.cancel)
     return None
 
 
-def _plan(broker: Broker, exchange: Exchange, request: Any) -> _Plan:
-    plan = _Plan(
-        topics=[],
-        max_bytes=min(request.max_bytes, broker.settings.fetch_max_bytes),
-        read_committed=request.isolation_level == 1,
-    )
-    for entry in request.topics:
-        if exchange.version >= 13:
-            topic = broker.topics.topic_by_id(entry.topic_id)
-            key, missing = entry.topic_id, ErrorCode.unknown_topic_id
-        else:
-            topic = broker.topics.topic(entry.topic)
-            key, missing = entry.topic, ErrorCode.unknown_topic_or_partition
-        name = topic.name if topic is not None else ""
-        wanted = []
-        for part in entry.partitions:
-            partition = broker.topics.partition(name, part.partition)
-            code = broker.check_leader_epoch(getattr(part, "current_leader_epoch", -1))
-            if partition is None:
-                code = missing if topic is None else ErrorCode.unknown_topic_or_partition
-            wanted.append(
-                _Wanted(
-                    index=part.partition,
-                    offset=part.fetch_offset,
-                    max_bytes=part.partition_max_bytes,
-                    partition=partition,
-                    code=code,
-                )
+def _wanted(request: Any, version: int) -> dict[Key, Wanted]:
+    """The partitions that the request names, in its order; of one named twice, the last word counts."""
+    found: dict[Key, Wanted] = {}
+    by_id = version >= _TOPIC_IDS_SINCE
+    for topic in request.topics:
+        name = topic.topic_id if by_id else topic.topic
+        for part in topic.partitions:
+            key = (name, part.partition)
+            found[key] = Wanted(
+                key=key,
+                offset=part.fetch_offset,
+                max_bytes=part.partition_max_bytes,
+                leader_epoch=part.current_leader_epoch if version >= 9 else -1,
+                last_fetched_epoch=part.last_fetched_epoch if version >= 12 else -1,
+                name=None if by_id else name,
             )
-        plan.topics.append((key, wanted))
-        plan.all.extend(wanted)
-    return plan
+    return found
 
 
-def _read(plan: _Plan) -> None:
-    """Read every partition up to the response's limit; the first that has anything gives at least one batch."""
-    left = plan.max_bytes
-    plan.size = 0
-    for wanted in plan.all:
+def _forgotten(request: Any, version: int) -> Iterable[Key]:
+    for topic in getattr(request, "forgotten_topics_data", ()):
+        name = topic.topic_id if version >= _TOPIC_IDS_SINCE else topic.topic
+        for index in topic.partitions:
+            yield name, index
+
+
+class _Fetch:
+    """One fetch under way: `look` as often as something grew, then `answer`."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        exchange: Exchange,
+        request: Any,
+        *,
+        wanted: list[Wanted],
+        session: FetchSession | None,
+        begins_session: bool,
+    ) -> None:
+        self._broker = broker
+        self._exchange = exchange
+        self._version = exchange.version
+        self._wanted = wanted
+        self._session = session
+        self._begins_session = begins_session
+        self._epoch = -1 if session is None else session.epoch
+        self._max_bytes = min(request.max_bytes, broker.settings.fetch_max_bytes)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._read_committed = request.isolation_level == 1
+        state = getattr(request, "replica_state", request)
+        self._from_replica = state.replica_id >= 0
+        self._may_read: dict[str, bool] = {}
+        self._resolved: set[Wanted] = set()
+        self._looked_at: list[Wanted] = []
+        if session is not None and session.read_committed != self._read_committed:
+            session.read_committed = self._read_committed
+            session.stir_all()
+
+    def look(self) -> bool:
+        """Read what may have something, up to the response's limit. True: it is worth answering now.
+
+        The first partition that has anything gives at least one batch, whatever the limits.
+        """
+        batch = self._wanted if self._session is None else self._session.in_order()
+        left, size, worth = self._max_bytes, 0, False
+        readable: list[Wanted] = []
+        refused: list[Wanted] = []
+        for wanted in batch:
+            if wanted not in self._resolved:
+                self._resolve(wanted)
+            if wanted.refused:
+                refused.append(wanted)
+                continue
+            readable.append(wanted)
+            self._read(wanted, max_bytes=max(0, min(wanted.max_bytes, left)), min_one_batch=size == 0)
+            result = wanted.result
+            if result is None or wanted.diverging is not None:
+                worth = True
+            else:
+                size += result.size
+                left -= result.size
+        self._looked_at = readable + refused if refused else readable
+        total = len(batch) if self._session is None else len(self._session.partitions)
+        return worth or size >= self._min_bytes or len(refused) == total
+
+    def _resolve(self, wanted: Wanted) -> None:
+        """Find the partition, and whether this client may read it, once a request."""
+        self._resolved.add(wanted)
+        name, code, partition = wanted.name, ErrorCode.none, None
+        topics = self._broker.topics
+        if name is None:
+            topic = topics.topic_by_id(wanted.key[0])  # type: ignore[arg-type]
+            name = wanted.name = None if topic is None else topic.name
+        if name is None:
+            code = ErrorCode.unknown_topic_id
+        elif not self._is_allowed(name):
+            code = ErrorCode.topic_authorization_failed
+        else:
+            partition = topics.partition(name, wanted.key[1])
+            if partition is None:
+                code = ErrorCode.unknown_topic_or_partition
+        if wanted.partition is not partition:
+            wanted.unwatch()
+            wanted.partition = partition
+        wanted.code, wanted.refused, wanted.result, wanted.diverging = code, partition is None, None, None
+
+    def _is_allowed(self, topic: str) -> bool:
+        allowed = self._may_read.get(topic)
+        if allowed is None:
+            if self._from_replica:
+                allowed = self._exchange.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+            else:
+                allowed = self._exchange.may(Operation.READ, ResourceType.TOPIC, topic)
+            self._may_read[topic] = allowed
+        return allowed
+
+    def _read(self, wanted: Wanted, *, max_bytes: int, min_one_batch: bool) -> None:
         partition = wanted.partition
-        if partition is None or wanted.code is not ErrorCode.none:
-            plan.failed = True
-            continue
-        if partition.deleted:
-            wanted.code, wanted.result, plan.failed = ErrorCode.unknown_topic_or_partition, None, True
-            continue
+        assert partition is not None
+        wanted.result = wanted.diverging = None
+        wanted.code = code = self._refusal(wanted)
+        if code is not ErrorCode.none:
+            return
+        log = partition.log
         try:
-            wanted.result = partition.log.read(
-                wanted.offset,
-                max_bytes=max(0, min(wanted.max_bytes, left)),
-                read_committed=plan.read_committed,
-                min_one_batch=plan.size == 0,
+            if wanted.last_fetched_epoch >= 0:
+                wanted.diverging = self._divergence(wanted)
+                max_bytes, min_one_batch = (0, False) if wanted.diverging else (max_bytes, min_one_batch)
+            wanted.result = log.read(
+                wanted.offset if wanted.diverging is None else log.log_end_offset,
+                max_bytes=max_bytes,
+                read_committed=self._read_committed,
+                min_one_batch=min_one_batch,
             )
         except LogError as error:
-            wanted.code, wanted.result, plan.failed = error.code, None, True
-            continue
-        plan.size += wanted.result.size
-        left -= wanted.result.size
+            wanted.code = error.code
+            if error.code is ErrorCode.kafka_storage_error and self._version <= 5:
+                wanted.code = ErrorCode.not_leader_or_follower  # what clients of that time repeat after
+
+    def _refusal(self, wanted: Wanted) -> ErrorCode:
+        """Why the log is not even asked."""
+        partition = wanted.partition
+        assert partition is not None
+        if partition.deleted:
+            return ErrorCode.unknown_topic_or_partition
+        if self._version >= _TOPIC_IDS_SINCE and partition.log.topic_id != wanted.key[0]:
+            return ErrorCode.inconsistent_topic_id
+        code = ErrorCode.none
+        if wanted.leader_epoch >= 0:
+            code = self._broker.check_leader_epoch(wanted.leader_epoch)
+        if self._from_replica and code is ErrorCode.none:
+            # Nobody but this node is a replica of anything here.
+            if wanted.leader_epoch >= 0:
+                return ErrorCode.unknown_leader_epoch
+            return ErrorCode.not_leader_or_follower
+        return code
+
+    def _divergence(self, wanted: Wanted) -> tuple[int, int] | None:
+        """(epoch, end offset) where the client's log left ours, going by the epoch of what it read last."""
+        assert wanted.partition is not None
+        log = wanted.partition.log
+        epoch, end = end_of_epoch(self._broker, log, wanted.last_fetched_epoch)
+        if epoch < 0 or wanted.offset < log.log_start_offset:
+            raise OffsetOutOfRangeError(
+                f"where epoch {wanted.last_fetched_epoch} of {log.topic}-{log.partition} ended is not known"
+            )
+        return (epoch, end) if epoch < wanted.last_fetched_epoch or end < wanted.offset else None
+
+    # Without a session the fetch itself listens to its partitions.
+
+    def wait(self, wake: Callable[[], None]) -> None:
+        for wanted in self._wanted:
+            if wanted.partition is not None:
+                wanted.partition.waiters[self] = wake
+
+    def stop_waiting(self, wake: Callable[[], None]) -> None:
+        for wanted in self._wanted:
+            if wanted.partition is not None:
+                wanted.partition.waiters.pop(self, None)
+
+    def answer(self) -> RawResponse:
+        """The response with what the last look found. An incremental one names only what is new."""
+        session, session_id, news = self._session, NO_SESSION, self._looked_at
+        if session is not None:
+            if session.epoch != self._epoch:  # the client has sent the session's next request elsewhere
+                code = ErrorCode.invalid_fetch_session_epoch
+                return _layout(self._version, (), error=code, session_id=session.id)
+            session_id = session.id
+            news = session.answer(news, read_committed=self._read_committed)
+        elif self._begins_session:
+            session_id = self._broker.fetch_sessions.begin(
+                news,
+                by_topic_id=self._version >= _TOPIC_IDS_SINCE,
+                privileged=self._from_replica,
+                read_committed=self._read_committed,
+                now_ms=self._broker.clock.monotonic_ms(),
+            )
+        response = _layout(self._version, news, session_id=session_id, read_committed=self._read_committed)
+        for wanted in self._looked_at:
+            wanted.result = None  # a session would keep the files open
+        return response
 
 
-# FetchResponse by hand. Flexible versions (12 and up) have compact lengths and a tag section (always empty: one
-# zero byte) after every structure; version 13 names topics by id.
+# FetchResponse by hand. Flexible versions (12 and up) have compact lengths and a tag section (empty but for a
+# diverging epoch) after every structure; version 13 names topics by id.
 
+_NO_TAGS = b"\0"
+_ERROR_AND_SESSION = struct.Struct(">hi")
 _PARTITION_5 = struct.Struct(">ihqqq")
 _PARTITION_4 = struct.Struct(">ihqq")
 _ABORTED = struct.Struct(">qq")
+_EPOCH_END = struct.Struct(">iq")
 
 
 def _layout(
     version: int,
-    topics: Any,
+    partitions: Sequence[Wanted],
     *,
     error: ErrorCode = ErrorCode.none,
+    session_id: int = NO_SESSION,
     read_committed: bool = False,
 ) -> RawResponse:
     flexible = version >= 12
     pieces: list[Piece] = []
     head = bytearray(4)  # throttle time
     if version >= 7:
-        head += error.to_bytes(2, "big", signed=True) + bytes(4)  # session id 0
+        head += _ERROR_AND_SESSION.pack(error, session_id)
+    topics = [(key, list(group)) for key, group in groupby(partitions, key=lambda wanted: wanted.key[0])]
     head += _array_length(len(topics), flexible)
     for key, wanted in topics:
         head += _topic_key(key, version)
@@ -167,27 +318,27 @@ def _layout(
                 pieces.extend(result.regions)
                 head = bytearray()
             if flexible:
-                head.append(0)
+                head += _NO_TAGS if part.diverging is None else _diverging_tag(*part.diverging)
         if flexible:
-            head.append(0)
+            head += _NO_TAGS
     if flexible:
-        head.append(0)
+        head += _NO_TAGS
     if head:
         pieces.append(bytes(head))
     return RawResponse(pieces, flexible)
 
 
-def _partition_head(head: bytearray, part: _Wanted, version: int, *, read_committed: bool) -> None:
+def _partition_head(head: bytearray, part: Wanted, version: int, *, read_committed: bool) -> None:
     """Everything of a partition in front of its records' length."""
     flexible, result, code = version >= 12, part.result, part.code
     high_watermark = result.high_watermark if result else -1
     stable = result.last_stable_offset if result else -1
     start = result.log_start_offset if result else -1
     if version >= 5:
-        head += _PARTITION_5.pack(part.index, code, high_watermark, stable, start)
+        head += _PARTITION_5.pack(part.key[1], code, high_watermark, stable, start)
     else:
-        head += _PARTITION_4.pack(part.index, code, high_watermark, stable)
-    if read_committed and result is not None:
+        head += _PARTITION_4.pack(part.key[1], code, high_watermark, stable)
+    if read_committed and result is not None and part.diverging is None:
         head += _array_length(len(result.aborted), flexible)
         for producer_id, first_offset in result.aborted:
             head += _ABORTED.pack(producer_id, first_offset)
@@ -197,6 +348,11 @@ def _partition_head(head: bytearray, part: _Wanted, version: int, *, read_commit
         head += b"\0" if flexible else b"\xff\xff\xff\xff"  # null
     if version >= 11:
         head += b"\xff\xff\xff\xff"  # no preferred read replica
+
+
+def _diverging_tag(epoch: int, end_offset: int) -> bytes:
+    """A tag section with EpochEndOffset, tag 0: twelve bytes and its own empty tags."""
+    return b"\x01\x00\x0d" + _EPOCH_END.pack(epoch, end_offset) + _NO_TAGS
 
 
 def _topic_key(key: str | UUID | None, version: int) -> bytes:

@@ -1,36 +1,67 @@
-"""OffsetForLeaderEpoch. A single node never loses what it acknowledged, so its only epoch ends at the log's end."""
+"""OffsetForLeaderEpoch: where a leader epoch ended, so that a reader can tell whether its log is still ours."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from suiro.broker.broker import Broker
-from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
+
+if TYPE_CHECKING:
+    from suiro.broker.broker import Broker
+    from suiro.broker.dispatch import Exchange
+    from suiro.log import PartitionLog
+
+UNKNOWN = (-1, -1)
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    # A replica asks with a cluster operation for every topic; a consumer needs each topic's DESCRIBE.
+    is_replica = exchange.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     topics = tuple(
         exchange.make(
             "OffsetForLeaderTopicResult",
             topic=topic.topic,
-            partitions=tuple(_one(broker, exchange, topic.topic, entry) for entry in topic.partitions),
+            partitions=tuple(
+                _one(broker, exchange, topic.topic, entry, allowed=allowed) for entry in topic.partitions
+            ),
         )
         for topic in request.topics
+        for allowed in (is_replica or exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic),)
     )
     return exchange.response(throttle_time=NO_THROTTLE, topics=topics)
 
 
-def _one(broker: Broker, exchange: Exchange, topic: str, entry: Any) -> Any:
-    partition = broker.topics.partition(topic, entry.partition)
-    code, epoch, end = ErrorCode.none, -1, -1
-    if partition is None:
+def _one(broker: Broker, exchange: Exchange, topic: str, entry: Any, *, allowed: bool) -> Any:
+    code, found = ErrorCode.none, UNKNOWN
+    partition = broker.topics.partition(topic, entry.partition) if allowed else None
+    if not allowed:
+        code = ErrorCode.topic_authorization_failed
+    elif partition is None:
         code = ErrorCode.unknown_topic_or_partition
     else:
         code = broker.check_leader_epoch(entry.current_leader_epoch)
-        if code is ErrorCode.none and 0 <= entry.leader_epoch <= broker.leader_epoch:
-            epoch, end = broker.leader_epoch, partition.log.log_end_offset
+        if code is ErrorCode.none:
+            found = end_of_epoch(broker, partition.log, entry.leader_epoch)
     return exchange.make(
-        "EpochEndOffset", error_code=code, partition=entry.partition, leader_epoch=epoch, end_offset=end
+        "EpochEndOffset",
+        error_code=code,
+        partition=entry.partition,
+        leader_epoch=found[0],
+        end_offset=found[1],
     )
+
+
+def end_of_epoch(broker: Broker, log: PartitionLog, epoch: int) -> tuple[int, int]:
+    """(largest epoch at most this one, where it ended); `UNKNOWN` for one that has not begun.
+
+    An epoch older than all that the log still knows ended where the first of those began.
+    """
+    if epoch == broker.leader_epoch:
+        return epoch, log.log_end_offset
+    if epoch < 0 or epoch > max(broker.leader_epoch, log.leader_epoch):
+        return UNKNOWN
+    entries = log.leader_epochs.entries
+    end = next((start for later, start in entries if later > epoch), log.log_end_offset)
+    return max((known for known, _ in entries if known <= epoch), default=epoch), end
