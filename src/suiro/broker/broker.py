@@ -19,7 +19,7 @@ from suiro.broker.dispatch import Dispatcher, Quotas
 from suiro.broker.dynamic_settings import DynamicSettings, Layer
 from suiro.broker.fetch_sessions import FetchSessions
 from suiro.broker.groups import GroupCoordinator
-from suiro.broker.security import AllowAll, Authorizer
+from suiro.broker.security import AllowAll, Authorizer, make_authorizer
 from suiro.broker.server import Server
 from suiro.broker.topics import (
     INTERNAL_TOPICS,
@@ -93,6 +93,7 @@ class Broker:
             self.cluster_state = ClusterState(self.config.data)
             self.dynamic_settings = DynamicSettings(self.config.settings, self.cluster_state)
             self.settings = self.dynamic_settings.effective
+            self.authorizer = make_authorizer(self.settings, self.cluster_state)
             self.topics = TopicRegistry(directory, settings=self.settings, clock=self.clock)
             self.topics.load()
             self.groups = GroupCoordinator(self)

@@ -246,6 +246,8 @@ class Dispatcher:
         try:
             response = self._handler(api)(self._broker, exchange, request)
             return exchange.finish_dispatch(response)
+        except BadFrameError:  # what the handler found makes no sense: the connection says so and closes
+            raise
         except Exception:
             logger.exception(
                 "%s version %d from %s failed; closing its connection", api.name, version, connection.peer

@@ -3,7 +3,28 @@
 from __future__ import annotations
 
 from suiro.broker.security.acl import CLUSTER_NAME, Operation, ResourceType
-from suiro.broker.security.authorizer import AllowAll, Authorizer
+from suiro.broker.security.acl_store import AclStore
+from suiro.broker.security.authorizer import (
+    AclAuthorizer,
+    AllowAll,
+    Authorizer,
+    authorized_operations,
+    make_authorizer,
+    super_users_of,
+)
 from suiro.broker.security.session import ANONYMOUS, Session
 
-__all__ = ["ANONYMOUS", "CLUSTER_NAME", "AllowAll", "Authorizer", "Operation", "ResourceType", "Session"]
+__all__ = [
+    "ANONYMOUS",
+    "CLUSTER_NAME",
+    "AclAuthorizer",
+    "AclStore",
+    "AllowAll",
+    "Authorizer",
+    "Operation",
+    "ResourceType",
+    "Session",
+    "authorized_operations",
+    "make_authorizer",
+    "super_users_of",
+]

@@ -1,11 +1,20 @@
-"""The words of Kafka's access control: operations and resource types, with their numbers on the wire."""
+"""The words of Kafka's access control, with their numbers on the wire (UNKNOWN for any other number); one rule,
+and filters over rules.
+
+A rule (`Acl`) lets a principal do an operation on the resources that its pattern names, or forbids it. What the
+rules together say is `AclAuthorizer`'s.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 
 CLUSTER_NAME = "kafka-cluster"
 """The one resource of type CLUSTER."""
+
+WILDCARD = "*"
+WILDCARD_PRINCIPAL = "User:*"
 
 
 class Operation(IntEnum):
@@ -26,6 +35,12 @@ class Operation(IntEnum):
     DESCRIBE_TOKENS = 14
     TWO_PHASE_COMMIT = 15
 
+    __hash__ = int.__hash__  # Enum's own is Python code, and these are in the key of every decision
+
+    @classmethod
+    def _missing_(cls, value: object) -> Operation:
+        return cls.UNKNOWN
+
 
 class ResourceType(IntEnum):
     UNKNOWN = 0
@@ -36,3 +51,142 @@ class ResourceType(IntEnum):
     TRANSACTIONAL_ID = 5
     DELEGATION_TOKEN = 6
     USER = 7
+
+    __hash__ = int.__hash__
+
+    @classmethod
+    def _missing_(cls, value: object) -> ResourceType:
+        return cls.UNKNOWN
+
+
+class PatternType(IntEnum):
+    """ANY and MATCH are for filters: every pattern of that name, and every pattern that covers that name."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+    @classmethod
+    def _missing_(cls, value: object) -> PatternType:
+        return cls.UNKNOWN
+
+
+class Permission(IntEnum):
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+    @classmethod
+    def _missing_(cls, value: object) -> Permission:
+        return cls.UNKNOWN
+
+
+OPERATIONS_OF: dict[ResourceType, tuple[Operation, ...]] = {
+    ResourceType.TOPIC: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+}
+"""What can be done to a resource: the bits of "authorized operations" in Kafka's answers."""
+
+_IMPLY_DESCRIBE = frozenset(
+    (Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER)
+)
+_IMPLY_DESCRIBE_CONFIGS = frozenset((Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acl:
+    """One rule. `pattern` is LITERAL (where the name `*` stands for every resource) or PREFIXED."""
+
+    kind: ResourceType
+    name: str
+    pattern: PatternType
+    principal: str
+    host: str
+    operation: Operation
+    permission: Permission
+
+    def covers(self, name: str) -> bool:
+        if self.pattern is PatternType.PREFIXED:
+            return name.startswith(self.name)
+        return self.name in (name, WILDCARD)
+
+    def concerns(self, principal: str, host: str) -> bool:
+        return self.principal in (principal, WILDCARD_PRINCIPAL) and self.host in (host, WILDCARD)
+
+    def speaks_of(self, operation: Operation) -> bool:
+        """Whether this rule decides about the operation. A permission implies some others, a denial does not."""
+        if self.operation in (Operation.ALL, operation):
+            return True
+        if self.permission is not Permission.ALLOW:
+            return False
+        if operation is Operation.DESCRIBE:
+            return self.operation in _IMPLY_DESCRIBE
+        return operation is Operation.DESCRIBE_CONFIGS and self.operation in _IMPLY_DESCRIBE_CONFIGS
+
+    def __str__(self) -> str:
+        return (
+            f"{self.principal} has {self.permission.name} permission for operations {self.operation.name} on "
+            f"{self.kind.name}:{self.pattern.name}:{self.name} from hosts {self.host}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclFilter:
+    """Which rules to list or delete; None and ANY take everything."""
+
+    kind: ResourceType = ResourceType.ANY
+    name: str | None = None
+    pattern: PatternType = PatternType.ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: Operation = Operation.ANY
+    permission: Permission = Permission.ANY
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it uses a word that we do not know: what it asks for cannot be told."""
+        return 0 in (self.kind, self.pattern, self.operation, self.permission)
+
+    def matches(self, acl: Acl) -> bool:
+        return (
+            self.kind in (ResourceType.ANY, acl.kind)
+            and self._matches_name(acl)
+            and self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self.operation in (Operation.ANY, acl.operation)
+            and self.permission in (Permission.ANY, acl.permission)
+        )
+
+    def _matches_name(self, acl: Acl) -> bool:
+        if self.pattern not in (PatternType.ANY, PatternType.MATCH, acl.pattern):
+            return False
+        if self.name is None:
+            return True
+        return acl.covers(self.name) if self.pattern is PatternType.MATCH else acl.name == self.name
