@@ -11,8 +11,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from suiro.broker.topics import write_atomically
 from suiro.errors import ConfigError
+from suiro.log import replace_file
 
 FILE_NAME = "cluster-state.json"
 _VERSION = 1
@@ -41,6 +41,6 @@ class ClusterState:
         """Down first, then true. Raises OSError, and then nothing has changed. The file is its owner's only."""
         sections = {**self._sections, section: value}
         content = json.dumps({"version": _VERSION, "sections": sections}, indent=1).encode()
-        write_atomically(self._path, content)
+        replace_file(self._path, content)
         os.chmod(self._path, 0o600)
         self._sections = sections

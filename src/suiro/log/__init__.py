@@ -24,7 +24,7 @@ from suiro.log.errors import (
     StorageError,
     TransactionCoordinatorFencedError,
 )
-from suiro.log.files import FileHandle
+from suiro.log.files import FileHandle, replace_file
 from suiro.log.partition import PartitionLog
 from suiro.log.producer_state import ProducerEntry
 from suiro.log.results import Appended, FlushJob, ReadResult
@@ -57,4 +57,5 @@ __all__ = [
     "TopicSetting",
     "TransactionCoordinatorFencedError",
     "parse_topic_setting",
+    "replace_file",
 ]
