@@ -32,8 +32,12 @@ def read_checkpoint(path: Path, *, columns: int) -> list[list[str]]:
     return rows
 
 
+def checkpoint_bytes(rows: Sequence[str]) -> bytes:
+    return "\n".join(["0", str(len(rows)), *rows, ""]).encode()
+
+
 def write_checkpoint(path: Path, rows: Sequence[str]) -> None:
-    replace_file(path, "\n".join(["0", str(len(rows)), *rows, ""]).encode(), sync=False)
+    replace_file(path, checkpoint_bytes(rows), sync=False)
 
 
 def id_text(identifier: UUID) -> str:

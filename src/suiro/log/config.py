@@ -15,6 +15,8 @@ from suiro.errors import ConfigError
 
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
+AS_RETENTION = -2
+"""`local.retention.*`: keep as long, or as much, as `retention.*` say."""
 
 SettingType = Literal["BOOLEAN", "STRING", "INT", "LONG", "DOUBLE", "LIST"]
 
@@ -45,7 +47,6 @@ def _not_here(type_: SettingType, default: str, why: str) -> TopicSetting:
     return TopicSetting(type=type_, default=default, unsupported=why)
 
 
-_TIERED = "tiered storage is not part of this node"
 _REPLICATION = "this node does not replicate"
 _RECOMPRESSION = "batches are stored as the producer compressed them"
 _WEEK_MS = 7 * 24 * 60 * 60 * 1000
@@ -65,8 +66,8 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
     "index.interval.bytes": _int(4096, 0),
     "internal.segment.bytes": TopicSetting(type="INT", default="", low=61, high=MAX_INT),
     "leader.replication.throttled.replicas": _not_here("LIST", "", _REPLICATION),
-    "local.retention.bytes": _not_here("LONG", "-2", _TIERED),
-    "local.retention.ms": _not_here("LONG", "-2", _TIERED),
+    "local.retention.bytes": _long(AS_RETENTION, AS_RETENTION),
+    "local.retention.ms": _long(AS_RETENTION, AS_RETENTION),
     "max.compaction.lag.ms": _long(MAX_LONG, 1),
     "max.message.bytes": _int(1_048_588, 0),
     "message.timestamp.after.max.ms": _long(3_600_000, 0),
@@ -78,11 +79,9 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
     "min.compaction.lag.ms": _long(0, 0),
     "min.insync.replicas": _int(1, 1),
     "preallocate": _not_here("BOOLEAN", "false", "segment files grow as they are written"),
-    "remote.copy.lag.bytes": _not_here("LONG", "0", _TIERED),
-    "remote.copy.lag.ms": _not_here("LONG", "0", _TIERED),
-    "remote.log.copy.disable": _not_here("BOOLEAN", "false", _TIERED),
-    "remote.log.delete.on.disable": _not_here("BOOLEAN", "false", _TIERED),
-    "remote.storage.enable": _not_here("BOOLEAN", "false", _TIERED),
+    "remote.log.copy.disable": TopicSetting(type="BOOLEAN", default="false"),
+    "remote.log.delete.on.disable": TopicSetting(type="BOOLEAN", default="false"),
+    "remote.storage.enable": TopicSetting(type="BOOLEAN", default="false"),
     "retention.bytes": _long(-1),
     "retention.ms": _long(_WEEK_MS, -1),
     "segment.bytes": _int(1 << 30, 1 << 20),
@@ -123,6 +122,11 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
     min_insync_replicas: int = 1
     unclean_leader_election_enable: bool = False
+    local_retention_bytes: int = AS_RETENTION
+    local_retention_ms: int = AS_RETENTION
+    remote_log_copy_disable: bool = False
+    remote_log_delete_on_disable: bool = False
+    remote_storage_enable: bool = False
 
     @property
     def compacted(self) -> bool:
@@ -131,6 +135,20 @@ class LogConfig:
     @property
     def deletes_old_segments(self) -> bool:
         return "delete" in self.cleanup_policy
+
+    @property
+    def copies_to_remote(self) -> bool:
+        return self.remote_storage_enable and not self.remote_log_copy_disable
+
+    @property
+    def local_retention(self) -> tuple[int, int]:
+        """(milliseconds, bytes) of a tiered log that stay on the local disk; -1: without limit."""
+        total = (self.retention_ms, self.retention_bytes) if self.deletes_old_segments else (-1, -1)
+        own = (self.local_retention_ms, self.local_retention_bytes)
+        keep_ms, keep_bytes = (
+            theirs if ours == AS_RETENTION else ours for ours, theirs in zip(own, total, strict=True)
+        )
+        return keep_ms, keep_bytes
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, str | None]) -> LogConfig:
@@ -152,7 +170,23 @@ class LogConfig:
                 f"min.compaction.lag.ms ({config.min_compaction_lag_ms}) is above max.compaction.lag.ms "
                 f"({config.max_compaction_lag_ms})"
             )
+        if config.remote_storage_enable:
+            _check_local_retention(config, "ms", config.local_retention_ms, config.retention_ms)
+            _check_local_retention(config, "bytes", config.local_retention_bytes, config.retention_bytes)
         return config
+
+
+def _check_local_retention(config: LogConfig, unit: str, local: int, total: int) -> None:
+    """What is kept here is a part of what is kept at all; the same where nothing is copied any more."""
+    if local == AS_RETENTION:
+        return
+    if total >= 0 and (local == -1 or local > total):
+        raise ConfigError(f"local.retention.{unit}={local}: must not be more than retention.{unit}={total}")
+    if config.remote_log_copy_disable and local != total:
+        raise ConfigError(
+            f"local.retention.{unit}={local}: with remote.log.copy.disable=true it must be -2 or the same as "
+            f"retention.{unit}={total}, because nothing is copied any more"
+        )
 
 
 def parse_topic_setting(name: str, text: str | None) -> Any:

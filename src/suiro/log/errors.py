@@ -25,6 +25,12 @@ class OffsetOutOfRangeError(LogError, UsageError):
     code = ErrorCode.offset_out_of_range
 
 
+class InRemoteTierError(LogError, UsageError):
+    """The offset lies before the first local segment of a tiered log; the remote tier has its records."""
+
+    code = ErrorCode.offset_out_of_range
+
+
 class CorruptBatchError(LogError, CorruptRecordError):
     """The bytes are torn, of an old magic, or their CRC does not match."""
 

@@ -24,9 +24,10 @@ from suiro.log import lookup, producer_snapshot
 from suiro.log.admission import Origin, admit, placed, stamped_with_time
 from suiro.log.checkpoints import read_partition_metadata, write_partition_metadata
 from suiro.log.config import LogConfig
-from suiro.log.errors import OffsetOutOfRangeError, StorageError
+from suiro.log.errors import InRemoteTierError, OffsetOutOfRangeError, StorageError
 from suiro.log.files import open_directory, remove_directory
 from suiro.log.leader_epochs import LeaderEpochs
+from suiro.log.local_retention import locally_expired, removable
 from suiro.log.producer_state import ProducerEntry
 from suiro.log.recovery import Opened, open_segments
 from suiro.log.results import Appended, FlushJob, ReadResult
@@ -66,7 +67,11 @@ class PartitionLog:
         self.topic_id = topic_id
         self.config = config
         self.log_end_offset = end = opened.log_end_offset
-        self.log_start_offset = min(max(log_start_offset, opened.segments[0].base_offset), end)
+        first = opened.segments[0].base_offset
+        # What lies before the first local segment of a tiered log is in the remote tier.
+        start = log_start_offset if config.remote_storage_enable else max(log_start_offset, first)
+        self.log_start_offset = min(start, end)
+        self.tiered_end_offset = 0
         self.recovery_point = min(recovery_point, end)
         self.leader_epochs = LeaderEpochs(directory)
         self.leader_epochs.cut_end(end)
@@ -126,6 +131,11 @@ class PartitionLog:
         return self.log_end_offset
 
     @property
+    def local_log_start_offset(self) -> int:
+        """The first offset on this disk; before it, a tiered log is in the remote tier."""
+        return max(self.log_start_offset, self._segments.first_base)
+
+    @property
     def last_stable_offset(self) -> int:
         first = self._producers.first_unstable_offset
         return self.log_end_offset if first is None else max(first, self.log_start_offset)
@@ -150,6 +160,10 @@ class PartitionLog:
     def ongoing_transaction(self, producer_id: int) -> int | None:
         """The first offset of the producer's open transaction here, or None."""
         return self._producers.open_transactions.get(producer_id)
+
+    def producer(self, producer_id: int) -> ProducerEntry | None:
+        """What is known here of one producer; not to be changed."""
+        return self._producers.entries.get(producer_id)
 
     def update_config(self, config: LogConfig) -> None:
         """Take new topic settings: they count from the next append, roll, retention and compaction on.
@@ -216,11 +230,14 @@ class PartitionLog:
         timestamp: int | None = None,
         *,
         leader_epoch: int = 0,
+        transaction_version: int = 0,
     ) -> int:
         """Write a commit or abort marker, which ends the producer's transaction here; the marker's offset."""
         self._check_open()
         now_ms = self._clock.wall_ms()
-        self._producers.check_marker(producer_id, producer_epoch, coordinator_epoch)
+        self._producers.check_marker(
+            producer_id, producer_epoch, coordinator_epoch, transaction_version=transaction_version
+        )
         batch = control_batch(
             commit=commit,
             producer_id=producer_id,
@@ -323,12 +340,17 @@ class PartitionLog:
         """The batches from the one that holds `offset` on, up to the high watermark or last stable offset.
 
         The first batch is whole even when it is larger than `max_bytes`, unless `min_one_batch` is off.
-        Raises OffsetOutOfRangeError.
+        Raises OffsetOutOfRangeError, and InRemoteTierError for an offset that is not on this disk.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRangeError(
                 f"offset {offset} of {self.topic}-{self.partition}: the log has "
                 f"{self.log_start_offset} to {self.log_end_offset}"
+            )
+        if offset < self._segments.first_base:
+            raise InRemoteTierError(
+                f"offset {offset} of {self.topic}-{self.partition} lies in the remote tier: this disk has "
+                f"{self._segments.first_base} to {self.log_end_offset}"
             )
         bound = self.last_stable_offset if read_committed else self.log_end_offset
         found = None
@@ -381,26 +403,47 @@ class PartitionLog:
         return self.log_start_offset
 
     def apply_retention(self, now_ms: int | None = None) -> int:
-        """Delete the segments that `retention.*` no longer asks for; how many. Forget idle producers."""
+        """Delete the segments that `retention.*` no longer asks for; how many. Forget idle producers.
+
+        Of a tiered log `local.retention.*` decide, and only what has been copied goes; it can still be read.
+        """
         now_ms = self._clock.wall_ms() if now_ms is None else now_ms
         self._producers.expire(now_ms - PRODUCER_ID_EXPIRATION_MS)
-        count = expired_segments(
-            self._segments.facts(self.log_end_offset),
-            self.config,
-            now_ms=now_ms,
-            log_start_offset=self.log_start_offset,
-        )
+        facts, start = self._segments.facts(self.log_end_offset), self.log_start_offset
+        tiered = self.config.copies_to_remote
+        decide = locally_expired if tiered else expired_segments
+        count = decide(facts, self.config, now_ms=now_ms, log_start_offset=start)
         if count == len(self._segments):
             self.roll()
+        if tiered:
+            count = removable(facts, count, safe_offset=max(self.tiered_end_offset, start))
         self._drop_oldest(count)
         return count
+
+    def found_in_tier(self, start_offset: int | None, end_offset: int) -> None:
+        """After a start: the remote tier has copies from the one offset to before the other (None: nothing).
+
+        Where this disk lost its end to a crash and the tier has it, the log goes on behind the tier's end.
+        """
+        self.tiered_end_offset = end_offset
+        if end_offset > self.log_end_offset:
+            new = Segment(self.directory, end_offset, self.config, created_ms=self._clock.wall_ms())
+            new.create()
+            self._segments.add(new)
+            self.log_end_offset = self.recovery_point = end_offset
+            self._drop_oldest(len(self._segments) - 1)
+        first = self._segments.first_base if start_offset is None else start_offset
+        if first > self.log_start_offset and not self.config.compacted:
+            self._start_at(min(first, self._segments.first_base))
 
     def _drop_oldest(self, count: int) -> None:
         if count == 0:
             return
         self._segments.drop_oldest(count)
-        first = self._segments.bases[0]
-        if first > self.log_start_offset:
+        first = self._segments.first_base
+        self.recovery_point = max(self.recovery_point, first)
+        in_tier = self.config.remote_storage_enable and self.tiered_end_offset > self.log_start_offset
+        if first > self.log_start_offset and not in_tier:
             self._start_at(first)
         producer_snapshot.remove(self.directory, keep=self._segments.bases)
 

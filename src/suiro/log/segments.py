@@ -32,6 +32,10 @@ class Segments:
         return self._segments[-1]
 
     @property
+    def first_base(self) -> int:
+        return self._bases[0]
+
+    @property
     def bases(self) -> tuple[int, ...]:
         return tuple(self._bases)
 

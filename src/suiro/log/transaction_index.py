@@ -24,6 +24,12 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
+def decode_transactions(data: bytes) -> list[AbortedTransaction]:
+    """The entries of a transaction index; a torn last one is left out."""
+    whole = len(data) // _ENTRY.size * _ENTRY.size
+    return [AbortedTransaction(*row[1:]) for row in _ENTRY.iter_unpack(data[:whole])]
+
+
 class TransactionIndex:
     """Absent while no transaction was aborted, as Kafka has it."""
 
@@ -39,9 +45,8 @@ class TransactionIndex:
                 data = self.path.read_bytes()
             except FileNotFoundError:
                 data = b""
-            whole = len(data) // _ENTRY.size * _ENTRY.size
-            self._flushed = whole // _ENTRY.size
-            self._entries = [AbortedTransaction(*row[1:]) for row in _ENTRY.iter_unpack(data[:whole])]
+            self._entries = decode_transactions(data)
+            self._flushed = len(self._entries)
         return self._entries
 
     def add(self, entry: AbortedTransaction) -> None:

@@ -48,7 +48,6 @@ def test_small_segments_for_tests_have_kafkas_internal_name() -> None:
         ("cleanup.policy", "compact,compact", "expected compact or delete"),
         ("message.timestamp.type", "Never", "CreateTime or LogAppendTime"),
         ("unclean.leader.election.enable", "perhaps", "true or false"),
-        ("remote.storage.enable", "true", "Kafka has it, this node does not"),
         ("compression.type", "zstd", "Kafka has it, this node does not"),
         ("preallocate", "true", "Kafka has it, this node does not"),
     ],
@@ -60,10 +59,7 @@ def test_wrong_settings_name_themselves(name: str, value: str, message: str) -> 
 
 
 def test_an_unsupported_setting_may_ask_for_what_happens_anyway() -> None:
-    assert (
-        LogConfig.from_settings({"compression.type": "producer", "remote.storage.enable": "false"})
-        == LogConfig()
-    )
+    assert LogConfig.from_settings({"compression.type": "producer", "preallocate": "false"}) == LogConfig()
 
 
 def test_compaction_lags_must_not_cross() -> None:

@@ -1,0 +1,38 @@
+"""A partition's segments in a remote store (KIP-405): what is there, how it gets there, how it is read. Enter here.
+
+`segment_metadata` and `remote_log` are the rules: records of the metadata topic in, readable segments out. `store`
+and `s3_store` are the edges; `copying` and `reading` go between, in threads. Who copies when is the broker's.
+"""
+
+from suiro.log.tier.copying import Proceed, Source, leader_epochs_source, remove, upload
+from suiro.log.tier.reading import RemoteRead, RemoteReader
+from suiro.log.tier.remote_log import RemoteLog
+from suiro.log.tier.segment_metadata import RemoteSegment, SegmentState, StoredObject, decode, encode
+from suiro.log.tier.store import (
+    DirectoryStore,
+    ObjectMissingError,
+    RemoteStore,
+    RemoteStoreError,
+    open_store,
+)
+
+__all__ = [
+    "DirectoryStore",
+    "ObjectMissingError",
+    "Proceed",
+    "RemoteLog",
+    "RemoteRead",
+    "RemoteReader",
+    "RemoteSegment",
+    "RemoteStore",
+    "RemoteStoreError",
+    "SegmentState",
+    "Source",
+    "StoredObject",
+    "decode",
+    "encode",
+    "leader_epochs_source",
+    "open_store",
+    "remove",
+    "upload",
+]

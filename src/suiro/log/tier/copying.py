@@ -1,0 +1,97 @@
+"""Sending one segment to the remote store, and removing one. Blocking: both run in a thread.
+
+Each object is sent with a running checksum, then asked for its size: a store that says it has an object of another
+size does not have it. Sizes and checksums go into the metadata; whoever reads later holds the bytes against them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from suiro.log.checkpoints import checkpoint_bytes
+from suiro.log.files import FileHandle
+from suiro.log.tier.segment_metadata import OBJECT_KINDS, RemoteSegment, StoredObject
+from suiro.log.tier.store import RemoteStore, RemoteStoreError
+from suiro.protocol.crc32c import crc32c
+
+_CHUNK_BYTES = 1 << 20
+
+Proceed = Callable[[int], None]
+"""Called with a number of bytes before they are sent or asked for. Waits as long as a rate limit wants, and
+raises to end the work (the node stops)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What becomes one object: a part of an open file from its start on, or bytes."""
+
+    kind: str
+    size: int
+    handle: FileHandle | None = None
+    content: bytes = b""
+
+    def chunks(self) -> Iterator[bytes]:
+        if self.handle is None:
+            yield self.content
+            return
+        position = 0
+        while position < self.size:
+            chunk = os.pread(self.handle, min(_CHUNK_BYTES, self.size - position), position)
+            if not chunk:
+                raise RemoteStoreError(
+                    f"the {self.kind} file ended at {position}, expected {self.size} bytes"
+                )
+            position += len(chunk)
+            yield chunk
+
+
+def leader_epochs_source(epochs: Sequence[tuple[int, int]]) -> Source:
+    """The leader epochs up to the segment's end, in the format of `leader-epoch-checkpoint`."""
+    content = checkpoint_bytes([f"{epoch} {start}" for epoch, start in epochs])
+    return Source(kind="leader-epoch-checkpoint", size=len(content), content=content)
+
+
+def upload(
+    store: RemoteStore, segment: RemoteSegment, sources: Sequence[Source], *, proceed: Proceed
+) -> tuple[tuple[str, StoredObject], ...]:
+    """Store a segment's objects; their sizes and checksums. Raises RemoteStoreError."""
+    stored = []
+    for source in sources:
+        name = segment.object_name(source.kind)
+        checksum = 0
+
+        def checked(source: Source = source) -> Iterator[bytes]:
+            nonlocal checksum
+            for chunk in source.chunks():
+                proceed(len(chunk))
+                checksum = crc32c(chunk, checksum)
+                yield chunk
+
+        store.put(name, checked())
+        found = store.size(name)
+        if found != source.size:
+            raise RemoteStoreError(f"{name}: the store has {found} bytes of {source.size}")
+        stored.append((source.kind, StoredObject(source.size, checksum)))
+    return tuple(stored)
+
+
+def remove(store: RemoteStore, segment: RemoteSegment, *, proceed: Proceed) -> None:
+    """Remove a segment's objects, whichever of them exist. Raises RemoteStoreError."""
+    for kind in OBJECT_KINDS:
+        proceed(0)
+        store.delete(segment.object_name(kind))
+
+
+def checked_object(store: RemoteStore, segment: RemoteSegment, kind: str, *, proceed: Proceed) -> bytes:
+    """A whole small object (an index). Raises RemoteStoreError where it is not what was sent."""
+    stored = segment.stored(kind)
+    if stored is None or stored.size == 0:
+        return b""
+    proceed(stored.size)
+    name = segment.object_name(kind)
+    data = store.get(name, 0, stored.size)
+    if len(data) != stored.size or crc32c(data) != stored.crc:
+        raise RemoteStoreError(f"{name} is not what was sent: {len(data)} bytes of {stored.size}")
+    return data

@@ -1,0 +1,111 @@
+"""One partition's segments in the remote tier: which are read, which are garbage, which may go. Pure rules.
+
+Always true: of the segments that are read no two overlap. A finished copy takes the place of every older segment
+that lies within its offsets (a compacted topic's segments are merged and cleaned again); the order of the records
+in the metadata topic decides which is the older one, so a replay comes to the same answer wherever a crash fell.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from uuid import UUID
+
+from suiro.log.config import LogConfig
+from suiro.log.retention import SegmentFacts
+from suiro.log.tier.segment_metadata import RemoteSegment, SegmentState
+
+
+class RemoteLog:
+    """Give it every metadata record of the partition, in order."""
+
+    def __init__(self) -> None:
+        self._readable: list[RemoteSegment] = []
+        self._garbage: dict[UUID, RemoteSegment] = {}
+        self._copying: dict[UUID, RemoteSegment] = {}
+
+    def apply(self, segment: RemoteSegment) -> None:
+        """Take one record into account."""
+        found = segment.segment_id
+        self._copying.pop(found, None)
+        self._garbage.pop(found, None)
+        match segment.state:
+            case SegmentState.COPY_STARTED:
+                self._copying[found] = segment
+            case SegmentState.COPY_FINISHED:
+                self._take_over(segment)
+            case SegmentState.DELETE_STARTED:
+                self._forget(found)
+                self._garbage[found] = segment
+            case SegmentState.DELETE_FINISHED:
+                self._forget(found)
+
+    def abandon_copies(self) -> None:
+        """After a replay: what was being copied when the process died is garbage."""
+        self._garbage |= self._copying
+        self._copying.clear()
+
+    @property
+    def readable(self) -> Sequence[RemoteSegment]:
+        """Whole copies in order of their offsets."""
+        return self._readable
+
+    @property
+    def garbage(self) -> Sequence[RemoteSegment]:
+        """Whose objects are to be removed."""
+        return tuple(self._garbage.values())
+
+    @property
+    def start_offset(self) -> int | None:
+        return self._readable[0].start_offset if self._readable else None
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last copied one; 0 where nothing is."""
+        return self._readable[-1].next_offset if self._readable else 0
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self._readable)
+
+    def from_offset(self, offset: int) -> Sequence[RemoteSegment]:
+        """The segment that holds an offset, or the first behind it, and all later ones."""
+        return self._readable[bisect_left(self._readable, offset, key=lambda segment: segment.end_offset) :]
+
+    def expired(
+        self, config: LogConfig, *, now_ms: int, log_start_offset: int, local_only: Sequence[SegmentFacts]
+    ) -> Sequence[RemoteSegment]:
+        """The oldest segments that need not be kept.
+
+        One goes when all of it lies before the log's start, and, with `cleanup.policy=delete`, when it is older
+        than `retention.ms` or the log without it still holds `retention.bytes` (what is not copied counts too).
+        """
+        count = 0
+        while count < len(self._readable) and self._readable[count].end_offset < log_start_offset:
+            count += 1
+        if config.deletes_old_segments:
+            held = sum(segment.size for segment in self._readable[count:])
+            excess = held + sum(facts.size for facts in local_only) - config.retention_bytes
+            for segment in self._readable[count:]:
+                too_old = config.retention_ms >= 0 and segment.max_timestamp <= now_ms - config.retention_ms
+                too_much = config.retention_bytes >= 0 and excess >= segment.size
+                if not (too_old or too_much):
+                    break
+                excess -= segment.size
+                count += 1
+        return self._readable[:count]
+
+    def _take_over(self, segment: RemoteSegment) -> None:
+        kept = []
+        for other in self._readable:
+            if other.segment_id == segment.segment_id:
+                continue
+            if segment.start_offset <= other.start_offset and other.end_offset <= segment.end_offset:
+                self._garbage[other.segment_id] = other
+            else:
+                kept.append(other)
+        kept.append(segment)
+        self._readable = sorted(kept, key=lambda each: each.start_offset)
+
+    def _forget(self, segment_id: UUID) -> None:
+        self._readable = [other for other in self._readable if other.segment_id != segment_id]

@@ -1,0 +1,137 @@
+"""Where copied segments go: a remote store keeps named objects. And the simplest one, a directory.
+
+Always true of every store: a `put` that returned has stored the whole object (one that raised may have left a part
+of it: whoever asked removes it); objects are written once, under names that are never used again; removing one that
+is absent is no error. Calls wait for the store, so they are made in threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from suiro.errors import ConfigError, TransientError
+
+
+class RemoteStoreError(TransientError):
+    """The store refused, could not be reached, or holds something else than was put there."""
+
+
+class ObjectMissingError(RemoteStoreError):
+    """No object of that name."""
+
+
+class RemoteStore(Protocol):
+    """All methods raise RemoteStoreError, and are called from several threads at once."""
+
+    def put(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Store an object. Whatever `chunks` raises passes through."""
+        ...
+
+    def get(self, name: str, position: int, length: int) -> bytes:
+        """A part of an object: less than `length` only where the object ends. Raises ObjectMissingError."""
+        ...
+
+    def size(self, name: str) -> int | None:
+        """None where there is no such object."""
+        ...
+
+    def delete(self, name: str) -> None: ...
+
+
+def open_store(uri: str, *, access_key: str = "", secret_key: str = "") -> RemoteStore:
+    """The store that `remote.log.storage.uri` names. Nothing is contacted yet. Raises ConfigError.
+
+    `file:///folder`, or `s3://bucket/prefix?endpoint_override=host:port&scheme=http&region=...`.
+    """
+    parts = urlsplit(uri)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path not in ("", "/"):
+        return DirectoryStore(Path(unquote(parts.path)))
+    if parts.scheme == "s3" and parts.netloc:
+        from suiro.log.tier.s3_store import S3Store
+
+        return S3Store(
+            bucket=parts.netloc,
+            prefix=unquote(parts.path).strip("/"),
+            options=dict(parse_qsl(parts.query)),
+            access_key=access_key,
+            secret_key=secret_key,
+        )
+    raise ConfigError(
+        f"remote.log.storage.uri = {uri!r}: expected file:///folder or s3://bucket/prefix"
+        "?endpoint_override=host:port"
+    )
+
+
+class DirectoryStore:
+    """A directory on another disk, or a mounted file system."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def put(self, name: str, chunks: Iterable[bytes]) -> None:
+        path = self._directory / name
+        beside = path.with_name(path.name + ".tmp")
+        with _errors("put", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            for chunk in chunks:
+                with _errors("put", path):
+                    view = memoryview(chunk)
+                    while view:
+                        view = view[os.write(descriptor, view) :]
+            with _errors("put", path):
+                os.fsync(descriptor)
+                os.replace(beside, path)
+                self._sync(path.parent)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
+
+    def get(self, name: str, position: int, length: int) -> bytes:
+        path = self._directory / name
+        with _errors("read", path), open(path, "rb", buffering=0) as file:
+            return os.pread(file.fileno(), length, position)
+
+    def size(self, name: str) -> int | None:
+        try:
+            with _errors("look up", self._directory / name):
+                return (self._directory / name).stat().st_size
+        except ObjectMissingError:
+            return None
+
+    def delete(self, name: str) -> None:
+        path = self._directory / name
+        with contextlib.suppress(ObjectMissingError), _errors("delete", path):
+            path.unlink()
+        # What a copy that was killed left behind goes with the object that it never became.
+        path.with_name(path.name + ".tmp").unlink(missing_ok=True)
+
+    def _sync(self, folder: Path) -> None:
+        """The names as well, up to the store's own directory, which may all be new."""
+        while True:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            if folder == self._directory or folder == folder.parent:
+                return
+            folder = folder.parent
+
+
+@contextlib.contextmanager
+def _errors(what: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise ObjectMissingError(f"cannot {what} {path}: it is not there") from error
+    except OSError as error:
+        raise RemoteStoreError(f"cannot {what} {path}: {error.strerror or error}") from error
