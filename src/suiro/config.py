@@ -36,9 +36,10 @@ def _setting(
     topic: str | None = None,
     dynamic: bool = False,
     sensitive: bool = False,
+    kind: str | None = None,
 ) -> Any:
     """`topic`: the topic setting it is the default of (those can always be altered). `dynamic`: may be altered
-    while the node runs. `sensitive`: never shown."""
+    while the node runs. `sensitive`: never shown. `kind`: Kafka's type, where it does not follow from the value."""
     return field(
         default=default,
         repr=not sensitive,
@@ -50,8 +51,19 @@ def _setting(
             "topic": topic,
             "dynamic": dynamic or topic is not None,
             "sensitive": sensitive,
+            "kind": kind or _kind(default, high, sensitive=sensitive),
         },
     )
+
+
+def _kind(default: Any, high: int | None, *, sensitive: bool) -> str:
+    if isinstance(default, bool):
+        return "BOOLEAN"
+    if isinstance(default, int):
+        return "LONG" if high is None or high > MAX_INT else "INT"
+    if isinstance(default, float):
+        return "DOUBLE"
+    return "PASSWORD" if sensitive else "STRING"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +108,33 @@ class NodeSettings:
     group_min_session_timeout_ms: int = _setting(6000, "Shortest session.timeout.ms of a member.", low=1)
     group_max_session_timeout_ms: int = _setting(1_800_000, "Longest session.timeout.ms of a member.", low=1)
     group_max_size: int = _setting(MAX_INT, "Members in one group.", low=1, high=MAX_INT)
+    group_consumer_session_timeout_ms: int = _setting(
+        45_000, "A member of a consumer group not heard of for so long leaves it.", low=1, high=MAX_INT
+    )
+    group_consumer_min_session_timeout_ms: int = _setting(
+        45_000, "Least consumer.session.timeout.ms of a group.", low=1, high=MAX_INT
+    )
+    group_consumer_max_session_timeout_ms: int = _setting(
+        60_000, "Greatest consumer.session.timeout.ms of a group.", low=1, high=MAX_INT
+    )
+    group_consumer_heartbeat_interval_ms: int = _setting(
+        5000, "How often members of consumer groups are told to send a heartbeat.", low=1, high=MAX_INT
+    )
+    group_consumer_min_heartbeat_interval_ms: int = _setting(
+        5000, "Least consumer.heartbeat.interval.ms of a group.", low=1, high=MAX_INT
+    )
+    group_consumer_max_heartbeat_interval_ms: int = _setting(
+        15_000, "Greatest consumer.heartbeat.interval.ms of a group.", low=1, high=MAX_INT
+    )
+    group_consumer_assignment_interval_ms: int = _setting(
+        1000, "Least time between two assignments of a consumer group.", low=0, high=MAX_INT, dynamic=True
+    )
+    group_consumer_min_assignment_interval_ms: int = _setting(
+        0, "Least consumer.assignment.interval.ms of a group.", low=0, high=MAX_INT
+    )
+    group_consumer_max_assignment_interval_ms: int = _setting(
+        15_000, "Greatest consumer.assignment.interval.ms of a group.", low=0, high=MAX_INT
+    )
     transaction_state_log_num_partitions: int = _setting(
         4, "Partitions of __transaction_state. (Kafka 50.)", low=1, high=1000
     )
@@ -137,6 +176,18 @@ class NodeSettings:
     log_retention_ms: int = _setting(
         604_800_000, "Keep for so long; -1: for ever.", low=-1, topic="retention.ms"
     )
+    log_local_retention_bytes: int = _setting(
+        -2,
+        "Of a tiered topic, keep at most so many bytes on this disk; -2: as retention.bytes says.",
+        low=-2,
+        topic="local.retention.bytes",
+    )
+    log_local_retention_ms: int = _setting(
+        -2,
+        "Of a tiered topic, keep on this disk for so long; -2: as retention.ms says.",
+        low=-2,
+        topic="local.retention.ms",
+    )
     message_max_bytes: int = _setting(
         1_048_588, "Largest record batch.", low=0, high=MAX_INT, topic="max.message.bytes"
     )
@@ -176,6 +227,62 @@ class NodeSettings:
         low=1,
         high=1,
         topic="min.insync.replicas",
+    )
+
+    remote_log_storage_system_enable: bool = _setting(
+        False, "Topics may have a remote tier; remote.log.storage.uri says where it is."
+    )
+    remote_log_storage_uri: str = _setting(
+        "",
+        "Where copied segments go: `file:///folder`, or "
+        "`s3://bucket/prefix?endpoint_override=host:port&scheme=http&region=...`. "
+        "(Not a Kafka setting: Kafka names a Java class.)",
+    )
+    remote_log_storage_access_key: str = _setting(
+        "",
+        "Access key of an S3 store; empty: as the environment has it. (Not a Kafka setting.)",
+        sensitive=True,
+    )
+    remote_log_storage_secret_key: str = _setting(
+        "", "The secret that belongs to the access key. (Not a Kafka setting.)", sensitive=True
+    )
+    remote_log_manager_task_interval_ms: int = _setting(
+        30_000, "How often it is looked for segments to copy and to delete.", low=1
+    )
+    remote_log_manager_copier_thread_pool_size: int = _setting(
+        4, "Threads that copy and delete segments. (Kafka 10.)", low=1, high=1000
+    )
+    remote_log_reader_threads: int = _setting(10, "Threads that read remote segments.", low=1, high=1000)
+    remote_log_manager_task_retry_backoff_ms: int = _setting(
+        500, "After a failure of the remote store, wait so long, and twice as long after the next.", low=1
+    )
+    remote_log_manager_task_retry_backoff_max_ms: int = _setting(
+        30_000, "Longest of those waits.", low=1, high=MAX_INT
+    )
+    remote_log_manager_copy_max_bytes_per_second: int = _setting(
+        MAX_LONG, "Most bytes copied to the remote store in a second.", low=1, dynamic=True
+    )
+    remote_log_manager_fetch_max_bytes_per_second: int = _setting(
+        MAX_LONG, "Most bytes read from the remote store in a second.", low=1, dynamic=True
+    )
+    remote_log_index_file_cache_total_size_bytes: int = _setting(
+        67_108_864, "Indexes of remote segments kept in memory. (Kafka 1073741824, on disk.)", low=1
+    )
+    remote_log_chunk_cache_total_size_bytes: int = _setting(
+        268_435_456, "Records of remote segments kept on this disk. (Not a Kafka setting.)", low=1
+    )
+    remote_log_read_ahead_bytes: int = _setting(
+        4_194_304, "Bytes asked of the remote store at once. (Not a Kafka setting.)", low=4096, high=MAX_INT
+    )
+    remote_fetch_max_wait_ms: int = _setting(
+        500,
+        "Longest wait of a Fetch for the remote store; then the answer has no records, and the client asks again.",
+        low=1,
+        high=MAX_INT,
+        dynamic=True,
+    )
+    remote_list_offsets_request_timeout_ms: int = _setting(
+        30_000, "Longest wait of a look-up by time for the remote store.", low=1, dynamic=True
     )
 
     authorizer_class_name: str = _setting(
@@ -272,6 +379,15 @@ def _topic_settings() -> dict[str, str]:
 
 def node_setting_names() -> tuple[str, ...]:
     return tuple(_fields())
+
+
+def kind(name: str) -> str:
+    """Kafka's type of a node setting: BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS or PASSWORD."""
+    return str(_fields()[name].metadata["kind"])
+
+
+def is_sensitive(name: str) -> bool:
+    return bool(_fields()[name].metadata["sensitive"])
 
 
 def is_dynamic(name: str) -> bool:
@@ -414,7 +530,7 @@ KAFKA_SETTINGS_WE_LACK = frozenset(
         "fetch.purgatory.purge.interval.requests", "initial.broker.registration.timeout.ms",
         "leader.imbalance.check.interval.seconds", "leader.imbalance.per.broker.percentage", "listeners",
         "log.dir", "log.dir.failure.timeout.ms", "log.dirs", "log.initial.task.delay.ms",
-        "log.local.retention.bytes", "log.local.retention.ms", "log.message.downconversion.enable",
+        "log.message.downconversion.enable",
         "log.message.timestamp.after.max.ms", "log.message.timestamp.before.max.ms", "log.preallocate",
         "log.roll.jitter.hours", "log.roll.jitter.ms", "max.connection.creation.rate",
         "max.connections.per.ip", "max.connections.per.ip.overrides",
