@@ -172,19 +172,20 @@ class FetchSession:
             return list(self.stirred)
         return sorted(self.stirred, key=_place)
 
-    def answer(self, looked_at: Iterable[Wanted], *, read_committed: bool) -> list[Wanted]:
-        """Those of the partitions looked at that the answer names; all of them count as told."""
-        news = []
+    def has(self, wanted: Wanted) -> bool:
+        """Whether this very partition is still one of the session's: it may be forgotten while a fetch waits."""
+        return self.partitions.get(wanted.key) is wanted
+
+    def told(self, looked_at: Iterable[Wanted], *, read_committed: bool) -> None:
+        """The answer with the news among these goes out: all of them count as told."""
         for wanted in looked_at:
-            if self.partitions.get(wanted.key) is not wanted:
-                continue  # Forgotten while this fetch waited.
+            if not self.has(wanted):
+                continue
             if wanted.is_news():
-                news.append(wanted)
                 wanted.tell()
             self.rest(wanted, read_committed=read_committed)
             if wanted.result is not None and wanted.result.size:
                 self._to_the_end(wanted)
-        return news
 
     def rest(self, wanted: Wanted, *, read_committed: bool) -> None:
         """After a look: leave the partition alone until it grows, if there is nothing more in it."""

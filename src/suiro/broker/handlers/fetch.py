@@ -258,25 +258,44 @@ class _Fetch:
 
     def answer(self) -> RawResponse:
         """The response with what the last look found. An incremental one names only what is new."""
-        session, session_id, news = self._session, NO_SESSION, self._looked_at
+        session, looked_at = self._session, self._looked_at
+        session_id, news = NO_SESSION, looked_at
         if session is not None:
+            session_id = session.id
             if session.epoch != self._epoch:  # the client has sent the session's next request elsewhere
                 code = ErrorCode.invalid_fetch_session_epoch
-                return _layout(self._version, (), error=code, session_id=session.id)
-            session_id = session.id
-            news = session.answer(news, read_committed=self._read_committed)
+                return _layout(self._version, (), error=code, session_id=session_id)
+            news = [wanted for wanted in looked_at if session.has(wanted) and wanted.is_news()]
+        response = self._lay_out(news, session_id)
+        if self._is_throttled(response):
+            return _layout(self._version, ())  # And the session does not count it as told.
+        if session is not None:
+            session.told(looked_at, read_committed=self._read_committed)
         elif self._begins_session:
             session_id = self._broker.fetch_sessions.begin(
-                news,
+                looked_at,
                 by_topic_id=self._version >= _TOPIC_IDS_SINCE,
                 privileged=self._from_replica,
                 read_committed=self._read_committed,
                 now_ms=self._broker.clock.monotonic_ms(),
             )
-        response = _layout(self._version, news, session_id=session_id, read_committed=self._read_committed)
-        for wanted in self._looked_at:
-            wanted.result = None  # a session would keep the files open
+            response = self._lay_out(news, session_id)
+        for wanted in looked_at:
+            wanted.result = None  # A session would keep the files open.
         return response
+
+    def _lay_out(self, news: Sequence[Wanted], session_id: int) -> RawResponse:
+        return _layout(self._version, news, session_id=session_id, read_committed=self._read_committed)
+
+    def _is_throttled(self, response: RawResponse) -> bool:
+        """Whether the answer would go over the client's quota: then it is not sent, and does not count."""
+        if self._broker.quotas is None or self._from_replica:
+            return False
+        size = sum(len(piece) if isinstance(piece, bytes) else piece[2] for piece in response.pieces)
+        throttled = self._exchange.record_bytes("fetch", size) > 0
+        if throttled:
+            self._exchange.record_bytes("fetch", -size)
+        return throttled
 
 
 # FetchResponse by hand. Flexible versions (12 and up) have compact lengths and a tag section (empty but for a
@@ -338,7 +357,9 @@ def _partition_head(head: bytearray, part: Wanted, version: int, *, read_committ
         head += _PARTITION_5.pack(part.key[1], code, high_watermark, stable, start)
     else:
         head += _PARTITION_4.pack(part.key[1], code, high_watermark, stable)
-    if read_committed and result is not None and part.diverging is None:
+    if part.refused:
+        head += b"\1" if flexible else b"\0\0\0\0"  # an empty array
+    elif read_committed and result is not None and part.diverging is None:
         head += _array_length(len(result.aborted), flexible)
         for producer_id, first_offset in result.aborted:
             head += _ABORTED.pack(producer_id, first_offset)
