@@ -108,6 +108,22 @@ class NodeSettings:
     group_min_session_timeout_ms: int = _setting(6000, "Shortest session.timeout.ms of a member.", low=1)
     group_max_session_timeout_ms: int = _setting(1_800_000, "Longest session.timeout.ms of a member.", low=1)
     group_max_size: int = _setting(MAX_INT, "Members in one group.", low=1, high=MAX_INT)
+    group_consumer_max_size: int = _setting(
+        MAX_INT, "Members in one group of the new consumer protocol.", low=1, high=MAX_INT
+    )
+    group_consumer_assignors: str = _setting(
+        "uniform,range",
+        "Server-side assignors; the first is the default.",
+        choices=("uniform,range", "range,uniform", "uniform", "range"),
+    )
+    group_consumer_migration_policy: str = _setting(
+        "bidirectional",
+        "Whether a group with members may go from the classic protocol to the new one, and back.",
+        choices=("bidirectional", "upgrade", "downgrade", "disabled"),
+    )
+    group_consumer_regex_refresh_interval_ms: int = _setting(
+        600_000, "Topics of a subscription by regular expression are looked for at least so often.", low=10_000
+    )
     group_consumer_session_timeout_ms: int = _setting(
         45_000, "A member of a consumer group not heard of for so long leaves it.", low=1, high=MAX_INT
     )
@@ -512,7 +528,7 @@ def _expand_units(settings: Mapping[str, str]) -> Mapping[str, str]:
 
 
 KAFKA_PREFIXES_WE_LACK = (
-    "authorizer.", "broker.quota.", "controller.", "group.consumer.", "group.coordinator.", "group.share.",
+    "authorizer.", "broker.quota.", "controller.", "group.consumer.assignor.", "group.coordinator.", "group.share.",
     "group.streams.", "inter.broker.", "listener.", "log.cleaner.", "log.flush.", "metadata.log.", "metric",
     "password.encoder.", "principal.", "process.", "quota.", "remote.log.", "replica.", "sasl.", "security.",
     "share.", "socket.", "ssl.", "telemetry.", "transaction.state.log.", "offsets.topic.", "zookeeper.",
