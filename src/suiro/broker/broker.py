@@ -19,6 +19,7 @@ from suiro.broker.dispatch import Dispatcher, Quotas
 from suiro.broker.dynamic_settings import DynamicSettings, Layer
 from suiro.broker.fetch_sessions import FetchSessions
 from suiro.broker.groups import GroupCoordinator
+from suiro.broker.metrics import Metrics
 from suiro.broker.security import AllowAll, Authorizer, make_authorizer
 from suiro.broker.server import Server
 from suiro.broker.topics import (
@@ -73,6 +74,7 @@ class Broker:
             slots=self.settings.max_incremental_fetch_session_cache_slots
         )
         self.quotas: Quotas | None = None
+        self.metrics = Metrics()
         self.server = Server(
             loop=loop,
             sink=Dispatcher(self),
@@ -113,7 +115,7 @@ class Broker:
         every(_ID_EXPIRY_CHECK_MS, self.transactions.expire_ids)
         every(
             self.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms,
-            self.transactions.abort_timed_out,
+            self.transactions.retry_and_time_out,
         )
         every(self.settings.offsets_retention_check_interval_ms, self.groups.expire_offsets)
 
@@ -170,6 +172,14 @@ class Broker:
         """The settings given to one group by AlterConfigs, such as `consumer.session.timeout.ms`."""
         found: Mapping[str, str] = self.cluster_state.read(GROUP_CONFIGS, {}).get(group_id, {})
         return found
+
+    def groups_with_configs(self) -> tuple[str, ...]:
+        return tuple(self.cluster_state.read(GROUP_CONFIGS, {}))
+
+    def replace_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """Give a group these settings, which the caller has checked, instead of those it has."""
+        groups = {**self.cluster_state.read(GROUP_CONFIGS, {}), group_id: dict(configs)}
+        self.cluster_state.write(GROUP_CONFIGS, {name: found for name, found in groups.items() if found})
 
     def is_internal(self, topic: str) -> bool:
         return topic in INTERNAL_TOPICS
