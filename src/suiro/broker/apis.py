@@ -15,14 +15,13 @@ class Api:
     max_version: int
 
 
-# Transactions are V1 (KIP-890 part 2 is not offered), so Produce, AddPartitionsToTxn, TxnOffsetCommit and EndTxn
-# stop below the versions that mean V2. JoinGroup and the other classic group APIs are whole.
+# What Apache Kafka 4.3 answers, without share groups, Streams groups, delegation tokens and client telemetry.
 APIS: dict[int, Api] = {
     key: Api(key=key, name=name, min_version=low, max_version=high)
     for key, name, low, high in (
-        (0, "produce", 3, 11),
+        (0, "produce", 3, 13),
         (1, "fetch", 4, 18),
-        (2, "list_offsets", 1, 10),
+        (2, "list_offsets", 1, 11),
         (3, "metadata", 0, 13),
         (8, "offset_commit", 2, 9),
         (9, "offset_fetch", 1, 9),
@@ -33,22 +32,36 @@ APIS: dict[int, Api] = {
         (14, "sync_group", 0, 5),
         (15, "describe_groups", 0, 5),
         (16, "list_groups", 0, 5),
+        (17, "sasl_handshake", 0, 1),
         (18, "api_versions", 0, 4),
         (19, "create_topics", 2, 7),
         (20, "delete_topics", 1, 6),
         (21, "delete_records", 0, 2),
         (22, "init_producer_id", 0, 5),
         (23, "offset_for_leader_epoch", 2, 4),
-        (24, "add_partitions_to_txn", 0, 3),
+        (24, "add_partitions_to_txn", 0, 5),
         (25, "add_offsets_to_txn", 0, 4),
-        (26, "end_txn", 0, 4),
-        (28, "txn_offset_commit", 0, 4),
+        (26, "end_txn", 0, 5),
+        (27, "write_txn_markers", 1, 2),
+        (28, "txn_offset_commit", 0, 5),
         (29, "describe_acls", 1, 3),
         (30, "create_acls", 1, 3),
         (31, "delete_acls", 1, 3),
         (32, "describe_configs", 1, 4),
+        (33, "alter_configs", 0, 2),
+        (36, "sasl_authenticate", 0, 2),
         (37, "create_partitions", 0, 3),
         (42, "delete_groups", 0, 2),
+        (44, "incremental_alter_configs", 0, 1),
+        (48, "describe_client_quotas", 0, 1),
+        (49, "alter_client_quotas", 0, 1),
+        (50, "describe_user_scram_credentials", 0, 0),
+        (51, "alter_user_scram_credentials", 0, 0),
         (60, "describe_cluster", 0, 2),
+        (61, "describe_producers", 0, 0),
+        (65, "describe_transactions", 0, 0),
+        (66, "list_transactions", 0, 2),
+        (74, "list_config_resources", 0, 1),
+        (75, "describe_topic_partitions", 0, 0),
     )
 }

@@ -7,6 +7,7 @@ from typing import Any
 from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import Operation, ResourceType
 from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
 
@@ -14,34 +15,51 @@ HIGH_WATERMARK = -1
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
-    topics = tuple(
-        exchange.make(
-            "DeleteRecordsTopicResult",
-            name=topic.name,
-            partitions=tuple(_one(broker, exchange, topic.name, entry) for entry in topic.partitions),
+    topics = []
+    for topic in request.topics:
+        allowed = exchange.may(Operation.DELETE, ResourceType.TOPIC, topic.name)
+        topics.append(
+            exchange.make(
+                "DeleteRecordsTopicResult",
+                name=topic.name,
+                partitions=tuple(
+                    _one(broker, exchange, topic.name, entry, allowed=allowed) for entry in topic.partitions
+                ),
+            )
         )
-        for topic in request.topics
-    )
-    return exchange.response(throttle_time=NO_THROTTLE, topics=topics)
+    return exchange.response(throttle_time=NO_THROTTLE, topics=tuple(topics))
 
 
-def _one(broker: Broker, exchange: Exchange, topic: str, entry: Any) -> Any:
-    partition = broker.topics.partition(topic, entry.partition_index)
-    code, start = ErrorCode.none, -1
-    if partition is None:
-        code = ErrorCode.unknown_topic_or_partition
-    elif broker.is_internal(topic):
-        code = ErrorCode.policy_violation
-    else:
-        offset = partition.log.high_watermark if entry.offset == HIGH_WATERMARK else entry.offset
-        try:
-            partition.log.delete_records_before(offset)
-            start = partition.log.log_start_offset
-        except LogError as error:
-            code = error.code
+def _one(broker: Broker, exchange: Exchange, topic: str, entry: Any, *, allowed: bool) -> Any:
+    code, start = ErrorCode.topic_authorization_failed, -1
+    if allowed:
+        code, start = _delete(broker, topic, entry.partition_index, entry.offset)
     return exchange.make(
         "DeleteRecordsPartitionResult",
         partition_index=entry.partition_index,
         low_watermark=start,
         error_code=code,
     )
+
+
+def _delete(broker: Broker, topic: str, index: int, offset: int) -> tuple[ErrorCode, int]:
+    """(error, the partition's new start)."""
+    partition = broker.topics.partition(topic, index)
+    if partition is None:
+        return ErrorCode.unknown_topic_or_partition, -1
+    if broker.is_internal(topic):
+        return ErrorCode.invalid_topic_exception, -1
+    log = partition.log
+    if not log.config.deletes_old_segments:
+        return ErrorCode.policy_violation, -1
+    offset = log.high_watermark if offset == HIGH_WATERMARK else offset
+    if offset < 0:
+        return ErrorCode.offset_out_of_range, -1
+    start = log.log_start_offset
+    try:
+        log.delete_records_before(offset)
+    except LogError as error:
+        return error.code, -1
+    if log.log_start_offset != start:
+        partition.grown()  # Fetch sessions tell their clients the new start.
+    return ErrorCode.none, log.log_start_offset

@@ -60,7 +60,7 @@ def end_of_epoch(broker: Broker, log: PartitionLog, epoch: int) -> tuple[int, in
     """
     if epoch == broker.leader_epoch:
         return epoch, log.log_end_offset
-    if epoch < 0 or epoch > max(broker.leader_epoch, log.leader_epoch):
+    if epoch == -1 or epoch > max(broker.leader_epoch, log.leader_epoch):
         return UNKNOWN
     entries = log.leader_epochs.entries
     end = next((start for later, start in entries if later > epoch), log.log_end_offset)

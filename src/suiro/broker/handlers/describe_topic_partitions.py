@@ -1,0 +1,119 @@
+"""DescribeTopicPartitions (KIP-966): topics in the order of their names, a page of partitions at a time.
+
+A page that ends early names in its cursor the partition that the next request begins with. A topic that does not
+exist takes no place in the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from suiro.broker.broker import Broker
+from suiro.broker.dispatch import Exchange
+from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.handlers.metadata import absent_code
+from suiro.broker.security import Operation, ResourceType, authorized_operations
+from suiro.broker.topics import Topic
+from suiro.protocol.messages import ErrorCode
+
+
+def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    cursor = request.cursor
+    start = "" if cursor is None else cursor.topic_name
+    if request.topics:
+        wanted = {topic.name for topic in request.topics if topic.name >= start}
+        if "" in wanted:
+            return _refused(exchange, request, ErrorCode.unknown_server_error)  # Kafka trips over this, too.
+        if cursor is not None and start not in wanted:
+            return _refused(exchange, request, ErrorCode.invalid_request)
+        allowed = {name for name in wanted if exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, name)}
+    else:
+        session, permits = exchange.connection.session, broker.authorizer.permits
+        wanted = allowed = {
+            topic.name
+            for topic in broker.topics
+            if topic.name >= start and permits(session, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        }
+    if cursor is not None and start in allowed and cursor.partition_index < 0:
+        return _refused(exchange, request, ErrorCode.invalid_request)
+    limit = min(broker.settings.max_request_partition_size_limit, max(1, request.response_partition_limit))
+    topics, next_cursor = _page(
+        broker, exchange, sorted(allowed), start, 0 if cursor is None else cursor.partition_index, limit
+    )
+    denied = [
+        _without_partitions(exchange, name, ErrorCode.topic_authorization_failed)
+        for name in sorted(wanted - allowed)
+    ]
+    return exchange.response(throttle_time=NO_THROTTLE, topics=(*topics, *denied), next_cursor=next_cursor)
+
+
+def _page(
+    broker: Broker, exchange: Exchange, names: Iterable[str], start: str, start_index: int, left: int
+) -> tuple[list[Any], Any]:
+    """(topics with at most `left` partitions, cursor of the next page or None)."""
+    topics: list[Any] = []
+    for name in names:
+        topic = broker.topics.topic(name)
+        if topic is None:
+            operations = _operations(broker, exchange, name)
+            topics.append(_without_partitions(exchange, name, absent_code(name), operations=operations))
+            continue
+        first = start_index if name == start else 0
+        if left == 0:
+            return topics, exchange.make("Cursor", topic_name=name, partition_index=first)
+        last = min(first + left, len(topic.partitions))
+        topics.append(_described(broker, exchange, topic, first, last))
+        if last < len(topic.partitions):
+            return topics, exchange.make("Cursor", topic_name=name, partition_index=last)
+        left -= max(0, last - first)
+    return topics, None
+
+
+def _described(broker: Broker, exchange: Exchange, topic: Topic, first: int, last: int) -> Any:
+    me = (broker.node_id,)
+    return exchange.make(
+        "DescribeTopicPartitionsResponseTopic",
+        error_code=ErrorCode.none,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=tuple(
+            exchange.make(
+                "DescribeTopicPartitionsResponsePartition",
+                error_code=ErrorCode.none,
+                partition_index=index,
+                leader_id=broker.node_id,
+                leader_epoch=broker.leader_epoch,
+                replica_nodes=me,
+                isr_nodes=me,
+                eligible_leader_replicas=(),
+                last_known_elr=(),
+                offline_replicas=(),
+            )
+            for index in range(first, last)
+        ),
+        topic_authorized_operations=_operations(broker, exchange, topic.name),
+    )
+
+
+def _without_partitions(exchange: Exchange, name: str, code: ErrorCode, *, operations: int = -(2**31)) -> Any:
+    return exchange.make(
+        "DescribeTopicPartitionsResponseTopic",
+        error_code=code,
+        name=name,
+        topic_id=None,
+        is_internal=False,
+        partitions=(),
+        topic_authorized_operations=operations,
+    )
+
+
+def _refused(exchange: Exchange, request: Any, code: ErrorCode) -> Any:
+    """The same error for everything: the request itself is wrong."""
+    topics = tuple(_without_partitions(exchange, topic.name, code) for topic in request.topics)
+    return exchange.response(throttle_time=NO_THROTTLE, topics=topics, next_cursor=None)
+
+
+def _operations(broker: Broker, exchange: Exchange, name: str) -> int:
+    return authorized_operations(broker.authorizer, exchange.connection.session, ResourceType.TOPIC, name)
