@@ -12,6 +12,7 @@ from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from suiro.broker.cluster_state import ClusterState
 from suiro.broker.connection import Connection
@@ -21,6 +22,8 @@ from suiro.broker.fetch_sessions import FetchSessions
 from suiro.broker.groups import GroupCoordinator
 from suiro.broker.metrics import Metrics
 from suiro.broker.security import AllowAll, Authorizer, make_authorizer
+from suiro.broker.security.logins import Logins
+from suiro.broker.security.scram_store import ScramStore, ScramUser
 from suiro.broker.server import Server
 from suiro.broker.topics import (
     INTERNAL_TOPICS,
@@ -35,6 +38,10 @@ from suiro.clock import Clock, SystemClock
 from suiro.config import NodeSettings
 from suiro.log import DataDirectory
 from suiro.protocol.messages import ErrorCode
+
+if TYPE_CHECKING:
+    from suiro.broker.tier import RemoteTier
+    from suiro.log.tier import RemoteStore
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +59,8 @@ class BrokerConfig:
     host: str = "127.0.0.1"
     port: int = 9092
     settings: NodeSettings = field(default_factory=NodeSettings)
+    scram_users: tuple[ScramUser, ...] = ()
+    """Users that a node begins with; one that is there already stays as it is."""
 
 
 class Broker:
@@ -69,6 +78,8 @@ class Broker:
         self._timers: set[TimerHandle] = set()
         self._settings_listeners: list[Callable[[NodeSettings], None]] = []
         self._directory: DataDirectory | None = None
+        self.tier: RemoteTier | None = None
+        self.remote_store: RemoteStore | None = None  # set before the start to have another than the settings'
         self.authorizer: Authorizer = AllowAll()
         self.fetch_sessions = FetchSessions(
             slots=self.settings.max_incremental_fetch_session_cache_slots
@@ -96,8 +107,12 @@ class Broker:
             self.dynamic_settings = DynamicSettings(self.config.settings, self.cluster_state)
             self.settings = self.dynamic_settings.effective
             self.authorizer = make_authorizer(self.settings, self.cluster_state)
+            self.scram = ScramStore(self.cluster_state)
+            self.scram.add_missing(self.config.scram_users)
+            self.logins = Logins(self.settings, self.scram, clock=self.clock)
             self.topics = TopicRegistry(directory, settings=self.settings, clock=self.clock)
             self.topics.load()
+            self._open_tier()
             self.groups = GroupCoordinator(self)
             self.transactions = TransactionCoordinator(self)
             self.groups.load()
@@ -125,6 +140,8 @@ class Broker:
             timer.cancel()
         self._timers.clear()
         self.server.close()
+        if self.tier is not None:
+            self.tier.close()
         if self._directory is not None:
             self.groups.close()
             self._directory.close()
@@ -208,6 +225,23 @@ class Broker:
     def delete_topic(self, topic: Topic) -> None:
         self.topics.delete(topic)
         self.groups.forget_topic(topic.name)
+        if self.tier is not None:
+            self.tier.work()
+
+    def _open_tier(self) -> None:
+        if not self.settings.remote_log_storage_system_enable:
+            return
+        from suiro.broker.tier import RemoteTier
+        from suiro.log.tier import open_store
+
+        store = self.remote_store or open_store(
+            self.settings.remote_log_storage_uri,
+            access_key=self.settings.remote_log_storage_access_key,
+            secret_key=self.settings.remote_log_storage_secret_key,
+        )
+        self.tier = RemoteTier(self, store)
+        self.tier.load()
+        self.every(self.settings.remote_log_manager_task_interval_ms, self.tier.work)
 
     def every(self, interval_ms: int, action: Callable[[], None]) -> None:
         """Run an action again and again; a failure is logged, not the end of it."""

@@ -14,7 +14,7 @@ The rules of what may be appended are in `admission` and `producer_state`, openi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -23,24 +23,26 @@ from suiro.errors import ConfigError
 from suiro.log import lookup, producer_snapshot
 from suiro.log.admission import Origin, admit, placed, stamped_with_time
 from suiro.log.checkpoints import read_partition_metadata, write_partition_metadata
-from suiro.log.config import LogConfig
+from suiro.log.config import MAX_LONG, LogConfig
+from suiro.log.compaction import CleanerSettings, CleaningJob, CompactionFacts, Dirtiness, SegmentSource
 from suiro.log.errors import InRemoteTierError, OffsetOutOfRangeError, StorageError
-from suiro.log.files import open_directory, remove_directory
+from suiro.log.files import open_directory
+from suiro.log.graveyard import Graveyard
 from suiro.log.leader_epochs import LeaderEpochs
 from suiro.log.local_retention import locally_expired, removable
 from suiro.log.producer_state import ProducerEntry
 from suiro.log.recovery import Opened, open_segments
 from suiro.log.results import Appended, FlushJob, ReadResult
-from suiro.log.retention import expired_segments
+from suiro.log.retention import SegmentFacts, expired_segments
 from suiro.log.segment import Segment
 from suiro.log.segments import Region, Segments
 from suiro.log.sequencing import check_batch, check_together
+from suiro.log.swap import begin_swap, end_swap
 from suiro.log.transaction_index import AbortedTransaction
 from suiro.protocol.record_batch import BatchHeader
 from suiro.protocol.records import control_batch
 
 PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
-DELETED_SUFFIX = "-delete"
 
 Verify = Callable[[int, int], None]
 
@@ -60,6 +62,7 @@ class PartitionLog:
         opened: Opened,
         log_start_offset: int,
         recovery_point: int,
+        graveyard: Graveyard,
     ) -> None:
         self.directory = directory
         self.topic = topic
@@ -76,6 +79,8 @@ class PartitionLog:
         self.leader_epochs = LeaderEpochs(directory)
         self.leader_epochs.cut_end(end)
         self._clock = clock
+        self._graveyard = graveyard
+        self._being_cleaned = False
         self._segments = Segments(opened.segments)
         self._producers = opened.producers
         self._records_since_flush = 0
@@ -94,6 +99,7 @@ class PartitionLog:
         clean_shutdown: bool,
         recovery_point: int = 0,
         log_start_offset: int = 0,
+        graveyard: Graveyard | None = None,
     ) -> PartitionLog:
         """Create the partition, or open and, unless it was closed cleanly, recover it."""
         directory.mkdir(parents=True, exist_ok=True)
@@ -122,6 +128,7 @@ class PartitionLog:
             opened=opened,
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
+            graveyard=Graveyard() if graveyard is None else graveyard,
         )
 
     # Where the log stands
@@ -153,6 +160,11 @@ class PartitionLog:
     @property
     def segments(self) -> tuple[Segment, ...]:
         return tuple(self._segments)
+
+    def segment_facts(self, *, from_offset: int) -> list[SegmentFacts]:
+        """What retention asks of the local segments that end behind an offset."""
+        facts = self._segments.facts(self.log_end_offset)
+        return [segment for segment in facts if segment.end_offset > from_offset]
 
     def producer_states(self) -> tuple[ProducerEntry, ...]:
         return tuple(self._producers.entries.values())
@@ -374,6 +386,10 @@ class PartitionLog:
             aborted=aborted,
         )
 
+    def aborted_transactions(self, offset: int, upper: int) -> list[tuple[int, int]]:
+        """Those that overlap [offset, upper), as (producer id, first offset), by the markers on this disk."""
+        return self._segments.aborted(offset, upper)
+
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at least this late, or None."""
         return lookup.first_at_or_after(
@@ -433,13 +449,13 @@ class PartitionLog:
             self.log_end_offset = self.recovery_point = end_offset
             self._drop_oldest(len(self._segments) - 1)
         first = self._segments.first_base if start_offset is None else start_offset
-        if first > self.log_start_offset and not self.config.compacted:
+        if first > self.log_start_offset and (start_offset is None or not self.config.compacted):
             self._start_at(min(first, self._segments.first_base))
 
     def _drop_oldest(self, count: int) -> None:
-        if count == 0:
-            return
-        self._segments.drop_oldest(count)
+        if count == 0 or self._being_cleaned:
+            return  # What is being cleaned must keep its files; the next check comes.
+        self._segments.drop_oldest(count, self._bury)
         first = self._segments.first_base
         self.recovery_point = max(self.recovery_point, first)
         in_tier = self.config.remote_storage_enable and self.tiered_end_offset > self.log_start_offset
@@ -447,10 +463,89 @@ class PartitionLog:
             self._start_at(first)
         producer_snapshot.remove(self.directory, keep=self._segments.bases)
 
+    def _bury(self, segment: Segment) -> None:
+        due_ms = self._clock.wall_ms() + self.config.file_delete_delay_ms
+        self._graveyard.bury_segment(segment.path, due_ms=due_ms)
+
     def _start_at(self, offset: int) -> None:
         self.log_start_offset = offset
         self.recovery_point = max(self.recovery_point, offset)
         self.leader_epochs.cut_start(offset)
+
+    # Compact
+
+    def compaction_facts(self) -> CompactionFacts:
+        """Where the log stands, for `compaction.dirtiness`."""
+        segments = tuple(self._segments)
+        timed = self.config.max_compaction_lag_ms < MAX_LONG
+        return CompactionFacts(
+            segments=[(segment.base_offset, segment.size, segment.latest_ms) for segment in segments],
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            last_stable_offset=self.last_stable_offset,
+            first_batches=[(s.base_offset, s.first_timestamp) for s in segments[:-1]] if timed else (),
+        )
+
+    def begin_cleaning(self, dirtiness: Dirtiness, settings: CleanerSettings) -> CleaningJob:
+        """What `cleaning` has to do. No segment is dropped until `end_cleaning`. Raises StorageError."""
+        self._check_open()
+        segments = tuple(self._segments)
+        try:
+            for segment in segments:
+                segment.transaction_index.flush()
+        except OSError as error:
+            raise StorageError(f"cannot write a transaction index of {self.directory}: {error}") from error
+        self._being_cleaned = True
+        return CleaningJob(
+            directory=self.directory,
+            sources=tuple(
+                SegmentSource(
+                    base_offset=segment.base_offset,
+                    size=segment.size,
+                    offset_index_size=segment.offset_index.size,
+                    time_index_size=segment.time_index.size,
+                )
+                for segment in segments
+                if segment.base_offset < dirtiness.first_uncleanable_offset
+            ),
+            first_dirty_offset=dirtiness.first_dirty_offset,
+            first_uncleanable_offset=dirtiness.first_uncleanable_offset,
+            transaction_indexes=tuple(segment.transaction_index.path for segment in segments),
+            last_of_producers=tuple(
+                (
+                    entry.producer_id,
+                    entry.batches[-1].last_offset if entry.batches else -1,
+                    entry.producer_epoch,
+                )
+                for entry in self._producers.entries.values()
+            ),
+            now_ms=self._clock.wall_ms(),
+            delete_retention_ms=self.config.delete_retention_ms,
+            segment_bytes=self.config.segment_bytes,
+            segment_index_bytes=self.config.segment_index_bytes,
+            index_interval_bytes=self.config.index_interval_bytes,
+            settings=settings,
+        )
+
+    def replace_segments(self, bases: Sequence[int]) -> None:
+        """Put the `.cleaned` files of one group in the place of its segments. Raises StorageError."""
+        self._check_open()
+        try:
+            begin_swap(self.directory, bases[0])
+            for segment in self._segments.at(bases):
+                self._bury(segment)
+            end_swap(self.directory, bases[0])
+        except OSError as error:
+            raise StorageError(
+                f"cannot put cleaned segment {bases[0]} of {self.directory} in place: {error}"
+            ) from error
+        new = Segment(self.directory, bases[0], self.config, created_ms=self._clock.wall_ms())
+        self._segments.replace(bases, new)
+        producer_snapshot.remove(self.directory, keep=self._segments.bases)
+
+    def end_cleaning(self) -> None:
+        """Done or given up: retention may go on."""
+        self._being_cleaned = False
 
     # Disk
 
@@ -491,9 +586,10 @@ class PartitionLog:
         self._segments = Segments([])
 
     def delete(self) -> None:
-        """Remove the partition. Its directory is renamed first, so that a crash leaves nothing half there."""
+        """Remove the partition: its directory is renamed now and removed after `file.delete.delay.ms`."""
         self._open = False
-        remove_directory(self.directory, suffix=DELETED_SUFFIX)
+        due_ms = self._clock.wall_ms() + self.config.file_delete_delay_ms
+        self._graveyard.bury_folder(self.directory, due_ms=due_ms)
         self._segments = Segments([])
 
     def _log_append_time(self, timestamp: int) -> int:

@@ -1,0 +1,361 @@
+"""The remote tier of this node: what is copied when, what is removed when, and reads of what is only there.
+
+Everything here runs on the event loop's thread; the store is called from `Workers`. For every tiered partition at
+most one task is at work: it removes what is garbage, copies closed segments in their order, and lets go of what
+retention does not ask for. A failure of the store ends the task; it is begun again after a growing pause, and
+meanwhile the segments stay on this disk and produce goes on.
+
+The order of steps, so that a crash between any two of them loses nothing:
+
+    copy     segment synced here -> COPY_STARTED synced -> objects stored -> COPY_FINISHED synced
+             -> only now may the local segment go
+    remove   the log's start moves (retention) -> DELETE_STARTED -> objects removed -> DELETE_FINISHED
+"""
+
+from __future__ import annotations
+
+import logging
+from asyncio import Task
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from uuid import UUID, uuid4
+
+from suiro.broker.broker import Broker
+from suiro.broker.tier.local_segment import LocalSegment, next_to_copy
+from suiro.broker.tier.metadata_topic import MetadataTopic
+from suiro.broker.tier.workers import RateLimit, Workers
+from suiro.broker.topics import Partition
+from suiro.clock import SystemClock
+from suiro.log import LogError, OffsetOutOfRangeError, ReadResult, Region
+from suiro.log.tier import (
+    ObjectMissingError,
+    RemoteLog,
+    RemoteRead,
+    RemoteReader,
+    RemoteSegment,
+    RemoteStore,
+    RemoteStoreError,
+    SegmentState,
+    remove,
+    upload,
+)
+
+logger = logging.getLogger(__name__)
+
+_Key = tuple[UUID, int]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Tiered:
+    """One partition's part of the tier."""
+
+    topic_id: UUID
+    partition: int
+    remote: RemoteLog = field(default_factory=RemoteLog)
+    task: Task[None] | None = None
+    failures: int = 0
+
+
+class RemoteTier:
+    """Made by a broker with `remote.log.storage.system.enable`; `load` before it serves, `close` when it stops."""
+
+    def __init__(self, broker: Broker, store: RemoteStore) -> None:
+        settings, clock = broker.settings, SystemClock()
+        self._broker = broker
+        self._store = store
+        self._tiered: dict[_Key, _Tiered] = {}
+        self._copying = RateLimit(clock, lambda: broker.settings.remote_log_manager_copy_max_bytes_per_second)
+        self._fetching = RateLimit(
+            clock, lambda: broker.settings.remote_log_manager_fetch_max_bytes_per_second
+        )
+        self._copiers = Workers(
+            broker.loop, name="remote-copier", count=settings.remote_log_manager_copier_thread_pool_size
+        )
+        self._readers = Workers(broker.loop, name="remote-reader", count=settings.remote_log_reader_threads)
+        self._metadata = MetadataTopic(broker, self._copiers)
+        self._reader = RemoteReader(
+            store,
+            directory=broker.config.data,
+            index_cache_bytes=settings.remote_log_index_file_cache_total_size_bytes,
+            chunk_cache_bytes=settings.remote_log_chunk_cache_total_size_bytes,
+            read_ahead_bytes=settings.remote_log_read_ahead_bytes,
+            proceed=self._fetching,
+        )
+        self._open = True
+
+    def load(self) -> None:
+        """Replay the metadata, and tell the logs what is in the tier."""
+        for segment in self._metadata.replay():
+            self._of(segment.topic_id, segment.partition).remote.apply(segment)
+        for tiered in self._tiered.values():
+            tiered.remote.abandon_copies()
+        for partition in self._broker.topics.partitions():
+            if partition.log.config.remote_storage_enable:
+                remote = self._of(partition.log.topic_id, partition.index).remote
+                partition.log.found_in_tier(remote.start_offset, remote.next_offset)
+
+    def close(self) -> None:
+        """Stop. What was under way is garbage, and the next start removes it."""
+        self._open = False
+        self._copying.stop()
+        self._fetching.stop()
+        for tiered in self._tiered.values():
+            if tiered.task is not None:
+                tiered.task.cancel()
+        self._copiers.close()
+        self._readers.close()
+
+    def work(self) -> None:
+        """Begin what there is to do. Called every `remote.log.manager.task.interval.ms`."""
+        for partition in self._broker.topics.partitions():
+            if partition.log.config.remote_storage_enable:
+                self._of(partition.log.topic_id, partition.index)
+        for tiered in list(self._tiered.values()):
+            self._begin(tiered)
+
+    # What handlers ask
+
+    def highest_offset(self, partition: Partition) -> int:
+        """The last copied offset; -1 where nothing is copied."""
+        return self._remote(partition).next_offset - 1
+
+    def earliest_pending_upload(self, partition: Partition) -> int:
+        """The first offset that is not copied yet; -1 where that is not known (KIP-1023)."""
+        log, following = partition.log, self._remote(partition).next_offset
+        if following > 0:
+            return max(following, log.log_start_offset)
+        return log.log_start_offset if log.local_log_start_offset == log.log_start_offset else -1
+
+    async def read(
+        self,
+        partition: Partition,
+        offset: int,
+        *,
+        max_bytes: int,
+        read_committed: bool,
+        min_one_batch: bool = True,
+    ) -> ReadResult:
+        """What `PartitionLog.read` would answer if the remote segments were here.
+
+        Raises OffsetOutOfRangeError and RemoteStoreError.
+        """
+        log = partition.log
+        read = await self._read(partition, offset, max_bytes)
+        if read is None:
+            if not log.config.compacted:
+                raise OffsetOutOfRangeError(
+                    f"offset {offset} of {log.topic}-{log.partition} is neither in the remote tier nor here"
+                )
+            return log.read(
+                max(offset, log.local_log_start_offset),
+                max_bytes=max_bytes,
+                read_committed=read_committed,
+                min_one_batch=min_one_batch,
+            )
+        regions: list[Region] = [read.region]
+        aborted: list[tuple[int, int]] = []
+        if read.region[2] > max_bytes and not min_one_batch:
+            regions = []
+        elif read_committed:
+            aborted = await self._aborted(partition, offset, read.next_offset)
+        return ReadResult(
+            regions=regions,
+            size=sum(region[2] for region in regions),
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            aborted=aborted,
+        )
+
+    async def offset_for_timestamp(self, partition: Partition, timestamp: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record at least this late, in the tier or here."""
+        log = partition.log
+        start = log.log_start_offset
+        for segment in tuple(self._remote(partition).from_offset(start)):
+            if segment.start_offset >= log.local_log_start_offset:
+                break
+            if segment.max_timestamp < timestamp:
+                continue
+            look_up = partial(self._reader.first_at_or_after, segment, timestamp, from_offset=start)
+            found = await self._readers.run(look_up)
+            if found is not None:
+                return found
+        return log.offset_for_timestamp(timestamp)
+
+    def _remote(self, partition: Partition) -> RemoteLog:
+        return self._of(partition.log.topic_id, partition.index).remote
+
+    async def _read(self, partition: Partition, offset: int, max_bytes: int) -> RemoteRead | None:
+        remote = self._remote(partition)
+        segments = tuple(remote.from_offset(offset))
+        while segments:
+            segment = segments[0]
+            try:
+                call = partial(self._reader.read, segment, offset, max_bytes=max_bytes)
+                found = await self._readers.run(call)
+            except ObjectMissingError:
+                if segment in remote.readable:
+                    raise
+                # It was replaced or let go of while we read it.
+                segments = tuple(remote.from_offset(max(offset, partition.log.log_start_offset)))
+                continue
+            if found is not None:
+                return found
+            segments = segments[1:]
+        return None
+
+    async def _aborted(self, partition: Partition, offset: int, upper: int) -> list[tuple[int, int]]:
+        """Aborted transactions that overlap [offset, upper): their markers may lie in later segments, or here."""
+        remote = self._remote(partition)
+        found: list[tuple[int, int]] = []
+        for segment in tuple(remote.from_offset(offset)):
+            if segment.transaction_index_empty:
+                continue
+            for entry in await self._readers.run(partial(self._reader.aborted, segment)):
+                if entry.last_offset >= offset and entry.first_offset < upper:
+                    found.append((entry.producer_id, entry.first_offset))
+                if entry.last_stable_offset >= upper:
+                    return found
+        return found + partition.log.aborted_transactions(max(offset, remote.next_offset), upper)
+
+    # The work on one partition
+
+    def _of(self, topic_id: UUID, partition: int) -> _Tiered:
+        key = (topic_id, partition)
+        if key not in self._tiered:
+            self._tiered[key] = _Tiered(topic_id=topic_id, partition=partition)
+        return self._tiered[key]
+
+    def _partition(self, tiered: _Tiered) -> Partition | None:
+        """None once the topic is deleted."""
+        topic = self._broker.topics.topic_by_id(tiered.topic_id)
+        if topic is None or tiered.partition >= len(topic.partitions):
+            return None
+        return topic.partitions[tiered.partition]
+
+    def _begin(self, tiered: _Tiered) -> None:
+        if self._open and tiered.task is None and self._has_work(tiered):
+            tiered.task = self._broker.loop.create_task(self._work(tiered))
+
+    def _has_work(self, tiered: _Tiered) -> bool:
+        partition, remote = self._partition(tiered), tiered.remote
+        if partition is None and not remote.garbage and not remote.readable:
+            del self._tiered[tiered.topic_id, tiered.partition]
+            return False
+        if remote.garbage or self._expired(tiered):
+            return True
+        return partition is not None and next_to_copy(partition.log, remote) is not None
+
+    async def _work(self, tiered: _Tiered) -> None:
+        settings, pause = self._broker.settings, 0.0
+        try:
+            await self._remove_garbage(tiered)
+            await self._copy(tiered)
+            self._expire(tiered)
+            await self._remove_garbage(tiered)
+            tiered.failures = 0
+        except (RemoteStoreError, LogError, OSError) as error:
+            longest = settings.remote_log_manager_task_retry_backoff_max_ms
+            first = settings.remote_log_manager_task_retry_backoff_ms
+            pause = min(longest, first * 2 ** min(tiered.failures, 30)) / 1000
+            tiered.failures += 1
+            if self._open:
+                partition = self._partition(tiered)
+                name = f"{partition.topic}-{partition.index}" if partition is not None else "a deleted topic"
+                logger.warning("remote tier of %s: %s; trying again in %.1f s", name, error, pause)
+        finally:
+            tiered.task = None
+        if self._open:
+            self._broker.loop.call_later(pause, self._begin, tiered)
+
+    async def _copy(self, tiered: _Tiered) -> None:
+        while (partition := self._partition(tiered)) is not None:
+            found = next_to_copy(partition.log, tiered.remote)
+            if found is None:
+                return
+            await self._copy_one(tiered, partition, found)
+
+    async def _copy_one(self, tiered: _Tiered, partition: Partition, local: LocalSegment) -> None:
+        log = partition.log
+        if log.recovery_point < local.end_offset:
+            # What the tier has must not be lost here: its offsets would be given out again.
+            job = log.flush_job()
+            await self._copiers.run(job.run)
+            log.flushed(job.end_offset)
+        sources = local.sources()
+        segment = RemoteSegment(
+            topic=log.topic,
+            topic_id=log.topic_id,
+            partition=log.partition,
+            segment_id=uuid4(),
+            start_offset=local.start_offset,
+            end_offset=local.end_offset - 1,
+            broker_id=self._broker.node_id,
+            max_timestamp=local.segment.max_timestamp,
+            event_timestamp=self._broker.clock.wall_ms(),
+            leader_epochs=local.leader_epochs,
+            size=sources[0].size,
+            state=SegmentState.COPY_STARTED,
+            transaction_index_empty=not any(source.kind == "txnindex" for source in sources),
+        )
+        self._note(tiered, segment)
+        try:
+            await self._metadata.sync()
+            send = partial(upload, self._store, segment, sources, proceed=self._copying)
+            objects = await self._copiers.run(send)
+        except (RemoteStoreError, OSError):
+            self._note(tiered, replace(segment, state=SegmentState.DELETE_STARTED))
+            raise
+        finished = replace(segment, state=SegmentState.COPY_FINISHED, objects=objects)
+        self._note(tiered, finished)
+        await self._metadata.sync()
+        log.tiered_end_offset = tiered.remote.next_offset
+
+    def _expire(self, tiered: _Tiered) -> None:
+        expired, partition = self._expired(tiered), self._partition(tiered)
+        if not expired:
+            return
+        if partition is not None:
+            # First nobody may ask for these records any more. Where the tier was turned off, those here stay.
+            log = partition.log
+            tiered_still = log.config.remote_storage_enable
+            start = expired[-1].next_offset if tiered_still else log.local_log_start_offset
+            log.delete_records_before(max(log.log_start_offset, min(start, log.log_end_offset)))
+        for segment in expired:
+            self._note(tiered, replace(segment, state=SegmentState.DELETE_STARTED))
+
+    def _expired(self, tiered: _Tiered) -> Sequence[RemoteSegment]:
+        partition, remote = self._partition(tiered), tiered.remote
+        if partition is None:
+            return tuple(remote.readable)
+        log = partition.log
+        if not log.config.remote_storage_enable:
+            return tuple(remote.readable)
+        return remote.expired(
+            log.config,
+            now_ms=self._broker.clock.wall_ms(),
+            log_start_offset=log.log_start_offset,
+            local_only=log.segment_facts(from_offset=remote.next_offset),
+        )
+
+    async def _remove_garbage(self, tiered: _Tiered) -> None:
+        for segment in tiered.remote.garbage:
+            if segment.state is not SegmentState.DELETE_STARTED:
+                segment = replace(segment, state=SegmentState.DELETE_STARTED)
+                self._note(tiered, segment)
+            await self._copiers.run(partial(remove, self._store, segment, proceed=self._copying))
+            self._reader.forget(segment)
+            self._note(tiered, replace(segment, state=SegmentState.DELETE_FINISHED))
+
+    def _note(self, tiered: _Tiered, segment: RemoteSegment) -> None:
+        """Write a new state down, then believe it. Raises LogError."""
+        segment = replace(segment, event_timestamp=self._broker.clock.wall_ms())
+        if not self._metadata.exists():
+            # Somebody deleted the topic: what is in the tier is still known here.
+            for other in self._tiered.values():
+                known = (*other.remote.readable, *other.remote.garbage)
+                if known:
+                    self._metadata.append(*known)
+        self._metadata.append(segment)
+        tiered.remote.apply(segment)
