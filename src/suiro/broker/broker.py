@@ -21,6 +21,7 @@ from suiro.broker.dynamic_settings import DynamicSettings, Layer
 from suiro.broker.fetch_sessions import FetchSessions
 from suiro.broker.groups import GroupCoordinator
 from suiro.broker.metrics import Metrics
+from suiro.broker.quotas import ClientQuotas, QuotaStore
 from suiro.broker.security import AllowAll, Authorizer, make_authorizer
 from suiro.broker.security.logins import Logins
 from suiro.broker.security.scram_store import ScramStore, ScramUser
@@ -110,6 +111,10 @@ class Broker:
             self.scram = ScramStore(self.cluster_state)
             self.scram.add_missing(self.config.scram_users)
             self.logins = Logins(self.settings, self.scram, clock=self.clock)
+            store = QuotaStore(self.cluster_state)
+            self.client_quotas = ClientQuotas(store, lambda: self.settings, clock=self.clock)
+            self._quotas_changed()
+            store.on_change(self._quotas_changed)
             self.topics = TopicRegistry(directory, settings=self.settings, clock=self.clock)
             self.topics.load()
             self._open_tier()
@@ -144,6 +149,7 @@ class Broker:
             self.tier.close()
         if self._directory is not None:
             self.groups.close()
+            self.topics.close()
             self._directory.close()
             self._directory = None
 
@@ -165,6 +171,10 @@ class Broker:
         return (
             ErrorCode.fenced_leader_epoch if current < self.leader_epoch else ErrorCode.unknown_leader_epoch
         )
+
+    def _quotas_changed(self) -> None:
+        """While no quota is set, requests do not even ask."""
+        self.quotas = self.client_quotas if self.client_quotas.active else None
 
     def on_settings(self, callback: Callable[[NodeSettings], None]) -> None:
         """Be called with the new settings after each change."""

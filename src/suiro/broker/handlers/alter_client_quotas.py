@@ -1,0 +1,43 @@
+"""AlterClientQuotas: set quotas and take them away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from suiro.broker.broker import Broker
+from suiro.broker.dispatch import Exchange
+from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.quotas import Alteration, QuotaEntity
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.protocol.messages import ErrorCode
+
+
+def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    alterations = [
+        Alteration(
+            entity=QuotaEntity.of({part.entity_type: part.entity_name for part in entry.entity}),
+            values=tuple((op.key, None if op.remove else float(op.value)) for op in entry.ops),
+        )
+        for entry in request.entries
+    ]
+    results: dict[QuotaEntity, tuple[ErrorCode, str] | None]
+    if exchange.may(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
+        results = broker.client_quotas.store.alter(alterations, validate_only=request.validate_only)
+    else:
+        refusal = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
+        results = {alteration.entity: refusal for alteration in alterations}
+    return exchange.response(
+        throttle_time=NO_THROTTLE,
+        entries=tuple(
+            exchange.make(
+                "EntryData",
+                error_code=ErrorCode.none if problem is None else problem[0],
+                error_message=None if problem is None else problem[1],
+                entity=tuple(
+                    exchange.make("EntityData", entity_type=kind, entity_name=name)
+                    for kind, name in entity.parts
+                ),
+            )
+            for entity, problem in results.items()
+        ),
+    )

@@ -1,0 +1,47 @@
+"""DescribeUserScramCredentials: which mechanisms a user may log in by, and with how many iterations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from suiro.broker.broker import Broker
+from suiro.broker.dispatch import Exchange
+from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security.scram import MECHANISM_NUMBERS
+from suiro.protocol.messages import ErrorCode
+
+
+def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
+        return exchange.response(
+            throttle_time=NO_THROTTLE, error_code=code, error_message=message, results=()
+        )
+    names = [user.name for user in request.users] if request.users else list(broker.scram.users)
+    results = tuple(_describe(broker, exchange, name, names.count(name)) for name in dict.fromkeys(names))
+    return exchange.response(
+        throttle_time=NO_THROTTLE, error_code=ErrorCode.none, error_message=None, results=results
+    )
+
+
+def _describe(broker: Broker, exchange: Exchange, name: str, times: int) -> Any:
+    code, message = ErrorCode.none, None
+    credentials = broker.scram.users.get(name, {})
+    if times > 1:
+        code, credentials = ErrorCode.duplicate_resource, {}
+        message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+    elif not credentials:
+        code = ErrorCode.resource_not_found
+        message = f"Attempt to describe a user credential that does not exist: {name}"
+    return exchange.make(
+        "DescribeUserScramCredentialsResult",
+        user=name,
+        error_code=code,
+        error_message=message,
+        credential_infos=tuple(
+            exchange.make("CredentialInfo", mechanism=number, iterations=credentials[mechanism].iterations)
+            for number, mechanism in MECHANISM_NUMBERS.items()
+            if mechanism in credentials
+        ),
+    )

@@ -1,0 +1,199 @@
+"""For how long a client that was too fast is held back.
+
+Which quota is a client's: the first that is set, in Kafka's order, of (user, client id), (user, any client id), user,
+(any user, client id), (any user, any client id), any user, client id, any client id. Clients of one quota that names
+only the user share one measurement, likewise by client id; otherwise each pair has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, TypeAlias, TypeVar
+
+from suiro.broker.quotas.rates import SampledRate, TokenBucket
+from suiro.broker.quotas.store import CLIENT_ID, IP, USER, QuotaEntity, QuotaStore
+from suiro.broker.security import Session
+from suiro.clock import Clock
+from suiro.config import NodeSettings
+
+QuotaKind: TypeAlias = Literal["produce", "fetch", "request"]
+
+_KEYS: Mapping[str, str] = MappingProxyType(
+    {
+        "produce": "producer_byte_rate",
+        "fetch": "consumer_byte_rate",
+        "request": "request_percentage",
+        "mutation": "controller_mutation_rate",
+    }
+)
+_PERCENT_OF_A_NANOSECOND = 100 / 1e9
+_MOST_MEASURED = 20_000
+_Key = TypeVar("_Key")
+_Measurement = TypeVar("_Measurement", SampledRate, TokenBucket)
+_FORGET_AFTER_MS = 3_600_000
+
+Measured: TypeAlias = tuple[str, str, str]
+"""(kind, user, client id): whose measurement; user or client id is empty where all share one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Quota:
+    bound: float
+    measured: Measured
+
+
+class MutationQuotaExceededError(Exception):
+    """Topics are changed faster than the client may; it must wait `throttle_ms`."""
+
+    def __init__(self, throttle_ms: int) -> None:
+        super().__init__("The throttling quota has been exceeded.")
+        self.throttle_ms = throttle_ms
+
+
+class ClientQuotas:
+    """Measures and tells. `active` is false while no quota is set for clients: then nothing need be asked."""
+
+    def __init__(self, store: QuotaStore, settings: Callable[[], NodeSettings], *, clock: Clock) -> None:
+        self.store = store
+        self._settings = settings
+        self._clock = clock
+        self._found: dict[tuple[str, str, str], _Quota | None] = {}
+        self._rates: dict[Measured, SampledRate] = {}
+        self._buckets: dict[Measured, TokenBucket] = {}
+        self._connections: dict[str, SampledRate] = {}
+        store.on_change(self._found.clear)
+
+    @property
+    def active(self) -> bool:
+        return bool(self.store.quotas)
+
+    def record(self, session: Session, client_id: str, kind: QuotaKind, amount: int) -> int:
+        """Count bytes ("produce", "fetch") or nanoseconds of handler time ("request"); a negative amount takes
+        back. Returns for how many milliseconds the client must be held back."""
+        quota = self._quota(session, client_id, kind)
+        if quota is None:
+            return 0
+        now_ms = self._clock.monotonic_ms()
+        rate = self._rates.get(quota.measured)
+        if rate is None:
+            self._make_room(now_ms)
+            settings = self._settings()
+            rate = SampledRate(
+                samples=settings.quota_window_num, sample_ms=settings.quota_window_size_seconds * 1000
+            )
+            self._rates[quota.measured] = rate
+        if kind != "request":
+            rate.record(amount, now_ms)
+            return rate.throttle_ms(quota.bound, now_ms) if amount > 0 else 0
+        rate.record(amount * _PERCENT_OF_A_NANOSECOND, now_ms)
+        longest = self._settings().quota_window_size_seconds * 1000
+        return min(longest, rate.throttle_ms(quota.bound, now_ms))
+
+    def mutations(self, session: Session, client_id: str, *, strict: bool) -> MutationQuota | None:
+        """What a request that changes topics counts its partitions with (KIP-599); None: no limit.
+
+        `strict` is for the versions whose clients know THROTTLING_QUOTA_EXCEEDED.
+        """
+        quota = self._quota(session, client_id, "mutation")
+        if quota is None:
+            return None
+        bucket = self._buckets.get(quota.measured)
+        if bucket is None:
+            self._make_room(self._clock.monotonic_ms())
+            settings = self._settings()
+            seconds = settings.controller_quota_window_num * settings.controller_quota_window_size_seconds
+            self._buckets[quota.measured] = bucket = TokenBucket(burst_s=seconds)
+        return MutationQuota(bucket, quota.bound, clock=self._clock, strict=strict)
+
+    def record_connection(self, host: str) -> int:
+        """Count a new connection of this address. Returns for how long it must wait, to be closed after that;
+        such a connection is not counted."""
+        quotas = self.store.quotas
+        values = quotas.get(QuotaEntity.of({IP: host})) or quotas.get(QuotaEntity.of({IP: None})) or {}
+        bound = values.get("connection_creation_rate")
+        if bound is None:
+            return 0
+        now_ms = self._clock.monotonic_ms()
+        rate = self._connections.get(host)
+        if rate is None:
+            self._make_room(now_ms)
+            settings = self._settings()
+            rate = SampledRate(
+                samples=settings.quota_window_num, sample_ms=settings.quota_window_size_seconds * 1000
+            )
+            self._connections[host] = rate
+        rate.record(1, now_ms)
+        throttle_ms = rate.throttle_ms(bound, now_ms)
+        if throttle_ms:
+            rate.record(-1, now_ms)
+        return min(throttle_ms, self._settings().quota_window_size_seconds * 1000)
+
+    def _quota(self, session: Session, client_id: str, kind: str) -> _Quota | None:
+        key = (kind, session.principal, client_id)
+        try:
+            return self._found[key]
+        except KeyError:
+            pass
+        if len(self._found) >= _MOST_MEASURED:
+            self._found.clear()
+        self._found[key] = quota = self._find(kind, session.principal.partition(":")[2], client_id)
+        return quota
+
+    def _find(self, kind: str, user: str, client_id: str) -> _Quota | None:
+        pair, of_user, of_client = (kind, user, client_id), (kind, user, ""), (kind, "", client_id)
+        candidates: list[tuple[dict[str, str | None], Measured]] = [
+            ({USER: user, CLIENT_ID: client_id}, pair),
+            ({USER: user, CLIENT_ID: None}, pair),
+            ({USER: user}, of_user),
+            ({USER: None, CLIENT_ID: client_id}, pair),
+            ({USER: None, CLIENT_ID: None}, pair),
+            ({USER: None}, of_user),
+            ({CLIENT_ID: client_id}, of_client),
+            ({CLIENT_ID: None}, of_client),
+        ]
+        for parts, measured in candidates:
+            if CLIENT_ID in parts and not client_id:
+                continue  # who gives no client id has none that a quota could be for
+            bound = self.store.quotas.get(QuotaEntity.of(parts), {}).get(_KEYS[kind])
+            if bound is not None:
+                return _Quota(bound, measured)
+        return None
+
+    def _make_room(self, now_ms: int) -> None:
+        """Before something new is measured: forget who has been silent, so that names cannot fill us."""
+        _forget_silent(self._rates, now_ms)
+        _forget_silent(self._buckets, now_ms)
+        _forget_silent(self._connections, now_ms)
+
+
+def _forget_silent(measured: dict[_Key, _Measurement], now_ms: int) -> None:
+    if len(measured) >= _MOST_MEASURED:
+        for key in [key for key, item in measured.items() if now_ms - item.last_ms > _FORGET_AFTER_MS]:
+            del measured[key]
+
+
+class MutationQuota:
+    """One request's use of its client's quota of topic changes."""
+
+    def __init__(self, bucket: TokenBucket, bound: float, *, clock: Clock, strict: bool) -> None:
+        self._bucket = bucket
+        self._bound = bound
+        self._clock = clock
+        self._strict = strict
+        self.throttle_ms = 0
+        """What the answer must tell; grows with `record`."""
+
+    def record(self, partitions: int) -> None:
+        """Count partitions to be made or deleted. Raises `MutationQuotaExceededError` where the quota is strict
+        and was used up before; the last ones before that may go over it."""
+        now_ms = self._clock.monotonic_ms()
+        if self._strict:
+            self.throttle_ms = self._bucket.throttle_ms(self._bound, now_ms)
+            if self.throttle_ms:
+                raise MutationQuotaExceededError(self.throttle_ms)
+            self._bucket.take(partitions, self._bound, now_ms)
+            return
+        self._bucket.take(partitions, self._bound, now_ms)
+        self.throttle_ms = self._bucket.throttle_ms(self._bound, now_ms)

@@ -1,0 +1,154 @@
+"""The quotas that are set, by entity (KIP-546): kept in the cluster's state, altered and found by their parts.
+
+An entity is a user, a client id, both, or an IP address; a name of None is the default for everybody of that type.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from suiro.broker.cluster_state import ClusterState
+from suiro.protocol.messages import ErrorCode
+
+SECTION = "quotas"
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+
+_OF_CLIENTS: Mapping[str, type] = {
+    "producer_byte_rate": int,
+    "consumer_byte_rate": int,
+    "request_percentage": float,
+    "controller_mutation_rate": float,
+}
+_OF_ADDRESSES: Mapping[str, type] = {"connection_creation_rate": int}
+_NEARLY = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaEntity:
+    """`parts` are (type, name) in the order of the types; a name of None is the default of its type."""
+
+    parts: tuple[tuple[str, str | None], ...]
+
+    @classmethod
+    def of(cls, parts: Mapping[str, str | None]) -> Self:
+        return cls(tuple(sorted(parts.items())))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alteration:
+    """New values of one entity's quotas, in the order they were sent; None takes one away."""
+
+    entity: QuotaEntity
+    values: tuple[tuple[str, float | None], ...]
+
+
+Problem = tuple[ErrorCode, str]
+
+
+class QuotaStore:
+    """Entity to its quotas by Kafka's names. A change is on disk before it holds."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._quotas: dict[QuotaEntity, dict[str, float]] = {
+            QuotaEntity.of(item["entity"]): dict(item["values"]) for item in state.read(SECTION, [])
+        }
+        self._listeners: list[Callable[[], None]] = []
+
+    @property
+    def quotas(self) -> Mapping[QuotaEntity, Mapping[str, float]]:
+        return self._quotas
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        self._listeners.append(callback)
+
+    def alter(
+        self, alterations: Iterable[Alteration], *, validate_only: bool
+    ) -> dict[QuotaEntity, Problem | None]:
+        """Every entity with what is wrong with it, None where it was altered. An entity is altered whole."""
+        results: dict[QuotaEntity, Problem | None] = {}
+        quotas = {entity: dict(values) for entity, values in self._quotas.items()}
+        for alteration in alterations:
+            entity = alteration.entity
+            if entity in results:
+                results[entity] = ErrorCode.invalid_request, f"Ignoring duplicate entity {_shown(entity)}"
+                continue
+            results[entity] = problem = _problem(alteration)
+            if problem is not None:
+                continue
+            values = quotas.setdefault(entity, {})
+            for key, value in alteration.values:
+                if value is None:
+                    values.pop(key, None)
+                else:
+                    values[key] = value
+        quotas = {entity: values for entity, values in quotas.items() if values}
+        if not validate_only and quotas != self._quotas:
+            content = [{"entity": dict(entity.parts), "values": values} for entity, values in quotas.items()]
+            self._state.write(SECTION, content)
+            self._quotas = quotas
+            for callback in self._listeners:
+                callback()
+        return results
+
+    def matching(
+        self, exact: Mapping[str, str | None], of_type: Iterable[str], *, strict: bool
+    ) -> dict[QuotaEntity, dict[str, float]]:
+        """Entities with all these parts, whatever the name for those of `of_type`; strict: and no others."""
+        types = set(of_type)
+        found = {}
+        for entity, values in self._quotas.items():
+            parts = dict(entity.parts)
+            if not all(key in parts and parts[key] == name for key, name in exact.items()):
+                continue
+            if types <= parts.keys() and not (strict and len(parts) != len(exact) + len(types)):
+                found[entity] = values
+        return found
+
+
+def _problem(alteration: Alteration) -> Problem | None:
+    parts = dict(alteration.entity.parts)
+    if not parts:
+        return ErrorCode.invalid_request, "Invalid empty client quota entity"
+    for kind, name in parts.items():
+        if kind not in (USER, CLIENT_ID, IP):
+            return ErrorCode.invalid_request, f"Unhandled client quota entity type: {kind}"
+        if name == "":
+            return ErrorCode.invalid_request, f"Empty {kind} not supported"
+    if IP in parts and len(parts) > 1:
+        return ErrorCode.invalid_request, "Invalid empty client quota entity"
+    address = parts.get(IP)
+    if address is not None and not _is_address(address):
+        return ErrorCode.invalid_request, f"{address} is not a valid IP or resolvable host."
+    keys = _OF_ADDRESSES if IP in parts else _OF_CLIENTS
+    seen = set()
+    for key, value in alteration.values:
+        if key in seen:
+            text = f"Duplicate quota key {key} not updating quota for this entity {_shown(alteration.entity)}"
+            return ErrorCode.invalid_request, text
+        seen.add(key)
+        if value is None:
+            continue
+        if key not in keys:
+            return ErrorCode.invalid_request, f"Invalid configuration key {key}"
+        if keys[key] is int and not (abs(value) < 2**63 and abs(round(value) - value) <= _NEARLY):
+            kind = "an Integer" if IP in parts else "a Long"
+            return ErrorCode.invalid_request, f"Configuration {key} must be {kind} value"
+    return None
+
+
+def _is_address(text: str) -> bool:
+    """Kafka asks the name service too; a node must not wait for one."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return text == "localhost"
+    return True
+
+
+def _shown(entity: QuotaEntity) -> str:
+    parts: dict[str, Any] = dict(entity.parts)
+    return ", ".join(f"{kind}={'<default>' if name is None else name}" for kind, name in parts.items())

@@ -1,0 +1,54 @@
+"""SASL PLAIN (RFC 4616): name and password in one message. Users come from the JAAS line of the listener."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable, Mapping
+
+from suiro.broker.security.jaas import LoginModule
+from suiro.broker.security.sasl import LoginRefusedError
+from suiro.errors import ConfigError
+
+LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_USER_OPTION = "user_"
+_ANOTHER_NAME = "Authentication failed: Client requested an authorization id that is different from username"
+
+
+def plain_users(modules: Iterable[LoginModule], *, source: str) -> dict[str, str]:
+    """Name to password, from the options `user_NAME="password"`."""
+    users = {
+        option.removeprefix(_USER_OPTION): value
+        for module in modules
+        if module.name == LOGIN_MODULE
+        for option, value in module.options.items()
+        if option.startswith(_USER_OPTION)
+    }
+    if not users:
+        raise ConfigError(f'{source}: expected {LOGIN_MODULE} required user_NAME="PASSWORD" ...;')
+    return users
+
+
+class PlainServer:
+    """One login by name and password."""
+
+    expires_at_ms = None
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        self._users = users
+        self.user: str | None = None
+
+    def evaluate(self, message: bytes) -> bytes:
+        parts = message.decode("utf-8", "replace").split("\0", 3)[:3]
+        asked_for, name, password = parts + [""] * (3 - len(parts))
+        if not name or not password:
+            raise LoginRefusedError("name or password is missing")
+        expected = self._users.get(name)
+        # A name that is not there is compared too, so that it takes as long as a wrong password.
+        same = hmac.compare_digest((expected or "").encode(), password.encode())
+        if expected is None or not same:
+            wrong = "Authentication failed: Invalid username or password"
+            raise LoginRefusedError(wrong, told=wrong)
+        if asked_for not in ("", name):
+            raise LoginRefusedError(_ANOTHER_NAME, told=_ANOTHER_NAME)
+        self.user = name
+        return b""

@@ -1,0 +1,153 @@
+"""SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677), the server's half, without channel binding.
+
+The node keeps no password: only a salt, the iterations, and two keys from which a login can be checked but not made.
+A name that is not there gets a salt too, always the same one, and fails with the proof as a wrong password does, so
+that nobody learns which users exist.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from suiro.broker.security.sasl import LoginRefusedError
+
+MIN_ITERATIONS = 4096
+MAX_ITERATIONS = 16_384
+"""Kafka's: a login costs the client that many hashes."""
+HASHES: Mapping[str, str] = MappingProxyType({"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"})
+MECHANISM_NUMBERS: Mapping[int, str] = MappingProxyType({1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"})
+"""As DescribeUserScramCredentials and AlterUserScramCredentials number them."""
+
+_NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
+_VALUE = r"[\x01-\x2b\x2d-\x7f]+"
+_NONCE = r"[\x21-\x2b\x2d-\x7e]+"
+_EXTENSIONS = rf"(?:,[A-Za-z]+={_VALUE})*"
+_BASE64 = r"[A-Za-z0-9/+]+={0,2}"
+_CLIENT_FIRST = re.compile(
+    rf"(?P<header>n,(?:a=(?P<other>{_NAME}))?,)"
+    rf"(?P<bare>(?:m={_VALUE},)?n=(?P<name>{_NAME}),r=(?P<nonce>{_NONCE})(?P<extensions>{_EXTENSIONS}))"
+)
+_CLIENT_FINAL = re.compile(
+    rf"(?P<signed>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_NONCE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})"
+)
+_ANOTHER_NAME = "Authentication failed: Client requested an authorization id that is different from username"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ScramCredential:
+    """What is kept of a password."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+    @classmethod
+    def of_salted_password(
+        cls, salted_password: bytes, *, salt: bytes, iterations: int, hash_name: str
+    ) -> ScramCredential:
+        client_key = hmac.digest(salted_password, b"Client Key", hash_name)
+        return cls(
+            salt=salt,
+            iterations=iterations,
+            stored_key=hashlib.new(hash_name, client_key).digest(),
+            server_key=hmac.digest(salted_password, b"Server Key", hash_name),
+        )
+
+    @classmethod
+    def of_password(
+        cls, password: str, *, hash_name: str, iterations: int = MIN_ITERATIONS, salt: bytes = b""
+    ) -> ScramCredential:
+        salt = salt or os.urandom(24)
+        salted = hashlib.pbkdf2_hmac(hash_name, password.encode(), salt, iterations)
+        return cls.of_salted_password(salted, salt=salt, iterations=iterations, hash_name=hash_name)
+
+    @classmethod
+    def decoy(cls, name: str, *, secret: bytes, hash_name: str) -> ScramCredential:
+        """For a name that is not there: the same at each try, and nobody has its password."""
+        salt = hmac.digest(secret, f"salt {name}".encode(), hash_name)[:24]
+        salted = hmac.digest(secret, f"password {name}".encode(), hash_name)
+        return cls.of_salted_password(salted, salt=salt, iterations=MIN_ITERATIONS, hash_name=hash_name)
+
+
+class ScramServer:
+    """One login: the client's first message, its final message, done. `find` gives a name's credential."""
+
+    expires_at_ms = None
+
+    def __init__(
+        self,
+        find: Callable[[str], ScramCredential],
+        *,
+        hash_name: str,
+        nonce: Callable[[], str] | None = None,
+    ) -> None:
+        self._find = find
+        self._hash_name = hash_name
+        self._make_nonce = nonce or _random_nonce
+        self._name = ""
+        self._header = b""
+        self._nonce = ""
+        self._so_far = ""
+        self._credential: ScramCredential | None = None
+        self.user: str | None = None
+
+    def evaluate(self, message: bytes) -> bytes:
+        text = message.decode("utf-8", "replace")
+        return self._first(text) if self._credential is None else self._final(text, self._credential)
+
+    def _first(self, text: str) -> bytes:
+        found = _CLIENT_FIRST.fullmatch(text)
+        if found is None:
+            raise LoginRefusedError("not a client's first message")
+        if ",tokenauth=true" in found["extensions"].lower():
+            raise LoginRefusedError("delegation tokens are not offered")
+        self._name = found["name"].replace("=2C", ",").replace("=3D", "=")
+        if found["other"] not in (None, found["name"]):
+            raise LoginRefusedError(_ANOTHER_NAME, told=_ANOTHER_NAME)
+        self._credential = credential = self._find(self._name)
+        self._nonce = found["nonce"] + self._make_nonce()
+        self._header = found["header"].encode()
+        salt = base64.b64encode(credential.salt).decode()
+        answer = f"r={self._nonce},s={salt},i={credential.iterations}"
+        self._so_far = f"{found['bare']},{answer}"
+        return answer.encode()
+
+    def _final(self, text: str, credential: ScramCredential) -> bytes:
+        found = _CLIENT_FINAL.fullmatch(text)
+        if found is None:
+            raise LoginRefusedError("not a client's final message")
+        if found["nonce"] != self._nonce:
+            raise LoginRefusedError("the nonce is another one")
+        if _decoded(found["binding"]) != self._header:
+            raise LoginRefusedError("the channel binding is another one")
+        signed = f"{self._so_far},{found['signed']}".encode()
+        signature = hmac.digest(credential.stored_key, signed, self._hash_name)
+        proof = _decoded(found["proof"])
+        if len(proof) != len(signature):
+            raise LoginRefusedError("the proof has another length")
+        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+        if not hmac.compare_digest(hashlib.new(self._hash_name, client_key).digest(), credential.stored_key):
+            raise LoginRefusedError(f"there is no user {self._name!r}, or the password is wrong")
+        self.user = self._name
+        server_signature = hmac.digest(credential.server_key, signed, self._hash_name)
+        return b"v=" + base64.b64encode(server_signature)
+
+
+def _random_nonce() -> str:
+    return base64.b64encode(os.urandom(24)).decode()
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise LoginRefusedError(f"not Base64: {error}") from None
