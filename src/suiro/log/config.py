@@ -96,9 +96,8 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
 class LogConfig:
     """What a partition log needs to know; sizes in bytes, times in milliseconds.
 
-    Settings that are accepted and have no effect here: `file.delete.delay.ms` (a deleted file stays
-    readable until the last response from it is sent), `segment.jitter.ms`, `min.insync.replicas` and
-    `unclean.leader.election.enable` (one replica), and those of compaction while there is no cleaner.
+    Settings that are accepted and have no effect here: `min.insync.replicas` and
+    `unclean.leader.election.enable` (one replica).
     """
 
     segment_bytes: int = 1 << 30
@@ -131,6 +130,11 @@ class LogConfig:
     @property
     def compacted(self) -> bool:
         return "compact" in self.cleanup_policy
+
+    @property
+    def roll_ms(self) -> int:
+        """The age at which a segment is rolled; what must be compacted in time must be rolled before."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
 
     @property
     def deletes_old_segments(self) -> bool:

@@ -27,7 +27,8 @@ from suiro.log.checkpoints import (
 )
 from suiro.log.config import LogConfig
 from suiro.log.files import FileHandle, open_handle, replace_file
-from suiro.log.partition import DELETED_SUFFIX, PartitionLog
+from suiro.log.graveyard import DELETED_FOLDER_SUFFIX, Graveyard
+from suiro.log.partition import PartitionLog
 
 LOCK = ".lock"
 META_PROPERTIES = "meta.properties"
@@ -56,6 +57,7 @@ class DataDirectory:
         self.node_id = node_id
         self.clean_shutdown = clean
         self.logs: dict[tuple[str, int], PartitionLog] = {}
+        self.graveyard = Graveyard()
         self._lock: FileHandle | None = lock
         self._recovery_points = self._read_offsets(RECOVERY_POINTS)
         self._log_starts = self._read_offsets(LOG_STARTS)
@@ -95,7 +97,7 @@ class DataDirectory:
         clean = marker.exists()
         # From here on a crash is a crash: the marker must not vouch for what is written now.
         marker.unlink(missing_ok=True)
-        for doomed in path.glob(f"*{DELETED_SUFFIX}"):
+        for doomed in path.glob(f"*{DELETED_FOLDER_SUFFIX}"):
             shutil.rmtree(doomed, ignore_errors=True)
         return cls(path, lock, cluster_id=cluster_id, node_id=node_id, clean=clean)
 
@@ -131,6 +133,7 @@ class DataDirectory:
             clean_shutdown=self.clean_shutdown,
             recovery_point=self._recovery_points.get(key, 0),
             log_start_offset=self._log_starts.get(key, 0),
+            graveyard=self.graveyard,
         )
         self.logs[key] = log
         return log

@@ -10,8 +10,6 @@ drops its own reference and unlinks the name; a response still holding the handl
 from __future__ import annotations
 
 import os
-import shutil
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -63,11 +61,3 @@ def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:
     finally:
         os.close(descriptor)
     os.replace(beside, path)
-
-
-def remove_directory(directory: Path, *, suffix: str) -> None:
-    """Remove a directory with all in it; renamed first, so that a crash leaves nothing half there."""
-    suffix = f".{uuid.uuid4().hex}{suffix}"
-    doomed = directory.with_name(directory.name[: 255 - len(suffix)] + suffix)
-    os.rename(directory, doomed)
-    shutil.rmtree(doomed, ignore_errors=True)

@@ -36,6 +36,11 @@ class EntryFile:
         return self._flushed + len(self._pending) // self._entry.size
 
     @property
+    def size(self) -> int:
+        """Bytes of all entries."""
+        return self.count * self._entry.size
+
+    @property
     def is_full(self) -> bool:
         # One place is kept free: sealing a segment adds its last time entry.
         return self.count >= self._max_entries - 1

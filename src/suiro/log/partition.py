@@ -23,8 +23,8 @@ from suiro.errors import ConfigError
 from suiro.log import lookup, producer_snapshot
 from suiro.log.admission import Origin, admit, placed, stamped_with_time
 from suiro.log.checkpoints import read_partition_metadata, write_partition_metadata
-from suiro.log.config import MAX_LONG, LogConfig
 from suiro.log.compaction import CleanerSettings, CleaningJob, CompactionFacts, Dirtiness, SegmentSource
+from suiro.log.config import MAX_LONG, LogConfig
 from suiro.log.errors import InRemoteTierError, OffsetOutOfRangeError, StorageError
 from suiro.log.files import open_directory
 from suiro.log.graveyard import Graveyard

@@ -20,14 +20,16 @@ from suiro.log import producer_snapshot
 from suiro.log.config import LogConfig
 from suiro.log.producer_state import ProducerStates
 from suiro.log.segment import LOG_SUFFIX, Segment
+from suiro.log.swap import complete_swaps
 from suiro.log.transaction_index import AbortedTransaction
 from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header, verify
 from suiro.protocol.records import control_type, decode_batch
 
 logger = logging.getLogger(__name__)
 
-_LEFTOVERS = (".deleted", ".cleaned", ".tmp")
+_LEFTOVERS = (".tmp",)
 _INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+_READ_BYTES = 1 << 20
 _CONTROL_VALUE = struct.Struct(">hi")  # version, coordinator epoch
 
 
@@ -91,6 +93,8 @@ def replay_batch(
             transactional=header.is_transactional,
         )
         return None
+    if header.count == 0:
+        return None  # Nothing is left of the transaction that this marker ended, but its producer's epoch.
     marker = decode_batch(segment.read_batch(position, header))[0]
     kind = control_type(marker)
     if kind is None or marker.value is None:
@@ -118,8 +122,10 @@ def _empty_at(directory: Path, offset: int, config: LogConfig, *, now_ms: int) -
 
 
 def _sweep(directory: Path) -> list[int]:
-    """Remove what a crash left half done; the base offsets of the segments, ascending."""
+    """Finish or remove what a crash left half done; the base offsets of the segments, ascending."""
     names = set(os.listdir(directory))
+    if complete_swaps(directory, names, _end_of_file):
+        names = set(os.listdir(directory))
     for name in names:
         stem, suffix = os.path.splitext(name)
         orphan = suffix in _INDEX_SUFFIXES and stem + LOG_SUFFIX not in names
@@ -127,6 +133,17 @@ def _sweep(directory: Path) -> list[int]:
             (directory / name).unlink(missing_ok=True)
     stems = (name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX))
     return sorted(int(stem) for stem in stems if stem.isdigit())
+
+
+def _end_of_file(path: Path) -> int:
+    """The offset behind the last whole batch of a log file."""
+    end, position = int(path.name.split(".", 1)[0]), 0
+    with open(path, "rb", buffering=_READ_BYTES) as file:
+        while len(data := file.read(HEADER_SIZE)) == HEADER_SIZE:
+            header = read_header(data)
+            end, position = header.next_offset, position + header.size
+            file.seek(position)
+    return end
 
 
 def _end_of(segment: Segment) -> int | None:

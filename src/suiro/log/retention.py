@@ -32,10 +32,11 @@ def expired_segments(
     if not config.deletes_old_segments:
         return count
     excess = sum(segment.size for segment in segments[count:]) - config.retention_bytes
-    for segment in segments[count:]:
+    for number, segment in enumerate(segments[count:], count):
         too_old = config.retention_ms >= 0 and now_ms - segment.latest_ms > config.retention_ms
         too_much = config.retention_bytes >= 0 and excess >= segment.size
-        if segment.size == 0 or not (too_old or too_much):
+        appended_to = number == len(segments) - 1
+        if (appended_to and segment.size == 0) or not (too_old or too_much):
             break
         excess -= segment.size
         count += 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -40,6 +41,9 @@ class Segment:
         self.size = self.path.stat().st_size if self.path.exists() else 0
         self.created_ms = created_ms
         self._index_interval_bytes = config.index_interval_bytes
+        # Partitions that were made together are not to roll together.
+        jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
+        self._roll_jitter_ms = random.randrange(jitter_ms) if jitter_ms else 0
         self._handle: FileHandle | None = None
         self._bytes_since_index_entry = 0
         self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset) if self.size == 0 else None
@@ -87,7 +91,7 @@ class Segment:
         waited = max_timestamp - first if first >= 0 and max_timestamp >= 0 else now_ms - self.created_ms
         return (
             self.size + size > config.segment_bytes
-            or waited > config.segment_ms
+            or waited > config.roll_ms - self._roll_jitter_ms
             or self.offset_index.is_full
             or self.time_index.is_full
             or last_offset - self.base_offset > MAX_RELATIVE_OFFSET

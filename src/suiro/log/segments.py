@@ -7,7 +7,7 @@ the others only those read last keep their files open.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from suiro.log.files import FileHandle
 from suiro.log.retention import SegmentFacts
@@ -55,12 +55,26 @@ class Segments:
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
 
-    def drop_oldest(self, count: int) -> None:
-        """Remove the oldest segments' files. Never the last one's."""
+    def drop_oldest(self, count: int, bury: Callable[[Segment], None]) -> None:
+        """Forget the oldest segments, never the last one; `bury` removes their files' names."""
         for segment in self._segments[:count]:
             self._recently_read.pop(segment.base_offset, None)
-            segment.unlink()
+            bury(segment)
         del self._segments[:count], self._bases[:count]
+
+    def at(self, bases: Sequence[int]) -> list[Segment]:
+        """Neighbours, by their base offsets."""
+        first = self._bases.index(bases[0])
+        assert tuple(self._bases[first : first + len(bases)]) == tuple(bases)
+        return self._segments[first : first + len(bases)]
+
+    def replace(self, bases: Sequence[int], new: Segment) -> None:
+        """Put one segment in the place of neighbours; it begins where they did."""
+        first = self._bases.index(bases[0])
+        for base in bases:
+            self._recently_read.pop(base, None)
+        self._segments[first : first + len(bases)] = [new]
+        self._bases[first : first + len(bases)] = [new.base_offset]
 
     def facts(self, log_end_offset: int) -> list[SegmentFacts]:
         ends = [*self._bases[1:], log_end_offset]

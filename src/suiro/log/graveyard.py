@@ -1,0 +1,63 @@
+"""Deleted files wait here, under another name, until `file.delete.delay.ms` is over.
+
+A segment that retention or the cleaner takes away gets the suffix `.deleted`, a partition's folder `-delete`, so
+that a start after a crash removes them. Removing a large file takes a while; the owner does it in a thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import os
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from suiro.log.swap import DELETED_SUFFIX, SEGMENT_SUFFIXES
+
+DELETED_FOLDER_SUFFIX = "-delete"
+
+
+class Graveyard:
+    """(when due, path), soonest first. All but the job of `due` is called on the owner's thread."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def bury_segment(self, log_path: Path, *, due_ms: int) -> None:
+        """Rename a segment's files; the log first, for indexes without a log are swept at the next start."""
+        for suffix in SEGMENT_SUFFIXES:
+            path = log_path.with_suffix(suffix)
+            doomed = f"{path}{DELETED_SUFFIX}"
+            try:
+                os.rename(path, doomed)
+            except FileNotFoundError:
+                continue
+            heapq.heappush(self._waiting, (due_ms, doomed))
+
+    def bury_folder(self, directory: Path, *, due_ms: int) -> None:
+        """Rename a partition's folder, so that a crash leaves nothing half there."""
+        suffix = f".{uuid.uuid4().hex}{DELETED_FOLDER_SUFFIX}"
+        doomed = directory.with_name(directory.name[: 255 - len(suffix)] + suffix)
+        os.rename(directory, doomed)
+        heapq.heappush(self._waiting, (due_ms, str(doomed)))
+
+    def due(self, now_ms: int) -> Callable[[], None] | None:
+        """What removes all that is due, to be called in any thread; None where there is nothing."""
+        doomed = []
+        while self._waiting and self._waiting[0][0] <= now_ms:
+            doomed.append(heapq.heappop(self._waiting)[1])
+        return (lambda: _remove(doomed)) if doomed else None
+
+
+def _remove(paths: list[str]) -> None:
+    for path in paths:
+        if path.endswith(DELETED_FOLDER_SUFFIX):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
