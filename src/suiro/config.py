@@ -36,10 +36,12 @@ def _setting(
     topic: str | None = None,
     dynamic: bool = False,
     sensitive: bool = False,
+    verbatim: bool = False,
     kind: str | None = None,
 ) -> Any:
     """`topic`: the topic setting it is the default of (those can always be altered). `dynamic`: may be altered
-    while the node runs. `sensitive`: never shown. `kind`: Kafka's type, where it does not follow from the value."""
+    while the node runs. `sensitive`: never shown. `kind`: Kafka's type, where it does not follow from the value.
+    `verbatim`: not a list whose parts may have spaces around them."""
     return field(
         default=default,
         repr=not sensitive,
@@ -51,6 +53,7 @@ def _setting(
             "topic": topic,
             "dynamic": dynamic or topic is not None,
             "sensitive": sensitive,
+            "verbatim": sensitive or verbatim,
             "kind": kind or _kind(default, high, sensitive=sensitive),
         },
     )
@@ -74,9 +77,55 @@ class NodeSettings:
     auto_create_topics_enable: bool = _setting(True, "Create a topic when a client first asks for it.")
     num_partitions: int = _setting(1, "Partitions of a topic whose creator does not say.", low=1, high=10_000)
     delete_topic_enable: bool = _setting(True, "Allow DeleteTopics.")
+    listeners: str = _setting(
+        "",
+        "Addresses to listen on: `NAME://HOST:PORT,...`; port 0 takes a free one. Empty: what `--listen` says. "
+        "(Kafka PLAINTEXT://:9092.)",
+    )
+    advertised_listeners: str = _setting(
+        "", "The addresses that clients are told, by the same names. Empty: those of `listeners`."
+    )
+    listener_security_protocol_map: str = _setting(
+        "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+        "Which security protocol each listener's name stands for.",
+    )
+    metrics_listen: str = _setting(
+        "", "`HOST:PORT` of `/metrics` in Prometheus' format; empty: none. (Not a Kafka setting.)"
+    )
     socket_request_max_bytes: int = _setting(104_857_600, "Largest request frame.", low=1024, high=MAX_INT)
+    queued_max_requests: int = _setting(
+        500,
+        "Connections that may have further requests read while one of theirs is being answered.",
+        low=1,
+        high=MAX_INT,
+    )
+    queued_max_request_bytes: int = _setting(
+        536_870_912,
+        "Bytes of requests, over all connections, that were read or are being read and are not yet handled; "
+        "nothing further is read until they are fewer. (Kafka -1: no limit.)",
+        low=1024,
+    )
+    queued_max_response_bytes: int = _setting(
+        268_435_456,
+        "Bytes of answers in memory that slow clients have not taken yet, over all connections; when there are "
+        "more, the slowest are closed. (Not a Kafka setting.)",
+        low=1024,
+    )
     max_connections: int = _setting(
-        10_000, "Open client connections; one more is refused. (Kafka has no limit.)", low=1, high=MAX_INT
+        10_000,
+        "Open client connections; the next ones wait to be accepted. (Kafka has no limit.)",
+        low=1,
+        high=MAX_INT,
+        dynamic=True,
+    )
+    max_connections_per_ip: int = _setting(
+        MAX_INT, "Open connections from one address; one more is closed.", low=0, high=MAX_INT, dynamic=True
+    )
+    max_connections_per_ip_overrides: str = _setting(
+        "", "The same for single addresses: `HOST:COUNT,...`.", dynamic=True
+    )
+    max_connection_creation_rate: int = _setting(
+        MAX_INT, "Connections accepted per second; the next ones wait.", low=0, high=MAX_INT, dynamic=True
     )
     connections_max_idle_ms: int = _setting(600_000, "Close a connection idle for so long.", low=1000)
     fetch_max_bytes: int = _setting(57_671_680, "Most bytes of records in one Fetch answer.", low=1024)
@@ -122,7 +171,9 @@ class NodeSettings:
         choices=("bidirectional", "upgrade", "downgrade", "disabled"),
     )
     group_consumer_regex_refresh_interval_ms: int = _setting(
-        600_000, "Topics of a subscription by regular expression are looked for at least so often.", low=10_000
+        600_000,
+        "Topics of a subscription by regular expression are looked for at least so often.",
+        low=10_000,
     )
     group_consumer_session_timeout_ms: int = _setting(
         45_000, "A member of a consumer group not heard of for so long leaves it.", low=1, high=MAX_INT
@@ -340,6 +391,37 @@ class NodeSettings:
     sasl_oauthbearer_clock_skew_seconds: int = _setting(
         30, "How far a token issuer's clock may be from ours.", low=0, high=MAX_INT
     )
+    ssl_keystore_type: str = _setting("PEM", "Format of the node's key and certificates. (Kafka JKS.)")
+    ssl_keystore_location: str = _setting(
+        "", "PEM file with the node's private key and its certificate chain.", dynamic=True
+    )
+    ssl_keystore_password: str = _setting("", "Not for PEM, whose key has its own.", sensitive=True)
+    ssl_keystore_key: str = _setting("", "The private key itself, PEM, PKCS#8.", dynamic=True, sensitive=True)
+    ssl_keystore_certificate_chain: str = _setting(
+        "", "The certificate chain itself, PEM.", dynamic=True, verbatim=True
+    )
+    ssl_key_password: str = _setting(
+        "", "Password of the private key, if it has one.", dynamic=True, sensitive=True
+    )
+    ssl_truststore_type: str = _setting("PEM", "Format of the certificates trusted. (Kafka JKS.)")
+    ssl_truststore_location: str = _setting(
+        "", "PEM file with the certificates that sign clients' certificates.", dynamic=True
+    )
+    ssl_truststore_password: str = _setting("", "Not for PEM.", sensitive=True)
+    ssl_truststore_certificates: str = _setting(
+        "", "Those certificates themselves, PEM.", dynamic=True, verbatim=True
+    )
+    ssl_client_auth: str = _setting(
+        "none",
+        "Whether clients must show a certificate. With SASL_SSL only what is set for the listener itself counts.",
+        choices=("none", "requested", "required"),
+    )
+    ssl_enabled_protocols: str = _setting("TLSv1.2,TLSv1.3", "Versions of TLS.")
+    ssl_principal_mapping_rules: str = _setting(
+        "DEFAULT",
+        "How the name in a client's certificate becomes a principal: `RULE:PATTERN/REPLACEMENT/[LU]`, DEFAULT.",
+        verbatim=True,
+    )
     quota_window_num: int = _setting(11, "Samples over which a client's rate is measured.", low=1, high=1000)
     quota_window_size_seconds: int = _setting(1, "Length of one of those samples.", low=1, high=MAX_INT)
     controller_quota_window_num: int = _setting(
@@ -447,7 +529,7 @@ def parse(name: str, text: str, *, source: str) -> Any:
         if (low is not None and number < low) or number > top:
             raise ConfigError(f"{name} = {number} ({source}): must be between {low} and {top}")
         return number
-    if not setting.metadata["sensitive"]:
+    if not setting.metadata["verbatim"]:
         text = ",".join(part.strip() for part in text.split(","))
     if choices and text not in choices:
         raise ConfigError(f"{name} = {text!r} ({source}): must be one of {', '.join(choices)}")
@@ -537,25 +619,24 @@ KAFKA_PREFIXES_WE_LACK = (
 
 KAFKA_SETTINGS_WE_LACK = frozenset(
     (
-        "advertised.listeners", "alter.config.policy.class.name", "auto.include.jmx.reporter",
+        "alter.config.policy.class.name", "auto.include.jmx.reporter",
         "auto.leader.rebalance.enable", "background.threads", "broker.heartbeat.interval.ms", "broker.id",
         "broker.id.generation.enable", "broker.rack", "broker.session.timeout.ms", "client.quota.callback.class",
         "compression.gzip.level", "compression.lz4.level", "compression.zstd.level", "config.providers",
         "create.topic.policy.class.name", "default.replication.factor", "delegation.token.expiry.time.ms",
         "delegation.token.max.lifetime.ms", "delegation.token.secret.key", "early.start.listeners",
         "fetch.purgatory.purge.interval.requests", "initial.broker.registration.timeout.ms",
-        "leader.imbalance.check.interval.seconds", "leader.imbalance.per.broker.percentage", "listeners",
+        "leader.imbalance.check.interval.seconds", "leader.imbalance.per.broker.percentage",
         "log.dir", "log.dir.failure.timeout.ms", "log.dirs", "log.initial.task.delay.ms",
         "log.message.downconversion.enable",
         "log.message.timestamp.after.max.ms", "log.message.timestamp.before.max.ms", "log.preallocate",
-        "log.roll.jitter.hours", "log.roll.jitter.ms", "max.connection.creation.rate",
-        "max.connections.per.ip", "max.connections.per.ip.overrides",
+        "log.roll.jitter.hours", "log.roll.jitter.ms",
         "metadata.max.idle.interval.ms", "node.id.generation.enable",
         "num.io.threads", "num.network.threads", "num.recovery.threads.per.data.dir",
         "num.replica.alter.log.dirs.threads", "num.replica.fetchers", "offset.metadata.max.bytes.per.group",
         "offsets.commit.timeout.ms", "offsets.load.buffer.size", "producer.id.expiration.check.interval.ms",
-        "producer.id.expiration.ms", "producer.purgatory.purge.interval.requests", "queued.max.request.bytes",
-        "queued.max.requests", "request.timeout.ms", "server.max.startup.time.ms",
+        "producer.id.expiration.ms", "producer.purgatory.purge.interval.requests", "request.timeout.ms",
+        "server.max.startup.time.ms",
         "transaction.partition.verification.enable",
         "transaction.remove.expired.transaction.cleanup.interval.ms", "transaction.two.phase.commit.enable",
         "unclean.leader.election.enable", "unclean.leader.election.interval.ms", "unstable.api.versions.enable",

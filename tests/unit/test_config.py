@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from suiro.broker.cluster_state import ClusterState
 from suiro.broker.configs import describe_topic_configs, log_config
+from suiro.broker.dynamic_settings import DynamicSettings
 from suiro.config import NodeSettings, describe, node_setting_names, read_properties, topic_settings
 from suiro.errors import ConfigError
 
@@ -30,8 +32,8 @@ def test_coarse_units_give_way_to_fine_ones() -> None:
     ("name", "value", "message"),
     [
         ("num.partition", "1", "unknown setting; did you mean num.partitions?"),
-        ("listeners", "PLAINTEXT://:1", "Apache Kafka that a suiro node does not have"),
-        ("ssl.keystore.location", "x", "Apache Kafka that a suiro node does not have"),
+        ("inter.broker.listener.name", "A", "Apache Kafka that a suiro node does not have"),
+        ("ssl.provider", "x", "Apache Kafka that a suiro node does not have"),
         ("num.partitions", "x", "expected a whole number"),
         ("num.partitions", "0", "must be between 1 and 10000"),
         ("auto.create.topics.enable", "1", "expected true or false"),
@@ -63,11 +65,12 @@ def test_every_setting_is_described() -> None:
     assert all(describe(name) for name in topic_settings())
 
 
-def test_a_topic_has_its_own_settings_over_the_nodes() -> None:
+def test_a_topic_has_its_own_settings_over_the_nodes(tmp_path: Path) -> None:
     settings = NodeSettings.from_mapping({"log.retention.ms": "77", "message.max.bytes": "5000"})
     config = log_config({"retention.ms": "5"}, settings)
     assert (config.retention_ms, config.max_message_bytes, config.segment_bytes) == (5, 5000, 1 << 30)
-    shown = {c.name: (c.value, c.source) for c in describe_topic_configs({"retention.ms": "5"}, settings)}
+    layers = DynamicSettings(settings, ClusterState(tmp_path))
+    shown = {c.name: (c.value, c.source) for c in describe_topic_configs({"retention.ms": "5"}, layers)}
     assert shown["retention.ms"] == ("5", 1)
     assert shown["max.message.bytes"] == ("5000", 4)
     assert shown["segment.bytes"] == ("1073741824", 5)
