@@ -270,7 +270,8 @@ class Broker:
     def _apply_retention(self) -> None:
         now = self.clock.wall_ms()
         for partition in self.topics.partitions():
-            partition.log.apply_retention(now)
+            if partition.log.apply_retention(now):
+                partition.grown()  # Fetch sessions tell their clients the new start.
 
     def _sync(self) -> None:
         """Sync the logs that grew, in another thread, so that a start after a crash has little to scan."""

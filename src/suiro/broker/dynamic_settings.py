@@ -12,7 +12,14 @@ from collections.abc import Mapping
 from typing import Literal
 
 from suiro.broker.cluster_state import ClusterState
-from suiro.config import NodeSettings, is_dynamic, is_known_to_kafka, node_setting_names, parse
+from suiro.config import (
+    LISTENER_PREFIX,
+    NodeSettings,
+    is_dynamic,
+    is_known_to_kafka,
+    node_setting_names,
+    parse,
+)
 from suiro.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -72,7 +79,8 @@ class DynamicSettings:
     def _over_static(self, layers: Mapping[Layer, Mapping[str, str]]) -> NodeSettings:
         settings = self.static
         for layer in ("default", "broker"):
-            ours = {name: text for name, text in layers[layer].items() if name in _known()}
+            content = layers[layer].items()
+            ours = {n: text for n, text in content if n in _known() or n.startswith(LISTENER_PREFIX)}
             settings = settings.with_settings(ours, source=_SOURCES[layer])
         return settings
 

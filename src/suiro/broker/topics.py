@@ -1,12 +1,11 @@
 """The topics of a node: their ids, settings and open partitions, and the file that remembers them.
 
-`topics.json` in the data directory is the truth about which topics exist; a partition's folder alone is not a
-topic. It is written whole beside itself, flushed, and renamed over the old one, so a crash leaves the old or the
-new list, never half of one.
+The list on disk (`topic_list`) is the truth about which topics exist; a partition's folder alone is not a topic.
 
 - Creating: the list is written first; folders that a crash kept from being made are made at the next start.
 - Deleting: the topic moves to the list's `deleting` part first; a start finishes what a crash interrupted, by
   topic id, so that a new topic of the same name is never touched.
+- Altering: the list first, then the open logs.
 - A data directory with partition folders but without the file comes from elsewhere (Apache Kafka itself): its
   topics are adopted as they are.
 """
@@ -14,18 +13,19 @@ new list, never half of one.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
-import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 from suiro.broker.configs import log_config
+from suiro.broker.topic_list import TopicEntry, TopicList
+from suiro.broker.topic_list import write_atomically as write_atomically
 from suiro.config import NodeSettings
 from suiro.errors import ConfigError
 
@@ -40,8 +40,8 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
 MAX_NAME_LENGTH = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-_REGISTRY = "topics.json"
-_KRAFT_TOPIC = "__cluster_metadata"
+METADATA_TOPIC = "__cluster_metadata"
+"""Kafka's own record of a cluster. A node has none, and no topic may bear its name."""
 
 
 class InvalidTopicError(Exception):
@@ -80,15 +80,19 @@ class Topic:
 def check_topic_name(name: str) -> None:
     """Raises `InvalidTopicError` with Kafka's rule that the name breaks."""
     if not name:
-        raise InvalidTopicError("a topic name cannot be empty")
+        raise InvalidTopicError("Topic name is invalid: the empty string is not allowed")
     if name in (".", ".."):
-        raise InvalidTopicError(f"a topic cannot be called {name!r}")
+        raise InvalidTopicError(f"Topic name is invalid: '{name}' is not allowed")
     if len(name) > MAX_NAME_LENGTH:
         raise InvalidTopicError(
-            f"a topic name has at most {MAX_NAME_LENGTH} characters, this has {len(name)}"
+            f"Topic name is invalid: the length of '{name}' is longer than the max allowed length "
+            f"{MAX_NAME_LENGTH}"
         )
     if not _LEGAL_NAME.fullmatch(name):
-        raise InvalidTopicError(f"topic name {name!r}: only letters, digits, '.', '_' and '-' are allowed")
+        raise InvalidTopicError(
+            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, "
+            "'.', '_' and '-'"
+        )
 
 
 class TopicRegistry:
@@ -96,29 +100,34 @@ class TopicRegistry:
 
     def __init__(self, directory: DataDirectory, *, settings: NodeSettings, clock: Clock) -> None:
         self._directory = directory
-        self._path = directory.path / _REGISTRY
+        self._list = TopicList(directory.path)
         self._settings = settings
         self._clock = clock
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
+        self._by_metric_name: dict[str, set[str]] = {}
 
     def load(self) -> None:
         """Open every partition the list names; finish interrupted deletions."""
-        path = self._path
-        if path.exists():
-            try:
-                content = json.loads(path.read_text(encoding="utf-8"))
-            except ValueError as error:
-                raise ConfigError(
-                    f"{path} is damaged ({error}); restore it, or move it away to adopt the folders found"
-                ) from error
-        else:
-            content = {"topics": self._found_folders(), "deleting": []}
-        self._finish_deletions({UUID(entry["id"]) for entry in content["deleting"]})
-        for entry in content["topics"]:
-            self._open(entry["name"], UUID(entry["id"]), dict(entry["configs"]), entry["partitions"])
-        if content["deleting"] or not path.exists():
-            self._save(())
+        known = self._list
+        known.load()
+        if not known.exists:
+            for entry in self._found_folders():
+                known.topics[entry.topic_id] = entry
+        self._finish_deletions(known.deleting)
+        known.deleting.clear()
+        for entry in known.topics.values():
+            topic = Topic(entry.name, entry.topic_id, dict(entry.configs), [])
+            self._add(topic)
+            self._open_partitions(topic, entry.partitions)
+        known.fold()
+
+    def close(self) -> None:
+        self._list.close()
+
+    def together(self) -> AbstractContextManager[None]:
+        """Changes made within are synced to disk once, at the end: a request may make many topics."""
+        return self._list.together()
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._by_name.values())
@@ -142,14 +151,26 @@ class TopicRegistry:
         for topic in self._by_name.values():
             yield from topic.partitions
 
+    def check_new_name(self, name: str) -> None:
+        """Raises `InvalidTopicError` where Kafka would not make a topic of this name.
+
+        Metrics have `_` for `.`, so two topics whose names differ in nothing else cannot live together.
+        """
+        check_topic_name(name)
+        others = self._by_metric_name.get(name.replace(".", "_"), set()) - {name}
+        if others:
+            raise InvalidTopicError(
+                f"Topic '{name}' collides with existing topic: {', '.join(sorted(others))}"
+            )
+
     def create(self, name: str, *, partitions: int, configs: Mapping[str, str]) -> Topic:
         """Create a topic whose name and configs the caller has checked, and which does not exist."""
         assert name not in self._by_name
         topic = Topic(name, uuid4(), dict(configs), [])
-        self._by_name[name] = topic
-        self._by_id[topic.topic_id] = topic
+        self._set_strays_aside(name, range(partitions))
+        self._list.put(_entry(topic, partitions))
+        self._add(topic)
         try:
-            self._save((), counts={name: partitions})
             self._open_partitions(topic, partitions)
         except BaseException:
             self._forget_unfinished(topic, partitions)
@@ -158,48 +179,49 @@ class TopicRegistry:
 
     def _forget_unfinished(self, topic: Topic, partitions: int) -> None:
         """After a failed creation (disk full, no descriptor left): a part of a topic would pass for all of it."""
-        del self._by_name[topic.name]
-        del self._by_id[topic.topic_id]
-        for index in range(partitions):
-            with contextlib.suppress(OSError):
-                self._directory.delete_partition(topic.name, index)
-            shutil.rmtree(self._directory.path / f"{topic.name}-{index}", ignore_errors=True)
+        self._remove(topic)
+        self._remove_folders(topic, range(partitions))
         with contextlib.suppress(OSError):  # else the next start makes the topic, empty
-            self._save(())
+            self._list.delete(topic.topic_id)
+            self._list.deleted(topic.topic_id)
 
     def grow(self, topic: Topic, partitions: int) -> None:
         """Add partitions up to the given number."""
-        self._save((), counts={topic.name: partitions})
-        self._open_partitions(topic, partitions)
+        have = len(topic.partitions)
+        self._set_strays_aside(topic.name, range(have, partitions))
+        self._list.put(_entry(topic, partitions))
+        try:
+            self._open_partitions(topic, partitions)
+        except BaseException:
+            del topic.partitions[have:]
+            self._remove_folders(topic, range(have, partitions))
+            with contextlib.suppress(OSError):  # else the next start makes the partitions, empty
+                self._list.put(_entry(topic, have))
+            raise
 
     def delete(self, topic: Topic) -> None:
         """Forget the topic and remove its data. Waiting fetches see it gone."""
-        del self._by_name[topic.name]
-        del self._by_id[topic.topic_id]
-        self._save((topic,))
+        self._list.delete(topic.topic_id)
+        self._remove(topic)
         for partition in topic.partitions:
             partition.deleted = True
             self._directory.delete_partition(topic.name, partition.index)
-        self._save(())
+        self._list.deleted(topic.topic_id)
         for partition in topic.partitions:
             partition.grown()
 
     def alter_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
         """Give the topic these settings of its own instead of those it has. Raises `ConfigError`."""
         config = self.log_config(configs)
-        before, topic.configs = topic.configs, dict(configs)
-        try:
-            self._save(())
-        except BaseException:
-            topic.configs = before
-            raise
+        self._list.put(replace(_entry(topic, len(topic.partitions)), configs=dict(configs)))
+        topic.configs = dict(configs)
         self._apply(topic, config)
 
     def settings_changed(self, settings: NodeSettings) -> None:
         """The node's defaults are others: they hold at once for every topic that does not say otherwise."""
         self._settings = settings
         for topic in self._by_name.values():
-            self._apply(topic, self.log_config(topic.configs))
+            self._apply(topic, self._config_in_force(topic))
 
     def _apply(self, topic: Topic, config: LogConfig) -> None:
         for partition in topic.partitions:
@@ -210,58 +232,90 @@ class TopicRegistry:
         """The log's settings: the node's defaults with a topic's own on top. Raises `ConfigError`."""
         return log_config(configs, self._settings)
 
-    def _open(self, name: str, topic_id: UUID, configs: dict[str, str], partitions: int) -> None:
-        topic = Topic(name, topic_id, configs, [])
-        self._by_name[name] = topic
-        self._by_id[topic_id] = topic
-        self._open_partitions(topic, partitions)
+    def _config_in_force(self, topic: Topic) -> LogConfig:
+        """Node and topic may have been given settings that do not go together, each being right by itself."""
+        try:
+            return self.log_config(topic.configs)
+        except ConfigError as error:
+            logger.warning("%s: %s; it works by its own settings and Kafka's defaults", topic.name, error)
+            return log_config(topic.configs, NodeSettings())
+
+    def _add(self, topic: Topic) -> None:
+        self._by_name[topic.name] = topic
+        self._by_id[topic.topic_id] = topic
+        self._by_metric_name.setdefault(topic.name.replace(".", "_"), set()).add(topic.name)
+
+    def _remove(self, topic: Topic) -> None:
+        del self._by_name[topic.name]
+        del self._by_id[topic.topic_id]
+        metric_name = topic.name.replace(".", "_")
+        names = self._by_metric_name[metric_name]
+        names.discard(topic.name)
+        if not names:
+            del self._by_metric_name[metric_name]
 
     def _open_partitions(self, topic: Topic, count: int) -> None:
-        config = self.log_config(topic.configs)
+        config = self._config_in_force(topic)
         for index in range(len(topic.partitions), count):
             log = self._directory.open_partition(
                 topic.name, index, topic_id=topic.topic_id, config=config, clock=self._clock
             )
             topic.partitions.append(Partition(topic.name, index, log))
 
-    def _save(self, deleting: tuple[Topic, ...], *, counts: Mapping[str, int] | None = None) -> None:
-        def entry(topic: Topic) -> dict[str, Any]:
-            return {
-                "name": topic.name,
-                "id": str(topic.topic_id),
-                "partitions": (counts or {}).get(topic.name, len(topic.partitions)),
-                "configs": topic.configs,
-            }
+    def _remove_folders(self, topic: Topic, partitions: Iterable[int]) -> None:
+        for index in partitions:
+            with contextlib.suppress(OSError):
+                self._directory.delete_partition(topic.name, index)
+            shutil.rmtree(self._folder(topic.name, index), ignore_errors=True)
 
-        content = {
-            "version": 1,
-            "topics": [entry(topic) for topic in self._by_name.values()],
-            "deleting": [entry(topic) for topic in deleting],
-        }
-        write_atomically(self._path, json.dumps(content, indent=1).encode())
+    def _folder(self, name: str, partition: int) -> Path:
+        return self._directory.path / f"{name}-{partition}"
 
-    def _finish_deletions(self, deleting: set[UUID]) -> None:
+    def _set_strays_aside(self, name: str, partitions: Iterable[int]) -> None:
+        """A folder that belongs to no topic (a power cut took its topic from the list) must not become a part of a
+        new one. It is kept under the name that Kafka gives to strays."""
+        for index in partitions:
+            folder = self._folder(name, index)
+            if folder.exists():
+                aside = _renamed(folder, "-stray")
+                logger.warning("%s belongs to no topic; it is %s from now on", folder, aside.name)
+
+    def _finish_deletions(self, deleting: Mapping[UUID, TopicEntry]) -> None:
+        """Remove what a crash left of deleted topics.
+
+        Their folders bear their ids. One whose file with the id a crash has emptied counts as theirs by its name,
+        unless there is a new topic of that name: that one was made after the deletion was done, so the folder is
+        the new topic's.
+        """
+        if not deleting:
+            return
+        alive = {entry.name for entry in self._list.topics.values()}
+        doomed = {entry.name for entry in deleting.values()} - alive
         for place in self._directory.partitions():
-            if place.topic_id in deleting:
-                shutil.rmtree(place.directory, ignore_errors=True)
+            if place.topic_id in deleting or (place.topic_id is None and place.topic in doomed):
+                shutil.rmtree(_renamed(place.directory, "-delete"), ignore_errors=True)
 
-    def _found_folders(self) -> list[dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = {}
+    def _found_folders(self) -> list[TopicEntry]:
+        found: dict[str, TopicEntry] = {}
         for place in self._directory.partitions():
-            if place.topic_id is None or place.topic == _KRAFT_TOPIC:
+            if place.topic_id is None or place.topic == METADATA_TOPIC:
                 continue
-            fresh = {"name": place.topic, "id": str(place.topic_id), "partitions": 0, "configs": {}}
-            entry = found.setdefault(place.topic, fresh)
-            entry["partitions"] = max(entry["partitions"], place.partition + 1)
+            fresh = TopicEntry(name=place.topic, topic_id=place.topic_id, partitions=0, configs={})
+            entry = found.get(place.topic, fresh)
+            found[place.topic] = replace(entry, partitions=max(entry.partitions, place.partition + 1))
             logger.info("adopting %s, which this node did not make", place.directory.name)
         return list(found.values())
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file so that a crash leaves the old content or the new."""
-    beside = path.with_name(path.name + ".tmp")
-    with open(beside, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
+def _renamed(folder: Path, suffix: str) -> Path:
+    """Give a folder a name that no partition has, as Kafka does; one that ends in `-delete` is gone after a start."""
+    suffix = f".{uuid4().hex}{suffix}"
+    new = folder.with_name(folder.name[: 255 - len(suffix)] + suffix)
+    folder.rename(new)
+    return new
+
+
+def _entry(topic: Topic, partitions: int) -> TopicEntry:
+    return TopicEntry(
+        name=topic.name, topic_id=topic.topic_id, partitions=partitions, configs=dict(topic.configs)
+    )

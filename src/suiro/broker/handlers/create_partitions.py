@@ -1,21 +1,32 @@
-"""CreatePartitions: a topic can get more, never fewer."""
+"""CreatePartitions: a topic can get more, never fewer. The coordinators' own topics keep those they were made with."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
+from suiro.broker.assignments import InvalidAssignmentError, check_replicas
 from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
-MAX_PARTITIONS = 10_000
+MAX_NEW_PARTITIONS = 10_000
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    times = Counter(entry.name for entry in request.topics)
     results = []
-    for entry in request.topics:
-        code, message = _grow(broker, entry.name, entry.count, validate_only=request.validate_only)
+    for entry in {entry.name: entry for entry in request.topics}.values():
+        code: ErrorCode
+        message: str | None
+        if times[entry.name] > 1:
+            code, message = ErrorCode.invalid_request, "Duplicate topic name."
+        elif not exchange.may(Operation.ALTER, ResourceType.TOPIC, entry.name):
+            code, message = ErrorCode.topic_authorization_failed, None
+        else:
+            code, message = _grow(broker, entry, validate_only=request.validate_only)
         results.append(
             exchange.make(
                 "CreatePartitionsTopicResult", name=entry.name, error_code=code, error_message=message
@@ -24,18 +35,36 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     return exchange.response(throttle_time=NO_THROTTLE, results=tuple(results))
 
 
-def _grow(broker: Broker, name: str, count: int, *, validate_only: bool) -> tuple[ErrorCode, str | None]:
+def _grow(broker: Broker, entry: Any, *, validate_only: bool) -> tuple[ErrorCode, str | None]:
+    name, count = entry.name, entry.count
     topic = broker.topics.topic(name)
     if topic is None:
-        return ErrorCode.unknown_topic_or_partition, f"there is no topic {name}"
-    if topic.is_internal:
-        return ErrorCode.invalid_request, f"{name} keeps the partitions it was made with"
+        return ErrorCode.unknown_topic_or_partition, None
     have = len(topic.partitions)
-    if not have < count <= MAX_PARTITIONS:
+    if count == have:
+        return ErrorCode.invalid_partitions, f"Topic already has {have} partition(s)."
+    if count < have:
         return (
             ErrorCode.invalid_partitions,
-            f"{name} has {have} partitions; ask for more, at most {MAX_PARTITIONS}",
+            f"The topic {name} currently has {have} partition(s); {count} would not be an increase.",
         )
+    if topic.is_internal:
+        return ErrorCode.invalid_request, f"{name} keeps the partitions it was made with."
+    new = count - have
+    if new > MAX_NEW_PARTITIONS:
+        return ErrorCode.policy_violation, "Excessively large number of partitions per request."
+    if entry.assignments is not None:
+        if len(entry.assignments) != new:
+            return (
+                ErrorCode.invalid_replica_assignment,
+                f"Attempted to add {new} additional partition(s), but only {len(entry.assignments)} "
+                "assignment(s) were specified.",
+            )
+        try:
+            for assignment in entry.assignments:
+                check_replicas(assignment.broker_ids, node_id=broker.node_id)
+        except InvalidAssignmentError as error:
+            return ErrorCode.invalid_replica_assignment, str(error)
     if not validate_only:
         broker.topics.grow(topic, count)
     return ErrorCode.none, None

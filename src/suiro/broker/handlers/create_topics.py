@@ -2,121 +2,176 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
+from uuid import UUID, uuid4
 
+from suiro.broker.assignments import InvalidAssignmentError, check_new_topic
 from suiro.broker.broker import Broker
 from suiro.broker.configs import describe_topic_configs
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.topics import InvalidTopicError, Topic, check_topic_name
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.topics import METADATA_TOPIC, InvalidTopicError
 from suiro.errors import ConfigError
 from suiro.protocol.messages import ErrorCode
 
-MAX_PARTITIONS = 10_000
+MAX_PARTITIONS_A_REQUEST = 10_000
 
 
 class _RefusedError(Exception):
-    def __init__(self, code: ErrorCode, message: str) -> None:
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(message)
         self.code = code
+        self.message = message
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
-    names = [entry.name for entry in request.topics]
-    results = []
+    named = Counter(entry.name for entry in request.topics)
+    refused: dict[str, _RefusedError] = {}
+    wanted = []
+    create_any = exchange.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
     for entry in request.topics:
+        name = entry.name
+        if named[name] > 1:
+            refused[name] = _RefusedError(ErrorCode.invalid_request, "Duplicate topic name.")
+        elif name == METADATA_TOPIC:
+            message = f"Creation of internal topic {METADATA_TOPIC} is prohibited."
+            refused[name] = _RefusedError(ErrorCode.invalid_request, message)
+        elif not create_any and not exchange.may(Operation.CREATE, ResourceType.TOPIC, name):
+            refused[name] = _RefusedError(ErrorCode.topic_authorization_failed)
+        else:
+            wanted.append(entry)
+    if sum(_partitions_asked(broker, entry) for entry in wanted) > MAX_PARTITIONS_A_REQUEST:
+        message = "Excessively large number of partitions per request."
+        refused |= {entry.name: _RefusedError(ErrorCode.policy_violation, message) for entry in wanted}
+        wanted = []
+    # All names are looked at before a topic is made: two of one request may collide, in Kafka too.
+    for entry in wanted:
         try:
-            if names.count(entry.name) > 1:
-                raise _RefusedError(
-                    ErrorCode.invalid_request, f"topic {entry.name} is named twice in the request"
-                )
-            partitions, configs = _check(broker, entry)
-            topic = None
-            if not request.validate_only:
-                topic = broker.create_topic(entry.name, partitions=partitions, configs=configs)
-            results.append(_created(broker, exchange, entry.name, partitions, configs, topic))
+            _check_name(broker, entry.name)
         except _RefusedError as refusal:
-            results.append(
-                exchange.make(
-                    "CreatableTopicResult",
-                    name=entry.name,
-                    topic_id=None,
-                    error_code=refusal.code,
-                    error_message=str(refusal),
-                    configs=None,
-                )
-            )
+            refused[entry.name] = refusal
+    results = [_refusal(exchange, name, refusal) for name, refusal in refused.items()]
+    with broker.topics.together():
+        for entry in wanted:
+            if entry.name in refused:
+                continue
+            try:
+                result = _create(broker, exchange, entry, validate_only=request.validate_only)
+            except _RefusedError as refusal:
+                result = _refusal(exchange, entry.name, refusal)
+            results.append(result)
     return exchange.response(throttle_time=NO_THROTTLE, topics=tuple(results))
 
 
-def _check(broker: Broker, entry: Any) -> tuple[int, dict[str, str]]:
-    """(partitions, configs) of one topic to create."""
+def _partitions_asked(broker: Broker, entry: Any) -> int:
+    if entry.assignments:
+        return len(entry.assignments)
+    return broker.settings.num_partitions if entry.num_partitions == -1 else max(entry.num_partitions, 0)
+
+
+def _check_name(broker: Broker, name: str) -> None:
+    if name in broker.topics:
+        raise _RefusedError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
     try:
-        check_topic_name(entry.name)
+        broker.topics.check_new_name(name)
     except InvalidTopicError as error:
         raise _RefusedError(ErrorCode.invalid_topic_exception, str(error)) from None
-    if entry.name in broker.topics:
-        raise _RefusedError(ErrorCode.topic_already_exists, f"Topic '{entry.name}' already exists.")
-    partitions = _assigned(entry) if entry.assignments else entry.num_partitions
-    if partitions == -1:
-        partitions = broker.settings.num_partitions
-    if not 1 <= partitions <= MAX_PARTITIONS:
-        raise _RefusedError(
-            ErrorCode.invalid_partitions, f"{partitions} partitions: must be between 1 and {MAX_PARTITIONS}"
-        )
-    if not entry.assignments and entry.replication_factor not in (-1, 1):
-        raise _RefusedError(
-            ErrorCode.invalid_replication_factor,
-            f"replication factor {entry.replication_factor}: a suiro node is one machine, use 1 or -1",
-        )
-    configs = {config.name: config.value for config in entry.configs if config.value is not None}
+
+
+def _create(broker: Broker, exchange: Exchange, entry: Any, *, validate_only: bool) -> Any:
+    nulls = [config.name for config in entry.configs if config.value is None]
+    if nulls:
+        message = f"Null value not supported for topic configs: {','.join(nulls)}"
+        raise _RefusedError(ErrorCode.invalid_config, message)
+    configs = {config.name: config.value for config in entry.configs}
     try:
         broker.topics.log_config(configs)
     except ConfigError as error:
         raise _RefusedError(ErrorCode.invalid_config, str(error)) from None
-    return partitions, configs
+    partitions = _checked_partitions(broker, entry)
+    topic_id = uuid4()
+    if not validate_only:
+        topic = broker.create_topic(entry.name, partitions=partitions, configs=configs)
+        topic_id, partitions, configs = topic.topic_id, len(topic.partitions), topic.configs
+    return _created(broker, exchange, entry.name, topic_id, partitions, configs)
 
 
-def _assigned(entry: Any) -> int:
-    indexes = sorted(assignment.partition_index for assignment in entry.assignments)
-    if entry.num_partitions != -1 or entry.replication_factor != -1:
+def _checked_partitions(broker: Broker, entry: Any) -> int:
+    if entry.assignments:
+        return _assigned_partitions(broker, entry)
+    factor, partitions = entry.replication_factor, entry.num_partitions
+    if factor < -1 or factor == 0:
         raise _RefusedError(
-            ErrorCode.invalid_request, "with an assignment, partitions and replication factor must be -1"
+            ErrorCode.invalid_replication_factor,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
         )
-    if indexes != list(range(len(indexes))) or any(len(a.broker_ids) != 1 for a in entry.assignments):
+    if partitions < -1 or partitions == 0:
         raise _RefusedError(
-            ErrorCode.invalid_replica_assignment, "partitions must be 0, 1, 2... with one replica each"
+            ErrorCode.invalid_partitions, "Number of partitions was set to an invalid non-positive value."
         )
-    return len(indexes)
+    if factor > 1:
+        raise _RefusedError(
+            ErrorCode.invalid_replication_factor,
+            f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} "
+            "cannot be reached because only 1 broker(s) are registered: a suiro node is one.",
+        )
+    return broker.settings.num_partitions if partitions == -1 else int(partitions)
 
 
-def _created(
-    broker: Broker,
-    exchange: Exchange,
-    name: str,
-    partitions: int,
-    configs: dict[str, str],
-    topic: Topic | None,
-) -> Any:
+def _assigned_partitions(broker: Broker, entry: Any) -> int:
+    for value, words in (
+        (entry.replication_factor, "replication factor"),
+        (entry.num_partitions, "numPartitions"),
+    ):
+        if value != -1:
+            raise _RefusedError(
+                ErrorCode.invalid_request,
+                f"A manual partition assignment was specified, but {words} was not set to -1.",
+            )
+    assignments = [(assignment.partition_index, assignment.broker_ids) for assignment in entry.assignments]
+    try:
+        return check_new_topic(assignments, node_id=broker.node_id)
+    except InvalidAssignmentError as error:
+        raise _RefusedError(ErrorCode.invalid_replica_assignment, str(error)) from None
+
+
+def _refusal(exchange: Exchange, name: str, refusal: _RefusedError) -> Any:
     return exchange.make(
         "CreatableTopicResult",
         name=name,
-        topic_id=topic.topic_id if topic else None,
-        error_code=ErrorCode.none,
-        error_message=None,
-        num_partitions=partitions,
-        replication_factor=1,
-        configs=tuple(
-            exchange.make(
-                "CreatableTopicConfigs",
-                name=config.name,
-                value=config.value,
-                read_only=False,
-                config_source=config.source,
-                is_sensitive=False,
-            )
-            for config in describe_topic_configs(configs, broker.settings)
-        )
-        if exchange.version >= 5
-        else None,
+        topic_id=None,
+        error_code=refusal.code,
+        error_message=refusal.message,
+        configs=(),
     )
+
+
+def _created(
+    broker: Broker, exchange: Exchange, name: str, topic_id: UUID, partitions: int, configs: dict[str, str]
+) -> Any:
+    made: dict[str, Any] = {
+        "name": name,
+        "topic_id": topic_id,
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "configs": (),
+    }
+    if exchange.version < 5:
+        return exchange.make("CreatableTopicResult", **made)
+    if not exchange.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+        hidden = ErrorCode.topic_authorization_failed.value
+        return exchange.make("CreatableTopicResult", **made, topic_config_error_code=hidden)
+    made["configs"] = tuple(
+        exchange.make(
+            "CreatableTopicConfigs",
+            name=config.name,
+            value=config.value,
+            read_only=config.read_only,
+            config_source=config.source,
+            is_sensitive=config.sensitive,
+        )
+        for config in describe_topic_configs(configs, broker.dynamic_settings)
+    )
+    return exchange.make("CreatableTopicResult", **made, num_partitions=partitions, replication_factor=1)

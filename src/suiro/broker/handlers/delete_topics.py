@@ -1,35 +1,88 @@
-"""DeleteTopics, by name or (version 6) by id."""
+"""DeleteTopics, by name or (version 6) by id. The coordinators' own topics stay, which Kafka would delete."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
+from uuid import UUID
 
 from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.topics import Topic
 from suiro.protocol.messages import ErrorCode
 
 
+class _RefusedError(Exception):
+    def __init__(self, code: ErrorCode, message: str, *, name: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.name = name
+
+
+_NO_SUCH_TOPIC = (ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
+_NO_SUCH_ID = (ErrorCode.unknown_topic_id, "This server does not host this topic ID.")
+_DENIED = (ErrorCode.topic_authorization_failed, "Topic authorization failed.")
+
+
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    wanted: list[tuple[str | None, UUID | None]]
     if exchange.version >= 6:
         wanted = [(state.name, state.topic_id) for state in request.topics]
     else:
         wanted = [(name, None) for name in request.topic_names]
-    responses = []
-    for name, topic_id in wanted:
-        topic = broker.topics.topic(name) if name is not None else broker.topics.topic_by_id(topic_id)
-        if not broker.settings.delete_topic_enable:
-            code = ErrorCode.topic_deletion_disabled
-        elif topic is None:
-            code = ErrorCode.unknown_topic_or_partition if name is not None else ErrorCode.unknown_topic_id
-        elif topic.is_internal:
-            code = ErrorCode.invalid_request
-        else:
-            name, topic_id, code = topic.name, topic.topic_id, ErrorCode.none
-            broker.delete_topic(topic)
-        responses.append(
-            exchange.make(
-                "DeletableTopicResult", name=name, topic_id=topic_id, error_code=code, error_message=None
-            )
-        )
-    return exchange.response(throttle_time=NO_THROTTLE, responses=tuple(responses))
+    times = Counter(wanted)
+    return exchange.response(
+        throttle_time=NO_THROTTLE,
+        responses=tuple(
+            _answer(broker, exchange, name, topic_id, times[name, topic_id])
+            for name, topic_id in dict.fromkeys(wanted)
+        ),
+    )
+
+
+def _answer(broker: Broker, exchange: Exchange, name: str | None, topic_id: UUID | None, times: int) -> Any:
+    code, message = ErrorCode.none, None
+    try:
+        topic = _deletable(broker, exchange, name, topic_id, times)
+        name, topic_id = topic.name, topic.topic_id
+        broker.delete_topic(topic)
+    except _RefusedError as refusal:
+        name, code, message = name or refusal.name, refusal.code, str(refusal)
+    return exchange.make(
+        "DeletableTopicResult", name=name, topic_id=topic_id, error_code=code, error_message=message
+    )
+
+
+def _deletable(
+    broker: Broker, exchange: Exchange, name: str | None, topic_id: UUID | None, times: int
+) -> Topic:
+    if not broker.settings.delete_topic_enable:
+        code = ErrorCode.topic_deletion_disabled if exchange.version >= 3 else ErrorCode.invalid_request
+        raise _RefusedError(code, "Topic deletion is disabled.")
+    if name is None and topic_id is None:
+        raise _RefusedError(ErrorCode.invalid_request, "Neither topic name nor id were specified.")
+    if name is not None and topic_id is not None:
+        raise _RefusedError(ErrorCode.invalid_request, "You may not specify both topic name and topic id.")
+    if times > 1:
+        what = "name" if name is not None else "id"
+        raise _RefusedError(ErrorCode.invalid_request, f"Duplicate topic {what}.")
+    if name is None:
+        topic = broker.topics.topic_by_id(topic_id)
+        if topic is None:
+            raise _RefusedError(*_NO_SUCH_ID)
+        name = topic.name
+    if not exchange.may(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME) and not exchange.may(
+        Operation.DELETE, ResourceType.TOPIC, name
+    ):
+        # Who asked by id learns the name only where the topic may be seen.
+        seen = exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        raise _RefusedError(*_DENIED, name=name if seen else None)
+    topic = broker.topics.topic(name)
+    if topic is None:
+        raise _RefusedError(*_NO_SUCH_TOPIC)
+    if topic.is_internal:
+        message = f"{name} is this node's own and cannot be deleted."
+        raise _RefusedError(ErrorCode.invalid_request, message, name=name)
+    return topic

@@ -1,63 +1,161 @@
-"""DescribeConfigs of topics (2) and of this node (4)."""
+"""DescribeConfigs: the settings of topics, of this node, of the cluster as a whole, of groups, and log levels."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from suiro.broker import loggers
 from suiro.broker.broker import Broker
-from suiro.broker.configs import DescribedConfig, describe_node_configs, describe_topic_configs
+from suiro.broker.configs import (
+    TYPE_NUMBERS,
+    DescribedConfig,
+    ResourceKind,
+    describe_cluster_defaults,
+    describe_group_configs,
+    describe_node_configs,
+    describe_topic_configs,
+)
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.topics import InvalidTopicError, check_topic_name
 from suiro.protocol.messages import ErrorCode
 
-TOPIC = 2
-BROKER = 4
+_KINDS = frozenset(ResourceKind)
+
+
+class _RefusedError(Exception):
+    def __init__(self, code: ErrorCode, message: str = "") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
-    results = []
+    known = all(resource.resource_type in _KINDS for resource in request.resources)
+    allowed: list[Any] = []
+    refused: list[Any] = []
     for resource in request.resources:
-        code, message, configs = _describe(broker, resource.resource_type, resource.resource_name)
+        code, message = ErrorCode.none, ""
+        configs: list[DescribedConfig] = []
+        try:
+            if not known:
+                # One resource of a kind that Kafka has not refuses them all, there too.
+                raise _RefusedError(
+                    ErrorCode.invalid_request, "the request asks for an unknown kind of resource"
+                )
+            check_may_describe(exchange, ResourceKind(resource.resource_type), resource.resource_name)
+            configs = _describe(broker, ResourceKind(resource.resource_type), resource.resource_name)
+        except _RefusedError as refusal:
+            code, message = refusal.code, str(refusal)
         wanted = resource.configuration_keys
-        results.append(
-            exchange.make(
-                "DescribeConfigsResult",
-                error_code=code,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-                configs=tuple(
-                    _config(exchange, config, request)
-                    for config in configs
-                    if not wanted or config.name in wanted
-                ),
-            )
+        result = exchange.make(
+            "DescribeConfigsResult",
+            error_code=code,
+            error_message=message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            configs=tuple(
+                _config(exchange, config, request)
+                for config in configs
+                if not wanted or config.name in wanted
+            ),
         )
-    return exchange.response(throttle_time=NO_THROTTLE, results=tuple(results))
+        (refused if code in _DENIALS.values() else allowed).append(result)
+    return exchange.response(throttle_time=NO_THROTTLE, results=(*allowed, *refused))
 
 
-def _describe(broker: Broker, kind: int, name: str) -> tuple[ErrorCode, str | None, list[DescribedConfig]]:
-    if kind == TOPIC:
-        topic = broker.topics.topic(name)
-        if topic is None:
-            return ErrorCode.unknown_topic_or_partition, f"there is no topic {name}", []
-        return ErrorCode.none, None, describe_topic_configs(topic.configs, broker.settings)
-    if kind == BROKER:
-        if name not in ("", str(broker.node_id)):
-            return ErrorCode.invalid_request, f"this is node {broker.node_id}, not {name}", []
-        return ErrorCode.none, None, describe_node_configs(broker.settings)
-    return ErrorCode.invalid_request, f"resources of type {kind} have no settings here", []
+_DENIALS = {
+    ResourceType.TOPIC: ErrorCode.topic_authorization_failed,
+    ResourceType.GROUP: ErrorCode.group_authorization_failed,
+    ResourceType.CLUSTER: ErrorCode.cluster_authorization_failed,
+}
+
+
+def check_may_describe(exchange: Exchange, kind: ResourceKind, name: str) -> None:
+    match kind:
+        case ResourceKind.TOPIC:
+            guarded, named = ResourceType.TOPIC, name
+        case ResourceKind.GROUP:
+            guarded, named = ResourceType.GROUP, name
+        case _:
+            guarded, named = ResourceType.CLUSTER, CLUSTER_NAME
+    if not exchange.may(Operation.DESCRIBE_CONFIGS, guarded, named):
+        raise _RefusedError(_DENIALS[guarded], f"{guarded.name.capitalize()} authorization failed.")
+
+
+def _describe(broker: Broker, kind: ResourceKind, name: str) -> list[DescribedConfig]:
+    described: dict[ResourceKind, Callable[[Broker, str], list[DescribedConfig]]] = {
+        ResourceKind.TOPIC: _of_topic,
+        ResourceKind.BROKER: _of_broker,
+        ResourceKind.BROKER_LOGGER: _of_loggers,
+        ResourceKind.GROUP: _of_group,
+    }
+    if kind not in described:
+        raise _RefusedError(ErrorCode.invalid_request, "this node has no client metrics")
+    return described[kind](broker, name)
+
+
+def _of_topic(broker: Broker, name: str) -> list[DescribedConfig]:
+    try:
+        check_topic_name(name)
+    except InvalidTopicError as error:
+        raise _RefusedError(ErrorCode.invalid_topic_exception, str(error)) from None
+    topic = broker.topics.topic(name)
+    if topic is None:
+        raise _RefusedError(ErrorCode.unknown_topic_or_partition)
+    return describe_topic_configs(topic.configs, broker.dynamic_settings)
+
+
+def _of_broker(broker: Broker, name: str) -> list[DescribedConfig]:
+    if not name:
+        return describe_cluster_defaults(broker.dynamic_settings)
+    _check_id(broker, name, or_empty=" or empty string,")
+    return describe_node_configs(broker.dynamic_settings)
+
+
+def _of_loggers(broker: Broker, name: str) -> list[DescribedConfig]:
+    if not name:
+        raise _RefusedError(ErrorCode.invalid_request, "Broker id must not be empty")
+    _check_id(broker, name, or_empty="")
+    return loggers.describe_levels()
+
+
+def _of_group(broker: Broker, name: str) -> list[DescribedConfig]:
+    if not name:
+        raise _RefusedError(ErrorCode.invalid_request, "Group name must not be empty")
+    return describe_group_configs(broker.group_configs(name), broker.dynamic_settings)
+
+
+def _check_id(broker: Broker, name: str, *, or_empty: str) -> None:
+    try:
+        node_id = int(name)
+    except ValueError:
+        raise _RefusedError(
+            ErrorCode.invalid_request, f"Broker id must be an integer, but it is: {name}"
+        ) from None
+    if node_id != broker.node_id:
+        raise _RefusedError(
+            ErrorCode.invalid_request,
+            f"Unexpected broker id, expected {broker.node_id}{or_empty} but received {name}",
+        )
 
 
 def _config(exchange: Exchange, config: DescribedConfig, request: Any) -> Any:
+    synonyms = config.synonyms if request.include_synonyms else ()
     return exchange.make(
         "DescribeConfigsResourceResult",
         name=config.name,
-        value=config.value,
-        read_only=config.source == 4,
+        value=None if config.sensitive else config.value,
+        read_only=config.read_only,
         config_source=config.source,
-        is_sensitive=False,
-        synonyms=(),
-        config_type=config.kind,
+        is_sensitive=config.sensitive,
+        synonyms=tuple(
+            exchange.make(
+                "DescribeConfigsSynonym", name=synonym.name, value=synonym.value, source=synonym.source
+            )
+            for synonym in synonyms
+        ),
+        config_type=TYPE_NUMBERS[config.kind],
         documentation=config.doc if getattr(request, "include_documentation", False) else None,
     )

@@ -1,0 +1,35 @@
+"""AlterConfigs: what a resource's settings are from now on; those left out go back to their defaults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from suiro.broker.broker import Broker
+from suiro.broker.config_changes import (
+    RefusedError,
+    alter_settings,
+    answer_each,
+    check_may_alter,
+    kind_of,
+    refuse_nulls,
+)
+from suiro.broker.configs import ResourceKind
+from suiro.broker.dispatch import Exchange
+from suiro.broker.handlers import NO_THROTTLE
+from suiro.protocol.messages import ErrorCode
+
+
+def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    def alter(resource: Any) -> None:
+        refuse_nulls(config.name for config in resource.configs if config.value is None)
+        kind = kind_of(resource.resource_type)
+        if kind is ResourceKind.BROKER_LOGGER:
+            raise RefusedError(ErrorCode.invalid_request, f"Unknown resource type {kind.value}")
+        check_may_alter(exchange, kind, resource.resource_name)
+        content = {config.name: config.value for config in resource.configs}
+        alter_settings(
+            broker, kind, resource.resource_name, lambda _: content, validate_only=request.validate_only
+        )
+
+    responses = answer_each(exchange, request.resources, alter, result="AlterConfigsResourceResponse")
+    return exchange.response(throttle_time=NO_THROTTLE, responses=responses)

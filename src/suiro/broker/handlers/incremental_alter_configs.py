@@ -1,0 +1,116 @@
+"""IncrementalAlterConfigs: some of a resource's settings are set, taken back, or, if lists, added to or taken from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any
+
+from suiro.broker import loggers
+from suiro.broker.broker import Broker
+from suiro.broker.config_changes import (
+    RefusedError,
+    alter_settings,
+    answer_each,
+    check_may_alter,
+    check_node_id,
+    kind_of,
+    list_default,
+    refuse_nulls,
+)
+from suiro.broker.configs import ResourceKind
+from suiro.broker.dispatch import Exchange
+from suiro.broker.handlers import NO_THROTTLE
+from suiro.errors import ConfigError
+from suiro.protocol.messages import ErrorCode
+
+
+class _Op(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    def alter(resource: Any) -> None:
+        changes = resource.configs
+        refuse_nulls(c.name for c in changes if c.config_operation != _Op.DELETE and c.value is None)
+        kind = kind_of(resource.resource_type)
+        for change in changes:
+            if change.config_operation not in tuple(_Op):
+                raise RefusedError(
+                    ErrorCode.invalid_request, f"Unknown operations type {change.config_operation}"
+                )
+        check_may_alter(exchange, kind, resource.resource_name)
+        if kind is ResourceKind.BROKER_LOGGER:
+            _alter_levels(broker, resource.resource_name, changes, validate_only=request.validate_only)
+            return
+        alter_settings(
+            broker,
+            kind,
+            resource.resource_name,
+            lambda content: _changed(broker, kind, content, changes),
+            validate_only=request.validate_only,
+        )
+
+    responses = answer_each(exchange, request.resources, alter, result="AlterConfigsResourceResponse")
+    return exchange.response(throttle_time=NO_THROTTLE, responses=responses)
+
+
+def _changed(broker: Broker, kind: ResourceKind, content: Mapping[str, str], changes: Any) -> dict[str, str]:
+    changed = dict(content)
+    for change in changes:
+        match change.config_operation:
+            case _Op.SET:
+                changed[change.name] = change.value
+            case _Op.DELETE:
+                changed.pop(change.name, None)
+            case operation:
+                default = list_default(broker, kind, change.name)
+                if default is None:
+                    raise RefusedError(
+                        ErrorCode.invalid_config,
+                        f"Can't {_Op(operation).name} to key {change.name} because its type is not LIST.",
+                    )
+                before = _parts(changed.get(change.name, default))
+                given = _parts(change.value)
+                if operation == _Op.APPEND:
+                    after = [*before, *(part for part in given if part not in before)]
+                else:
+                    after = [part for part in before if part not in given]
+                changed[change.name] = ",".join(after)
+    return changed
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _alter_levels(broker: Broker, name: str, changes: Any, *, validate_only: bool) -> None:
+    check_node_id(broker, name)
+    checked: list[tuple[str, loggers.Change, str | None]] = []
+    for change in changes:
+        match change.config_operation:
+            case _Op.SET:
+                checked.append((change.name, "set", change.value))
+            case _Op.DELETE:
+                if change.name == loggers.ROOT:
+                    raise RefusedError(
+                        ErrorCode.invalid_request,
+                        "Removing the log level of the root logger is not allowed",
+                    )
+                checked.append((change.name, "delete", None))
+            case operation:
+                raise RefusedError(
+                    ErrorCode.invalid_request,
+                    f"{_Op(operation).name} operation is not allowed for the BROKER_LOGGER resource",
+                )
+    try:
+        for one in checked:
+            loggers.check_change(*one)
+    except ConfigError as error:
+        raise RefusedError(ErrorCode.invalid_config, str(error)) from None
+    if not validate_only:
+        for one in checked:
+            loggers.apply_change(*one)

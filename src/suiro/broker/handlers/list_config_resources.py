@@ -1,0 +1,39 @@
+"""ListConfigResources: what has settings. Version 0 asks for client metrics only, of which a node has none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from suiro.broker.broker import Broker
+from suiro.broker.configs import ResourceKind
+from suiro.broker.dispatch import Exchange
+from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.protocol.messages import ErrorCode
+
+
+def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    if not exchange.may(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
+        return _answer(exchange, ErrorCode.cluster_authorization_failed)
+    wanted = set(request.resource_types) if exchange.version >= 1 else {ResourceKind.CLIENT_METRICS}
+    if not wanted <= set(ResourceKind):
+        return _answer(exchange, ErrorCode.unsupported_version)
+    me = (str(broker.node_id),)
+    names: dict[ResourceKind, tuple[str, ...]] = {
+        ResourceKind.GROUP: broker.groups_with_configs(),
+        ResourceKind.CLIENT_METRICS: (),
+        ResourceKind.BROKER_LOGGER: me,
+        ResourceKind.BROKER: me,
+        ResourceKind.TOPIC: tuple(topic.name for topic in broker.topics),
+    }
+    found = tuple(
+        exchange.make("ConfigResource", resource_name=name, resource_type=kind)
+        for kind, all_names in names.items()
+        if not wanted or kind in wanted
+        for name in all_names
+    )
+    return _answer(exchange, ErrorCode.none, found)
+
+
+def _answer(exchange: Exchange, code: ErrorCode, found: tuple[Any, ...] = ()) -> Any:
+    return exchange.response(throttle_time=NO_THROTTLE, error_code=code, config_resources=found)

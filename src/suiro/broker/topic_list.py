@@ -1,0 +1,187 @@
+"""The list of a node's topics on disk: which exist, with what id, settings and number of partitions.
+
+It is the truth about which topics exist; a partition's folder alone is not a topic. `topics.json` holds it as it
+once was, `topics.journal` every change since, one line each, so that a change costs one line however many topics
+there are. A start, and a long journal, writes the whole list anew: beside itself, synced, renamed over the old one.
+Lines bear numbers and the list knows its last, so a crash between the two steps repeats nothing. A crash leaves at
+worst a half-written last line, of a change that nobody was told of.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from uuid import UUID
+
+from suiro.errors import ConfigError
+
+LIST_FILE = "topics.json"
+JOURNAL_FILE = "topics.journal"
+_LONG_JOURNAL = 5_000
+
+Change = Literal["put", "delete", "deleted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicEntry:
+    name: str
+    topic_id: UUID
+    partitions: int
+    configs: Mapping[str, str]
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> TopicEntry:
+        return cls(
+            name=value["name"],
+            topic_id=UUID(value["id"]),
+            partitions=value["partitions"],
+            configs=dict(value["configs"]),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "id": str(self.topic_id),
+            "partitions": self.partitions,
+            "configs": dict(self.configs),
+        }
+
+
+class TopicList:
+    """`load` once; then every change is on disk when the call returns, unless made `together` with others."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / LIST_FILE
+        self._journal_path = directory / JOURNAL_FILE
+        self.topics: dict[UUID, TopicEntry] = {}
+        self.deleting: dict[UUID, TopicEntry] = {}
+        self._number = 0
+        self._lines = 0
+        self._journal = -1
+        self._together = False
+
+    @property
+    def exists(self) -> bool:
+        return self._path.exists()
+
+    def load(self) -> None:
+        """Read list and journal, and begin a new journal. Raises `ConfigError` where one is damaged."""
+        if self._path.exists():
+            try:
+                content = json.loads(self._path.read_text(encoding="utf-8"))
+                self._number = content.get("number", 0)
+                for known, key in ((self.topics, "topics"), (self.deleting, "deleting")):
+                    for entry in map(TopicEntry.from_json, content[key]):
+                        known[entry.topic_id] = entry
+            except (ValueError, KeyError, TypeError) as error:
+                raise ConfigError(
+                    f"{self._path} is damaged ({error!r}); restore it, or move it and {JOURNAL_FILE} away to adopt "
+                    "the folders found"
+                ) from error
+            self._replay()
+        self._journal = os.open(
+            self._journal_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+        )
+
+    def put(self, *entries: TopicEntry) -> None:
+        """A topic is new, or has other settings or more partitions."""
+        for entry in entries:
+            self._write("put", entry)
+
+    def delete(self, topic_id: UUID) -> None:
+        """A topic is gone; its folders may still be there."""
+        self._write("delete", self.topics[topic_id])
+
+    def deleted(self, topic_id: UUID) -> None:
+        """The folders are gone too."""
+        self._write("deleted", self.deleting[topic_id])
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Changes made within are synced to disk once, at the end."""
+        self._together = True
+        try:
+            yield
+        finally:
+            self._together = False
+            os.fsync(self._journal)
+
+    def fold(self) -> None:
+        """Write the whole list, and begin an empty journal."""
+        content = {
+            "version": 1,
+            "number": self._number,
+            "topics": [entry.to_json() for entry in self.topics.values()],
+            "deleting": [entry.to_json() for entry in self.deleting.values()],
+        }
+        write_atomically(self._path, json.dumps(content).encode())
+        os.ftruncate(self._journal, 0)
+        self._lines = 0
+
+    def close(self) -> None:
+        if self._journal >= 0:
+            os.close(self._journal)
+            self._journal = -1
+
+    def _write(self, change: Change, entry: TopicEntry) -> None:
+        line = json.dumps({"number": self._number + 1, change: entry.to_json()}).encode() + b"\n"
+        end = os.fstat(self._journal).st_size
+        try:
+            if os.write(self._journal, line) != len(line):
+                raise OSError(f"the disk took only a part of a line of {self._journal_path}")
+            if not self._together:
+                os.fsync(self._journal)
+        except OSError:
+            os.ftruncate(self._journal, end)  # a half line in the middle would make the rest unreadable
+            raise
+        self._number += 1
+        self._apply(change, entry)
+        self._lines += 1
+        if self._lines >= _LONG_JOURNAL:
+            self.fold()
+
+    def _apply(self, change: Change, entry: TopicEntry) -> None:
+        match change:
+            case "put":
+                self.topics[entry.topic_id] = entry
+            case "delete":
+                self.topics.pop(entry.topic_id, None)
+                self.deleting[entry.topic_id] = entry
+            case "deleted":
+                self.deleting.pop(entry.topic_id, None)
+
+    def _replay(self) -> None:
+        if not self._journal_path.exists():
+            return
+        lines = self._journal_path.read_bytes().split(b"\n")
+        for position, line in enumerate(lines):
+            try:
+                content = json.loads(line)
+                number = content.pop("number")
+                ((change, value),) = content.items()
+                entry = TopicEntry.from_json(value)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                if position == len(lines) - 1:
+                    return  # the empty rest after the last line, or what a crash left of one
+                raise ConfigError(
+                    f"{self._journal_path}, line {position + 1} is damaged ({error!r}); restore it, or remove it "
+                    f"to begin with what {LIST_FILE} says"
+                ) from error
+            if number > self._number:
+                self._number = number
+                self._apply(change, entry)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file so that a crash leaves the old content or the new."""
+    beside = path.with_name(path.name + ".tmp")
+    with open(beside, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
