@@ -30,6 +30,7 @@ NO_OFFSET = -1
 NO_SEQUENCE = -1
 NO_EPOCH = -1
 MAX_SEQUENCE = 0x7FFFFFFF
+TRANSACTIONS_V2 = 2
 
 
 class AppendedBatch(NamedTuple):
@@ -174,12 +175,26 @@ class ProducerStates:
             entry.transaction_first_offset = first_offset
             self.open_transactions[producer_id] = first_offset
 
-    def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
-        """Raise unless the coordinator may write a commit or abort marker with these numbers."""
+    def check_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        transaction_version: int = 0,
+    ) -> None:
+        """Raise unless the coordinator may write a commit or abort marker with these numbers.
+
+        In transactions V2 a marker bears the epoch after that of the records, so one with the same epoch is
+        late and would end the producer's next transaction. Where none is open it is only written twice.
+        """
         entry = self.entries.get(producer_id)
         if entry is None:
             return
-        if producer_epoch < entry.producer_epoch:
+        late = transaction_version >= TRANSACTIONS_V2 and (
+            producer_epoch == entry.producer_epoch and entry.transaction_first_offset >= 0
+        )
+        if producer_epoch < entry.producer_epoch or late:
             raise InvalidProducerEpochError(
                 f"marker for producer {producer_id} with epoch {producer_epoch}, but epoch "
                 f"{entry.producer_epoch} has written here"

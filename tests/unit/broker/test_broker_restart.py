@@ -12,7 +12,8 @@ import uvloop
 
 from suiro.broker import Broker, BrokerConfig
 from suiro.broker.groups.records import OffsetValue
-from suiro.broker.transactions.coordinator import ProducerIds
+from suiro.broker.transactions.producer_ids import ProducerIds
+from suiro.broker.transactions.state import V1
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.log import DataDirectory, PartitionLog
@@ -58,9 +59,17 @@ def begin(broker: Broker, transactional_id: str = "id") -> tuple[int, int]:
         producer_id=producer_id,
         producer_epoch=epoch,
         partitions=frozenset(((offsets.topic, offsets.index), PLACE)),
+        version=V1,
     )
     assert code is ErrorCode.none
     return producer_id, epoch
+
+
+def end(broker: Broker, producer: tuple[int, int], *, commit: bool) -> ErrorCode:
+    code, _, _ = broker.transactions.end(
+        "id", producer_id=producer[0], producer_epoch=producer[1], commit=commit, version=V1
+    )
+    return code
 
 
 @pytest.mark.parametrize("crash", [False, True])
@@ -91,9 +100,7 @@ def test_offsets_of_a_transaction_wait_for_its_end(tmp_path: Path, commit: bool)
         assert broker.groups.committed("g")[PLACE].value.offset == 1
     with started(tmp_path, clock) as broker:
         assert broker.groups.undecided_places("g") == {PLACE}
-        code = broker.transactions.end(
-            "id", producer_id=producer[0], producer_epoch=producer[1], commit=commit
-        )
+        code = end(broker, producer, commit=commit)
         assert code is ErrorCode.none
         assert broker.groups.undecided_places("g") == set()
         assert broker.groups.committed("g")[PLACE].value.offset == (2 if commit else 1)
@@ -110,7 +117,7 @@ def test_a_decision_is_finished_at_the_next_start(tmp_path: Path, monkeypatch: p
         monkeypatch.setattr(
             broker.transactions, "_complete", lambda _: None
         )  # killed before the first marker
-        broker.transactions.end("id", producer_id=producer[0], producer_epoch=producer[1], commit=True)
+        end(broker, producer, commit=True)
         assert broker.groups.undecided_places("g") == {PLACE}
     with started(tmp_path, clock) as broker:
         assert broker.groups.undecided_places("g") == set()
@@ -127,15 +134,14 @@ def test_an_ongoing_transaction_is_aborted_at_its_timeout_after_a_restart(tmp_pa
         producer = begin(broker)
         broker.groups.commit("g", {PLACE: offset(2, clock)}, producer=producer)
     with started(tmp_path, clock) as broker:
-        clock.advance(59_999)
-        broker.transactions.abort_timed_out()
+        clock.advance(60_000)
+        broker.transactions.retry_and_time_out()
         assert broker.groups.undecided_places("g") == {PLACE}
         clock.advance(1)
-        broker.transactions.abort_timed_out()
+        broker.transactions.retry_and_time_out()
         assert broker.groups.undecided_places("g") == set()
         assert PLACE not in broker.groups.committed("g")
-        code = broker.transactions.end("id", producer_id=producer[0], producer_epoch=producer[1], commit=True)
-        assert code is ErrorCode.producer_fenced
+        assert end(broker, producer, commit=True) is ErrorCode.producer_fenced
 
 
 def test_a_long_offsets_log_is_shortened_at_a_start(tmp_path: Path) -> None:
@@ -176,7 +182,7 @@ def test_no_producer_id_is_handed_out_that_the_disk_did_not_take(
 
     ids = ProducerIds(tmp_path / "producer-ids")
     with monkeypatch.context() as patch:
-        patch.setattr("suiro.broker.transactions.coordinator.write_atomically", full)
+        patch.setattr("suiro.broker.transactions.producer_ids.write_atomically", full)
         for _ in range(2):
             with pytest.raises(OSError, match="No space"):
                 ids.take()

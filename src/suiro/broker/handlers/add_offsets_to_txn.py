@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn: the group's partition of `__consumer_offsets` joins the transaction."""
+"""AddOffsetsToTxn: the group's partition of `__consumer_offsets` joins the transaction (V1; V2 needs no request)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import Any
 from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import Operation, ResourceType
+from suiro.broker.transactions.state import V1
 from suiro.protocol.messages import ErrorCode
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
-    if not request.group_id:
-        code = ErrorCode.invalid_group_id
+    if not exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        code = ErrorCode.transactional_id_authorization_failed
+    elif not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
+        code = ErrorCode.group_authorization_failed
     else:
         offsets = broker.groups.partition_of(request.group_id)
         code = broker.transactions.add_partitions(
@@ -20,6 +24,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,
             partitions=frozenset(((offsets.topic, offsets.index),)),
+            version=V1,
         )
     if code is ErrorCode.producer_fenced and exchange.version < 2:
         code = ErrorCode.invalid_producer_epoch

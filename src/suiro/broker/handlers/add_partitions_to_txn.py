@@ -1,39 +1,110 @@
-"""AddPartitionsToTxn, as producers send it (version 4 and up is between brokers). All partitions or none."""
+"""AddPartitionsToTxn: all partitions of a transaction or none.
+
+Up to version 3 a producer sends it for its own transaction. From 4 on it is between brokers: several transactions
+in one request, each to be added to or only to be verified; who may act for the cluster may send it here too.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.transactions.state import V1, V2, TopicPartition
 from suiro.protocol.messages import ErrorCode
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
-    wanted = [(t.name, index) for t in request.v3_and_below_topics for index in t.partitions]
-    codes = {
-        (topic, index): ErrorCode.none
-        if broker.topics.partition(topic, index) is not None and not broker.is_internal(topic)
-        else ErrorCode.unknown_topic_or_partition
-        for topic, index in wanted
-    }
-    if any(code is not ErrorCode.none for code in codes.values()):
-        codes = {
-            key: ErrorCode.operation_not_attempted if code is ErrorCode.none else code
-            for key, code in codes.items()
-        }
-    else:
-        code = broker.transactions.add_partitions(
-            request.v3_and_below_transactional_id,
-            producer_id=request.v3_and_below_producer_id,
-            producer_epoch=request.v3_and_below_producer_epoch,
-            partitions=frozenset(wanted),
+    if exchange.version < 4:
+        codes = _add_own(broker, exchange, request)
+        results = _results(exchange, request.v3_and_below_topics, codes)
+        return exchange.response(throttle_time=NO_THROTTLE, results_by_topic_v3_and_below=results)
+    if not exchange.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+        return exchange.response(
+            throttle_time=NO_THROTTLE,
+            error_code=ErrorCode.cluster_authorization_failed,
+            results_by_transaction=(),
         )
-        if code is ErrorCode.producer_fenced and exchange.version < 2:
-            code = ErrorCode.invalid_producer_epoch
-        codes = dict.fromkeys(codes, code)
-    results = tuple(
+    return exchange.response(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        results_by_transaction=tuple(
+            exchange.make(
+                "AddPartitionsToTxnResult",
+                transactional_id=transaction.transactional_id,
+                topic_results=_results(exchange, transaction.topics, _add_or_verify(broker, transaction)),
+            )
+            for transaction in request.transactions
+        ),
+    )
+
+
+def _add_own(broker: Broker, exchange: Exchange, request: Any) -> Mapping[TopicPartition, ErrorCode]:
+    wanted = _places(request.v3_and_below_topics)
+    transactional_id = request.v3_and_below_transactional_id
+    if not exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        return dict.fromkeys(wanted, ErrorCode.transactional_id_authorization_failed)
+    forbidden = {
+        topic
+        for topic in {topic for topic, _ in wanted}
+        if broker.is_internal(topic) or not exchange.may(Operation.WRITE, ResourceType.TOPIC, topic)
+    }
+    refused = _refused(broker, wanted, forbidden)
+    if refused:
+        return refused
+    code = broker.transactions.add_partitions(
+        transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        partitions=frozenset(wanted),
+        version=V1,
+    )
+    if code is ErrorCode.producer_fenced and exchange.version < 2:
+        code = ErrorCode.invalid_producer_epoch
+    return dict.fromkeys(wanted, code)
+
+
+def _add_or_verify(broker: Broker, transaction: Any) -> Mapping[TopicPartition, ErrorCode]:
+    wanted = _places(transaction.topics)
+    refused = _refused(broker, wanted, set())
+    if refused:
+        return refused
+    producer = {"producer_id": transaction.producer_id, "producer_epoch": transaction.producer_epoch}
+    if transaction.verify_only:
+        return {
+            place: broker.transactions.verify(transaction.transactional_id, **producer, partition=place)
+            for place in wanted
+        }
+    code = broker.transactions.add_partitions(
+        transaction.transactional_id, **producer, partitions=frozenset(wanted), version=V2
+    )
+    return dict.fromkeys(wanted, code)
+
+
+def _refused(
+    broker: Broker, wanted: list[TopicPartition], forbidden: set[str]
+) -> dict[TopicPartition, ErrorCode]:
+    """Where one partition cannot be added, the code of each; else nothing."""
+    codes = {}
+    for topic, index in wanted:
+        if topic in forbidden:
+            codes[topic, index] = ErrorCode.topic_authorization_failed
+        elif broker.topics.partition(topic, index) is None:
+            codes[topic, index] = ErrorCode.unknown_topic_or_partition
+        else:
+            codes[topic, index] = ErrorCode.operation_not_attempted
+    return {} if set(codes.values()) <= {ErrorCode.operation_not_attempted} else codes
+
+
+def _places(topics: Any) -> list[TopicPartition]:
+    return [(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def _results(exchange: Exchange, topics: Any, codes: Mapping[TopicPartition, ErrorCode]) -> tuple[Any, ...]:
+    return tuple(
         exchange.make(
             "AddPartitionsToTxnTopicResult",
             name=topic.name,
@@ -46,6 +117,5 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
                 for index in topic.partitions
             ),
         )
-        for topic in request.v3_and_below_topics
+        for topic in topics
     )
-    return exchange.response(throttle_time=NO_THROTTLE, results_by_topic_v3_and_below=results)

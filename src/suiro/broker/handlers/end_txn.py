@@ -1,4 +1,7 @@
-"""EndTxn: when the answer is NONE, the decision and all markers are written."""
+"""EndTxn: when the answer is NONE, the decision is written, and so are the markers of every partition in reach.
+
+Version 5 and up is transactions V2: the answer bears the identity of the next transaction.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,23 @@ from typing import Any
 from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import Operation, ResourceType
+from suiro.broker.transactions.state import V1, V2
 from suiro.protocol.messages import ErrorCode
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
-    code = broker.transactions.end(
-        request.transactional_id,
-        producer_id=request.producer_id,
-        producer_epoch=request.producer_epoch,
-        commit=request.committed,
-    )
+    code, producer_id, producer_epoch = ErrorCode.transactional_id_authorization_failed, -1, -1
+    if exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        code, producer_id, producer_epoch = broker.transactions.end(
+            request.transactional_id,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+            commit=request.committed,
+            version=V2 if exchange.version >= 5 else V1,
+        )
     if code is ErrorCode.producer_fenced and exchange.version < 2:
         code = ErrorCode.invalid_producer_epoch
-    return exchange.response(throttle_time=NO_THROTTLE, error_code=code)
+    return exchange.response(
+        throttle_time=NO_THROTTLE, error_code=code, producer_id=producer_id, producer_epoch=producer_epoch
+    )

@@ -7,21 +7,39 @@ from typing import Any
 from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE, whole_ms
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
-    expected = (getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
-    if (expected[0] == -1) != (expected[1] == -1):
-        code, producer_id, producer_epoch = ErrorCode.invalid_request, -1, -1
-    else:
-        code, producer_id, producer_epoch = broker.transactions.init_producer_id(
-            request.transactional_id,
-            timeout_ms=whole_ms(request.transaction_timeout),
-            expected=None if expected == (-1, -1) else expected,
-        )
+    code, producer_id, producer_epoch = _answer(broker, exchange, request)
     if code is ErrorCode.producer_fenced and exchange.version < 4:
         code = ErrorCode.invalid_producer_epoch
     return exchange.response(
         throttle_time=NO_THROTTLE, error_code=code, producer_id=producer_id, producer_epoch=producer_epoch
     )
+
+
+def _answer(broker: Broker, exchange: Exchange, request: Any) -> tuple[ErrorCode, int, int]:
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        if not _may_be_idempotent(broker, exchange):
+            return ErrorCode.cluster_authorization_failed, -1, -1
+    elif not exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        return ErrorCode.transactional_id_authorization_failed, -1, -1
+    expected = (getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
+    if (expected[0] == -1) != (expected[1] == -1):
+        return ErrorCode.invalid_request, -1, -1
+    return broker.transactions.init_producer_id(
+        transactional_id,
+        timeout_ms=whole_ms(request.transaction_timeout),
+        expected=None if expected == (-1, -1) else expected,
+    )
+
+
+def _may_be_idempotent(broker: Broker, exchange: Exchange) -> bool:
+    """Who may write to any topic may do so without duplicates too (KIP-679)."""
+    session = exchange.connection.session
+    return broker.authorizer.permits(
+        session, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME
+    ) or broker.authorizer.allows_any(session, Operation.WRITE, ResourceType.TOPIC)

@@ -1,156 +1,351 @@
 """Produce: append one record batch to each named partition.
 
-The log checks the batch itself: CRC, sizes, and the producer's epoch and sequence. Here is checked who may write
-where: a transactional batch only goes into a partition of the transaction that its producer has open
-(KIP-890 part 1: without that, a late batch would leave a transaction that nobody ever ends).
+In Kafka's order: who may write where, which partitions there are, whether each has one batch of the format that
+this version allows; then the transaction of transactional batches; then the log, which checks the batch itself
+(CRC, sizes, the producer's epoch and sequence). Nothing here looks at records one by one, except where a topic
+asks for what a batch's header does not tell: keys in a compacted topic, an oldest timestamp.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.topics import Partition
-from suiro.errors import CorruptRecordError
-from suiro.log import Appended, LogError
+from suiro.broker.security import Operation, ResourceType
+from suiro.broker.topics import Partition, Topic
+from suiro.broker.transactions.admission import admit_writes, is_open_in
+from suiro.broker.transactions.state import V1, V2, TopicPartition
+from suiro.log import Appended, LogConfig, LogError
+from suiro.log.config import MAX_LONG
 from suiro.protocol.messages import ErrorCode
-from suiro.protocol.records import count_without_key
 
 _LENGTH = slice(8, 12)
+_MAGIC = 16
 _CODEC = 22  # the low byte of the attributes
 _PRODUCER_ID = slice(43, 51)
 _PRODUCER_EPOCH = slice(51, 53)
+_BASE_SEQUENCE = slice(53, 57)
 _TRANSACTIONAL = 0x10
-_HEADER_SIZE = 61
+_CODEC_MASK = 0x07
+_ZSTD = 4
+_PREFIX_SIZE = 12  # base offset and length
+_TO_MAGIC_SIZE = 17
+_LEAST_LENGTH = 14  # of the oldest format, which Kafka checks before the format itself
+
+# After these the log is what it was, and Kafka says where it begins.
+_WITHOUT_LOG_START = (
+    ErrorCode.corrupt_message,
+    ErrorCode.message_too_large,
+    ErrorCode.record_list_too_large,
+    ErrorCode.kafka_storage_error,
+)
 
 
 class _RefusedError(Exception):
-    def __init__(self, code: ErrorCode, message: str) -> None:
+    """`records` names the records that are to blame, by their place in the batch (KIP-467)."""
+
+    def __init__(
+        self,
+        code: ErrorCode,
+        message: str,
+        *,
+        log_start_offset: int = -1,
+        records: Mapping[int, str] | None = None,
+    ) -> None:
         super().__init__(message)
         self.code = code
+        self.log_start_offset = log_start_offset
+        self.records = records or {}
+
+
+@dataclass(slots=True)
+class _Write:
+    """One partition of the request, and what became of it."""
+
+    partition: Partition
+    records: bytes
+    outcome: Appended | _RefusedError | None = field(default=None)
+
+
+# Per topic (its name, or from version 13 on its id) and index. A partition named twice counts once, the last time.
+_Answers = dict[Any, dict[int, _Write | _RefusedError]]
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
-    failed = False
-    grown: list[Partition] = []
-    topics = []
-    for topic in request.topic_data:
-        answers = []
-        for data in topic.partition_data:
-            try:
-                if request.acks not in (-1, 0, 1):
-                    raise _RefusedError(
-                        ErrorCode.invalid_required_acks, f"acks = {request.acks}: use 0, 1 or -1"
-                    )
-                partition = broker.topics.partition(topic.name, data.index)
-                if partition is None:
-                    raise _RefusedError(
-                        ErrorCode.unknown_topic_or_partition,
-                        f"there is no partition {topic.name}-{data.index}",
-                    )
-                appended = _append(broker, exchange, request, partition, data.records)
-                grown.append(partition)
-                answers.append(_success(exchange, data.index, appended))
-            except (_RefusedError, LogError) as refusal:
-                failed = True
-                answers.append(_failure(exchange, data.index, refusal.code, str(refusal)))
-        topics.append(
-            exchange.make("TopicProduceResponse", name=topic.name, partition_responses=tuple(answers))
-        )
-    for partition in grown:
-        partition.grown()
+    if _has_transactional(request) and not (
+        request.transactional_id is not None
+        and exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    ):
+        answers = _refuse_all(exchange, request)
+    else:
+        answers = _plan(broker, exchange, request)
+        writes = [w for of in answers.values() for w in of.values() if isinstance(w, _Write)]
+        _write(broker, exchange, request, writes)
+    exchange.record_bytes("produce", sum(_sizes(request)))
     if request.acks == 0:
         # The producer hears nothing; a broken connection is how Kafka tells it that something is wrong.
-        if failed:
+        if any(_refusal(answer) for of in answers.values() for answer in of.values()):
             exchange.connection.close()
         exchange.no_answer()
         return None
-    return exchange.response(responses=tuple(topics), throttle_time=NO_THROTTLE)
+    by = "topic_id" if exchange.version >= 13 else "name"
+    responses = tuple(
+        exchange.make(
+            "TopicProduceResponse",
+            **{by: topic},
+            partition_responses=tuple(_response(exchange, index, answer) for index, answer in of.items()),
+        )
+        for topic, of in answers.items()
+    )
+    return exchange.response(responses=responses, throttle_time=NO_THROTTLE)
 
 
-def _append(
-    broker: Broker, exchange: Exchange, request: Any, partition: Partition, records: bytes | None
-) -> Appended:
+def _sizes(request: Any) -> Iterator[int]:
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            yield len(data.records or b"")
+
+
+def _has_transactional(request: Any) -> bool:
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            if (
+                records
+                and len(records) > _CODEC
+                and records[_MAGIC] == 2
+                and records[_CODEC] & _TRANSACTIONAL
+            ):
+                return True
+    return False
+
+
+def _refuse_all(exchange: Exchange, request: Any) -> _Answers:
+    refusal = _RefusedError(
+        ErrorCode.transactional_id_authorization_failed,
+        f"not allowed to write in transactions of {request.transactional_id!r}",
+    )
+    answers: _Answers = {}
+    for topic in request.topic_data:
+        of = answers.setdefault(topic.topic_id if exchange.version >= 13 else topic.name, {})
+        of.update((data.index, refusal) for data in topic.partition_data)
+    return answers
+
+
+def _plan(broker: Broker, exchange: Exchange, request: Any) -> _Answers:
+    """What will be written, and what is refused before anything is looked at."""
+    by_id = exchange.version >= 13
+    answers: _Answers = {}
+    for data in request.topic_data:
+        topic = broker.topics.topic_by_id(data.topic_id) if by_id else broker.topics.topic(data.name)
+        refusal = None
+        if by_id and topic is None:
+            refusal = _RefusedError(ErrorCode.unknown_topic_id, f"no topic has the id {data.topic_id}")
+        else:
+            name = topic.name if topic is not None else data.name
+            if not exchange.may(Operation.WRITE, ResourceType.TOPIC, name):
+                refusal = _RefusedError(
+                    ErrorCode.topic_authorization_failed, f"not allowed to write to {name}"
+                )
+        of = answers.setdefault(data.topic_id if by_id else data.name, {})
+        for entry in data.partition_data:
+            of[entry.index] = refusal or _plan_one(exchange.version, topic, entry)
+    return answers
+
+
+def _plan_one(version: int, topic: Topic | None, entry: Any) -> _Write | _RefusedError:
+    if topic is None or not 0 <= entry.index < len(topic.partitions):
+        return _RefusedError(
+            ErrorCode.unknown_topic_or_partition, f"there is no partition {entry.index} of this topic"
+        )
+    try:
+        return _Write(topic.partitions[entry.index], _one_batch(version, entry.records or b""))
+    except _RefusedError as refusal:
+        return refusal
+
+
+def _one_batch(version: int, records: bytes) -> bytes:
+    """The request's batch for one partition, without what may hang behind it. Raises where there is not one."""
+    length = int.from_bytes(records[_LENGTH], "big", signed=True)
+    size = _PREFIX_SIZE + length
+    if len(records) >= _PREFIX_SIZE and length < _LEAST_LENGTH:
+        raise _RefusedError(ErrorCode.corrupt_message, f"a record batch cannot have the length {length}")
+    if len(records) < max(size, _TO_MAGIC_SIZE):
+        raise _RefusedError(ErrorCode.invalid_record, "a produce request needs one whole batch per partition")
+    if records[_MAGIC] > 2:
+        raise _RefusedError(ErrorCode.corrupt_message, f"no record batch has the format {records[_MAGIC]}")
+    if records[_MAGIC] < 2:
+        raise _RefusedError(
+            ErrorCode.invalid_record,
+            f"batches of format {records[_MAGIC]} are not accepted, only of format 2",
+        )
+    if size >= _CODEC and version < 7 and records[_CODEC] & _CODEC_MASK == _ZSTD:
+        raise _RefusedError(
+            ErrorCode.unsupported_compression_type, f"produce version {version} does not know zstd"
+        )
+    if size == len(records):
+        return records
+    rest = records[size:]
+    if len(rest) >= _TO_MAGIC_SIZE and len(rest) >= _PREFIX_SIZE + int.from_bytes(rest[_LENGTH], "big"):
+        raise _RefusedError(ErrorCode.invalid_record, "a produce request takes one batch per partition")
+    return records[:size]
+
+
+def _write(broker: Broker, exchange: Exchange, request: Any, writes: list[_Write]) -> None:
+    """Append each; the outcome is in the write itself."""
+    if request.acks not in (-1, 0, 1):
+        refusal = _RefusedError(ErrorCode.invalid_required_acks, f"acks = {request.acks}: use 0, 1 or -1")
+        for write in writes:
+            write.outcome = refusal
+        return
+    refused = _refused_by_transaction(broker, exchange, request, writes)
+    grown = []
+    for write in writes:
+        partition = write.partition
+        code = refused.get((partition.topic, partition.index))
+        if code is not None:
+            write.outcome = _RefusedError(code, f"not in an open transaction of {request.transactional_id}")
+            continue
+        try:
+            write.outcome = _append(broker, write)
+        except _RefusedError as refusal:
+            write.outcome = refusal
+        except LogError as error:
+            start = -1 if error.code in _WITHOUT_LOG_START else partition.log.log_start_offset
+            write.outcome = _RefusedError(error.code, str(error), log_start_offset=start)
+        else:
+            grown.append(partition)
+    for partition in grown:
+        partition.grown()
+
+
+def _append(broker: Broker, write: _Write) -> Appended:
+    partition = write.partition
     if partition.topic.startswith("__") and broker.is_internal(partition.topic):
         raise _RefusedError(
-            ErrorCode.invalid_topic_exception, f"{partition.topic} is written by the node only"
+            ErrorCode.invalid_topic_exception,
+            f"{partition.topic} is written by the node only",
+            log_start_offset=partition.log.log_start_offset,
         )
-    if records is None or len(records) < _HEADER_SIZE:
-        raise _RefusedError(ErrorCode.corrupt_message, "a produce request needs one whole record batch")
-    size = 12 + int.from_bytes(records[_LENGTH], "big", signed=True)
-    if size < len(records):
-        raise _RefusedError(ErrorCode.invalid_record, "a produce request takes one batch per partition")
-    if records[_CODEC] & _TRANSACTIONAL:
-        code = _verify_transaction(broker, exchange, request.transactional_id, partition, records)
-        if code is not ErrorCode.none:
-            raise _RefusedError(
-                code, f"{partition.topic}-{partition.index} is not in an open transaction of this producer"
-            )
-    if partition.log.config.compacted:
-        _require_keys(records)
-    return partition.log.append(records, leader_epoch=broker.leader_epoch, origin="client")
+    config = partition.log.config
+    if config.compacted or config.message_timestamp_before_max_ms != MAX_LONG:
+        _check_records(partition, write.records, config, now_ms=broker.clock.wall_ms())
+    return partition.log.append(write.records, leader_epoch=broker.leader_epoch, origin="client")
 
 
-def _require_keys(batch: bytes) -> None:
-    """Compaction goes by key. Looks into uncompressed batches only: the node does not carry the codecs."""
-    if batch[_CODEC] & 0x07:
-        return
-    try:
-        keyless = count_without_key(batch)
-    except CorruptRecordError:
-        return  # the log says what is wrong with it
-    if keyless:
-        raise _RefusedError(
-            ErrorCode.invalid_record, f"{keyless} records without a key, and the topic is compacted by key"
-        )
-
-
-def _verify_transaction(
-    broker: Broker, exchange: Exchange, transactional_id: str | None, partition: Partition, records: bytes
-) -> ErrorCode:
-    if not transactional_id:
-        return ErrorCode.transactional_id_authorization_failed
-    code = broker.transactions.verify(
-        transactional_id,
-        producer_id=int.from_bytes(records[_PRODUCER_ID], "big", signed=True),
-        producer_epoch=int.from_bytes(records[_PRODUCER_EPOCH], "big", signed=True),
-        partition=(partition.topic, partition.index),
+def _refused_by_transaction(
+    broker: Broker, exchange: Exchange, request: Any, writes: list[_Write]
+) -> Mapping[TopicPartition, ErrorCode]:
+    """Which of the transactional batches are not in an open transaction of their producer, and why."""
+    producers = set()
+    asking = []
+    for write in writes:
+        batch = write.records
+        if not batch[_CODEC] & _TRANSACTIONAL:
+            continue
+        producer_id = int.from_bytes(batch[_PRODUCER_ID], "big", signed=True)
+        if producer_id < 0:
+            continue
+        epoch = int.from_bytes(batch[_PRODUCER_EPOCH], "big", signed=True)
+        producers.add((producer_id, epoch))
+        if not is_open_in(write.partition, producer_id, epoch):
+            asking.append(write)
+    if len(producers) > 1:
+        every = ((write.partition.topic, write.partition.index) for write in writes)
+        return dict.fromkeys(every, ErrorCode.invalid_producer_id_mapping)
+    if not asking:
+        return {}
+    ((producer_id, epoch),) = producers
+    version = V2 if exchange.version >= 12 else V1
+    codes = admit_writes(
+        broker,
+        request.transactional_id,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        partitions=[write.partition for write in asking],
+        version=version,
     )
+    if version >= V2:
+        return codes | _not_from_the_start(asking, producer_id, codes)
+    return {place: _for_old_clients(code, exchange.version) for place, code in codes.items()}
+
+
+def _not_from_the_start(
+    writes: list[_Write], producer_id: int, refused: Mapping[TopicPartition, ErrorCode]
+) -> dict[TopicPartition, ErrorCode]:
+    """V2 begins every transaction with sequence 0; another first sequence means that a batch was lost."""
+    codes = {}
+    for write in writes:
+        place = (write.partition.topic, write.partition.index)
+        entry = write.partition.log.producer(producer_id)
+        if place in refused or int.from_bytes(write.records[_BASE_SEQUENCE], "big", signed=True) == 0:
+            continue
+        if entry is None or not entry.batches:
+            codes[place] = ErrorCode.out_of_order_sequence_number
+    return codes
+
+
+def _for_old_clients(code: ErrorCode, version: int) -> ErrorCode:
     match code:
-        case ErrorCode.producer_fenced:
-            return ErrorCode.invalid_producer_epoch  # what producers expect to hear here
         case ErrorCode.concurrent_transactions:
             return ErrorCode.not_enough_replicas  # retriable in every client
-        case ErrorCode.transaction_abortable if exchange.version < 11:
+        case ErrorCode.transaction_abortable if version < 11:
             return ErrorCode.invalid_txn_state
     return code
 
 
-def _success(exchange: Exchange, index: int, appended: Appended) -> Any:
-    time = appended.log_append_time
+def _check_records(partition: Partition, batch: bytes, config: LogConfig, *, now_ms: int) -> None:
+    from suiro.broker.produced_records import blame
+
+    blamed = blame(batch, config, now_ms=now_ms)
+    if blamed is not None:
+        raise _RefusedError(
+            blamed.code,
+            blamed.message,
+            log_start_offset=partition.log.log_start_offset,
+            records=blamed.records,
+        )
+
+
+def _refusal(answer: _Write | _RefusedError) -> _RefusedError | None:
+    outcome = answer.outcome if isinstance(answer, _Write) else answer
+    return outcome if isinstance(outcome, _RefusedError) else None
+
+
+def _response(exchange: Exchange, index: int, answer: _Write | _RefusedError) -> Any:
+    outcome = answer.outcome if isinstance(answer, _Write) else answer
+    if isinstance(outcome, _RefusedError):
+        return exchange.make(
+            "PartitionProduceResponse",
+            index=index,
+            error_code=outcome.code,
+            base_offset=-1,
+            log_append_time=None,
+            log_start_offset=outcome.log_start_offset,
+            record_errors=tuple(
+                exchange.make(
+                    "BatchIndexAndErrorMessage", batch_index=place, batch_index_error_message=message
+                )
+                for place, message in outcome.records.items()
+            )
+            if outcome.records
+            else (),
+            error_message=str(outcome),
+        )
+    assert outcome is not None
+    time = outcome.log_append_time
     return exchange.make(
         "PartitionProduceResponse",
         index=index,
         error_code=ErrorCode.none,
-        base_offset=appended.base_offset,
+        base_offset=outcome.base_offset,
         log_append_time=datetime.fromtimestamp(time / 1000, UTC) if time is not None and time >= 0 else None,
-        log_start_offset=appended.log_start_offset,
+        log_start_offset=outcome.log_start_offset,
         record_errors=(),
         error_message=None,
-    )
-
-
-def _failure(exchange: Exchange, index: int, code: ErrorCode, message: str) -> Any:
-    return exchange.make(
-        "PartitionProduceResponse",
-        index=index,
-        error_code=code,
-        base_offset=-1,
-        log_append_time=None,
-        log_start_offset=-1,
-        record_errors=(),
-        error_message=message,
     )

@@ -1,7 +1,7 @@
 """TxnOffsetCommit: offsets that count when the transaction commits (KIP-98, KIP-447).
 
-As with Produce, only into the transaction that this producer has open, and only if the group's partition of
-`__consumer_offsets` is a part of it.
+As with Produce, only into the transaction that this producer has open; up to version 4 the group's partition of
+`__consumer_offsets` must be a part of it, from version 5 on (transactions V2) it becomes one.
 """
 
 from __future__ import annotations
@@ -12,16 +12,22 @@ from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.offset_commits import commit_offsets, refuse_all
+from suiro.broker.security import Operation, ResourceType
+from suiro.broker.transactions.admission import admit_writes, is_open_in
+from suiro.broker.transactions.state import V1, V2
 from suiro.protocol.messages import ErrorCode
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
-    code = _check(broker, request)
-    if code is ErrorCode.none:
-        producer = (request.producer_id, request.producer_epoch)
-        codes = commit_offsets(broker, request.group_id, request.topics, producer=producer)
-    else:
-        codes = refuse_all(request.topics, code)
+    codes = _commit(broker, exchange, request)
+    if exchange.version < 2:
+        # Producers older than that take LOAD_IN_PROGRESS for the end of everything.
+        codes = {
+            place: ErrorCode.coordinator_not_available
+            if code is ErrorCode.coordinator_load_in_progress
+            else code
+            for place, code in codes.items()
+        }
     topics = tuple(
         exchange.make(
             "TxnOffsetCommitResponseTopic",
@@ -40,29 +46,54 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     return exchange.response(throttle_time=NO_THROTTLE, topics=topics)
 
 
-def _check(broker: Broker, request: Any) -> ErrorCode:
+def _commit(broker: Broker, exchange: Exchange, request: Any) -> dict[tuple[str, int], ErrorCode]:
+    if not exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return refuse_all(request.topics, ErrorCode.transactional_id_authorization_failed)
+    if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
+        return refuse_all(request.topics, ErrorCode.group_authorization_failed)
+    permitted: list[Any] = []
+    forbidden: list[Any] = []
+    for topic in request.topics:
+        may = exchange.may(Operation.READ, ResourceType.TOPIC, topic.name)
+        (permitted if may else forbidden).append(topic)
+    codes = refuse_all(forbidden, ErrorCode.topic_authorization_failed)
+    known = {
+        (topic.name, entry.partition_index): broker.topics.partition(topic.name, entry.partition_index)
+        is not None
+        for topic in permitted
+        for entry in topic.partitions
+    }
+    refusal = _check(broker, exchange, request) if any(known.values()) else ErrorCode.none
+    if refusal is ErrorCode.none:
+        producer = (request.producer_id, request.producer_epoch)
+        return codes | commit_offsets(broker, request.group_id, permitted, producer=producer)
+    return codes | {
+        place: refusal if exists else ErrorCode.unknown_topic_or_partition for place, exists in known.items()
+    }
+
+
+def _check(broker: Broker, exchange: Exchange, request: Any) -> ErrorCode:
+    """What refuses the whole commit."""
     if not request.group_id:
         return ErrorCode.invalid_group_id
     offsets = broker.groups.partition_of(request.group_id)
-    code = broker.transactions.verify(
-        request.transactional_id,
-        producer_id=request.producer_id,
-        producer_epoch=request.producer_epoch,
-        partition=(offsets.topic, offsets.index),
+    if not is_open_in(offsets, request.producer_id, request.producer_epoch):
+        code = admit_writes(
+            broker,
+            request.transactional_id,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+            partitions=(offsets,),
+            version=V2 if exchange.version >= 5 else V1,
+        ).get((offsets.topic, offsets.index), ErrorCode.none)
+        if code is ErrorCode.transaction_abortable and exchange.version < 4:
+            return ErrorCode.invalid_txn_state
+        if code is not ErrorCode.none:
+            return code
+    return broker.groups.check_commit(
+        request.group_id,
+        member_id=getattr(request, "member_id", ""),
+        instance_id=getattr(request, "group_instance_id", None),
+        generation=getattr(request, "generation_id", -1),
+        transactional=True,
     )
-    match code:
-        case ErrorCode.none:
-            return broker.groups.check_commit(
-                request.group_id,
-                member_id=getattr(request, "member_id", ""),
-                instance_id=getattr(request, "group_instance_id", None),
-                generation=getattr(request, "generation_id", -1),
-                transactional=True,
-            )
-        case ErrorCode.producer_fenced:
-            return ErrorCode.invalid_producer_epoch  # what producers expect to hear here
-        case ErrorCode.concurrent_transactions:
-            return ErrorCode.coordinator_load_in_progress  # retriable in every client
-        case ErrorCode.transaction_abortable:
-            return ErrorCode.invalid_txn_state  # known to the versions before 5
-    return code

@@ -4,20 +4,23 @@ Order is everything. A decision is appended to `__transaction_state` before a ma
 COMPLETE_* only after the last marker. A start replays the topic: PREPARE_* goes on writing markers (one that is
 written twice does no harm), ONGOING waits for its producer or its timeout.
 
-All of this happens within one turn of the event loop, so nobody sees a transaction half ended.
+All of this happens within one turn of the event loop, so nobody sees a transaction half ended; only where a
+marker could not be written does a decision stay open, and it is tried again until it can.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from suiro.broker import system_log
-from suiro.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Partition, write_atomically
+from suiro.broker.topics import TRANSACTIONS_TOPIC, Partition
 from suiro.broker.transactions import records, state
-from suiro.broker.transactions.state import PREPARED, TopicPartition, Transaction, TransactionState
+from suiro.broker.transactions.markers import end_offsets, write_marker
+from suiro.broker.transactions.producer_ids import ProducerIds
+from suiro.broker.transactions.state import PREPARED, Decision, TopicPartition, Transaction, TransactionState
 from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
 
@@ -27,28 +30,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 COORDINATOR_EPOCH = 0
-_ID_BLOCK = 1000
+NO_IDENTITY = (state.NO_PRODUCER_ID, state.NO_PRODUCER_EPOCH)
 
-
-class ProducerIds:
-    """Producer ids that no producer of this data directory has had: reserved in blocks, before use."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._next = self._reserved = int(path.read_text()) if path.exists() else 0
-
-    def take(self) -> int:
-        if self._next == self._reserved:
-            reserved = self._reserved + _ID_BLOCK
-            write_atomically(self._path, str(reserved).encode())
-            self._reserved = reserved  # only now: on a full disk none of the block may be handed out
-        self._next += 1
-        return self._next - 1
-
-    def skip_to(self, producer_id: int) -> None:
-        """Ids below were seen in use: a directory that comes from elsewhere has no file of ours."""
-        if producer_id > self._reserved:
-            self._next = self._reserved = producer_id
+# A marker that meets one of these is not needed any more: a newer one of this producer is there already.
+_OVERTAKEN = (ErrorCode.invalid_producer_epoch, ErrorCode.transaction_coordinator_fenced)
 
 
 class TransactionCoordinator:
@@ -73,7 +58,7 @@ class TransactionCoordinator:
                         self._transactions.pop(transactional_id, None)
                         continue
                     transaction = records.decode_value(transactional_id, record.value)
-                    highest = max(highest, transaction.producer_id)
+                    highest = max(highest, transaction.producer_id, transaction.next_producer_id)
                     self._transactions[transactional_id] = transaction
         self._producer_ids.skip_to(highest + 1)
         for transaction in [t for t in self._transactions.values() if t.state in PREPARED]:
@@ -86,7 +71,7 @@ class TransactionCoordinator:
 
     def _compact(self, partition: Partition, count: int) -> None:
         live = [
-            (records.encode_key(t.transactional_id), records.encode_value(t))
+            (records.encode_key(t.transactional_id), self._value(t))
             for t in self._transactions.values()
             if system_log.partition_for(t.transactional_id, count) == partition.index
         ]
@@ -97,6 +82,14 @@ class TransactionCoordinator:
     def __iter__(self) -> Iterator[Transaction]:
         return iter(self._transactions.values())
 
+    def find(self, transactional_id: str) -> Transaction | None:
+        return self._transactions.get(transactional_id)
+
+    @property
+    def version(self) -> int:
+        """The transaction version that this node itself speaks, where no client has said which."""
+        return state.V2
+
     def init_producer_id(
         self, transactional_id: str | None, *, timeout_ms: int, expected: tuple[int, int] | None
     ) -> tuple[ErrorCode, int, int]:
@@ -104,9 +97,9 @@ class TransactionCoordinator:
         if transactional_id is None:
             return ErrorCode.none, self._producer_ids.take(), 0
         if not transactional_id:
-            return ErrorCode.invalid_request, -1, -1
+            return ErrorCode.invalid_request, *NO_IDENTITY
         if not 0 < timeout_ms <= self._broker.settings.transaction_max_timeout_ms:
-            return ErrorCode.invalid_transaction_timeout, -1, -1
+            return ErrorCode.invalid_transaction_timeout, *NO_IDENTITY
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
             transaction = Transaction(
@@ -118,16 +111,14 @@ class TransactionCoordinator:
             transaction,
             expected=expected,
             timeout_ms=timeout_ms,
+            version=self.version,
             now_ms=self._broker.clock.wall_ms(),
             new_producer_id=self._producer_ids.take,
         )
-        if decision.next is None:
-            return decision.code, -1, -1
-        if decision.code is not ErrorCode.none:
-            self._abort_fenced(decision.next)
-            return decision.code, -1, -1
-        self._store(decision.next)
-        return ErrorCode.none, decision.next.producer_id, decision.next.producer_epoch
+        code = self._apply(decision)
+        if code is not ErrorCode.none or decision.next is None:
+            return code, *NO_IDENTITY
+        return code, decision.next.producer_id, decision.next.producer_epoch
 
     def add_partitions(
         self,
@@ -136,23 +127,27 @@ class TransactionCoordinator:
         producer_id: int,
         producer_epoch: int,
         partitions: frozenset[TopicPartition],
+        version: int,
     ) -> ErrorCode:
+        """`version` is that of the client: V2 where the partitions join with what is written into them."""
         if not transactional_id:
             return ErrorCode.invalid_request
-        decision = state.add_partitions(
-            self._transactions.get(transactional_id),
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            partitions=partitions,
-            now_ms=self._broker.clock.wall_ms(),
+        return self._apply(
+            state.add_partitions(
+                self._transactions.get(transactional_id),
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                partitions=partitions,
+                version=version,
+                now_ms=self._broker.clock.wall_ms(),
+            )
         )
-        if decision.next is not None:
-            self._store(decision.next)
-        return decision.code
 
     def verify(
         self, transactional_id: str, *, producer_id: int, producer_epoch: int, partition: TopicPartition
     ) -> ErrorCode:
+        if not transactional_id:
+            return ErrorCode.invalid_request
         return state.verify(
             self._transactions.get(transactional_id),
             producer_id=producer_id,
@@ -160,53 +155,77 @@ class TransactionCoordinator:
             partition=partition,
         )
 
-    def end(self, transactional_id: str, *, producer_id: int, producer_epoch: int, commit: bool) -> ErrorCode:
+    def end(
+        self, transactional_id: str, *, producer_id: int, producer_epoch: int, commit: bool, version: int
+    ) -> tuple[ErrorCode, int, int]:
+        """(error, producer id, epoch): in V2 the identity of the next transaction."""
         if not transactional_id:
-            return ErrorCode.invalid_request
+            return ErrorCode.invalid_request, *NO_IDENTITY
         decision = state.end(
             self._transactions.get(transactional_id),
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             commit=commit,
+            version=version,
             now_ms=self._broker.clock.wall_ms(),
+            new_producer_id=self._producer_ids.take,
         )
-        if decision.next is not None:
-            self._store(decision.next)
-            self._complete(decision.next)
-        return decision.code
+        code = self._apply(decision)
+        if code is not ErrorCode.none or version < state.V2:
+            return code, *NO_IDENTITY
+        ended = self._transactions[transactional_id]
+        if ended.state in PREPARED:  # a marker is still to come; the identity after it is known already
+            ended = state.complete(ended, now_ms=ended.update_ms)
+        return code, ended.producer_id, ended.producer_epoch
 
-    def abort_timed_out(self) -> None:
-        """Abort what has been ongoing for longer than its producer said it would."""
+    def retry_and_time_out(self) -> None:
+        """Finish what is decided and could not be finished; abort what has been ongoing for too long."""
         now = self._broker.clock.wall_ms()
         for transaction in list(self._transactions.values()):
             deadline = transaction.times_out_at()
-            if deadline is not None and deadline <= now:
+            if transaction.state in PREPARED:
+                self._complete(transaction)
+            elif deadline is not None and deadline < now:
                 logger.info(
                     "aborting the transaction of %s: open for longer than its %d ms",
                     transaction.transactional_id,
                     transaction.timeout_ms,
                 )
-                self._abort_fenced(state.fence(transaction, now_ms=now))
-            elif transaction.state in PREPARED:
-                self._complete(transaction)  # a marker could not be written; it is tried again
+                fenced = state.fence(
+                    transaction, version=self.version, now_ms=now, new_producer_id=self._producer_ids.take
+                )
+                self._apply(Decision(code=ErrorCode.none, next=fenced))
 
     def expire_ids(self) -> None:
         """Forget ids that nobody has used for `transactional.id.expiration.ms`."""
         oldest = self._broker.clock.wall_ms() - self._broker.settings.transactional_id_expiration_ms
         for transaction in list(self._transactions.values()):
-            if transaction.state in state.IDLE and transaction.update_ms < oldest:
+            if transaction.state in state.IDLE and transaction.update_ms <= oldest:
                 self._append(transaction.transactional_id, None)
                 del self._transactions[transaction.transactional_id]
 
-    def _abort_fenced(self, fenced: Transaction) -> None:
-        prepared = state.prepare(fenced, commit=False, now_ms=self._broker.clock.wall_ms())
-        self._store(prepared)
-        self._complete(prepared)
+    def _apply(self, decision: Decision) -> ErrorCode:
+        """Write the next state down, and the markers of a decision. The code to answer with."""
+        if decision.next is None:
+            return decision.code
+        try:
+            self._store(decision.next)
+        except LogError as error:
+            logger.warning("state of transaction %s: %s", decision.next.transactional_id, error)
+            # What Kafka's coordinator answers for a log that it cannot write: the client asks again.
+            retriable = error.code is ErrorCode.kafka_storage_error
+            return ErrorCode.not_coordinator if retriable else ErrorCode.unknown_server_error
+        if decision.next.state in PREPARED:
+            self._complete(decision.next)
+        return decision.code
 
     def _store(self, transaction: Transaction) -> None:
         """Down first, then true."""
-        self._append(transaction.transactional_id, records.encode_value(transaction))
+        self._append(transaction.transactional_id, self._value(transaction))
         self._transactions[transaction.transactional_id] = transaction
+
+    def _value(self, transaction: Transaction) -> bytes:
+        return records.encode_value(transaction, flexible=self.version > 0)
 
     def _append(self, transactional_id: str, value: bytes | None) -> None:
         topic = self._broker.internal_topic(TRANSACTIONS_TOPIC)
@@ -218,27 +237,55 @@ class TransactionCoordinator:
         )
 
     def _complete(self, transaction: Transaction) -> None:
-        """Write the marker into every partition of the transaction, then say so in the log."""
+        """Write the marker into every partition of the transaction, then say so in the log.
+
+        What fails is logged and left for `retry_and_time_out`; it holds up no other partition or transaction.
+        """
         commit = transaction.state is TransactionState.PREPARE_COMMIT
+        unmarked = set()
         for topic, index in sorted(transaction.partitions):
             partition = self._broker.topics.partition(topic, index)
-            if partition is not None:  # a topic deleted meanwhile has nothing to be marked
+            if partition is None:
+                continue  # a topic deleted meanwhile has nothing to be marked
+            try:
                 self._write_marker(partition, transaction, commit=commit)
-        self._store(state.complete(transaction, now_ms=self._broker.clock.wall_ms()))
+            except LogError as error:
+                logger.warning(
+                    "marker of %s in %s-%d, tried again: %s",
+                    transaction.transactional_id,
+                    topic,
+                    index,
+                    error,
+                )
+                unmarked.add((topic, index))
+        if unmarked:
+            left = replace(transaction, partitions=frozenset(unmarked))
+            self._transactions[transaction.transactional_id] = left
+            return
+        try:
+            self._store(state.complete(transaction, now_ms=self._broker.clock.wall_ms()))
+        except LogError as error:
+            logger.warning("end of transaction %s, tried again: %s", transaction.transactional_id, error)
+            left = replace(transaction, partitions=frozenset())
+            self._transactions[transaction.transactional_id] = left
 
     def _write_marker(self, partition: Partition, transaction: Transaction, *, commit: bool) -> None:
+        # There is one coordinator, so it is the newest, whichever epoch one before it (a Kafka's) has left.
+        entry = partition.log.producer(transaction.producer_id)
+        seen = COORDINATOR_EPOCH if entry is None else entry.coordinator_epoch
         try:
-            partition.log.append_control(
+            write_marker(
+                self._broker,
+                partition,
                 commit=commit,
                 producer_id=transaction.producer_id,
                 producer_epoch=transaction.producer_epoch,
-                coordinator_epoch=COORDINATOR_EPOCH,
-                timestamp=self._broker.clock.wall_ms(),
+                coordinator_epoch=max(COORDINATOR_EPOCH, seen),
+                version=transaction.version,
             )
         except LogError as error:
-            if error.code is not ErrorCode.invalid_producer_epoch:
+            if error.code not in _OVERTAKEN:
                 raise
-            # A newer epoch of this producer is there already, so this marker was written before a crash.
             logger.info(
                 "marker of %s in %s-%d: %s",
                 transaction.transactional_id,
@@ -246,6 +293,4 @@ class TransactionCoordinator:
                 partition.index,
                 error,
             )
-        if partition.topic == OFFSETS_TOPIC:
-            self._broker.groups.complete_transaction(partition.index, transaction.producer_id, commit=commit)
-        partition.grown()
+            end_offsets(self._broker, partition, transaction.producer_id, commit=commit)

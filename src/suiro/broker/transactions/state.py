@@ -2,17 +2,20 @@
 
     state                 may come from
     EMPTY                 EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT      InitProducerId
-    ONGOING               EMPTY, COMPLETE_*, ONGOING                  AddPartitionsToTxn, AddOffsetsToTxn
+    ONGOING               EMPTY, COMPLETE_*, ONGOING                  the first and every further partition
     PREPARE_COMMIT        ONGOING                                     EndTxn(commit): decided, markers to be written
-    PREPARE_ABORT         ONGOING, PREPARE_EPOCH_FENCE                EndTxn(abort), or after a fence
+    PREPARE_ABORT         ONGOING; in V2 also EMPTY, COMPLETE_*       EndTxn(abort), a fence, a timeout
     COMPLETE_COMMIT       PREPARE_COMMIT                              every marker is written
     COMPLETE_ABORT        PREPARE_ABORT
-    PREPARE_EPOCH_FENCE   ONGOING                                     InitProducerId or the timeout, in memory only
+    PREPARE_EPOCH_FENCE   ONGOING                                     Kafka keeps it in memory only; never seen here
     DEAD                  EMPTY, COMPLETE_*, DEAD                     the id expired
 
-The rules are those of Kafka's TransactionMetadata and TransactionCoordinator in the V1 protocol. What always holds:
-a decision (PREPARE_*) never changes; a new epoch is handed out only when no decision is open; an epoch never goes
-back, and when it is used up the id gets a new producer id.
+The rules are those of Kafka's TransactionMetadata and TransactionCoordinator. In transactions V1 an epoch lasts
+until the next InitProducerId; in V2 (KIP-890) every end of a transaction takes the next epoch, so that a late
+request can never reach the transaction after its own. A client says with each request which of the two it speaks.
+
+What always holds: a decision (PREPARE_*) never changes; a new epoch is handed out only when no decision is open;
+an epoch never goes back, and when it is used up the id gets a new producer id.
 """
 
 from __future__ import annotations
@@ -20,16 +23,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from suiro.protocol.messages import ErrorCode
 
 TopicPartition: TypeAlias = tuple[str, int]
+NewProducerId: TypeAlias = Callable[[], int]
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
-LAST_PRODUCER_EPOCH = 32_767 - 1
+MAX_PRODUCER_EPOCH = 32_767
+LAST_PRODUCER_EPOCH = MAX_PRODUCER_EPOCH - 1
 """The epoch after which a new producer id is handed out. (32767 is left for a last fence.)"""
+
+V1 = 0
+V2 = 2
+"""Kafka's levels of `transaction.version`. Level 1 changes the log's format only; its rules are those of 0."""
 
 
 class TransactionState(IntEnum):
@@ -44,6 +53,11 @@ class TransactionState(IntEnum):
     DEAD = 6
     PREPARE_EPOCH_FENCE = 7
 
+    @property
+    def title(self) -> str:
+        """Kafka's name, as its tools show it."""
+        return self.name.title().replace("_", "")
+
 
 _S = TransactionState
 IDLE = frozenset((_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT))
@@ -53,7 +67,7 @@ ALLOWED_PREVIOUS: dict[TransactionState, frozenset[TransactionState]] = {
     _S.EMPTY: IDLE,
     _S.ONGOING: IDLE | {_S.ONGOING},
     _S.PREPARE_COMMIT: frozenset((_S.ONGOING,)),
-    _S.PREPARE_ABORT: frozenset((_S.ONGOING, _S.PREPARE_EPOCH_FENCE)),
+    _S.PREPARE_ABORT: IDLE | {_S.ONGOING, _S.PREPARE_EPOCH_FENCE},
     _S.COMPLETE_COMMIT: frozenset((_S.PREPARE_COMMIT,)),
     _S.COMPLETE_ABORT: frozenset((_S.PREPARE_ABORT,)),
     _S.PREPARE_EPOCH_FENCE: frozenset((_S.ONGOING,)),
@@ -63,18 +77,24 @@ ALLOWED_PREVIOUS: dict[TransactionState, frozenset[TransactionState]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """What the coordinator knows of one transactional id. `start_ms` is -1 unless ONGOING or later."""
+    """What the coordinator knows of one transactional id. `start_ms` is -1 until its first transaction.
+
+    `previous_producer_id` is the id before the last change of state, `next_producer_id` the one that takes over
+    when the open decision is complete, `version` that of the client which made the last change.
+    """
 
     transactional_id: str
     producer_id: int
     producer_epoch: int = NO_PRODUCER_EPOCH
     previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     timeout_ms: int
     state: TransactionState = TransactionState.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
     start_ms: int = -1
     update_ms: int = -1
+    version: int = V1
 
     @property
     def is_epoch_exhausted(self) -> bool:
@@ -97,12 +117,17 @@ def _refused(code: ErrorCode) -> Decision:
     return Decision(code=code)
 
 
-def _to(transaction: Transaction, state: TransactionState) -> Transaction:
+_DONE = Decision(code=ErrorCode.none)
+_INVALID = Decision(code=ErrorCode.invalid_txn_state)
+_CONCURRENT = Decision(code=ErrorCode.concurrent_transactions)
+
+
+def _to(transaction: Transaction, state: TransactionState, **changes: Any) -> Transaction:
     if transaction.state not in ALLOWED_PREVIOUS[state]:
         raise AssertionError(
             f"transaction {transaction.transactional_id} cannot go from {transaction.state.name} to {state.name}"
         )
-    return replace(transaction, state=state)
+    return replace(transaction, state=state, previous_producer_id=transaction.producer_id, **changes)
 
 
 def init_producer(
@@ -110,27 +135,30 @@ def init_producer(
     *,
     expected: tuple[int, int] | None,
     timeout_ms: int,
+    version: int,
     now_ms: int,
-    new_producer_id: Callable[[], int],
+    new_producer_id: NewProducerId,
 ) -> Decision:
     """InitProducerId. `expected` is the (producer id, epoch) that the caller believes to hold (KIP-360).
 
     NONE comes with the state to write and to answer from. CONCURRENT_TRANSACTIONS comes with a next state where
-    the ongoing transaction must be fenced and aborted first; the caller asks again.
+    the ongoing transaction must be aborted first; the caller asks again.
     """
     if expected is not None and not _may_continue(transaction, expected):
         return _refused(ErrorCode.producer_fenced)
     match transaction.state:
         case TransactionState.PREPARE_COMMIT | TransactionState.PREPARE_ABORT:
-            return _refused(ErrorCode.concurrent_transactions)
+            return _CONCURRENT
         case TransactionState.ONGOING:
-            return Decision(code=ErrorCode.concurrent_transactions, next=fence(transaction, now_ms=now_ms))
+            fenced = fence(transaction, version=version, now_ms=now_ms, new_producer_id=new_producer_id)
+            return Decision(code=ErrorCode.concurrent_transactions, next=fenced)
         case TransactionState.EMPTY | TransactionState.COMPLETE_COMMIT | TransactionState.COMPLETE_ABORT:
             pass
         case _:
             raise AssertionError(f"InitProducerId in {transaction.state.name}")
-    fresh = replace(
-        _to(transaction, TransactionState.EMPTY),
+    fresh = _to(
+        transaction,
+        TransactionState.EMPTY,
         timeout_ms=timeout_ms,
         partitions=frozenset(),
         start_ms=-1,
@@ -138,25 +166,15 @@ def init_producer(
     )
     expected_epoch = None if expected is None else expected[1]
     current = transaction.producer_epoch
-    # Beyond the last epoch stands only the one that a fence has taken. Its holder may go on, but under a new id:
-    # a second fence would find no epoch left.
-    fenced_at_last = current > LAST_PRODUCER_EPOCH and expected_epoch == transaction.last_producer_epoch
-    if transaction.is_epoch_exhausted and (expected_epoch in (None, current) or fenced_at_last):
-        return Decision(
-            code=ErrorCode.none,
-            next=replace(
-                fresh,
-                producer_id=new_producer_id(),
-                producer_epoch=0,
-                previous_producer_id=transaction.producer_id,
-                last_producer_epoch=NO_PRODUCER_EPOCH if expected is None else expected[1],
-            ),
-        )
+    if transaction.is_epoch_exhausted and expected_epoch in (None, current):
+        last = NO_PRODUCER_EPOCH if expected_epoch is None else current
+        rotated = replace(fresh, producer_id=new_producer_id(), producer_epoch=0, last_producer_epoch=last)
+        return Decision(code=ErrorCode.none, next=rotated)
     if expected_epoch is None or current == NO_PRODUCER_EPOCH or expected_epoch == current:
-        last = NO_PRODUCER_EPOCH if expected is None else current
+        last = NO_PRODUCER_EPOCH if expected_epoch is None else current
         bumped = replace(fresh, producer_epoch=current + 1, last_producer_epoch=last)
         return Decision(code=ErrorCode.none, next=bumped)
-    if expected_epoch == transaction.last_producer_epoch:
+    if expected_epoch == transaction.last_producer_epoch and not transaction.is_epoch_exhausted:
         # The bump was done, its answer was lost: the same answer again.
         return Decision(code=ErrorCode.none, next=fresh)
     return _refused(ErrorCode.producer_fenced)
@@ -171,18 +189,18 @@ def _may_continue(transaction: Transaction, expected: tuple[int, int]) -> bool:
     )
 
 
-def fence(transaction: Transaction, *, now_ms: int) -> Transaction:
-    """The ongoing transaction under an epoch that its producer does not have; what follows is an abort.
+def fence(
+    transaction: Transaction, *, version: int, now_ms: int, new_producer_id: NewProducerId
+) -> Transaction:
+    """The decision to abort what is ongoing, under an epoch that its producer does not have.
 
-    The epoch it had stays known as the last one: its holder may go on from there (KIP-588), unless somebody else
+    In V2 the epoch it had stays known as the last one: its holder may go on from there, unless somebody else
     takes the id first.
     """
-    return replace(
-        _to(transaction, TransactionState.PREPARE_EPOCH_FENCE),
-        producer_epoch=transaction.producer_epoch + 1,
-        last_producer_epoch=transaction.producer_epoch,
-        update_ms=now_ms,
-    )
+    if version < V2:
+        epoch = min(transaction.producer_epoch + 1, MAX_PRODUCER_EPOCH)
+        transaction = replace(transaction, producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
+    return prepare(transaction, commit=False, version=version, now_ms=now_ms, new_producer_id=new_producer_id)
 
 
 def add_partitions(
@@ -191,68 +209,137 @@ def add_partitions(
     producer_id: int,
     producer_epoch: int,
     partitions: frozenset[TopicPartition],
+    version: int,
     now_ms: int,
 ) -> Decision:
-    """AddPartitionsToTxn, and AddOffsetsToTxn with the group's partition of `__consumer_offsets`."""
+    """Partitions join: by AddPartitionsToTxn, AddOffsetsToTxn, or in V2 with what is written into them."""
     refusal = _check_producer(transaction, producer_id, producer_epoch)
     if refusal is not None or transaction is None:
         return refusal or _refused(ErrorCode.invalid_producer_id_mapping)
     if transaction.state in PREPARED:
-        return _refused(ErrorCode.concurrent_transactions)
+        return _CONCURRENT
     if transaction.state is TransactionState.ONGOING and partitions <= transaction.partitions:
-        return Decision(code=ErrorCode.none)
+        return _DONE
     begun = transaction.state is TransactionState.ONGOING
     return Decision(
         code=ErrorCode.none,
-        next=replace(
-            _to(transaction, TransactionState.ONGOING),
-            partitions=transaction.partitions | partitions if begun else partitions,
+        next=_to(
+            transaction,
+            TransactionState.ONGOING,
+            partitions=transaction.partitions | partitions,
             start_ms=transaction.start_ms if begun else now_ms,
             update_ms=now_ms,
+            version=version,
         ),
     )
+
+
+def check_verifiable(transaction: Transaction | None, *, producer_id: int, producer_epoch: int) -> ErrorCode:
+    """Whether partitions can be looked for in this producer's transaction (KIP-890 part 1); then see `verify`."""
+    refusal = _check_producer(transaction, producer_id, producer_epoch)
+    if refusal is not None or transaction is None:
+        return refusal.code if refusal else ErrorCode.invalid_producer_id_mapping
+    return ErrorCode.concurrent_transactions if transaction.state in PREPARED else ErrorCode.none
 
 
 def verify(
     transaction: Transaction | None, *, producer_id: int, producer_epoch: int, partition: TopicPartition
 ) -> ErrorCode:
-    """Whether this producer may write to the partition now (KIP-890 part 1)."""
-    refusal = _check_producer(transaction, producer_id, producer_epoch)
-    if refusal is not None or transaction is None:
-        return refusal.code if refusal else ErrorCode.invalid_producer_id_mapping
-    if transaction.state in PREPARED:
-        return ErrorCode.concurrent_transactions
-    if transaction.state is TransactionState.ONGOING and partition in transaction.partitions:
-        return ErrorCode.none
-    return ErrorCode.transaction_abortable
+    """Whether this producer may write to the partition now."""
+    code = check_verifiable(transaction, producer_id=producer_id, producer_epoch=producer_epoch)
+    if code is not ErrorCode.none or transaction is None:
+        return code
+    return ErrorCode.none if partition in transaction.partitions else ErrorCode.transaction_abortable
 
 
 def end(
-    transaction: Transaction | None, *, producer_id: int, producer_epoch: int, commit: bool, now_ms: int
+    transaction: Transaction | None,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    commit: bool,
+    version: int,
+    now_ms: int,
+    new_producer_id: NewProducerId,
 ) -> Decision:
     """EndTxn. With a next state: write it (that is the decision), write the markers, then `complete`."""
-    refusal = _check_producer(transaction, producer_id, producer_epoch)
-    if refusal is not None or transaction is None:
-        return refusal or _refused(ErrorCode.invalid_producer_id_mapping)
+    if transaction is None:
+        return _refused(ErrorCode.invalid_producer_id_mapping)
+    if version < V2:
+        refusal = _check_producer(transaction, producer_id, producer_epoch)
+        retried, may_abort_nothing = True, False
+    else:
+        retried = _is_retry(transaction, producer_id, producer_epoch)
+        refusal = _check_end(transaction, producer_id, producer_epoch, retried=retried)
+        may_abort_nothing = not retried
+    if refusal is not None:
+        return refusal
     match transaction.state:
         case TransactionState.ONGOING:
-            return Decision(code=ErrorCode.none, next=prepare(transaction, commit=commit, now_ms=now_ms))
-        case TransactionState.COMPLETE_COMMIT:
-            return _refused(ErrorCode.none if commit else ErrorCode.invalid_txn_state)
-        case TransactionState.COMPLETE_ABORT:
-            return _refused(ErrorCode.invalid_txn_state if commit else ErrorCode.none)
-        case TransactionState.PREPARE_COMMIT:
-            return _refused(ErrorCode.concurrent_transactions if commit else ErrorCode.invalid_txn_state)
-        case TransactionState.PREPARE_ABORT:
-            return _refused(ErrorCode.invalid_txn_state if commit else ErrorCode.concurrent_transactions)
+            pass
+        case TransactionState.PREPARE_COMMIT | TransactionState.PREPARE_ABORT:
+            decided = transaction.state is TransactionState.PREPARE_COMMIT
+            return _CONCURRENT if commit is decided else _INVALID
+        case TransactionState.COMPLETE_COMMIT if retried:
+            return _DONE if commit else _INVALID
+        case TransactionState.COMPLETE_ABORT if retried:
+            return _INVALID if commit else _DONE
+        case _ if commit or not may_abort_nothing:
+            return _INVALID
+    return Decision(
+        code=ErrorCode.none,
+        next=prepare(
+            transaction, commit=commit, version=version, now_ms=now_ms, new_producer_id=new_producer_id
+        ),
+    )
+
+
+def _is_retry(transaction: Transaction, producer_id: int, producer_epoch: int) -> bool:
+    """V2: whether an EndTxn bears the identity that the end it asks for has taken away."""
+    return transaction.producer_epoch == producer_epoch + 1 or _overflowed(
+        transaction, producer_id, producer_epoch
+    )
+
+
+def _overflowed(transaction: Transaction, producer_id: int, producer_epoch: int) -> bool:
+    return (
+        transaction.previous_producer_id == producer_id
+        and producer_epoch == LAST_PRODUCER_EPOCH
+        and transaction.producer_epoch == 0
+    )
+
+
+def _check_end(
+    transaction: Transaction, producer_id: int, producer_epoch: int, *, retried: bool
+) -> Decision | None:
+    """V2: who may end. The epoch tells a repeated request from the one that ends the next transaction."""
+    if transaction.producer_id != producer_id and not _overflowed(transaction, producer_id, producer_epoch):
+        return _refused(ErrorCode.invalid_producer_id_mapping)
+    current = producer_epoch == transaction.producer_epoch
+    match transaction.state:
+        case TransactionState.PREPARE_COMMIT | TransactionState.PREPARE_ABORT:
+            valid = transaction.producer_epoch == producer_epoch + 1
+        case TransactionState.COMPLETE_COMMIT | TransactionState.COMPLETE_ABORT:
+            valid = retried or current
         case _:
-            return _refused(ErrorCode.invalid_txn_state)
+            valid = current
+    return None if valid else _refused(ErrorCode.producer_fenced)
 
 
-def prepare(transaction: Transaction, *, commit: bool, now_ms: int) -> Transaction:
-    """The decision."""
+def prepare(
+    transaction: Transaction, *, commit: bool, version: int, now_ms: int, new_producer_id: NewProducerId
+) -> Transaction:
+    """The decision. In V2 it takes the next epoch, under which the markers are written."""
     state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
-    return replace(_to(transaction, state), update_ms=now_ms)
+    changes: dict[str, Any] = {"update_ms": now_ms, "version": version}
+    if transaction.state is not TransactionState.ONGOING:
+        changes["start_ms"] = now_ms  # nothing was begun, and a decision has a start
+    if version >= V2:
+        if transaction.is_epoch_exhausted:
+            changes["next_producer_id"] = new_producer_id()
+        changes["producer_epoch"] = min(transaction.producer_epoch + 1, MAX_PRODUCER_EPOCH)
+        changes["last_producer_epoch"] = transaction.producer_epoch
+    return _to(transaction, state, **changes)
 
 
 def complete(transaction: Transaction, *, now_ms: int) -> Transaction:
@@ -262,7 +349,11 @@ def complete(transaction: Transaction, *, now_ms: int) -> Transaction:
         if transaction.state is TransactionState.PREPARE_COMMIT
         else TransactionState.COMPLETE_ABORT
     )
-    return replace(_to(transaction, done), partitions=frozenset(), start_ms=-1, update_ms=now_ms)
+    changes: dict[str, Any] = {"partitions": frozenset(), "update_ms": now_ms}
+    if transaction.version >= V2 and transaction.next_producer_id != NO_PRODUCER_ID:
+        # The last epoch stays the one before the overflow: it is what a repeated EndTxn will bear.
+        changes |= {"producer_id": transaction.next_producer_id, "producer_epoch": 0}
+    return _to(transaction, done, next_producer_id=NO_PRODUCER_ID, **changes)
 
 
 def _check_producer(

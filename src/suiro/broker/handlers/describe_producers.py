@@ -1,0 +1,64 @@
+"""DescribeProducers: who writes to a partition, and which of its transactions are open there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from suiro.broker.broker import Broker
+from suiro.broker.dispatch import Exchange
+from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import Operation, ResourceType
+from suiro.broker.topics import InvalidTopicError, check_topic_name
+from suiro.protocol.messages import ErrorCode
+
+
+def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    return exchange.response(
+        throttle_time=NO_THROTTLE,
+        topics=tuple(_topic(broker, exchange, topic) for topic in request.topics),
+    )
+
+
+def _topic(broker: Broker, exchange: Exchange, topic: Any) -> Any:
+    code, message = ErrorCode.none, None
+    try:
+        check_topic_name(topic.name)
+    except InvalidTopicError as error:
+        code, message = ErrorCode.invalid_topic_exception, str(error)
+    else:
+        if not exchange.may(Operation.READ, ResourceType.TOPIC, topic.name):
+            code = ErrorCode.topic_authorization_failed
+    partitions = []
+    for index in topic.partition_indexes:
+        partition = broker.topics.partition(topic.name, index) if code is ErrorCode.none else None
+        if partition is None:
+            refused = ErrorCode.unknown_topic_or_partition if code is ErrorCode.none else code
+            partitions.append(_partition(exchange, index, refused, message, ()))
+        else:
+            producers = tuple(_producer(exchange, entry) for entry in partition.log.producer_states())
+            partitions.append(_partition(exchange, index, ErrorCode.none, None, producers))
+    return exchange.make("TopicResponse", name=topic.name, partitions=tuple(partitions))
+
+
+def _partition(
+    exchange: Exchange, index: int, code: ErrorCode, message: str | None, producers: tuple[Any, ...]
+) -> Any:
+    return exchange.make(
+        "PartitionResponse",
+        partition_index=index,
+        error_code=code,
+        error_message=message,
+        active_producers=producers,
+    )
+
+
+def _producer(exchange: Exchange, entry: Any) -> Any:
+    return exchange.make(
+        "ProducerState",
+        producer_id=entry.producer_id,
+        producer_epoch=entry.producer_epoch,
+        last_sequence=entry.last_sequence,
+        last_timestamp=entry.last_timestamp,
+        coordinator_epoch=entry.coordinator_epoch,
+        current_txn_start_offset=entry.transaction_first_offset,
+    )

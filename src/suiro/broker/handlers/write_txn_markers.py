@@ -1,0 +1,61 @@
+"""WriteTxnMarkers: markers from who may act for the cluster: another broker, or an operator's tool that ends a
+transaction which hangs in a partition (`kafka-transactions.sh abort`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from suiro.broker.broker import Broker
+from suiro.broker.dispatch import Exchange
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.transactions.markers import write_marker
+from suiro.log import LogError
+from suiro.protocol.messages import ErrorCode
+
+
+def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    session = exchange.connection.session
+    allowed = broker.authorizer.permits(
+        session, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME
+    ) or exchange.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    return exchange.response(
+        markers=tuple(
+            exchange.make(
+                "WritableTxnMarkerResult",
+                producer_id=marker.producer_id,
+                topics=tuple(_topic(broker, exchange, marker, topic, allowed) for topic in marker.topics),
+            )
+            for marker in request.markers
+        )
+    )
+
+
+def _topic(broker: Broker, exchange: Exchange, marker: Any, topic: Any, allowed: bool) -> Any:
+    def partitions() -> Iterator[Any]:
+        for index in topic.partition_indexes:
+            code = ErrorCode.cluster_authorization_failed
+            if allowed:
+                code = _write(broker, marker, topic.name, index)
+            yield exchange.make("WritableTxnMarkerPartitionResult", partition_index=index, error_code=code)
+
+    return exchange.make("WritableTxnMarkerTopicResult", name=topic.name, partitions=tuple(partitions()))
+
+
+def _write(broker: Broker, marker: Any, topic: str, index: int) -> ErrorCode:
+    partition = broker.topics.partition(topic, index)
+    if partition is None:
+        return ErrorCode.unknown_topic_or_partition
+    try:
+        write_marker(
+            broker,
+            partition,
+            commit=marker.transaction_result,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            version=getattr(marker, "transaction_version", 0),
+        )
+    except LogError as error:
+        return error.code
+    return ErrorCode.none

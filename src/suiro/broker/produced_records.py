@@ -1,0 +1,63 @@
+"""What a topic may refuse of single records: a missing key where it is compacted, a timestamp too long ago.
+
+The one place of the node that looks into batches of producers, for topics that ask for it: the codecs are loaded
+when the first compressed batch for such a topic comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from suiro.errors import CorruptRecordError, UsageError
+from suiro.log import LogConfig
+from suiro.log.config import MAX_LONG
+from suiro.protocol.messages import ErrorCode
+from suiro.protocol.record_batch import read_header
+from suiro.protocol.records import Record, count_without_key, decode_batch
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blamed:
+    """Why a batch is refused, and the records to blame for it by their place in the batch."""
+
+    code: ErrorCode
+    message: str
+    records: Mapping[int, str]
+
+
+def blame(batch: bytes, config: LogConfig, *, now_ms: int) -> Blamed | None:
+    """None where nothing is wrong, or where the log will say better what is."""
+    earliest = now_ms - config.message_timestamp_before_max_ms
+    dated = (
+        config.message_timestamp_type == "CreateTime" and config.message_timestamp_before_max_ms != MAX_LONG
+    )
+    try:
+        header = read_header(batch)
+        if not dated and header.compression == 0 and not count_without_key(batch):
+            return None
+        records = decode_batch(batch)
+    except (CorruptRecordError, UsageError):
+        return None
+    keyless = {
+        place: "a compacted topic takes no record without a key"
+        for place, record in enumerate(records)
+        if config.compacted and record.key is None
+    }
+    old = {
+        place: f"timestamp {record.timestamp} is before {earliest} (message.timestamp.before.max.ms)"
+        for place, record in enumerate(records)
+        if dated and _is_old(record, earliest)
+    }
+    if not keyless and not old:
+        return None
+    together = dict(sorted((old | keyless).items()))
+    shown = "; ".join(f"record {place}: {text}" for place, text in list(together.items())[:_SHOWN])
+    code = ErrorCode.invalid_timestamp if old else ErrorCode.invalid_record
+    return Blamed(code=code, message=f"{len(together)} records are refused: {shown}", records=together)
+
+
+def _is_old(record: Record, earliest: int) -> bool:
+    return 0 <= record.timestamp < earliest
