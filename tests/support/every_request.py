@@ -152,13 +152,9 @@ def _message(message_class: Any, value_of: Any, *, full: bool = False) -> Any:
     fields: dict[str, Any] = {}
     for field, kind, many, optional, nested in _layout(message_class):
         value = value_of(field.name, kind)
-        if value is not None:
-            if isinstance(value, tuple):
-                fields[field.name] = value
-            elif nested is None and kind not in ("records", "bytes"):
-                fields[field.name] = (_typed(value, kind),) if many else _typed(value, kind)
-            elif nested is None:
-                fields[field.name] = value
+        if value is not None and (nested is None or isinstance(value, tuple)):
+            alone = not many or isinstance(value, tuple)
+            fields[field.name] = _typed(value, kind) if alone else (_typed(value, kind),)
             continue
         if many:
             item = _message(nested, value_of, full=full) if nested is not None else _default(kind)

@@ -1,0 +1,87 @@
+"""The same request of every API and version to the node and to Apache Kafka: the same answer, field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.comparison import differences, plain
+from support.every_request import World, bare, fill
+from support.waiting import wait_until
+from support.wire import Wire
+
+from suiro.broker.apis import APIS
+from suiro.client import LATEST, Client, NewTopic
+from suiro.protocol import messages
+from suiro.protocol.messages import read_response, request_class, write_request
+
+pytestmark = pytest.mark.kafka
+
+EXPECTED = {"api_versions": "the node has no share groups, Streams groups, delegation tokens, telemetry"}
+"""API -> why its answers differ, where they may."""
+
+
+def world_of(bootstrap_servers: str) -> World:
+    with Client(bootstrap_servers) as client:
+        client.create_topics([NewTopic("same-answers", 1, configs={"retention.ms": "-1"})])
+        client.list_offsets({("same-answers", 0): LATEST})
+    with Wire(bootstrap_servers) as wire:
+        for kind, key in ((0, "group"), (1, "transaction")):
+            _await_coordinators(wire, kind, key)
+        topics = wire.call(bare(request_class(messages.API_KEYS["metadata"], 12))).topics
+    (topic,) = (topic for topic in topics if topic.name == "same-answers")
+    return World(topic=topic.name, topic_id=topic.topic_id)
+
+
+def _await_coordinators(wire: Wire, kind: int, key: str) -> None:
+    """Until every partition of the coordinators' topic is loaded: Kafka makes it when first asked."""
+    find = request_class(messages.API_KEYS["find_coordinator"], 4)
+    keys = tuple(f"{key}-{number}" for number in range(20))
+    wait_until(
+        lambda: all(
+            c.error_code == 0 for c in wire.call(find(key_type=kind, coordinator_keys=keys)).coordinators
+        )
+    )
+    for each in keys:
+        if kind == 0:
+            request = request_class(messages.API_KEYS["offset_fetch"], 5)(group_id=each, topics=())
+            wait_until(lambda request=request: wire.call(request).error_code == 0)
+        else:
+            wait_until(lambda each=each: wire.init_producer_id(each)[0] == "none")
+
+
+def ask(bootstrap_servers: str, request: Any) -> Any:
+    with Wire(bootstrap_servers, timeout_s=20) as wire:
+        wire.send_bytes(write_request(request, correlation_id=1, client_id="same"))
+        try:
+            frame = wire.receive_bytes()
+        except OSError as error:
+            return f"closed: {type(error).__name__}"
+        return plain(read_response(frame, request.__api_key__, request.__version__)[1])
+
+
+def requests(world: World) -> Iterator[tuple[str, Any]]:
+    for api in APIS.values():
+        least, _ = messages.known_versions(api.key)
+        for version in range(max(api.min_version, least), api.max_version + 1):
+            message_class = request_class(api.key, version)
+            here = replace(
+                world, group=f"group-{api.key}-{version}", transactional_id=f"tx-{api.key}-{version}"
+            )
+            for which, request in (("bare", bare(message_class)), ("full", fill(message_class, here))):
+                if getattr(request, "acks", -1) != 0:
+                    yield f"{api.name} {version} {which}", request
+
+
+def test_the_same_answers(kafka: Any, suiro_node: Any) -> None:
+    ours, theirs = suiro_node.bootstrap_servers, kafka.bootstrap_servers
+    found = {}
+    for (name, mine), (_, other) in zip(requests(world_of(ours)), requests(world_of(theirs)), strict=True):
+        if name.split()[0] in EXPECTED:
+            continue
+        different = differences(ask(ours, mine), ask(theirs, other))
+        if different:
+            found[name] = different
+    assert not found, "\n".join(f"{name}: {'; '.join(lines[:6])[:500]}" for name, lines in found.items())
