@@ -6,11 +6,15 @@ partitions grows, or until `max_wait` is over; an error in reading one ends the 
 not for this client does not. Which partitions a request means, and which of them an answer names, is the business
 of `fetch_sessions`.
 
-All reading is in `_Fetch._read`: what it leaves in a `Wanted` is what the answer says of that partition.
+All reading is in `_Fetch._read`: what it leaves in a `Wanted` is what the answer says of that partition. Records that
+are only in the remote tier are read in threads, and the answer is given when they came, or without them after
+`remote.fetch.max.wait.ms`; they are kept for the client's next request then.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
@@ -33,8 +37,10 @@ from suiro.broker.handlers import whole_ms
 from suiro.broker.handlers.offset_for_leader_epoch import end_of_epoch
 from suiro.broker.purgatory import Delayed
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
-from suiro.log import LogError, OffsetOutOfRangeError
+from suiro.log import InRemoteTierError, LogError, OffsetOutOfRangeError, PartitionLog, ReadResult
 from suiro.protocol.messages import ErrorCode
+
+logger = logging.getLogger(__name__)
 
 _TOPIC_IDS_SINCE = 13
 
@@ -63,7 +69,11 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
         begins_session=epoch == INITIAL_EPOCH,
     )
     wait_ms = min(whole_ms(request.max_wait), broker.settings.fetch_max_wait_ms)
-    if fetch.look() or wait_ms <= 0:
+    worth = fetch.look()
+    if fetch.in_tier:
+        fetch.begin_with_tier()
+        return None
+    if worth or wait_ms <= 0:
         return fetch.answer()
     delayed = Delayed(
         broker.loop,
@@ -130,6 +140,8 @@ class _Fetch:
         self._may_read: dict[str, bool] = {}
         self._resolved: set[Wanted] = set()
         self._looked_at: list[Wanted] = []
+        self.in_tier: dict[Wanted, tuple[int, bool]] = {}
+        """What the last look found to be in the remote tier, with its `max_bytes` and `min_one_batch`."""
         if session is not None and session.read_committed != self._read_committed:
             session.read_committed = self._read_committed
             session.stir_all()
@@ -143,6 +155,7 @@ class _Fetch:
         left, size, worth = self._max_bytes, 0, False
         readable: list[Wanted] = []
         refused: list[Wanted] = []
+        self.in_tier.clear()
         for wanted in batch:
             if wanted not in self._resolved:
                 self._resolve(wanted)
@@ -154,6 +167,9 @@ class _Fetch:
             result = wanted.result
             if result is None or wanted.diverging is not None:
                 worth = True
+            elif wanted in self.in_tier:
+                worth = True
+                left -= self.in_tier[wanted][0]
             else:
                 size += result.size
                 left -= result.size
@@ -210,6 +226,12 @@ class _Fetch:
                 read_committed=self._read_committed,
                 min_one_batch=min_one_batch,
             )
+        except InRemoteTierError as error:
+            if self._broker.tier is None:
+                wanted.code = error.code
+                return
+            self.in_tier[wanted] = (max_bytes, min_one_batch and not self.in_tier)
+            wanted.result = _nothing(log)
         except LogError as error:
             wanted.code = error.code
             if error.code is ErrorCode.kafka_storage_error and self._version <= 5:
@@ -243,6 +265,56 @@ class _Fetch:
                 f"where epoch {wanted.last_fetched_epoch} of {log.topic}-{log.partition} ended is not known"
             )
         return (epoch, end) if epoch < wanted.last_fetched_epoch or end < wanted.offset else None
+
+    def begin_with_tier(self) -> None:
+        """Read what is only in the remote tier, then answer."""
+        task = self._broker.loop.create_task(self._answer_with_tier())
+
+        def abandoned() -> None:
+            task.cancel()
+
+        self._exchange.on_abandoned(abandoned)
+
+    async def _answer_with_tier(self) -> None:
+        try:
+            await self._read_tier()
+            self._exchange.answer(self.answer())
+        except Exception:
+            peer = self._exchange.connection.peer
+            logger.exception("a fetch from the remote tier for %s failed; closing its connection", peer)
+            self._exchange.connection.close()
+
+    async def _read_tier(self) -> None:
+        tier, loop = self._broker.tier, self._broker.loop
+        assert tier is not None
+        reading: dict[asyncio.Task[ReadResult], Wanted] = {}
+        for wanted, (max_bytes, min_one_batch) in self.in_tier.items():
+            if max_bytes == 0 and not min_one_batch:
+                continue
+            assert wanted.partition is not None
+            read = tier.read(
+                wanted.partition,
+                wanted.offset,
+                max_bytes=max_bytes,
+                read_committed=self._read_committed,
+                min_one_batch=min_one_batch,
+            )
+            reading[loop.create_task(read)] = wanted
+        try:
+            await asyncio.wait(reading, timeout=self._broker.settings.remote_fetch_max_wait_ms / 1000)
+        finally:
+            for task in reading:
+                task.cancel()  # The thread goes on, and keeps what it read.
+        for task, wanted in reading.items():
+            if not task.done() or task.cancelled():
+                continue
+            error = task.exception()
+            if error is None:
+                wanted.result = task.result()
+            else:
+                wanted.result = None
+                wanted.code = error.code if isinstance(error, LogError) else ErrorCode.unknown_server_error
+                logger.warning("reading %s-%d: %s", wanted.name, wanted.key[1], error)
 
     # Without a session the fetch itself listens to its partitions.
 
@@ -296,6 +368,17 @@ class _Fetch:
         if throttled:
             self._exchange.record_bytes("fetch", -size)
         return throttled
+
+
+def _nothing(log: PartitionLog) -> ReadResult:
+    return ReadResult(
+        regions=[],
+        size=0,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        aborted=[],
+    )
 
 
 # FetchResponse by hand. Flexible versions (12 and up) have compact lengths and a tag section (empty but for a
