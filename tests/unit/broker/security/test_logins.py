@@ -1,0 +1,224 @@
+"""One login by each mechanism, right and wrong; what is kept of passwords; what a listener's settings enable."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from suiro.broker.cluster_state import FILE_NAME, ClusterState
+from suiro.broker.security.logins import ListenerLogins
+from suiro.broker.security.plain import PlainServer
+from suiro.broker.security.sasl import LoginRefusedError
+from suiro.broker.security.scram import HASHES, ScramCredential, ScramServer
+from suiro.broker.security.scram_store import ScramStore, ScramUser
+from suiro.client.security import _Scram
+from suiro.clock import ManualClock
+from suiro.config import NodeSettings
+from suiro.errors import ConfigError
+
+PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="a-secret";'
+
+
+def refused(server: object, message: bytes) -> LoginRefusedError:
+    with pytest.raises(LoginRefusedError) as caught:
+        server.evaluate(message)  # type: ignore[attr-defined]
+    assert server.user is None  # type: ignore[attr-defined]
+    return caught.value
+
+
+# PLAIN
+
+
+def test_plain() -> None:
+    server = PlainServer({"alice": "a-secret", "ä": "€"})
+    assert server.evaluate(b"\0alice\0a-secret") == b""
+    assert server.user == "alice"
+    for message in ("alice\0alice\0a-secret", "\0ä\0€"):
+        server = PlainServer({"alice": "a-secret", "ä": "€"})
+        server.evaluate(message.encode())
+        assert server.user in ("alice", "ä")
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (b"\0alice\0guess", "Authentication failed: Invalid username or password"),
+        (b"\0nobody\0a-secret", "Authentication failed: Invalid username or password"),
+        (b"bob\0alice\0a-secret", "authorization id that is different from username"),
+        (b"\0alice\0", ""),
+        (b"\0\0a-secret", ""),
+        (b"alice", ""),
+        (b"", ""),
+        (b"\xff\0\xff\0\xff", "Invalid username or password"),
+    ],
+)
+def test_plain_refuses(message: bytes, told: str) -> None:
+    refusal = refused(PlainServer({"alice": "a-secret"}), message)
+    assert told in refusal.told
+    assert bool(told) == bool(refusal.told)
+
+
+# SCRAM
+
+
+def test_scram_is_what_rfc_7677_shows() -> None:
+    salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+    credential = ScramCredential.of_password("pencil", hash_name="sha256", iterations=4096, salt=salt)
+    server = ScramServer(
+        {"user": credential}.__getitem__, hash_name="sha256", nonce=lambda: "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    )
+    assert server.evaluate(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO") == (
+        b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    )
+    final = (
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
+        b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    )
+    assert server.evaluate(final) == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    assert server.user == "user"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ScramStore:
+    store = ScramStore(ClusterState(tmp_path))
+    store.add_missing(
+        ScramUser.parse(f"{mechanism}=[name={name},password=a-secret]")
+        for mechanism in HASHES
+        for name in ("alice", '"a,b=c"')
+    )
+    return store
+
+
+def scram(store: ScramStore, mechanism: str = "SCRAM-SHA-256") -> ScramServer:
+    return ScramServer(store.finder(mechanism), hash_name=HASHES[mechanism])
+
+
+@pytest.mark.parametrize("mechanism", HASHES)
+@pytest.mark.parametrize("name", ["alice", "a,b=c"])
+def test_scram_with_a_client(store: ScramStore, mechanism: str, name: str) -> None:
+    server, client = scram(store, mechanism), _Scram(name, "a-secret", hash_name=HASHES[mechanism])
+    client.check_final(server.evaluate(client.final(server.evaluate(client.first()))))
+    assert server.user == name
+
+
+def test_a_wrong_password_and_a_wrong_name_look_the_same(store: ScramStore, tmp_path: Path) -> None:
+    salts = set()
+    for name in ("alice", "nobody", "nobody"):
+        server, client = scram(store), _Scram(name, "guess", hash_name="sha256")
+        first = server.evaluate(client.first())
+        assert first.endswith(b",i=4096")
+        salts.add(first.partition(b"s=")[2])
+        assert refused(server, client.final(first)).told == ""
+    assert len(salts) == 2, "a name that is not there has the same salt every time"
+    again = scram(ScramStore(ClusterState(tmp_path)))
+    assert again.evaluate(_Scram("nobody", "x", hash_name="sha256").first()).partition(b"s=")[2] in salts
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"n,,n=alice",
+        b"y,,n=alice,r=abc",
+        b"p=tls-unique,,n=alice,r=abc",
+        b"n,,n=al=ice,r=abc",
+        b"n,,n=alice,r=",
+        b"n,,n=alice,r=abc,tokenauth=true",
+        b"n,a=bob,n=alice,r=abc",
+        b"\xff\xfe",
+    ],
+)
+def test_scram_refuses_first_messages(store: ScramStore, message: bytes) -> None:
+    refused(scram(store), message)
+
+
+def test_scram_refuses_final_messages(store: ScramStore) -> None:
+    def changed(change: object) -> None:
+        server, client = scram(store), _Scram("alice", "a-secret", hash_name="sha256")
+        final = client.final(server.evaluate(client.first()))
+        refused(server, change(final))  # type: ignore[operator]
+
+    changed(lambda final: final.replace(b"c=biws", b"c=bixh"))
+    changed(lambda final: final.replace(b",r=", b",r=x"))
+    changed(lambda final: final.partition(b",p=")[0] + b",p=AAAA")
+    changed(lambda final: final.partition(b",p=")[0])
+    changed(lambda final: b"")
+
+
+def test_no_password_is_kept(store: ScramStore, tmp_path: Path) -> None:
+    text = (tmp_path / FILE_NAME).read_text()
+    assert "alice" in text
+    assert "secret" not in text
+    assert (tmp_path / FILE_NAME).stat().st_mode & 0o077 == 0
+    assert json.loads(text)["sections"]["scram"]["users"]["alice"]["SCRAM-SHA-256"]["iterations"] == 4096
+
+
+def test_a_user_that_is_there_stays(store: ScramStore) -> None:
+    before = store.users["alice"]["SCRAM-SHA-256"]
+    store.add_missing([ScramUser.parse("SCRAM-SHA-256=[name=alice,password=other]")])
+    assert store.users["alice"]["SCRAM-SHA-256"] is before
+    store.change(remove=[("alice", "SCRAM-SHA-256"), ("alice", "SCRAM-SHA-512")])
+    assert "alice" not in store.users
+
+
+def test_users_to_begin_with() -> None:
+    user = ScramUser.parse('SCRAM-SHA-512=[name="x y",iterations=8192,password="p,]\\"q",salt="c2FsdA=="]')
+    wanted = ScramCredential.of_password('p,]"q', hash_name="sha512", iterations=8192, salt=b"salt")
+    assert (user.name, user.mechanism, user.credential) == ("x y", "SCRAM-SHA-512", wanted)
+    for wrong in (
+        "SCRAM-SHA-1=[name=a,password=secret]",
+        "SCRAM-SHA-256=[password=secret]",
+        "SCRAM-SHA-256=[name=a]",
+        "SCRAM-SHA-256=[name=a,password=secret,iterations=5]",
+        "SCRAM-SHA-256=[name=a,password=secret,saltedpassword=c2FsdA==]",
+        "SCRAM-SHA-256=[name=a,saltedpassword=c2FsdA==]",
+        "SCRAM-SHA-256=[name=a,password=secret,shoe=42]",
+        "SCRAM-SHA-256=name=a,password=secret",
+    ):
+        with pytest.raises(ConfigError, match="--add-scram") as caught:
+            ScramUser.parse(wrong)
+        assert "secret" not in str(caught.value)
+
+
+# Listeners
+
+
+def test_a_listener_enables_mechanisms(store: ScramStore) -> None:
+    settings = NodeSettings.from_mapping(
+        {
+            "sasl.enabled.mechanisms": "PLAIN, SCRAM-SHA-512",
+            "listener.name.inside.sasl.enabled.mechanisms": "SCRAM-SHA-256",
+            "listener.name.outside.plain.sasl.jaas.config": PLAIN,
+            "listener.name.outside.plain.connections.max.reauth.ms": "5000",
+        }
+    )
+    clock = ManualClock()
+    outside = ListenerLogins("OUTSIDE", settings, store, clock=clock)
+    inside = ListenerLogins("INSIDE", settings, store, clock=clock)
+    assert (outside.mechanisms, inside.mechanisms) == (("PLAIN", "SCRAM-SHA-512"), ("SCRAM-SHA-256",))
+    server = outside.server("PLAIN")
+    server.evaluate(b"\0alice\0a-secret")
+    assert server.user == "alice"
+    assert isinstance(inside.server("SCRAM-SHA-256"), ScramServer)
+    assert outside.lifetime_ms("PLAIN", expires_at_ms=None, now_ms=0) == 5000
+    assert outside.lifetime_ms("PLAIN", expires_at_ms=3000, now_ms=1000) == 2000
+    assert outside.lifetime_ms("PLAIN", expires_at_ms=9000, now_ms=1000) == 5000
+    assert inside.lifetime_ms("SCRAM-SHA-256", expires_at_ms=None, now_ms=0) is None
+    assert inside.lifetime_ms("SCRAM-SHA-256", expires_at_ms=1, now_ms=5) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sasl.enabled.mechanisms": "GSSAPI"}, "a node has PLAIN"),
+        ({"sasl.enabled.mechanisms": ""}, "a node has PLAIN"),
+        ({"sasl.enabled.mechanisms": "PLAIN"}, r"plain\.sasl\.jaas\.config"),
+        ({"sasl.enabled.mechanisms": "OAUTHBEARER"}, r"jwks\.endpoint\.url=file:"),
+    ],
+)
+def test_a_listener_that_cannot_work(store: ScramStore, changes: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ListenerLogins("CLIENTS", NodeSettings.from_mapping(changes), store, clock=ManualClock())
