@@ -18,7 +18,7 @@ from pathlib import Path
 from suiro.errors import CorruptRecordError
 from suiro.log import producer_snapshot
 from suiro.log.config import LogConfig
-from suiro.log.producer_state import ProducerStates
+from suiro.log.producer_state import NO_EPOCH, ProducerStates
 from suiro.log.segment import LOG_SUFFIX, Segment
 from suiro.log.swap import complete_swaps
 from suiro.log.transaction_index import AbortedTransaction
@@ -94,7 +94,17 @@ def replay_batch(
         )
         return None
     if header.count == 0:
-        return None  # Nothing is left of the transaction that this marker ended, but its producer's epoch.
+        # Nothing is left of the transaction, nor of its marker; the batch was kept to tell the producer's epoch.
+        known = producers.entries.get(header.producer_id)
+        producers.add_marker(
+            header.producer_id,
+            header.producer_epoch,
+            NO_EPOCH if known is None else known.coordinator_epoch,
+            offset=header.last_offset,
+            timestamp=now_ms,
+            aborted=False,
+        )
+        return None
     marker = decode_batch(segment.read_batch(position, header))[0]
     kind = control_type(marker)
     if kind is None or marker.value is None:
