@@ -49,26 +49,41 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def serve(
-    *, data: Path | None, listen: str, settings: NodeSettings, while_stdin_is_open: bool = False
+    *,
+    data: Path | None,
+    listen: str,
+    settings: NodeSettings,
+    add_scram: Sequence[str] = (),
+    while_stdin_is_open: bool = False,
 ) -> None:
     """Run a node until SIGTERM or SIGINT; prints the ready line on stdout once it answers.
 
+    `add_scram` are users that the node begins with, `SCRAM-SHA-256=[name=...,password=...]`.
     With `while_stdin_is_open` it also stops when nobody holds the other end of its standard input any more.
     """
     host, port = parse_address(listen)
     temporary = Path(tempfile.mkdtemp(prefix="suiro-node-")) if data is None else None
     try:
-        _serve(data or temporary or Path(), host, port, settings, while_stdin_is_open)
+        _serve(data or temporary or Path(), host, port, settings, add_scram, while_stdin_is_open)
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _serve(data: Path, host: str, port: int, settings: NodeSettings, while_stdin_is_open: bool) -> None:
+def _serve(
+    data: Path,
+    host: str,
+    port: int,
+    settings: NodeSettings,
+    add_scram: Sequence[str],
+    while_stdin_is_open: bool,
+) -> None:
     loop = _new_loop()
-    from suiro.broker import Broker, BrokerConfig
+    from suiro.broker import Broker, BrokerConfig, ScramUser
 
-    broker = Broker(BrokerConfig(data=data, host=host, port=port, settings=settings), loop=loop)
+    users = tuple(ScramUser.parse(text) for text in add_scram)
+    config = BrokerConfig(data=data, host=host, port=port, settings=settings, scram_users=users)
+    broker = Broker(config, loop=loop)
     failure: list[BaseException] = []
 
     def stop_at_end_of_input() -> None:
@@ -246,9 +261,13 @@ class InProcessNode:
         data: Path | str | None = None,
         listen: str = "127.0.0.1:0",
         settings: Mapping[str, str] | None = None,
+        add_scram: Sequence[str] = (),
     ) -> InProcessNode:
-        """Start a broker and wait until it answers. Raises `ConfigError` if it cannot."""
-        from suiro.broker import Broker, BrokerConfig
+        """Start a broker and wait until it answers. Raises `ConfigError` if it cannot.
+
+        `add_scram` are users that the node begins with, `SCRAM-SHA-256=[name=...,password=...]`.
+        """
+        from suiro.broker import Broker, BrokerConfig, ScramUser
 
         host, port = parse_address(listen)
         temporary = Path(tempfile.mkdtemp(prefix="suiro-node-")) if data is None else None
@@ -259,6 +278,7 @@ class InProcessNode:
             host=host,
             port=port,
             settings=NodeSettings.from_mapping(settings or {}, source="settings"),
+            scram_users=tuple(ScramUser.parse(text) for text in add_scram),
         )
         broker = Broker(config, loop=loop)
         started = threading.Event()

@@ -3,12 +3,13 @@
 Read in this order: `broker` (who owns what), `server` and `connection` (bytes), `dispatch` (which handler),
 `handlers/` (one API a file), `purgatory` (who waits), `groups/`, `transactions/`.
 
-Deliberately absent: replication, security, quotas, fetch sessions, transactions V2 (KIP-890 part 2), the new
-consumer group protocol (KIP-848). Clients fall back by what ApiVersions offers.
+Who may do what is in `security/`, how fast in `quotas/`. Deliberately absent: replication, share groups, Streams
+groups, delegation tokens. Clients fall back by what ApiVersions offers.
 """
 
 from __future__ import annotations
 
 from suiro.broker.broker import Broker, BrokerConfig
+from suiro.broker.security.scram_store import ScramUser
 
-__all__ = ["Broker", "BrokerConfig"]
+__all__ = ["Broker", "BrokerConfig", "ScramUser"]

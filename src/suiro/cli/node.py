@@ -39,6 +39,7 @@ def main(arguments: Sequence[str]) -> int:
             data=options.data,
             listen=options.listen,
             settings=settings,
+            add_scram=options.add_scram,
             while_stdin_is_open=options.while_stdin_is_open,
         )
     except SuiroError as error:
@@ -61,6 +62,14 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="NAME=VALUE",
         help="one setting, by Kafka's name; repeatable",
+    )
+    parser.add_argument(
+        "--add-scram",
+        action="append",
+        default=[],
+        metavar="USER",
+        help="a user to begin with: 'SCRAM-SHA-256=[name=NAME,password=PASSWORD]'; repeatable; one that is "
+        "there already stays as it is",
     )
     # For `NodeProcess`: a node must not outlive the program that started it for itself.
     parser.add_argument("--while-stdin-is-open", action="store_true", help=argparse.SUPPRESS)
