@@ -14,7 +14,7 @@ from support.batches import TIMESTAMP, batch_of, owned_batch
 from support.waiting import wait_until
 from support.wire import Wire
 
-from suiro.client import Client, NewTopic
+from suiro.client import LATEST, Client, NewTopic
 
 NewTopicFixture = Callable[..., str]
 NOWHERE = ("none", -1, -1)
@@ -303,13 +303,8 @@ def three(client: Client, wire: Wire) -> list[str]:
     client.create_topics(
         [NewTopic(name, count, configs={}) for name, count in zip(names, (2, 3, 1), strict=True)]
     )
-    wait_until(
-        lambda: (
-            [len(item["partitions"]) for item in metadata(wire, 12, named(12, *names))["topics"]]
-            and all(item["error_code"] == "none" for item in metadata(wire, 12, named(12, *names))["topics"])
-        ),
-        what="the topics",
-    )
+    for name, count in zip(names, (2, 3, 1), strict=True):
+        client.list_offsets({(name, partition): LATEST for partition in range(count)})
     return names
 
 
