@@ -37,10 +37,12 @@ from suiro.broker.topics import (
 from suiro.broker.transactions import TransactionCoordinator
 from suiro.clock import Clock, SystemClock
 from suiro.config import NodeSettings
+from suiro.errors import ConfigError
 from suiro.log import DataDirectory
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
+    from suiro.broker.faults import Faults
     from suiro.broker.tier import RemoteTier
     from suiro.log.tier import RemoteStore
 
@@ -77,14 +79,16 @@ class Broker:
         self.host = config.host
         self.port = config.port
         self._timers: set[TimerHandle] = set()
+        self._periodic: list[Callable[[], None]] = []
+        self.faults: Faults | None = None
         self._settings_listeners: list[Callable[[NodeSettings], None]] = []
         self._directory: DataDirectory | None = None
         self.tier: RemoteTier | None = None
-        self.remote_store: RemoteStore | None = None  # set before the start to have another than the settings'
-        self.authorizer: Authorizer = AllowAll()
-        self.fetch_sessions = FetchSessions(
-            slots=self.settings.max_incremental_fetch_session_cache_slots
+        self.remote_store: RemoteStore | None = (
+            None  # set before the start to have another than the settings'
         )
+        self.authorizer: Authorizer = AllowAll()
+        self.fetch_sessions = FetchSessions(slots=self.settings.max_incremental_fetch_session_cache_slots)
         self.quotas: Quotas | None = None
         self.metrics = Metrics()
         self.server = Server(
@@ -138,6 +142,25 @@ class Broker:
             self.transactions.retry_and_time_out,
         )
         every(self.settings.offsets_retention_check_interval_ms, self.groups.expire_offsets)
+
+    def abandon(self) -> None:
+        """Let go of everything as a killed process does: nothing more is written, nobody is told."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        if self.tier is not None:
+            self.tier.close()
+        if self._directory is not None:
+            self.groups.close()
+            self._directory.abandon()
+            self._directory = None
+        self.server.close()
+
+    def look_again(self) -> None:
+        """Do now what waits for a time: the clock was moved (by a test)."""
+        for action in self._periodic:
+            action()
+        self.groups.look_again()
 
     def stop(self) -> None:
         """Close every connection and log; the next start needs no recovery."""
@@ -240,6 +263,15 @@ class Broker:
 
     def _open_tier(self) -> None:
         if not self.settings.remote_log_storage_system_enable:
+            tiered = [
+                part.topic for part in self.topics.partitions() if part.log.config.remote_storage_enable
+            ]
+            if tiered:
+                raise ConfigError(
+                    f"topic {tiered[0]} has a remote tier, and this node is started without: set "
+                    "remote.log.storage.system.enable=true and remote.log.storage.uri; they can be left out when "
+                    "no topic has remote.storage.enable=true any more"
+                )
             return
         from suiro.broker.tier import RemoteTier
         from suiro.log.tier import open_store
@@ -255,14 +287,17 @@ class Broker:
 
     def every(self, interval_ms: int, action: Callable[[], None]) -> None:
         """Run an action again and again; a failure is logged, not the end of it."""
+        self._periodic.append(action)
+        self._schedule(interval_ms, action)
 
+    def _schedule(self, interval_ms: int, action: Callable[[], None]) -> None:
         def run() -> None:
             self._timers.discard(handle)
             try:
                 action()
             except Exception:
                 logger.exception("%s failed; it runs again in %d ms", action, interval_ms)
-            self.every(interval_ms, action)
+            self._schedule(interval_ms, action)
 
         handle = self.loop.call_later(interval_ms / 1000, run)
         self._timers.add(handle)

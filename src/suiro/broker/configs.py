@@ -84,14 +84,7 @@ class DescribedConfig:
 def log_config(configs: Mapping[str, str], settings: NodeSettings) -> LogConfig:
     """What a partition's log is opened with. Raises `ConfigError`, naming the setting."""
     defaults = {name: text_of(settings.value(node_name)) for name, node_name in topic_settings().items()}
-    config = LogConfig.from_settings({**defaults, **configs})
-    if config.remote_storage_enable and not settings.remote_log_storage_system_enable:
-        raise ConfigError(
-            "remote.storage.enable=true: tiered storage is disabled in this node; set "
-            "remote.log.storage.system.enable=true and remote.log.storage.uri, and leave them until no topic is "
-            "tiered any more"
-        )
-    return config
+    return LogConfig.from_settings({**defaults, **configs})
 
 
 # Topics

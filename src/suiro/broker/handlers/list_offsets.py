@@ -107,7 +107,7 @@ async def _in_tier(
     timeout_s = broker.settings.remote_list_offsets_request_timeout_ms / 1000
     try:
         return await asyncio.wait_for(broker.tier.offset_for_timestamp(partition, timestamp), timeout_s)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         return ErrorCode.request_timed_out
     except LogError as error:
         return error.code

@@ -14,6 +14,7 @@ The order of steps, so that a crash between any two of them loses nothing:
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from asyncio import Task
 from collections.abc import Sequence
@@ -100,11 +101,13 @@ class RemoteTier:
         self._open = False
         self._copying.stop()
         self._fetching.stop()
-        for tiered in self._tiered.values():
-            if tiered.task is not None:
-                tiered.task.cancel()
+        tasks = [tiered.task for tiered in self._tiered.values() if tiered.task is not None]
+        for task in tasks:
+            task.cancel()
         self._copiers.close()
         self._readers.close()
+        if not self._broker.loop.is_running():
+            self._broker.loop.run_until_complete(_ended(tasks))
 
     def work(self) -> None:
         """Begin what there is to do. Called every `remote.log.manager.task.interval.ms`."""
@@ -359,3 +362,11 @@ class RemoteTier:
                     self._metadata.append(*known)
         self._metadata.append(segment)
         tiered.remote.apply(segment)
+
+
+async def _ended(tasks: Sequence[Task[None]]) -> None:
+    """Let cancelled tasks come to their end, and those of fetches whose connections were closed."""
+    if tasks:
+        await asyncio.wait(tasks)
+    for _ in range(3):
+        await asyncio.sleep(0)

@@ -1,0 +1,210 @@
+"""What goes to the remote store and when; what stays here until then; what a deletion takes away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.tiering import TOPIC, TieredNode, expected
+
+from suiro.broker.tier import METADATA_TOPIC
+from suiro.errors import ConfigError
+from suiro.log import InRemoteTierError
+from suiro.log.tier import open_store
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[TieredNode]:
+    made = TieredNode(tmp_path)
+    yield made
+    made.stop()
+
+
+def test_closed_segments_are_copied_in_order_and_the_active_one_is_not(node: TieredNode) -> None:
+    node.create()
+    node.produce(20)
+    bases = [segment.base_offset for segment in node.log.segments]
+    assert len(bases) >= 4
+    node.until_copied()
+    names = node.stored(".log")
+    assert [int(name.split("/")[-1][:20]) for name in names] == bases[:-1]
+    assert (
+        len(node.stored(".index"))
+        == len(node.stored(".timeindex"))
+        == len(node.stored(".snapshot"))
+        == len(names)
+    )
+    assert len(node.stored(".leader-epoch-checkpoint")) == len(names)
+    assert node.stored(".txnindex") == []
+    for local, name in zip(node.log.segments, names, strict=False):
+        assert (node.objects / name).read_bytes() == local.path.read_bytes()
+
+
+def test_local_retention_takes_only_what_was_copied_and_reads_go_on(node: TieredNode) -> None:
+    node.create()
+    node.produce(20)
+    node.store.fail("put")
+    node.until(lambda: node.store.operations, "an attempt")
+    assert node.log.apply_retention() == 0
+    node.store.work_again()
+    node.until_copied()
+    count = len(node.log.segments)
+    assert node.log.apply_retention() == count - 1
+    assert node.log.log_start_offset == 0 < node.log.local_log_start_offset
+    with pytest.raises(InRemoteTierError):
+        node.log.read(0, max_bytes=1, read_committed=False)
+    assert node.read_all() == expected(0, 20)
+    assert node.read_all(max_bytes=1) == expected(0, 20)
+
+
+def test_total_retention_removes_remote_segments_and_moves_the_start(node: TieredNode) -> None:
+    node.create(retention_bytes="2000", local_retention_ms="-2", local_retention_bytes="400")
+    node.produce(60)
+    node.until_copied()
+    node.log.apply_retention()
+    start = node.log.log_start_offset
+    assert start > 0
+    remote = sum((node.objects / name).stat().st_size for name in node.stored(".log"))
+    assert 2000 - 800 < remote + node.log.segments[-1].size < 2000 + 400
+    assert node.read_all() == expected(start, 60)
+    assert int(node.stored(".log")[0].split("/")[-1][:20]) == start
+
+
+def test_retention_by_time_removes_remote_segments(node: TieredNode) -> None:
+    node.create(retention_ms="1000000")
+    node.produce(20)
+    node.until_copied()
+    node.clock.advance(990_010)
+    node.tier.work()
+    node.until(lambda: node.log.log_start_offset > 0, "retention")
+    node.until_idle()
+    assert node.log.log_start_offset == int(node.stored(".log")[0].split("/")[-1][:20])
+    assert node.read_all() == expected(node.log.log_start_offset, 20)
+
+
+def test_delete_records_removes_what_lies_before(node: TieredNode) -> None:
+    node.create()
+    node.produce(20)
+    node.until_copied()
+    before = len(node.stored(".log"))
+    node.log.delete_records_before(9)
+    node.until(lambda: len(node.stored(".log")) < before, "the removal")
+    node.until_idle()
+    assert node.read_all() == expected(9, 20)
+    bases = [int(name.split("/")[-1][:20]) for name in node.stored(".log")]
+    assert bases[0] <= 9 < bases[1]
+
+
+def test_deleting_a_topic_deletes_its_objects_and_a_new_one_begins_empty(node: TieredNode) -> None:
+    node.create()
+    node.produce(20)
+    node.until_copied()
+    topic = node.broker.topics.topic(TOPIC)
+    assert topic is not None
+    node.broker.delete_topic(topic)
+    node.until(lambda: node.stored() == [], "the removal")
+    node.create()
+    node.produce(2)
+    node.until_idle()
+    assert node.read_all() == expected(0, 2)
+
+
+def test_turning_the_tier_off_deletes_what_is_only_there(node: TieredNode) -> None:
+    node.create()
+    node.produce(20)
+    node.until_copied()
+    node.log.apply_retention()
+    local = node.log.local_log_start_offset
+    topic = node.broker.topics.topic(TOPIC)
+    assert topic is not None
+    with pytest.raises(ConfigError, match=r"remote\.log\.delete\.on\.disable"):
+        node.broker.topics.alter_configs(topic, {**topic.configs, "remote.storage.enable": "false"})
+    node.broker.topics.alter_configs(
+        topic, {**topic.configs, "remote.storage.enable": "false", "remote.log.delete.on.disable": "true"}
+    )
+    node.tier.work()
+    node.until(lambda: node.stored() == [], "the removal")
+    assert node.log.log_start_offset == local
+    assert node.read_all() == expected(local, 20)
+    node.restart()
+    assert node.read_all() == expected(local, 20)
+
+
+def test_copy_disabled_keeps_what_is_there_readable(node: TieredNode) -> None:
+    node.create(local_retention_ms="-2")
+    node.produce(20)
+    node.until_copied()
+    copied = node.copied
+    topic = node.broker.topics.topic(TOPIC)
+    assert topic is not None
+    node.broker.topics.alter_configs(topic, {**topic.configs, "remote.log.copy.disable": "true"})
+    node.produce(20)
+    node.until_idle()
+    assert node.copied == copied
+    assert node.read_all() == expected(0, 40)
+
+
+def test_an_open_transaction_holds_the_copy_back(node: TieredNode) -> None:
+    from support.logs import batch
+
+    node.create()
+    node.produce(4)
+    node.log.append(batch(producer_id=7, epoch=0, sequence=0, transactional=True))
+    open_from = node.log.last_stable_offset
+    node.produce(20)
+    node.until(lambda: node.copied >= 0, "the first copy")
+    node.until_idle()
+    assert node.copied < open_from
+    node.log.append_control(False, 7, 0, 0)
+    node.produce(10)
+    node.until_copied()
+    node.log.apply_retention()
+    assert node.stored(".txnindex") != []
+    result = node.read(open_from - 1, read_committed=True)
+    assert result.aborted == [(7, open_from)]
+    assert node.read(open_from - 1, read_committed=False).aborted == []
+
+
+def test_a_restart_knows_what_is_in_the_tier(node: TieredNode) -> None:
+    node.create()
+    node.produce(20)
+    node.until_copied()
+    node.log.apply_retention()
+    node.restart()
+    assert node.copied > 0
+    assert node.read_all() == expected(0, 20)
+    node.produce(20)
+    node.until_copied()
+    assert node.read_all() == expected(0, 40)
+
+
+def test_the_metadata_topic_is_compacted_and_written_again_when_deleted(node: TieredNode) -> None:
+    node.create()
+    node.produce(20)
+    node.until_copied()
+    topic = node.broker.topics.topic(METADATA_TOPIC)
+    assert topic is not None
+    assert topic.partitions[0].log.config.compacted
+    node.broker.delete_topic(topic)
+    node.produce(20)
+    node.until_copied()
+    node.log.apply_retention()
+    node.restart()
+    assert node.read_all() == expected(0, 40)
+
+
+def test_tiered_topics_need_the_system_setting(node: TieredNode) -> None:
+    node.create()
+    node.stop()
+    node.settings["remote.log.storage.system.enable"] = "false"
+    with pytest.raises(ConfigError, match=r"remote\.log\.storage\.system\.enable"):
+        node.start()
+    node.settings["remote.log.storage.system.enable"] = "true"
+    node.start()
+
+
+@pytest.mark.parametrize("uri", ["", "/folder", "file://", "s3://", "http://host/x", "s3://bucket/x?speed=1"])
+def test_a_store_that_is_none_is_refused(uri: str) -> None:
+    with pytest.raises(ConfigError, match=r"remote\.log\.storage\.uri"):
+        open_store(uri)

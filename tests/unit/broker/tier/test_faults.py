@@ -1,0 +1,223 @@
+"""A remote store that is slow, fails, or lies; a node that dies at every step of copying and deleting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+from support.tiering import TieredNode, expected
+
+from suiro.log.tier import DirectoryStore, RemoteStoreError
+
+
+@pytest.mark.parametrize("operation", ["put", "size"])
+def test_a_store_that_fails_stops_neither_appends_nor_loses_anything(tmp_path: Path, operation: str) -> None:
+    node = TieredNode(tmp_path)
+    node.store.fail(operation, "delete")
+    node.create()
+    node.produce(20)
+    node.until(lambda: len(node.store.operations) > 4, "some attempts")
+    node.log.apply_retention()
+    node.produce(20)
+    assert node.copied == -1
+    assert node.log.local_log_start_offset == 0
+    assert node.read_all() == expected(0, 40)
+    node.store.work_again()
+    node.until_copied()
+    node.log.apply_retention()
+    assert node.read_all() == expected(0, 40)
+    assert len(node.stored(".log")) == len({name.split("/")[-1][:20] for name in node.stored(".log")})
+    node.stop()
+
+
+class ShortStore(DirectoryStore):
+    """Takes half of what it is given, and says nothing."""
+
+    short = True
+
+    def put(self, name: str, chunks: Iterable[bytes]) -> None:
+        data = b"".join(chunks)
+        super().put(name, [data[: len(data) // 2] if self.short else data])
+
+
+def test_half_an_object_is_no_copy(tmp_path: Path) -> None:
+    node = TieredNode(tmp_path)
+    short = ShortStore(node.objects)
+    node.store.store = short
+    node.create()
+    node.produce(20)
+    node.until(lambda: "size" in {op for op, _ in node.store.operations}, "an attempt")
+    node.until(lambda: len(node.store.operations) > 30, "more attempts")
+    assert node.copied == -1
+    short.short = False
+    node.until_copied()
+    node.log.apply_retention()
+    assert node.read_all() == expected(0, 20)
+    node.stop()
+
+
+@pytest.mark.parametrize(
+    ("ending", "damage"),
+    [
+        (".log", lambda data: data[:-10]),
+        (".log", lambda data: data[:200] + b"\xff" + data[201:]),
+        (".index", lambda data: data[:-4] + b"\xff" * 4),
+    ],
+)
+def test_an_object_that_changed_in_the_store_is_an_error_and_never_records(
+    tmp_path: Path, ending: str, damage: Callable[[bytes], bytes]
+) -> None:
+    node = TieredNode(tmp_path)
+    node.create()
+    node.produce(20)
+    node.until_copied()
+    node.log.apply_retention()
+    victim = node.objects / node.stored(ending)[0]
+    whole = victim.read_bytes()
+    victim.write_bytes(damage(whole))
+    with pytest.raises(RemoteStoreError):
+        node.read_all()
+    victim.write_bytes(whole)
+    assert node.read_all() == expected(0, 20)
+    node.stop()
+
+
+def test_a_read_that_fails_says_so_and_the_next_one_works(tmp_path: Path) -> None:
+    node = TieredNode(tmp_path)
+    node.create()
+    node.produce(20)
+    node.until_copied()
+    node.log.apply_retention()
+    node.store.fail("get")
+    with pytest.raises(RemoteStoreError):
+        node.read(0)
+    node.store.work_again()
+    assert node.read_all() == expected(0, 20)
+    node.stop()
+
+
+def test_consumers_of_the_same_old_records_are_one_request(tmp_path: Path) -> None:
+    node = TieredNode(tmp_path)
+    node.create()
+    node.produce(20)
+    node.until_copied()
+    node.log.apply_retention()
+    node.read_all()
+    once = node.gets
+    assert once > 0
+    node.read_all()
+    node.read_all(max_bytes=1)
+    assert node.gets == once
+    node.stop()
+
+
+def test_the_caches_stay_within_their_limits(tmp_path: Path) -> None:
+    node = TieredNode(
+        tmp_path,
+        remote_log_chunk_cache_total_size_bytes="1000",
+        remote_log_index_file_cache_total_size_bytes="100",
+    )
+    node.create()
+    node.produce(60)
+    node.until_copied()
+    node.log.apply_retention()
+    assert node.read_all() == expected(0, 60)
+    assert node.tier._reader._chunk_bytes <= 1000
+    assert node.tier._reader._index_bytes <= 100
+    node.stop()
+
+
+def test_copying_keeps_to_its_rate(tmp_path: Path) -> None:
+    node = TieredNode(tmp_path, remote_log_manager_copy_max_bytes_per_second="10")
+    node.create()
+    node.produce(20)
+    # The first object goes at once, and then it takes half a minute until the next may follow.
+    node.until(lambda: node.stored(".log"), "the first object")
+    assert node.copied == -1
+    node.broker.change_settings({"remote.log.manager.copy.max.bytes.per.second": "1000000"})
+    node.stop()  # A thread that waits for its turn does not hold the node up.
+
+
+def test_a_death_at_any_step_of_copying_loses_nothing_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    def prepare(node: TieredNode) -> None:
+        node.create()
+        node.produce(12)
+
+    node = TieredNode(tmp_path / "counting")
+    prepare(node)
+    node.until_copied()
+    calls = len(node.store.operations)
+    whole = len(node.stored())
+    node.stop()
+    assert calls > 20
+    for number in range(calls):
+        node = TieredNode(tmp_path / str(number))
+        reached = node.store.stop_at(number)
+        prepare(node)
+        node.until(reached.is_set, f"call {number}")
+        node.log.apply_retention()
+        node.produce(2)
+        node.kill()
+        node.start()
+        assert node.read_all() == expected(0, 14)
+        node.until_copied()
+        node.log.apply_retention()
+        assert node.read_all() == expected(0, 14)
+        node.until_copied()
+        assert len(node.stored()) >= whole
+        assert node.stored(".tmp") == []
+        starts = [name.split("/")[-1][:20] for name in node.stored(".log")]
+        assert starts == sorted(set(starts))
+        node.stop()
+
+
+def test_a_death_at_any_step_of_deleting_is_finished_by_the_next_start(tmp_path: Path) -> None:
+    node = TieredNode(tmp_path / "counting")
+    node.create()
+    node.produce(12)
+    node.until_copied()
+    begin = len(node.store.operations)
+    node.log.delete_records_before(12)
+    node.tier.work()
+    node.until(lambda: node.stored() == [], "the deletion")
+    node.until_idle()
+    calls = len(node.store.operations) - begin
+    node.stop()
+    assert calls > 10
+    for number in range(calls):
+        node = TieredNode(tmp_path / str(number))
+        node.create()
+        node.produce(12)
+        node.until_copied()
+        node.log.apply_retention()
+        reached = node.store.stop_at(number)
+        node.log.delete_records_before(12)
+        node.tier.work()
+        node.until(reached.is_set, f"call {number}")
+        node.kill()
+        node.start()
+        node.until(lambda: node.stored() == [], "the deletion")  # noqa: B023
+        node.until_idle()
+        node.produce(4)
+        assert node.read_all()[-4:] == expected(12, 16)
+        node.stop()
+
+
+def test_a_log_whose_end_was_lost_goes_on_behind_the_tier(tmp_path: Path) -> None:
+    node = TieredNode(tmp_path)
+    node.create()
+    node.produce(20)
+    node.until_copied()
+    end = node.copied + 1
+    node.kill()
+    # The disk lost what was written last, as after a power cut on a disk that lies about syncs.
+    for path in (node.data / "flights-0").glob("*.log"):
+        if int(path.stem) > 4:
+            path.unlink()
+    node.start()
+    assert node.log.log_end_offset == end
+    assert node.read_all() == expected(0, end)
+    node.produce(5)
+    assert node.read_all() == expected(0, end + 5)
+    node.stop()
