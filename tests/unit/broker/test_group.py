@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from typing import Any
+from uuid import UUID
 
 from suiro.broker.groups.group import (
     Effect,
@@ -271,7 +273,8 @@ def test_a_lost_join_answer_can_be_asked_for_again() -> None:
 def test_group_records_come_back() -> None:
     world = World()
     world.stable(2)
-    value = decode_group_value(encode_group_value(world.group, now_ms=5))
+    world.group.changed_ms = 5
+    value = decode_group_value(encode_group_value(world.group))
     restored = Group(group_id="g", limits=GroupLimits(), generation=value.generation, protocol="range")
     restored.restore(value.members, now=0)
     assert decode_key(encode_group_key("g")) == GroupKey(group="g")
@@ -287,7 +290,19 @@ def test_offset_records_are_kafkas() -> None:
     )
     assert key.hex() == "000100016700017400000003"
     encoded = encode_offset_value(value)
-    assert encoded.hex() == "00030000000000000009000000000001780000000000000005"
+    assert encoded.hex() == "000400000000000000090000000002780000000000000005" + "00"
+    older = bytes.fromhex("00030000000000000009000000000001780000000000000005")
+    assert decode_offset_value(older) == value
+    topic_id = UUID(int=7)
+    of_topic = replace(value, topic_id=topic_id)
+    assert encode_offset_value(of_topic) == encoded[:-1] + b"\x01\x00\x10" + topic_id.bytes
+    assert decode_offset_value(encode_offset_value(of_topic)) == of_topic
+    expiring = replace(value, expire_ms=99, leader_epoch=-1)
+    assert (
+        encode_offset_value(expiring).hex()
+        == "00010000000000000009000178" + "0000000000000005" + "00" * 7 + "63"
+    )
+    assert decode_offset_value(encode_offset_value(expiring)) == expiring
     assert decode_key(key) == OffsetKey(group="g", topic="t", partition=3)
     assert decode_offset_value(encoded) == value
     assert decode_key(b"\x00\x05rest") is None

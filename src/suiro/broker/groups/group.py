@@ -23,9 +23,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
+from suiro.broker.fields import FieldReader
 from suiro.protocol.messages import ErrorCode
 
 Token: TypeAlias = object
+CONSUMER_PROTOCOL = "consumer"
 NO_GENERATION = -1
 
 
@@ -93,6 +95,10 @@ class JoinReply:
     members: tuple[tuple[str, str | None, bytes], ...] = ()
     skip_assignment: bool = False
 
+    def failed(self, code: ErrorCode) -> JoinReply:
+        """The same answer if what it depends on could not be written down."""
+        return JoinReply(token=self.token, code=code, member_id=self.member_id)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncReply:
@@ -101,6 +107,10 @@ class SyncReply:
     protocol_type: str | None = None
     protocol: str | None = None
     assignment: bytes = b""
+
+    def failed(self, code: ErrorCode) -> SyncReply:
+        """The same answer if what it depends on could not be written down."""
+        return SyncReply(token=self.token, code=code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +135,37 @@ class Group:
     pending: dict[str, int] = field(default_factory=dict)  # member id handed out, not joined yet -> deadline
     rebalance_deadline: int = 0
     sync_deadline: int = 0
+    changed_ms: int = -1  # wall clock, of the last state that was written down; -1: never
     initial_delay_left: int | None = None  # a new group's wait for more members, while it lasts
     _joined_meanwhile: bool = False
+
+    # Look-ups
+
+    @property
+    def is_simple(self) -> bool:
+        """It only stands for offsets of consumers that manage their partitions themselves."""
+        is_unused = self.protocol_type is None and not self.pending
+        return is_unused and self.state is GroupState.EMPTY
+
+    @property
+    def is_of_consumers(self) -> bool:
+        """Members are consumers (not, say, Connect workers), so that their metadata can be read."""
+        return self.protocol_type == CONSUMER_PROTOCOL
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """The topics of all members; None where that cannot be told."""
+        if not self.is_of_consumers or (self.members and self.protocol is None):
+            return None
+        try:
+            return frozenset().union(
+                *(topics_of(member.metadata(self.protocol)) for member in self.members.values())
+            )
+        except ValueError:
+            return None
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        topics = self.subscribed_topics()
+        return self.is_of_consumers if topics is None else topic in topics
 
     # Requests
 
@@ -220,11 +259,11 @@ class Group:
         self, *, member_id: str, instance_id: str | None, generation: int, transactional: bool, now: int
     ) -> ErrorCode:
         """Whether this consumer may commit offsets. Generation -1 is one that manages its partitions itself."""
-        if generation < 0 and not member_id:
+        if generation < 0 and self.state is GroupState.EMPTY:
+            return ErrorCode.none
+        if generation < 0 and not member_id and instance_id is None:
             # A transaction may commit for a group whose members it does not name (clients before KIP-447).
-            if not self.members or transactional:
-                return ErrorCode.none
-            return ErrorCode.unknown_member_id
+            return ErrorCode.none if transactional else ErrorCode.unknown_member_id
         code = self._check_member(member_id, instance_id, generation)
         if code is not ErrorCode.none:
             return code
@@ -265,6 +304,14 @@ class Group:
                 self._drop(member_id)
             effects += self._prepare_rebalance(now)
         return effects
+
+    def assignment_lost(self, now: int) -> list[Effect]:
+        """What was to be written down could not be: nobody has an assignment, and all start over."""
+        for member in self.members.values():
+            member.assignment = b""
+        if self.state is not GroupState.STABLE:
+            return []
+        return self._prepare_rebalance(now)
 
     def restore(self, members: Iterable[Member], *, now: int) -> None:
         """Put back what was persisted; members get a whole session to come back."""
@@ -550,3 +597,10 @@ class Group:
         common = self._common_protocols(self.members.values())
         votes = Counter(next(n for n, _ in m.protocols if n in common) for m in self.members.values())
         return votes.most_common(1)[0][0]
+
+
+def topics_of(subscription: bytes) -> frozenset[str]:
+    """The topics in a consumer's metadata: every version of it begins like the first. Raises ValueError."""
+    reader = FieldReader(subscription)
+    reader.int16()
+    return frozenset(reader.string() for _ in range(reader.int32()))

@@ -1,18 +1,21 @@
-"""The records of `__consumer_offsets`, in Kafka's own formats.
+"""The records of offsets and of classic groups in `__consumer_offsets`, in Kafka's own formats.
 
-Written: OffsetCommitKey 1 with OffsetCommitValue 3, GroupMetadataKey 2 with GroupMetadataValue 3. Read: also the
-older values, since a directory may come from Apache Kafka.
+Written: OffsetCommitKey 1 with OffsetCommitValue 4 (1 where the client set a retention of its own), GroupMetadataKey
+2 with GroupMetadataValue 3. Read: also the others, since a directory may come from Apache Kafka. Those of the new
+consumer protocol are in `consumer_records`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from uuid import UUID
 
 from suiro.broker.fields import FieldReader, FieldWriter
 from suiro.broker.groups.group import Group, Member
 
 _OFFSET_KEY = 1
-_OFFSET_VALUE = 3
+_OFFSET_VALUE = 4
+_OFFSET_VALUE_WITH_EXPIRY = 1
 _GROUP_KEY = 2
 _GROUP_VALUE = 3
 CONSUMER = "consumer"
@@ -36,6 +39,8 @@ class OffsetValue:
     leader_epoch: int
     metadata: str
     commit_ms: int
+    expire_ms: int | None = None
+    topic_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,22 +58,19 @@ def encode_offset_key(group: str, topic: str, partition: int) -> bytes:
 
 
 def encode_offset_value(value: OffsetValue) -> bytes:
-    return (
-        FieldWriter()
-        .int16(_OFFSET_VALUE)
-        .int64(value.offset)
-        .int32(value.leader_epoch)
-        .string(value.metadata)
-        .int64(value.commit_ms)
-        .done()
-    )
+    if value.expire_ms is not None:
+        writer = FieldWriter().int16(_OFFSET_VALUE_WITH_EXPIRY).int64(value.offset).string(value.metadata)
+        return writer.int64(value.commit_ms).int64(value.expire_ms).done()
+    tagged = {} if value.topic_id is None else {0: value.topic_id.bytes}
+    writer = FieldWriter().int16(_OFFSET_VALUE).int64(value.offset).int32(value.leader_epoch)
+    return writer.compact_string(value.metadata).int64(value.commit_ms).tags(tagged).done()
 
 
 def encode_group_key(group: str) -> bytes:
     return FieldWriter().int16(_GROUP_KEY).string(group).done()
 
 
-def encode_group_value(group: Group, *, now_ms: int) -> bytes:
+def encode_group_value(group: Group) -> bytes:
     writer = (
         FieldWriter()
         .int16(_GROUP_VALUE)
@@ -76,7 +78,7 @@ def encode_group_value(group: Group, *, now_ms: int) -> bytes:
         .int32(group.generation)
         .string(group.protocol)
         .string(group.leader)
-        .int64(now_ms)
+        .int64(group.changed_ms)
         .int32(len(group.members))
     )
     for member in group.members.values():
@@ -87,7 +89,7 @@ def encode_group_value(group: Group, *, now_ms: int) -> bytes:
 
 
 def decode_key(key: bytes) -> OffsetKey | GroupKey | None:
-    """None: a record of a kind this node does not have (the new consumer protocol's, share groups')."""
+    """None: a record of another kind (the new consumer protocol's, share groups')."""
     reader = FieldReader(key)
     version = reader.int16()
     if version in (0, _OFFSET_KEY):
@@ -102,11 +104,17 @@ def decode_offset_value(value: bytes) -> OffsetValue:
     version = reader.int16()
     if not 0 <= version <= _OFFSET_VALUE:
         raise ValueError(f"an offset commit of version {version}; known are 0 to {_OFFSET_VALUE}")
+    offset, leader_epoch = reader.int64(), reader.int32() if version >= 3 else -1
+    metadata = reader.compact_string() if version >= 4 else reader.string()
+    commit_ms, expire_ms = reader.int64(), reader.int64() if version == _OFFSET_VALUE_WITH_EXPIRY else -1
+    topic_id = reader.tags().get(0) if version >= 4 else None
     return OffsetValue(
-        offset=reader.int64(),
-        leader_epoch=reader.int32() if version >= 3 else -1,
-        metadata=reader.string(),
-        commit_ms=reader.int64(),
+        offset=offset,
+        leader_epoch=leader_epoch,
+        metadata=metadata,
+        commit_ms=commit_ms,
+        expire_ms=None if expire_ms < 0 else expire_ms,
+        topic_id=None if topic_id is None else UUID(bytes=topic_id),
     )
 
 

@@ -7,11 +7,21 @@ from typing import Any
 from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import Operation, ResourceType
+from suiro.protocol.messages import ErrorCode
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
-    results = tuple(
-        exchange.make("DeletableGroupResult", group_id=name, error_code=broker.groups.delete(name))
-        for name in request.groups_names
-    )
-    return exchange.response(throttle_time=NO_THROTTLE, results=results)
+    deleted, refused = [], []
+    for group_id in dict.fromkeys(request.groups_names):
+        if not exchange.may(Operation.DELETE, ResourceType.GROUP, group_id):
+            refused.append(_result(exchange, group_id, ErrorCode.group_authorization_failed))
+        elif not group_id:
+            deleted.append(_result(exchange, group_id, ErrorCode.invalid_group_id))
+        else:
+            deleted.append(_result(exchange, group_id, broker.groups.delete(group_id)))
+    return exchange.response(throttle_time=NO_THROTTLE, results=(*deleted, *refused))
+
+
+def _result(exchange: Exchange, group_id: str, code: ErrorCode) -> Any:
+    return exchange.make("DeletableGroupResult", group_id=group_id, error_code=code)

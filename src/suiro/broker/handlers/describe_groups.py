@@ -1,4 +1,4 @@
-"""DescribeGroups: state, protocol and members."""
+"""DescribeGroups: state, protocol and members of classic groups."""
 
 from __future__ import annotations
 
@@ -6,36 +6,51 @@ from typing import Any
 
 from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
-from suiro.broker.groups.group import GroupState
+from suiro.broker.groups.group import Group, GroupState
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import Operation, ResourceType, authorized_operations
 from suiro.protocol.messages import ErrorCode
+
+_FIRST_VERSION_WITH_NOT_FOUND = 6
+_NOT_ASKED = -(2**31)
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
-    groups = tuple(_one(broker, exchange, group_id) for group_id in request.groups)
-    return exchange.response(throttle_time=NO_THROTTLE, groups=groups)
+    refused, described = [], []
+    for group_id in request.groups:
+        if not exchange.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+            refused.append(_absent(exchange, group_id, "", ErrorCode.group_authorization_failed))
+        else:
+            described.append(_one(broker, exchange, request, group_id))
+    return exchange.response(throttle_time=NO_THROTTLE, groups=(*refused, *described))
 
 
-def _one(broker: Broker, exchange: Exchange, group_id: str) -> Any:
-    group = broker.groups.group(group_id)
-    if group is None:
-        state = GroupState.EMPTY if broker.groups.committed(group_id) else GroupState.DEAD
-        return exchange.make(
-            "DescribedGroup",
-            error_code=ErrorCode.none,
-            group_id=group_id,
-            group_state=state.value,
-            protocol_type="",
-            protocol_data="",
-            members=(),
+def _one(broker: Broker, exchange: Exchange, request: Any, group_id: str) -> Any:
+    operations = _NOT_ASKED
+    if getattr(request, "include_authorized_operations", False):
+        operations = authorized_operations(
+            broker.authorizer, exchange.connection.session, ResourceType.GROUP, group_id
         )
+    group = broker.groups.groups.get(group_id)
+    if not isinstance(group, Group):
+        why = "not found" if group is None else "is not a classic group"
+        if exchange.version >= _FIRST_VERSION_WITH_NOT_FOUND:
+            return _absent(
+                exchange,
+                group_id,
+                GroupState.DEAD.value,
+                ErrorCode.group_id_not_found,
+                message=f"Group {group_id} {why}.",
+            )
+        return _absent(exchange, group_id, GroupState.DEAD.value, ErrorCode.none, operations=operations)
+    is_stable = group.state is GroupState.STABLE
     return exchange.make(
         "DescribedGroup",
         error_code=ErrorCode.none,
         group_id=group_id,
         group_state=group.state.value,
         protocol_type=group.protocol_type or "",
-        protocol_data=group.protocol or "",
+        protocol_data=(group.protocol or "") if is_stable else "",
         members=tuple(
             exchange.make(
                 "DescribedGroupMember",
@@ -43,9 +58,32 @@ def _one(broker: Broker, exchange: Exchange, group_id: str) -> Any:
                 group_instance_id=member.instance_id,
                 client_id=member.client_id,
                 client_host=member.client_host,
-                member_metadata=member.metadata(group.protocol),
-                member_assignment=member.assignment,
+                member_metadata=member.metadata(group.protocol) if is_stable else b"",
+                member_assignment=member.assignment if is_stable else b"",
             )
             for member in group.members.values()
         ),
+        authorized_operations=operations,
+    )
+
+
+def _absent(
+    exchange: Exchange,
+    group_id: str,
+    state: str,
+    code: ErrorCode,
+    *,
+    message: str | None = None,
+    operations: int = _NOT_ASKED,
+) -> Any:
+    return exchange.make(
+        "DescribedGroup",
+        error_code=code,
+        error_message=message,
+        group_id=group_id,
+        group_state=state,
+        protocol_type="",
+        protocol_data="",
+        members=(),
+        authorized_operations=operations,
     )

@@ -7,25 +7,42 @@ from typing import Any
 from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 GROUP = 0
 TRANSACTION = 1
+
+_RESOURCES = {
+    GROUP: (ResourceType.GROUP, ErrorCode.group_authorization_failed),
+    TRANSACTION: (ResourceType.TRANSACTIONAL_ID, ErrorCode.transactional_id_authorization_failed),
+}
+_NOWHERE = {"node_id": -1, "host": "", "port": -1}
+_FIRST_VERSION_WITH_BATCHES = 4
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     kind = getattr(request, "key_type", GROUP)
     host, port = broker.advertised(exchange.connection)
     here = {"node_id": broker.node_id, "host": host, "port": port}
-    nowhere = {"node_id": -1, "host": "", "port": -1}
-    code, message = ErrorCode.none, None
-    if kind not in (GROUP, TRANSACTION):
-        code, message = ErrorCode.invalid_request, f"this node has no coordinator of kind {kind}"
-    place = here if code is ErrorCode.none else nowhere
-    if exchange.version <= 3:
+    if exchange.version < _FIRST_VERSION_WITH_BATCHES:
+        code, message = _check(exchange, kind, request.key)
+        place = here if code is ErrorCode.none else _NOWHERE
         return exchange.response(throttle_time=NO_THROTTLE, error_code=code, error_message=message, **place)
-    coordinators = tuple(
-        exchange.make("Coordinator", key=key, error_code=code, error_message=message, **place)
-        for key in request.coordinator_keys
-    )
-    return exchange.response(throttle_time=NO_THROTTLE, coordinators=coordinators)
+    coordinators = []
+    for key in request.coordinator_keys:
+        code, message = _check(exchange, kind, key)
+        place = here if code is ErrorCode.none else _NOWHERE
+        coordinators.append(
+            exchange.make("Coordinator", key=key, error_code=code, error_message=message, **place)
+        )
+    return exchange.response(throttle_time=NO_THROTTLE, coordinators=tuple(coordinators))
+
+
+def _check(exchange: Exchange, kind: int, key: str) -> tuple[ErrorCode, str | None]:
+    if kind not in _RESOURCES:
+        return ErrorCode.invalid_request, f"this node has no coordinator of kind {kind}"
+    resource, refusal = _RESOURCES[kind]
+    if not exchange.may(Operation.DESCRIBE, resource, key):
+        return refusal, f"not authorized for {key}"
+    return ErrorCode.none, None

@@ -7,12 +7,15 @@ from typing import Any
 from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     code = ErrorCode.invalid_group_id
-    if request.group_id:
+    if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
+        code = ErrorCode.group_authorization_failed
+    elif request.group_id:
         code = broker.groups.heartbeat(
             request.group_id,
             member_id=request.member_id,

@@ -8,6 +8,7 @@ from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.groups.group import JoinReply, JoinRequest
 from suiro.broker.handlers import NO_THROTTLE, whole_ms
+from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 
@@ -15,6 +16,8 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     def answer(reply: JoinReply) -> None:
         exchange.answer(_response(exchange, reply))
 
+    if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
+        return _response(exchange, JoinReply(token=None, code=ErrorCode.group_authorization_failed))
     if not request.group_id:
         return _response(
             exchange, JoinReply(token=None, code=ErrorCode.invalid_group_id, member_id=request.member_id)

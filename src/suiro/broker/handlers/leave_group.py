@@ -7,12 +7,18 @@ from typing import Any
 from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
-    if not request.group_id:
-        return exchange.response(throttle_time=NO_THROTTLE, error_code=ErrorCode.invalid_group_id, members=())
+    code = ErrorCode.none
+    if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
+        code = ErrorCode.group_authorization_failed
+    elif not request.group_id:
+        code = ErrorCode.invalid_group_id
+    if code is not ErrorCode.none:
+        return exchange.response(throttle_time=NO_THROTTLE, error_code=code, members=())
     if exchange.version < 3:
         code = broker.groups.leave(request.group_id, member_id=request.member_id, instance_id=None)
         return exchange.response(throttle_time=NO_THROTTLE, error_code=code)

@@ -1,4 +1,4 @@
-"""ListGroups: every group with members or committed offsets."""
+"""ListGroups: every group with members or committed offsets, by state and type if the client asks so."""
 
 from __future__ import annotations
 
@@ -6,29 +6,36 @@ from typing import Any
 
 from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
-from suiro.broker.groups.group import GroupState
+from suiro.broker.groups.consumer_group import ConsumerGroup
+from suiro.broker.groups.group import CONSUMER_PROTOCOL
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
-_CLASSIC = "classic"
+_CLASSIC, _CONSUMER = "classic", "consumer"
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
-    states = {state.lower() for state in getattr(request, "states_filter", ())}
+    session, permits = exchange.connection.session, broker.authorizer.permits
+    sees_all = permits(session, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    states = {state.strip().lower() for state in getattr(request, "states_filter", ())}
     types = {kind.lower() for kind in getattr(request, "types_filter", ())}
     listed = []
-    for group_id in sorted(broker.groups.group_ids()):
-        group = broker.groups.group(group_id)
-        state = (group.state if group else GroupState.EMPTY).value
-        if (states and state.lower() not in states) or (types and _CLASSIC not in types):
+    for group_id, group in sorted(broker.groups.groups.items()):
+        kind = _CONSUMER if isinstance(group, ConsumerGroup) else _CLASSIC
+        state = group.state.value
+        if (states and state.lower() not in states) or (types and kind not in types):
             continue
+        if not sees_all and not permits(session, Operation.DESCRIBE, ResourceType.GROUP, group_id):
+            continue
+        protocol_type = CONSUMER_PROTOCOL if isinstance(group, ConsumerGroup) else group.protocol_type or ""
         listed.append(
             exchange.make(
                 "ListedGroup",
                 group_id=group_id,
-                protocol_type=(group.protocol_type if group else None) or "",
+                protocol_type=protocol_type,
                 group_state=state,
-                group_type=_CLASSIC,
+                group_type=kind,
             )
         )
     return exchange.response(throttle_time=NO_THROTTLE, error_code=ErrorCode.none, groups=tuple(listed))

@@ -3,39 +3,107 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
-from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.offset_commits import commit_offsets, refuse_all
+from suiro.broker.groups.offsets import TopicPartition
+from suiro.broker.handlers import NO_THROTTLE, whole_ms
+from suiro.broker.offset_commits import commit_known
+from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
+
+_FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
-    code = broker.groups.check_commit(
+    if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
+        refused = [
+            _answer(
+                exchange, topic, [(entry, ErrorCode.group_authorization_failed) for entry in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+        return exchange.response(throttle_time=NO_THROTTLE, topics=tuple(refused))
+    failed: list[Any] = []
+    valid: list[tuple[Any, str, list[Any]]] = []
+    for topic in request.topics:
+        name, code = _name(broker, exchange, topic)
+        known: list[Any] = []
+        unknown: list[Any] = []
+        for entry in topic.partitions:
+            exists = (
+                code is ErrorCode.none and broker.topics.partition(name, entry.partition_index) is not None
+            )
+            (known if exists else unknown).append(entry)
+        if code is ErrorCode.none:
+            code = ErrorCode.unknown_topic_or_partition
+        if known:
+            valid.append((topic, name, known))
+        if unknown:
+            failed.append((topic, [(entry, code) for entry in unknown]))
+    places = {(name, int(entry.partition_index)): entry for _, name, known in valid for entry in known}
+    codes = _commit(broker, exchange, request, places)
+    # As in Kafka: what was refused before the group was asked comes first, each topic once.
+    answers = {id(topic): (topic, entries) for topic, entries in failed}
+    for topic, name, known in valid:
+        _, entries = answers.setdefault(id(topic), (topic, []))
+        entries += [(entry, codes[name, entry.partition_index]) for entry in known]
+    topics = tuple(_answer(exchange, topic, entries) for topic, entries in answers.values())
+    return exchange.response(throttle_time=NO_THROTTLE, topics=topics)
+
+
+def _name(broker: Broker, exchange: Exchange, topic: Any) -> tuple[str, ErrorCode]:
+    if exchange.version >= _FIRST_VERSION_WITH_TOPIC_IDS:
+        found = broker.topics.topic_by_id(topic.topic_id)
+        if found is None:
+            return "", ErrorCode.unknown_topic_id
+        name = found.name
+    else:
+        name = topic.name
+    if not exchange.may(Operation.READ, ResourceType.TOPIC, name):
+        return name, ErrorCode.topic_authorization_failed
+    return name, ErrorCode.none
+
+
+def _commit(
+    broker: Broker, exchange: Exchange, request: Any, entries: dict[TopicPartition, Any]
+) -> dict[TopicPartition, ErrorCode]:
+    if not entries:
+        return {}
+    code = broker.groups.offsets.check_commit(
         request.group_id,
         member_id=request.member_id,
         instance_id=getattr(request, "group_instance_id", None),
         generation=request.generation_id_or_member_epoch,
         transactional=False,
+        version=exchange.version,
+        places=[(_topic_id(broker, name), index) for name, index in entries],
     )
-    if code is ErrorCode.none:
-        codes = commit_offsets(broker, request.group_id, request.topics)
-    else:
-        codes = refuse_all(request.topics, code)
-    topics = tuple(
-        exchange.make(
-            "OffsetCommitResponseTopic",
-            name=topic.name,
-            partitions=tuple(
-                exchange.make(
-                    "OffsetCommitResponsePartition",
-                    partition_index=entry.partition_index,
-                    error_code=codes[topic.name, entry.partition_index],
-                )
-                for entry in topic.partitions
-            ),
-        )
-        for topic in request.topics
+    if code is not ErrorCode.none:
+        return dict.fromkeys(entries, code)
+    retention = getattr(request, "retention_time", None)
+    retention_ms = None if retention is None else whole_ms(retention)
+    return commit_known(
+        broker, request.group_id, entries, retention_ms=None if retention_ms == -1 else retention_ms
     )
-    return exchange.response(throttle_time=NO_THROTTLE, topics=topics)
+
+
+def _topic_id(broker: Broker, name: str) -> UUID:
+    topic = broker.topics.topic(name)
+    assert topic is not None
+    return topic.topic_id
+
+
+def _answer(exchange: Exchange, topic: Any, entries: list[tuple[Any, ErrorCode]]) -> Any:
+    return exchange.make(
+        "OffsetCommitResponseTopic",
+        name=getattr(topic, "name", ""),
+        topic_id=getattr(topic, "topic_id", None),
+        partitions=tuple(
+            exchange.make(
+                "OffsetCommitResponsePartition", partition_index=entry.partition_index, error_code=code
+            )
+            for entry, code in entries
+        ),
+    )

@@ -8,64 +8,134 @@ from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.groups import CommittedOffset
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
-_SUFFIX = {True: "s", False: ""}  # from version 8 on the nested types have a plural name
+_FIRST_VERSION_WITH_GROUPS = 8
+_FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     stable = getattr(request, "require_stable", False)
-    if exchange.version < 8:
-        topics = _topics(broker, exchange, request.group_id, request.topics, stable=stable)
-        return exchange.response(throttle_time=NO_THROTTLE, topics=topics, error_code=ErrorCode.none)
-    groups = tuple(
-        exchange.make(
-            "OffsetFetchResponseGroup",
-            group_id=group.group_id,
-            topics=_topics(broker, exchange, group.group_id, group.topics, stable=stable),
-            error_code=ErrorCode.none,
+    if exchange.version < _FIRST_VERSION_WITH_GROUPS:
+        code, topics = _group(broker, exchange, request, stable=stable)
+        if code is not ErrorCode.none and exchange.version < 2:
+            topics = tuple(_refused(exchange, topic, topic.name, code) for topic in request.topics)
+        return exchange.response(throttle_time=NO_THROTTLE, topics=topics, error_code=code)
+    groups = []
+    for group in request.groups:
+        code, topics = _group(broker, exchange, group, stable=stable)
+        groups.append(
+            exchange.make("OffsetFetchResponseGroup", group_id=group.group_id, topics=topics, error_code=code)
         )
-        for group in request.groups
+    return exchange.response(throttle_time=NO_THROTTLE, groups=tuple(groups))
+
+
+def _group(
+    broker: Broker, exchange: Exchange, group: Any, *, stable: bool
+) -> tuple[ErrorCode, tuple[Any, ...]]:
+    group_id = group.group_id
+    if not exchange.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+        return ErrorCode.group_authorization_failed, ()
+    code = broker.groups.offsets.check_fetch(
+        group_id, member_id=getattr(group, "member_id", None), member_epoch=getattr(group, "member_epoch", -1)
     )
-    return exchange.response(throttle_time=NO_THROTTLE, groups=groups)
+    if code is not ErrorCode.none:
+        return code, ()
+    if group.topics is None:
+        return ErrorCode.none, _all(broker, exchange, group_id, stable=stable)
+    found, refused = [], []
+    for topic in group.topics:
+        name, code = _name(broker, exchange, topic)
+        if code is ErrorCode.none:
+            found.append(_topic(broker, exchange, group_id, name, topic, stable=stable))
+        else:
+            refused.append(_refused(exchange, topic, name, code))
+    return ErrorCode.none, (*found, *refused)
 
 
-def _topics(
-    broker: Broker, exchange: Exchange, group_id: str, wanted: Any, *, stable: bool
-) -> tuple[Any, ...]:
-    committed = broker.groups.committed(group_id)
-    undecided = broker.groups.undecided_places(group_id) if stable else set()
-    if wanted is None:
-        places: dict[str, list[int]] = {}
-        for topic, index in sorted(committed.keys() | undecided):
-            places.setdefault(topic, []).append(index)
+def _all(broker: Broker, exchange: Exchange, group_id: str, *, stable: bool) -> tuple[Any, ...]:
+    """Every topic that the client may see; those without an id cannot be told in the versions that go by ids."""
+    places: dict[str, list[int]] = {}
+    for topic, index in sorted(broker.groups.offsets.store.committed(group_id)):
+        places.setdefault(topic, []).append(index)
+    answers = []
+    undecided = broker.groups.offsets.store.undecided(group_id) if stable else set()
+    committed = broker.groups.offsets.store.committed(group_id)
+    for name, indexes in places.items():
+        if not exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            continue
+        known = broker.topics.topic(name)
+        if exchange.version >= _FIRST_VERSION_WITH_TOPIC_IDS and known is None:
+            continue
+        partitions = [
+            _partition(exchange, index, committed.get((name, index)), is_undecided=(name, index) in undecided)
+            for index in indexes
+        ]
+        answers.append(_made(exchange, name, known.topic_id if known else None, partitions))
+    return tuple(answers)
+
+
+def _name(broker: Broker, exchange: Exchange, topic: Any) -> tuple[str, ErrorCode]:
+    if exchange.version >= _FIRST_VERSION_WITH_TOPIC_IDS:
+        known = broker.topics.topic_by_id(topic.topic_id)
+        if known is None:
+            return "", ErrorCode.unknown_topic_id
+        name = known.name
     else:
-        places = {topic.name: list(topic.partition_indexes) for topic in wanted}
-    suffix = _SUFFIX[exchange.version >= 8]
-    return tuple(
-        exchange.make(
-            "OffsetFetchResponseTopic" + suffix,
-            name=topic,
-            partitions=tuple(
-                exchange.make(
-                    "OffsetFetchResponsePartition" + suffix,
-                    partition_index=index,
-                    **_answer(committed.get((topic, index)), is_undecided=(topic, index) in undecided),
-                )
-                for index in indexes
-            ),
-        )
-        for topic, indexes in places.items()
+        name = topic.name
+    if not exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        return name, ErrorCode.topic_authorization_failed
+    return name, ErrorCode.none
+
+
+def _topic(broker: Broker, exchange: Exchange, group_id: str, name: str, topic: Any, *, stable: bool) -> Any:
+    committed = broker.groups.offsets.store.committed(group_id)
+    undecided = broker.groups.offsets.store.undecided(group_id) if stable else set()
+    topic_id = getattr(topic, "topic_id", None)
+    partitions = []
+    for index in topic.partition_indexes:
+        found = committed.get((name, index))
+        if found is not None and topic_id is not None and found.value.topic_id not in (None, topic_id):
+            found = None  # it was committed for an earlier topic of the same name
+        is_undecided = (name, index) in undecided
+        partitions.append(_partition(exchange, index, found, is_undecided=is_undecided))
+    return _made(exchange, name, topic_id, partitions)
+
+
+def _refused(exchange: Exchange, topic: Any, name: str, code: ErrorCode) -> Any:
+    partitions = [_partition(exchange, index, None, code=code) for index in topic.partition_indexes]
+    return _made(exchange, name, getattr(topic, "topic_id", None), partitions)
+
+
+def _suffix(exchange: Exchange) -> str:
+    """From version 8 on the nested types have a plural name."""
+    return "s" if exchange.version >= _FIRST_VERSION_WITH_GROUPS else ""
+
+
+def _made(exchange: Exchange, name: str, topic_id: Any, partitions: list[Any]) -> Any:
+    return exchange.make(
+        "OffsetFetchResponseTopic" + _suffix(exchange),
+        name=name,
+        topic_id=topic_id,
+        partitions=tuple(partitions),
     )
 
 
-def _answer(committed: CommittedOffset | None, *, is_undecided: bool) -> dict[str, Any]:
-    if committed is None or is_undecided:
-        code = ErrorCode.unstable_offset_commit if is_undecided else ErrorCode.none
-        return {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": "", "error_code": code}
-    return {
-        "committed_offset": committed.value.offset,
-        "committed_leader_epoch": committed.value.leader_epoch,
-        "metadata": committed.value.metadata,
-        "error_code": ErrorCode.none,
-    }
+def _partition(
+    exchange: Exchange,
+    index: int,
+    committed: CommittedOffset | None,
+    *,
+    is_undecided: bool = False,
+    code: ErrorCode = ErrorCode.none,
+) -> Any:
+    value = None if committed is None or is_undecided else committed.value
+    return exchange.make(
+        "OffsetFetchResponsePartition" + _suffix(exchange),
+        partition_index=index,
+        committed_offset=-1 if value is None else value.offset,
+        committed_leader_epoch=-1 if value is None else value.leader_epoch,
+        metadata="" if value is None else value.metadata,
+        error_code=ErrorCode.unstable_offset_commit if is_undecided else code,
+    )

@@ -8,13 +8,21 @@ from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.groups.group import SyncReply
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
+
+_FIRST_VERSION_WITH_PROTOCOL = 5
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     def answer(reply: SyncReply) -> None:
         exchange.answer(_response(exchange, reply))
 
+    protocol_type, protocol = (getattr(request, name, None) for name in ("protocol_type", "protocol_name"))
+    if exchange.version >= _FIRST_VERSION_WITH_PROTOCOL and None in (protocol_type, protocol):
+        return _response(exchange, SyncReply(token=None, code=ErrorCode.inconsistent_group_protocol))
+    if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
+        return _response(exchange, SyncReply(token=None, code=ErrorCode.group_authorization_failed))
     if not request.group_id:
         return _response(exchange, SyncReply(token=None, code=ErrorCode.invalid_group_id))
     broker.groups.sync(
@@ -22,8 +30,8 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
         member_id=request.member_id,
         instance_id=getattr(request, "group_instance_id", None),
         generation=request.generation_id,
-        protocol_type=getattr(request, "protocol_type", None),
-        protocol=getattr(request, "protocol_name", None),
+        protocol_type=protocol_type,
+        protocol=protocol,
         assignments={entry.member_id: entry.assignment for entry in request.assignments},
         waiter=answer,
     )

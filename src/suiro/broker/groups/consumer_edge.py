@@ -1,0 +1,210 @@
+"""Groups of the new consumer protocol at work: `consumer_group`'s rules with the topics, the log and the time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from suiro.broker.groups import consumer_records
+from suiro.broker.groups.consumer_group import ConsumerGroup, ConsumerGroupLimits, Heartbeat, HeartbeatReply
+from suiro.broker.groups.consumer_member import JOINING_EPOCH
+from suiro.broker.groups.consumer_records import ConsumerRecord
+from suiro.broker.groups.group import Group, GroupState, JoinReply, JoinRequest
+from suiro.broker.groups.refusals import GroupRefusal, code_of
+from suiro.broker.groups.regexes import ResolvedRegex, matching_topics
+from suiro.broker.topics import TopicRegistry
+from suiro.log import LogError
+from suiro.protocol.messages import ErrorCode
+
+if TYPE_CHECKING:
+    from suiro.broker.broker import Broker
+    from suiro.broker.groups.coordinator import GroupCoordinator, KeyedRecord
+
+logger = logging.getLogger(__name__)
+
+
+class RegistryImage:
+    """The node's topics as a group's rules see them (`TopicImage`). `version` rises when a topic is made."""
+
+    def __init__(self, registry: TopicRegistry) -> None:
+        self._registry = registry
+        self._version = 0
+        self._newest: UUID | None = self._newest_topic()
+
+    def describe(self, name: str) -> tuple[UUID, int] | None:
+        topic = self._registry.topic(name)
+        return None if topic is None else (topic.topic_id, len(topic.partitions))
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        topic = self._registry.topic_by_id(topic_id)
+        return None if topic is None else topic.name
+
+    def names(self) -> Iterable[str]:
+        return [topic.name for topic in self._registry]
+
+    @property
+    def version(self) -> int:
+        newest = self._newest_topic()
+        if newest != self._newest:
+            self._newest = newest
+            self._version += 1
+        return self._version
+
+    def at_least(self, version: int) -> None:
+        """A version that was written down before the node started is not newer than any to come."""
+        self._version = max(self._version, version)
+
+    def _newest_topic(self) -> UUID | None:
+        newest = None
+        for topic in self._registry:  # in the order in which they were made
+            newest = topic
+        return None if newest is None else newest.topic_id
+
+
+class ConsumerGroups:
+    """The edge of every `ConsumerGroup`."""
+
+    def __init__(self, broker: Broker, coordinator: GroupCoordinator) -> None:
+        self._broker = broker
+        self._coordinator = coordinator
+        self.image = RegistryImage(broker.topics)
+
+    def limits(self, group_id: str) -> ConsumerGroupLimits:
+        """The node's, with those of the group on top."""
+        settings, own = self._broker.settings, self._broker.group_configs(group_id)
+
+        def of_group(name: str, default: int) -> int:
+            return int(own.get(name, default))
+
+        return ConsumerGroupLimits(
+            session_timeout_ms=of_group(
+                "consumer.session.timeout.ms", settings.group_consumer_session_timeout_ms
+            ),
+            heartbeat_interval_ms=of_group(
+                "consumer.heartbeat.interval.ms", settings.group_consumer_heartbeat_interval_ms
+            ),
+            max_size=settings.group_consumer_max_size,
+            assignors=tuple(settings.group_consumer_assignors.split(",")),
+            assignment_interval_ms=of_group(
+                "consumer.assignment.interval.ms", settings.group_consumer_assignment_interval_ms
+            ),
+            regex_refresh_ms=settings.group_consumer_regex_refresh_interval_ms,
+        )
+
+    def loaded(self, group: ConsumerGroup) -> None:
+        """Members get a whole session to come back after a start."""
+        self.image.at_least(max((resolved.version for resolved in group.regexes.values()), default=0))
+        limits, now = self.limits(group.group_id), self._coordinator.now()
+        for member_id in group.members:
+            group.start_timers(member_id, limits=limits, now=now)
+
+    def heartbeat(
+        self, group_id: str, request: Heartbeat, *, may_describe: Callable[[str], bool]
+    ) -> HeartbeatReply:
+        """ConsumerGroupHeartbeat. Raises `GroupRefusal`."""
+        if request.member_epoch < 0:
+            group = self._existing(group_id)
+            left = group.leave(request, image=self.image)
+            self._commit(group, left.records)
+            return left.reply
+        group, before = self._found_or_new(group_id, joins=request.member_epoch == JOINING_EPOCH)
+        limits = self.limits(group_id)
+        outcome = group.heartbeat(
+            request,
+            image=self.image,
+            limits=limits,
+            now_ms=self._broker.clock.wall_ms(),
+            topics_version=self.image.version,
+        )
+        self._commit(group, outcome.records, before=before)
+        group.keep_alive(
+            outcome.reply.member_id, image=self.image, limits=limits, now=self._coordinator.now()
+        )
+        self._coordinator.schedule(group)
+        if outcome.resolve:
+            group.is_resolving = True
+            self._broker.loop.call_soon(self._resolve, group, outcome.resolve, may_describe)
+        return outcome.reply
+
+    def join_classic(
+        self, group: ConsumerGroup, request: JoinRequest, waiter: Callable[[JoinReply], None]
+    ) -> None:
+        """A member of the classic protocol is not taken into a group of the new one while that has members."""
+        waiter(
+            JoinReply(token=waiter, code=ErrorCode.inconsistent_group_protocol, member_id=request.member_id)
+        )
+
+    def tick(self, group: ConsumerGroup) -> None:
+        """Who is late is out."""
+        late = [member_id for member_id in group.late(self._coordinator.now()) if member_id in group.members]
+        if not late:
+            return
+        logger.info("group %s: out for being late: %s", group.group_id, ", ".join(late))
+        try:
+            for member_id in late:
+                self._commit(group, group.fence([member_id], image=self.image))
+        except GroupRefusal as refusal:
+            logger.error("group %s cannot be written down: %s", group.group_id, refusal.message)
+            for member_id in group.members:  # try again after another session
+                group.start_timers(member_id, limits=self.limits(group.group_id), now=self._coordinator.now())
+
+    def _existing(self, group_id: str) -> ConsumerGroup:
+        group = self._coordinator.groups.get(group_id)
+        if group is None:
+            raise GroupRefusal(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
+        if not isinstance(group, ConsumerGroup):
+            raise GroupRefusal(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
+        return group
+
+    def _found_or_new(self, group_id: str, *, joins: bool) -> tuple[ConsumerGroup, list[KeyedRecord]]:
+        """The group, and what must be written before anything of it."""
+        group = self._coordinator.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group, []
+        if group is None:
+            if not joins:
+                raise GroupRefusal(ErrorCode.group_id_not_found, f"Consumer group {group_id} not found.")
+            return ConsumerGroup(group_id=group_id), []
+        if joins and _gives_way(group):
+            return ConsumerGroup(group_id=group_id), self._coordinator.tombstones(group)
+        raise GroupRefusal(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
+
+    def _commit(
+        self, group: ConsumerGroup, records: Sequence[ConsumerRecord], *, before: Sequence[KeyedRecord] = ()
+    ) -> None:
+        """Down first, then true. Raises `GroupRefusal`."""
+        if not records:
+            return
+        keyed = [consumer_records.encode(group.group_id, record) for record in records]
+        try:
+            self._coordinator.write(group.group_id, [*before, *keyed])
+        except LogError as error:
+            raise GroupRefusal(code_of(error), str(error)) from error
+        self._coordinator.groups[group.group_id] = group
+        for record in records:
+            self._coordinator.apply(group.group_id, record)
+
+    def _resolve(
+        self, group: ConsumerGroup, regexes: frozenset[str], may_describe: Callable[[str], bool]
+    ) -> None:
+        group.is_resolving = False
+        if self._coordinator.groups.get(group.group_id) is not group:
+            return
+        version, now_ms = self.image.version, self._broker.clock.wall_ms()
+        names = list(self.image.names())
+        matched = {regex: matching_topics(regex, names) for regex in regexes}
+        visible = {name for name in frozenset().union(*matched.values()) if may_describe(name)}
+        found: Mapping[str, ResolvedRegex] = {
+            regex: ResolvedRegex(topics=topics & visible, version=version, timestamp_ms=now_ms)
+            for regex, topics in matched.items()
+        }
+        try:
+            self._commit(group, group.regexes_resolved(found, image=self.image))
+        except GroupRefusal as refusal:
+            logger.error("group %s cannot be written down: %s", group.group_id, refusal.message)
+
+
+def _gives_way(group: Group) -> bool:
+    return group.state is GroupState.EMPTY

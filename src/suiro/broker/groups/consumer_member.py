@@ -1,0 +1,91 @@
+"""A member of a consumer group of the new protocol (KIP-848), and the words for partitions and epochs around it.
+
+A member is a value: rules make a new one, and a group replaces the old by it. What a member owns is in two parts:
+`assigned` it may use, `pending_revocation` it must still give back; each partition has the epoch at which it was
+assigned, so that a late commit of a former owner is recognised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Protocol, TypeAlias
+from uuid import UUID
+
+Partitions: TypeAlias = Mapping[UUID, frozenset[int]]
+"""Topic id -> partitions."""
+
+PartitionEpochs: TypeAlias = Mapping[UUID, Mapping[int, int]]
+"""Topic id -> partition -> the epoch at which it was assigned."""
+
+JOINING_EPOCH = 0
+LEAVING_EPOCH = -1
+STATIC_LEAVING_EPOCH = -2
+
+
+class MemberState(IntEnum):
+    """The numbers are those of the records.
+
+    STABLE -> UNREVOKED_PARTITIONS when the target takes something away; -> UNRELEASED_PARTITIONS when what it
+    gives is still another's; back to STABLE when the member has all of its target.
+    """
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+    UNKNOWN = 127
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicMember:
+    """What a member that still speaks the classic protocol brought with its JoinGroup."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerMember:
+    member_id: str
+    member_epoch: int = 0
+    previous_member_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    client_id: str = ""
+    client_host: str = ""
+    topic_names: frozenset[str] = frozenset()
+    topic_regex: str | None = ""
+    server_assignor: str | None = None
+    assigned: PartitionEpochs = field(default_factory=dict)
+    pending_revocation: PartitionEpochs = field(default_factory=dict)
+    classic: ClassicMember | None = None
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        return self.state is MemberState.STABLE and self.member_epoch == epoch
+
+    def assigned_at(self, topic_id: UUID, partition: int) -> int | None:
+        """The epoch at which the partition was assigned to this member; None if it does not own it."""
+        epoch = self.assigned.get(topic_id, {}).get(partition)
+        return self.pending_revocation.get(topic_id, {}).get(partition) if epoch is None else epoch
+
+    def at_epoch(self, epoch: int) -> ConsumerMember:
+        return replace(self, member_epoch=epoch, previous_member_epoch=self.member_epoch)
+
+
+class TopicImage(Protocol):
+    """The topics as a group's rules see them."""
+
+    def describe(self, name: str) -> tuple[UUID, int] | None:
+        """(topic id, number of partitions) of a topic."""
+        ...
+
+    def name_of(self, topic_id: UUID) -> str | None: ...
+
+    def names(self) -> Iterable[str]: ...
+
+
+def without_epochs(assigned: PartitionEpochs) -> Partitions:
+    return {topic_id: frozenset(partitions) for topic_id, partitions in assigned.items()}

@@ -1,0 +1,27 @@
+"""What a group's rules raise, and what a client hears of a log that fails: Kafka's code, and words for the client."""
+
+from __future__ import annotations
+
+from suiro.log import LogError
+from suiro.protocol.messages import ErrorCode
+
+
+class GroupRefusal(Exception):
+    """The request is refused; nothing has changed."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def code_of(error: LogError) -> ErrorCode:
+    """What a client hears when a coordinator's record cannot be written: Kafka names no storage error there."""
+    match error.code:
+        case ErrorCode.not_leader_or_follower | ErrorCode.kafka_storage_error:
+            return ErrorCode.not_coordinator
+        case ErrorCode.unknown_topic_or_partition | ErrorCode.not_enough_replicas:
+            return ErrorCode.coordinator_not_available
+        case ErrorCode.message_too_large | ErrorCode.record_list_too_large:
+            return ErrorCode.unknown_server_error
+    return error.code

@@ -1,0 +1,55 @@
+"""Subscriptions by regular expression: checking one, and finding the topics that it matches.
+
+Kafka uses RE2J. PyArrow brings RE2, which RE2J is a translation of: the same dialect (no look-around, no
+references back) and the same promise, time in proportion to the text, so no member's pattern can hold up the node.
+What RE2 knows and RE2J does not is `\\C`, any single byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from suiro.broker.groups.refusals import GroupRefusal
+from suiro.protocol.messages import ErrorCode
+
+_ARROW_PREFIX = "Invalid regular expression: "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedRegex:
+    """The topics that matched, when, and which version of the topic list that was."""
+
+    topics: frozenset[str]
+    version: int
+    timestamp_ms: int
+
+
+def check_regex(regex: str) -> None:
+    """Raises `GroupRefusal` where it is none."""
+    import pyarrow
+
+    try:
+        _matches(regex, [""])
+    except pyarrow.ArrowInvalid as error:
+        why = str(error).removeprefix(_ARROW_PREFIX)
+        raise GroupRefusal(
+            ErrorCode.invalid_regular_expression,
+            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {why}.",
+        ) from None
+
+
+def matching_topics(regex: str, names: Iterable[str]) -> frozenset[str]:
+    """Those names that a valid regular expression matches from the first character to the last."""
+    listed = list(names)
+    found = _matches(rf"\A(?:{regex})\z", listed)
+    return frozenset(name for name, matches in zip(listed, found, strict=True) if matches)
+
+
+def _matches(regex: str, names: list[str]) -> list[Any]:
+    import pyarrow
+    import pyarrow.compute
+
+    found = pyarrow.compute.match_substring_regex(pyarrow.array(names, pyarrow.string()), regex)
+    return list(found.to_pylist())

@@ -1,0 +1,121 @@
+"""ConsumerGroupDescribe (KIP-848): epochs, members, what they own and what they shall own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from uuid import UUID
+
+from suiro.broker.broker import Broker
+from suiro.broker.dispatch import Exchange
+from suiro.broker.groups.consumer_group import ConsumerGroup
+from suiro.broker.groups.consumer_member import ConsumerMember
+from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import Operation, ResourceType, authorized_operations
+from suiro.protocol.messages import ErrorCode
+
+_CLASSIC, _CONSUMER = 0, 1
+_NOT_ASKED = -(2**31)
+
+
+def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    refused, described = [], []
+    for group_id in request.group_ids:
+        if not exchange.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+            refused.append(_refused(exchange, group_id, ErrorCode.group_authorization_failed))
+        elif not group_id:
+            refused.append(_refused(exchange, "", ErrorCode.invalid_group_id))
+        else:
+            described.append(_one(broker, exchange, request, group_id))
+    return exchange.response(throttle_time=NO_THROTTLE, groups=(*refused, *described))
+
+
+def _one(broker: Broker, exchange: Exchange, request: Any, group_id: str) -> Any:
+    group = broker.groups.groups.get(group_id)
+    if not isinstance(group, ConsumerGroup):
+        why = "not found" if group is None else "is not a consumer group"
+        return _refused(exchange, group_id, ErrorCode.group_id_not_found, f"Group {group_id} {why}.")
+    names = {
+        broker.topics.topic_by_id(topic_id)
+        for member in group.members.values()
+        for owned in (member.assigned, member.pending_revocation, group.target.get(member.member_id, {}))
+        for topic_id in owned
+    }
+    seen = [topic.name for topic in names if topic is not None]
+    if not all(exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in seen):
+        return _refused(
+            exchange,
+            group_id,
+            ErrorCode.topic_authorization_failed,
+            "The group has described topic(s) that the client is not authorized to describe.",
+        )
+    operations = _NOT_ASKED
+    if request.include_authorized_operations:
+        operations = authorized_operations(
+            broker.authorizer, exchange.connection.session, ResourceType.GROUP, group_id
+        )
+    limits = broker.groups.consumers.limits(group_id)
+    return exchange.make(
+        "DescribedGroup",
+        error_code=ErrorCode.none,
+        group_id=group_id,
+        group_state=group.state.value,
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.assignor or limits.assignors[0],
+        members=tuple(_member(broker, exchange, group, member) for member in group.members.values()),
+        authorized_operations=operations,
+    )
+
+
+def _member(broker: Broker, exchange: Exchange, group: ConsumerGroup, member: ConsumerMember) -> Any:
+    owned: dict[UUID, list[int]] = {}
+    for part in (member.assigned, member.pending_revocation):
+        for topic_id, epochs in part.items():
+            owned.setdefault(topic_id, []).extend(epochs)
+    return exchange.make(
+        "Member",
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.member_epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=tuple(sorted(member.topic_names)),
+        subscribed_topic_regex=member.topic_regex,
+        assignment=_assignment(broker, exchange, owned),
+        target_assignment=_assignment(broker, exchange, group.target.get(member.member_id, {})),
+        member_type=_CONSUMER if member.classic is None else _CLASSIC,
+    )
+
+
+def _assignment(broker: Broker, exchange: Exchange, partitions: Mapping[UUID, Iterable[int]]) -> Any:
+    """Topics that were deleted meanwhile are left out."""
+    made = []
+    for topic_id, some in partitions.items():
+        topic = broker.topics.topic_by_id(topic_id)
+        if topic is not None:
+            made.append(
+                exchange.make(
+                    "TopicPartitions",
+                    topic_id=topic_id,
+                    topic_name=topic.name,
+                    partitions=tuple(sorted(some)),
+                )
+            )
+    return exchange.make("Assignment", topic_partitions=tuple(made))
+
+
+def _refused(exchange: Exchange, group_id: str, code: ErrorCode, message: str | None = None) -> Any:
+    return exchange.make(
+        "DescribedGroup",
+        error_code=code,
+        error_message=message,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=(),
+        authorized_operations=_NOT_ASKED,
+    )

@@ -1,0 +1,124 @@
+"""ConsumerGroupHeartbeat (KIP-848): joining, staying in, reporting what is owned, and leaving are one request."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+from suiro.broker.broker import Broker
+from suiro.broker.dispatch import Exchange
+from suiro.broker.groups.consumer_group import Heartbeat
+from suiro.broker.groups.consumer_member import JOINING_EPOCH, LEAVING_EPOCH, STATIC_LEAVING_EPOCH
+from suiro.broker.groups.refusals import GroupRefusal
+from suiro.broker.handlers import NO_THROTTLE, whole_ms
+from suiro.broker.security import Operation, ResourceType
+from suiro.protocol.messages import ErrorCode
+
+_NOT_NOW = timedelta(0)
+
+
+def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
+        return _refused(exchange, ErrorCode.group_authorization_failed, None)
+    names = request.subscribed_topic_names or ()
+    if not all(exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in set(names)):
+        return _refused(exchange, ErrorCode.topic_authorization_failed, None)
+    try:
+        _check_form(broker, exchange, request)
+        reply = broker.groups.consumers.heartbeat(
+            request.group_id,
+            _heartbeat(exchange, request),
+            may_describe=lambda name: broker.authorizer.permits(
+                exchange.connection.session, Operation.DESCRIBE, ResourceType.TOPIC, name
+            ),
+        )
+    except GroupRefusal as refusal:
+        return _refused(exchange, refusal.code, refusal.message)
+    assignment = None
+    if reply.assignment is not None:
+        assignment = exchange.make(
+            "Assignment",
+            topic_partitions=tuple(
+                exchange.make("TopicPartitions", topic_id=topic_id, partitions=tuple(sorted(partitions)))
+                for topic_id, partitions in reply.assignment.items()
+            ),
+        )
+    leaves = reply.member_epoch < JOINING_EPOCH
+    interval_ms = 0 if leaves else broker.groups.consumers.limits(request.group_id).heartbeat_interval_ms
+    return exchange.response(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        member_id=reply.member_id,
+        member_epoch=reply.member_epoch,
+        heartbeat_interval=timedelta(milliseconds=interval_ms),
+        assignment=assignment,
+    )
+
+
+def _refused(exchange: Exchange, code: ErrorCode, message: str | None) -> Any:
+    return exchange.response(
+        throttle_time=NO_THROTTLE,
+        error_code=code,
+        error_message=message,
+        member_epoch=0,
+        heartbeat_interval=_NOT_NOW,
+    )
+
+
+def _heartbeat(exchange: Exchange, request: Any) -> Heartbeat:
+    owned = request.topic_partitions
+    return Heartbeat(
+        member_id=request.member_id or str(uuid4()),
+        member_epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=whole_ms(request.rebalance_timeout),
+        topic_names=request.subscribed_topic_names,
+        topic_regex=getattr(request, "subscribed_topic_regex", None),
+        server_assignor=request.server_assignor,
+        owned=None if owned is None else {entry.topic_id: frozenset(entry.partitions) for entry in owned},
+        client_id=exchange.client_id,
+        client_host="/" + exchange.connection.peer.rpartition(":")[0],
+    )
+
+
+def _check_form(broker: Broker, exchange: Exchange, request: Any) -> None:
+    """Raises `GroupRefusal`."""
+    epoch = request.member_epoch
+    regex = getattr(request, "subscribed_topic_regex", None)
+    if exchange.version >= 1 or epoch > JOINING_EPOCH or epoch == LEAVING_EPOCH:
+        _not_empty(request.member_id, "MemberId can't be empty.")
+    _not_empty(request.group_id, "GroupId can't be empty.")
+    _not_empty(request.instance_id, "InstanceId can't be empty.")
+    _not_empty(request.rack_id, "RackId can't be empty.")
+    if epoch == JOINING_EPOCH:
+        if whole_ms(request.rebalance_timeout) == -1:
+            raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+        if request.topic_partitions is None or request.topic_partitions:
+            raise _invalid("TopicPartitions must be empty when (re-)joining.")
+        if request.subscribed_topic_names is None and regex is None:
+            raise _invalid(
+                "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+            )
+    elif epoch == STATIC_LEAVING_EPOCH:
+        if request.instance_id is None:
+            raise _invalid("InstanceId can't be null.")
+    elif epoch < STATIC_LEAVING_EPOCH:
+        raise _invalid("MemberEpoch is invalid.")
+    known = broker.groups.consumers.limits(request.group_id).assignors
+    if request.server_assignor is not None and request.server_assignor not in known:
+        raise GroupRefusal(
+            ErrorCode.unsupported_assignor,
+            f"ServerAssignor {request.server_assignor} is not supported. "
+            f"Supported assignors: {', '.join(known)}.",
+        )
+
+
+def _not_empty(text: str | None, message: str) -> None:
+    if text is not None and not text.strip():
+        raise _invalid(message)
+
+
+def _invalid(message: str) -> GroupRefusal:
+    return GroupRefusal(ErrorCode.invalid_request, message)

@@ -1,0 +1,50 @@
+"""OffsetDelete: committed offsets of topics that the group is not subscribed to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from suiro.broker.broker import Broker
+from suiro.broker.dispatch import Exchange
+from suiro.broker.groups.offsets import TopicPartition
+from suiro.broker.groups.refusals import GroupRefusal
+from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import Operation, ResourceType
+from suiro.protocol.messages import ErrorCode
+
+
+def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    if not exchange.may(Operation.DELETE, ResourceType.GROUP, request.group_id):
+        return _refused(exchange, ErrorCode.group_authorization_failed)
+    codes: dict[TopicPartition, ErrorCode] = {}
+    places: list[TopicPartition] = []
+    for topic in request.topics:
+        may = exchange.may(Operation.READ, ResourceType.TOPIC, topic.name)
+        for entry in topic.partitions:
+            place = (topic.name, entry.partition_index)
+            if not may:
+                codes[place] = ErrorCode.topic_authorization_failed
+            elif broker.topics.partition(*place) is None:
+                codes[place] = ErrorCode.unknown_topic_or_partition
+            else:
+                places.append(place)
+    if not request.group_id:
+        return _refused(exchange, ErrorCode.invalid_group_id)
+    try:
+        done = broker.groups.offsets.delete(request.group_id, places)
+    except GroupRefusal as refusal:
+        return _refused(exchange, refusal.code)
+    by_topic: dict[str, list[Any]] = {}
+    for (name, index), code in (codes | done).items():
+        by_topic.setdefault(name, []).append(
+            exchange.make("OffsetDeleteResponsePartition", partition_index=index, error_code=code)
+        )
+    topics = tuple(
+        exchange.make("OffsetDeleteResponseTopic", name=name, partitions=tuple(partitions))
+        for name, partitions in by_topic.items()
+    )
+    return exchange.response(throttle_time=NO_THROTTLE, error_code=ErrorCode.none, topics=topics)
+
+
+def _refused(exchange: Exchange, code: ErrorCode) -> Any:
+    return exchange.response(throttle_time=NO_THROTTLE, error_code=code, topics=())
