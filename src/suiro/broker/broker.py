@@ -18,6 +18,7 @@ from suiro.broker.cluster_state import ClusterState
 from suiro.broker.connection import Connection
 from suiro.broker.dispatch import Dispatcher, Quotas
 from suiro.broker.dynamic_settings import DynamicSettings, Layer
+from suiro.broker.features import Features
 from suiro.broker.fetch_sessions import FetchSessions
 from suiro.broker.groups import GroupCoordinator
 from suiro.broker.metrics import Metrics
@@ -110,6 +111,7 @@ class Broker:
             self.cluster_id = directory.cluster_id
             self.cluster_state = ClusterState(self.config.data)
             self.dynamic_settings = DynamicSettings(self.config.settings, self.cluster_state)
+            self.features = Features(self.cluster_state)
             self.settings = self.dynamic_settings.effective
             self.authorizer = make_authorizer(self.settings, self.cluster_state)
             self.scram = ScramStore(self.cluster_state)

@@ -147,7 +147,7 @@ def _alter_topic(broker: Broker, name: str, make_content: MakeContent, *, valida
     topic = broker.topics.topic(name)
     content = make_content(topic.configs if topic else {})
     try:
-        broker.topics.log_config(content)
+        broker.topics.check_configs(content, topic)
     except ConfigError as error:
         raise RefusedError(ErrorCode.invalid_config, str(error)) from None
     if topic is None:

@@ -212,10 +212,23 @@ class TopicRegistry:
 
     def alter_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
         """Give the topic these settings of its own instead of those it has. Raises `ConfigError`."""
-        config = self.log_config(configs)
+        config = self.check_configs(configs, topic)
         self._list.put(replace(_entry(topic, len(topic.partitions)), configs=dict(configs)))
         topic.configs = dict(configs)
         self._apply(topic, config)
+
+    def check_configs(self, configs: Mapping[str, str], topic: Topic | None = None) -> LogConfig:
+        """Whether a new topic, or one that there is, may have these settings. Raises `ConfigError`."""
+        config = self.log_config(configs)
+        had = topic is not None and self._config_in_force(topic).remote_storage_enable
+        if had and not config.remote_storage_enable and not config.remote_log_delete_on_disable:
+            raise ConfigError(
+                "It is invalid to disable remote storage without deleting remote data. To keep the remote data and "
+                "only read it, set remote.storage.enable=true,remote.log.copy.disable=true; to disable remote "
+                "storage and delete all remote data, set "
+                "remote.storage.enable=false,remote.log.delete.on.disable=true."
+            )
+        return config
 
     def settings_changed(self, settings: NodeSettings) -> None:
         """The node's defaults are others: they hold at once for every topic that does not say otherwise."""

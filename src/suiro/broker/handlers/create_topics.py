@@ -87,7 +87,7 @@ def _create(broker: Broker, exchange: Exchange, entry: Any, *, validate_only: bo
         raise _RefusedError(ErrorCode.invalid_config, message)
     configs = {config.name: config.value for config in entry.configs}
     try:
-        broker.topics.log_config(configs)
+        broker.topics.check_configs(configs)
     except ConfigError as error:
         raise _RefusedError(ErrorCode.invalid_config, str(error)) from None
     partitions = _checked_partitions(broker, entry)

@@ -1,0 +1,60 @@
+"""AlterPartitionReassignments: a partition may be moved to where it is, which is done at once, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from suiro.broker.assignments import InvalidAssignmentError, check_replicas
+from suiro.broker.broker import Broker
+from suiro.broker.dispatch import Exchange
+from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.protocol.messages import ErrorCode
+
+
+def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    code, message = ErrorCode.none, None
+    if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
+    responses = []
+    for topic in request.topics:
+        outcomes = []
+        for partition in topic.partitions:
+            outcome: tuple[ErrorCode, str | None] = (code, message)
+            if code is ErrorCode.none:
+                outcome = _reassign(broker, topic.name, partition.partition_index, partition.replicas)
+            outcomes.append(
+                exchange.make(
+                    "ReassignablePartitionResponse",
+                    partition_index=partition.partition_index,
+                    error_code=outcome[0],
+                    error_message=outcome[1],
+                )
+            )
+        responses.append(
+            exchange.make("ReassignableTopicResponse", name=topic.name, partitions=tuple(outcomes))
+        )
+    return exchange.response(
+        throttle_time=NO_THROTTLE,
+        allow_replication_factor_change=getattr(request, "allow_replication_factor_change", True),
+        error_code=code,
+        error_message=message,
+        responses=tuple(responses),
+    )
+
+
+def _reassign(
+    broker: Broker, topic: str, index: int, replicas: Sequence[int] | None
+) -> tuple[ErrorCode, str | None]:
+    if topic not in broker.topics:
+        return ErrorCode.unknown_topic_or_partition, f"Unable to find a topic named {topic}."
+    if broker.topics.partition(topic, index) is None:
+        return ErrorCode.unknown_topic_or_partition, f"Unable to find partition {topic}:{index}."
+    if replicas is None:
+        return ErrorCode.no_reassignment_in_progress, None
+    try:
+        check_replicas(replicas, node_id=broker.node_id)
+    except InvalidAssignmentError as error:
+        return ErrorCode.invalid_replica_assignment, str(error)
+    return ErrorCode.none, None

@@ -1,0 +1,49 @@
+"""AlterReplicaLogDirs: a node has one data directory, so a partition can only stay where it is."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from suiro.broker.broker import Broker
+from suiro.broker.dispatch import Exchange
+from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.protocol.messages import ErrorCode
+
+
+def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    allowed = exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    # A partition that is named under two directories goes by the last, as in Kafka.
+    wishes: dict[str, dict[int, str]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            wishes.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, directory.path))
+    return exchange.response(
+        throttle_time=NO_THROTTLE,
+        results=tuple(
+            exchange.make(
+                "AlterReplicaLogDirTopicResult",
+                topic_name=name,
+                partitions=tuple(
+                    exchange.make(
+                        "AlterReplicaLogDirPartitionResult",
+                        partition_index=index,
+                        error_code=_code(broker, name, index, path)
+                        if allowed
+                        else ErrorCode.cluster_authorization_failed,
+                    )
+                    for index, path in partitions.items()
+                ),
+            )
+            for name, partitions in wishes.items()
+        ),
+    )
+
+
+def _code(broker: Broker, topic: str, index: int, path: str) -> ErrorCode:
+    if os.path.realpath(path) != os.path.realpath(broker.config.data):
+        return ErrorCode.log_dir_not_found
+    if broker.topics.partition(topic, index) is None:
+        return ErrorCode.unknown_topic_or_partition
+    return ErrorCode.none

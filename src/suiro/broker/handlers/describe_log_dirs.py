@@ -1,0 +1,59 @@
+"""DescribeLogDirs: the one data directory, how large each partition in it is, and how much room there is."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+from suiro.broker.broker import Broker
+from suiro.broker.dispatch import Exchange
+from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.topics import Partition
+from suiro.protocol.messages import ErrorCode
+
+
+def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        code = ErrorCode.cluster_authorization_failed
+        return exchange.response(throttle_time=NO_THROTTLE, error_code=code, results=())
+    disk = shutil.disk_usage(broker.config.data)
+    topics = tuple(
+        exchange.make(
+            "DescribeLogDirsTopic",
+            name=name,
+            partitions=tuple(
+                exchange.make(
+                    "DescribeLogDirsPartition",
+                    partition_index=partition.index,
+                    partition_size=partition.log.size,
+                    offset_lag=0,
+                    is_future_key=False,
+                )
+                for partition in partitions
+            ),
+        )
+        for name, partitions in _wanted(broker, request.topics)
+        if partitions
+    )
+    directory = exchange.make(
+        "DescribeLogDirsResult",
+        error_code=ErrorCode.none,
+        log_dir=str(broker.config.data.resolve()),
+        topics=topics,
+        total_bytes=disk.total,
+        usable_bytes=disk.free,
+        is_cordoned=False,
+    )
+    return exchange.response(throttle_time=NO_THROTTLE, error_code=ErrorCode.none, results=(directory,))
+
+
+def _wanted(broker: Broker, wanted: Any) -> list[tuple[str, list[Partition]]]:
+    """All topics' partitions, or those asked for that there are."""
+    if wanted is None:
+        return [(topic.name, topic.partitions) for topic in broker.topics]
+    found = []
+    for entry in wanted:
+        partitions = (broker.topics.partition(entry.topic, index) for index in entry.partitions)
+        found.append((entry.topic, [partition for partition in partitions if partition is not None]))
+    return found

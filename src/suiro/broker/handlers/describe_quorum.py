@@ -1,0 +1,95 @@
+"""DescribeQuorum: the node is a quorum of one, its own leader and only voter.
+
+There is no log of metadata behind it, so its end and high watermark are the count of what administrators changed in
+features: it never goes back, and nobody lags.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode
+from typing import Any
+from uuid import UUID
+
+from suiro.broker.broker import Broker
+from suiro.broker.dispatch import Exchange
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.topics import METADATA_TOPIC
+from suiro.protocol.messages import ErrorCode
+
+_CONTROLLER = "CONTROLLER"
+
+
+def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
+        return exchange.response(error_code=code, error_message=message, topics=(), nodes=())
+    wanted = [
+        (topic.topic_name, [partition.partition_index for partition in topic.partitions])
+        for topic in request.topics
+    ]
+    known = wanted == [(METADATA_TOPIC, [0])]
+    make_partition = _quorum if known else _unknown
+    topics = tuple(
+        exchange.make(
+            "TopicData",
+            topic_name=name,
+            partitions=tuple(make_partition(broker, exchange, index) for index in partitions),
+        )
+        for name, partitions in wanted
+    )
+    return exchange.response(
+        error_code=ErrorCode.none,
+        error_message="",
+        topics=topics,
+        nodes=(_node(broker, exchange),) if known and exchange.version >= 2 else (),
+    )
+
+
+def _quorum(broker: Broker, exchange: Exchange, index: int) -> Any:
+    now, end = broker.clock.wall_ms(), broker.features.epoch
+    me = exchange.make(
+        "ReplicaState",
+        replica_id=broker.node_id,
+        replica_directory_id=_directory_id(broker),
+        log_end_offset=end,
+        last_fetch_timestamp=now,
+        last_caught_up_timestamp=now,
+    )
+    return exchange.make(
+        "PartitionData",
+        partition_index=index,
+        error_code=ErrorCode.none,
+        error_message="",
+        leader_id=broker.node_id,
+        leader_epoch=1,
+        high_watermark=end,
+        current_voters=(me,),
+        observers=(),
+    )
+
+
+def _directory_id(broker: Broker) -> UUID:
+    """The data directory's own id, which Kafka gives it too."""
+    properties = (broker.config.data / "meta.properties").read_text(encoding="utf-8").splitlines()
+    found = next(line for line in properties if line.startswith("directory.id="))
+    return UUID(bytes=urlsafe_b64decode(found.partition("=")[2] + "=="))
+
+
+def _unknown(broker: Broker, exchange: Exchange, index: int) -> Any:
+    return exchange.make(
+        "PartitionData",
+        partition_index=index,
+        error_code=ErrorCode.unknown_topic_or_partition,
+        error_message="This server does not host this topic-partition.",
+        leader_id=0,
+        leader_epoch=0,
+        high_watermark=0,
+        current_voters=(),
+        observers=(),
+    )
+
+
+def _node(broker: Broker, exchange: Exchange) -> Any:
+    host, port = broker.advertised(exchange.connection)
+    listener = exchange.make("Listener", name=_CONTROLLER, host=host, port=port)
+    return exchange.make("Node", node_id=broker.node_id, listeners=(listener,))

@@ -1,0 +1,56 @@
+"""ElectLeaders: the one node leads every partition, so no election is ever needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from suiro.broker.broker import Broker
+from suiro.broker.dispatch import Exchange
+from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.protocol.messages import ErrorCode
+
+_PREFERRED, _UNCLEAN = 0, 1
+
+
+def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    kind = getattr(request, "election_type", _PREFERRED)
+    code, message = ErrorCode.none, None
+    if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
+    elif kind not in (_PREFERRED, _UNCLEAN):
+        code, message = ErrorCode.invalid_request, f"Unknown election type {kind}"
+    wanted: list[tuple[str, tuple[int, ...]]] = []
+    if request.topic_partitions is not None:
+        wanted = [(entry.topic, entry.partitions) for entry in request.topic_partitions]
+    elif code is ErrorCode.none:
+        # Asked to elect wherever that is needed, Kafka names the topics it looked at, each without partitions.
+        wanted = [(topic.name, ()) for topic in broker.topics]
+    results = []
+    for topic, partitions in wanted:
+        found = [(index, *_outcome(broker, topic, index, code, message)) for index in partitions]
+        results.append(
+            exchange.make(
+                "ReplicaElectionResult",
+                topic=topic,
+                partition_result=tuple(
+                    exchange.make("PartitionResult", partition_id=index, error_code=why, error_message=words)
+                    for index, why, words in found
+                ),
+            )
+        )
+    return exchange.response(
+        throttle_time=NO_THROTTLE, error_code=code, replica_election_results=tuple(results)
+    )
+
+
+def _outcome(
+    broker: Broker, topic: str, index: int, code: ErrorCode, message: str | None
+) -> tuple[ErrorCode, str | None]:
+    if code is not ErrorCode.none:
+        return code, message
+    if topic not in broker.topics:
+        return ErrorCode.unknown_topic_or_partition, f"No such topic as {topic}"
+    if broker.topics.partition(topic, index) is None:
+        return ErrorCode.unknown_topic_or_partition, f"No such partition as {topic}-{index}"
+    return ErrorCode.election_not_needed, "Leader election not needed for topic partition."

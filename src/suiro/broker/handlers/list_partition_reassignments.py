@@ -1,0 +1,18 @@
+"""ListPartitionReassignments: on one node a reassignment is done at once, so none is ever going on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from suiro.broker.broker import Broker
+from suiro.broker.dispatch import Exchange
+from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.protocol.messages import ErrorCode
+
+
+def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    code, message = ErrorCode.none, None
+    if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
+    return exchange.response(throttle_time=NO_THROTTLE, error_code=code, error_message=message, topics=())

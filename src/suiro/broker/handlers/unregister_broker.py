@@ -1,0 +1,22 @@
+"""UnregisterBroker: the node cannot leave itself (Apache Kafka's only broker can, and is gone until its next start)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from suiro.broker.broker import Broker
+from suiro.broker.dispatch import Exchange
+from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.protocol.messages import ErrorCode
+
+
+def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
+    elif request.broker_id == broker.node_id:
+        code, message = ErrorCode.invalid_request, f"Node {broker.node_id} is this cluster's only one."
+    else:
+        code = ErrorCode.broker_id_not_registered
+        message = f"Broker ID {request.broker_id} is not currently registered"
+    return exchange.response(throttle_time=NO_THROTTLE, error_code=code, error_message=message)

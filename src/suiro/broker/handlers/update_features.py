@@ -1,0 +1,51 @@
+"""UpdateFeatures: finalize the levels of features, all that a request names or none of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from suiro.broker.broker import Broker
+from suiro.broker.dispatch import Exchange
+from suiro.broker.features import FeatureUpdate, InvalidUpdateError, UpdateType
+from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.protocol.messages import ErrorCode
+
+
+def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        return _answer(exchange, ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
+    updates = [
+        FeatureUpdate(
+            name=update.feature,
+            level=update.max_version_level,
+            # Version 0 has a flag that allows downgrades; Kafka, too, no longer heeds it.
+            update_type=update.upgrade_type if exchange.version >= 1 else UpdateType.UPGRADE,
+        )
+        for update in request.feature_updates
+    ]
+    try:
+        broker.features.update(updates, validate_only=getattr(request, "validate_only", False))
+    except InvalidUpdateError as error:
+        message = f"The update failed for all features since the following feature had an error: {error}"
+        return _answer(exchange, ErrorCode.invalid_update_version, message)
+    return _answer(exchange, ErrorCode.none, None, updates)
+
+
+def _answer(
+    exchange: Exchange, code: ErrorCode, message: str | None, updates: list[FeatureUpdate] | None = None
+) -> Any:
+    results = ()
+    if exchange.version <= 1:
+        results = tuple(
+            exchange.make(
+                "UpdatableFeatureResult",
+                feature=update.name,
+                error_code=ErrorCode.none,
+                error_message="NONE",  # Kafka's word for no error, in this place
+            )
+            for update in updates or ()
+        )
+    return exchange.response(
+        throttle_time=NO_THROTTLE, error_code=code, error_message=message, results=results
+    )
