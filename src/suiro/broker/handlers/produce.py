@@ -271,21 +271,21 @@ def _refused_by_transaction(
         version=version,
     )
     if version >= V2:
-        return codes | _not_from_the_start(asking, producer_id, codes)
+        return codes | _not_from_the_start(asking, producer_id, epoch, codes)
     return {place: _for_old_clients(code, exchange.version) for place, code in codes.items()}
 
 
 def _not_from_the_start(
-    writes: list[_Write], producer_id: int, refused: Mapping[TopicPartition, ErrorCode]
+    writes: list[_Write], producer_id: int, epoch: int, refused: Mapping[TopicPartition, ErrorCode]
 ) -> dict[TopicPartition, ErrorCode]:
     """V2 begins every transaction with sequence 0; another first sequence means that a batch was lost."""
     codes = {}
     for write in writes:
         place = (write.partition.topic, write.partition.index)
-        entry = write.partition.log.producer(producer_id)
         if place in refused or int.from_bytes(write.records[_BASE_SEQUENCE], "big", signed=True) == 0:
             continue
-        if entry is None or not entry.batches:
+        entry = write.partition.log.producer(producer_id)
+        if entry is None or (not entry.batches and entry.producer_epoch <= epoch):
             codes[place] = ErrorCode.out_of_order_sequence_number
     return codes
 
