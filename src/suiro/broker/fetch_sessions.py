@@ -80,11 +80,18 @@ class Wanted:
         )
 
     def is_exhausted(self, *, read_committed: bool) -> bool:
-        """Whether there is nothing more for this reader until the partition grows."""
-        result = self.result
-        if result is None or self.code is not ErrorCode.none or self.diverging is not None:
+        """Whether there is nothing more for this reader until the partition grows.
+
+        The log itself is asked: it may have grown since the look, while another partition's records came from afar.
+        """
+        if self.partition is None or self.partition.deleted or self.result is None:
             return False
-        return self.offset >= (result.last_stable_offset if read_committed else result.high_watermark)
+        if self.code is not ErrorCode.none or self.diverging is not None:
+            return False
+        log = self.partition.log
+        if (log.high_watermark, log.log_start_offset) != (self.told_high_watermark, self.told_log_start):
+            return False
+        return self.offset >= (log.last_stable_offset if read_committed else log.high_watermark)
 
     def tell(self) -> None:
         """Note what the answer says."""

@@ -305,6 +305,8 @@ class _Fetch:
         finally:
             for task in reading:
                 task.cancel()  # The thread goes on, and keeps what it read.
+        if self._is_overtaken():
+            return  # What the session's partitions now hold belongs to its next request.
         for task, wanted in reading.items():
             if not task.done() or task.cancelled():
                 continue
@@ -334,7 +336,7 @@ class _Fetch:
         session_id, news = NO_SESSION, looked_at
         if session is not None:
             session_id = session.id
-            if session.epoch != self._epoch:  # the client has sent the session's next request elsewhere
+            if self._is_overtaken():
                 code = ErrorCode.invalid_fetch_session_epoch
                 return _layout(self._version, (), error=code, session_id=session_id)
             news = [wanted for wanted in looked_at if session.has(wanted) and wanted.is_news()]
@@ -355,6 +357,10 @@ class _Fetch:
         for wanted in looked_at:
             wanted.result = None  # A session would keep the files open.
         return response
+
+    def _is_overtaken(self) -> bool:
+        """Whether the client has sent the session's next request on another connection meanwhile."""
+        return self._session is not None and self._session.epoch != self._epoch
 
     def _lay_out(self, news: Sequence[Wanted], session_id: int) -> RawResponse:
         return _layout(self._version, news, session_id=session_id, read_committed=self._read_committed)
