@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from suiro.broker.connection import INPUT_LIMIT, SCRATCH_BYTES, Connection, Piece
+from suiro.broker.connection import INPUT_LIMIT, SCRATCH_BYTES, Connection, Piece, Surroundings
+from suiro.broker.held_memory import RequestMemory, ResponseMemory
+from suiro.broker.listeners import Listener, SecurityProtocol
 from suiro.log import FileHandle
 
+PLAIN = Listener(name="PLAINTEXT", protocol=SecurityProtocol.PLAINTEXT, host="127.0.0.1", port=0)
 MAX_BYTES = 4 << 20
 DEADLINE_S = 20.0
 
@@ -37,16 +40,31 @@ class Peer:
         self.socket = ours
         self.frames: list[bytes] = []
         self.answer: Callable[[bytes], list[Piece] | None] = lambda payload: [frame(payload)]
-        self.closed = 0
-        self.connection = Connection(
-            theirs,
+        self.closes = 0
+        self.slow = 0
+        self.requests = RequestMemory(self.loop, max_bytes=64 << 20, max_holders=100)
+        self.responses = ResponseMemory(max_bytes=64 << 20)
+        surroundings = Surroundings(
             loop=self.loop,
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
             sink=self,
+            owner=self,
+            requests=self.requests,
+            responses=self.responses,
             max_request_bytes=MAX_BYTES,
-            now_ms=0,
-            on_close=lambda _: setattr(self, "closed", self.closed + 1),
+            max_login_bytes=1024,
         )
+        self.connection = Connection(theirs, PLAIN, surroundings, host="127.0.0.1", now_ms=0)
+
+    def closed(self, connection: Connection) -> None:
+        self.closes += 1
+
+    def secured(self, connection: Connection, certificate: bytes | None) -> None: ...
+
+    def handshake_failed(self, connection: Connection, error: OSError) -> None: ...
+
+    def was_too_slow(self, connection: Connection) -> None:
+        self.slow += 1
 
     def handle(self, connection: Connection, received: memoryview) -> bool:
         payload = bytes(received)
@@ -131,7 +149,7 @@ def test_a_frame_larger_than_any_buffer(peer: Peer) -> None:
 @pytest.mark.parametrize("size", [-1, 0, 7, MAX_BYTES + 1])
 def test_a_size_out_of_range_closes(peer: Peer, size: int, caplog: pytest.LogCaptureFixture) -> None:
     peer.send(struct.pack(">i", size) + b"12345678")
-    peer.run_until(lambda: peer.closed == 1)
+    peer.run_until(lambda: peer.closes == 1)
     assert (peer.frames, len(caplog.records)) == ([], 1)
 
 
@@ -193,7 +211,7 @@ def test_a_closed_peer_is_noticed_while_an_answer_is_awaited(peer: Peer) -> None
     peer.run_until(lambda: len(peer.frames) == 1)
     peer.connection.on_abandoned = lambda: abandoned.append(True)
     peer.socket.shutdown(socket.SHUT_RDWR)
-    peer.run_until(lambda: peer.closed == 1)
+    peer.run_until(lambda: peer.closes == 1)
     assert abandoned == [True]
     peer.connection.answer([frame(b"too late")])
 

@@ -21,6 +21,7 @@ from suiro.broker.dynamic_settings import DynamicSettings, Layer
 from suiro.broker.features import Features
 from suiro.broker.fetch_sessions import FetchSessions
 from suiro.broker.groups import GroupCoordinator
+from suiro.broker.listeners import read_listeners
 from suiro.broker.metrics import Metrics
 from suiro.broker.quotas import ClientQuotas, QuotaStore
 from suiro.broker.security import AllowAll, Authorizer, make_authorizer
@@ -49,15 +50,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_WILDCARDS = ("0.0.0.0", "::")
 _IDLE_CHECK_MS = 30_000
+_CERTIFICATE_CHECK_MS = 2_000
+_METRICS_WINDOW_MS = 150_000
 GROUP_CONFIGS = "group-configs"
 _ID_EXPIRY_CHECK_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """What a broker is started with. `port` 0 takes a free one."""
+    """What a broker is started with. `host` and `port` (0 takes a free one) unless the settings name listeners."""
 
     data: Path
     host: str = "127.0.0.1"
@@ -96,10 +98,10 @@ class Broker:
             loop=loop,
             sink=Dispatcher(self),
             clock=self.clock,
-            max_request_bytes=self.settings.socket_request_max_bytes,
-            max_connections=self.settings.max_connections,
-            max_idle_ms=self.settings.connections_max_idle_ms,
+            metrics=self.metrics,
+            settings=lambda: self.settings,
         )
+        self.on_settings(self.server.settings_changed)
 
     def start(self) -> None:
         """Lock the data directory, recover its logs, replay groups and transactions, then listen.
@@ -129,8 +131,13 @@ class Broker:
             self.groups.load()
             self.transactions.load()
             self.groups.compact()
-            self.host, self.port = self.server.listen(self.config.host, self.config.port)
+            self.server.listen(
+                read_listeners(self.settings, otherwise=(self.config.host, self.config.port))
+            )
+            first = self.server.listeners[0]
+            self.host, self.port = first.host, first.port
         except BaseException:
+            self.server.close()
             directory.abandon()
             self._directory = None
             raise
@@ -138,6 +145,8 @@ class Broker:
         every(self.settings.log_retention_check_interval_ms, self._apply_retention)
         every(self.settings.log_flush_offset_checkpoint_interval_ms, self._sync)
         every(_IDLE_CHECK_MS, self.server.close_idle)
+        every(_CERTIFICATE_CHECK_MS, self.server.refresh_certificates)
+        every(_METRICS_WINDOW_MS, self.metrics.rotate)
         every(_ID_EXPIRY_CHECK_MS, self.transactions.expire_ids)
         every(
             self.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms,
@@ -180,14 +189,12 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        host = "127.0.0.1" if self.host in _WILDCARDS else self.host
-        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        """Of the first listener."""
+        return self.server.listeners[0].bootstrap_servers
 
     def advertised(self, connection: Connection) -> tuple[str, int]:
-        """The address to tell a client: the one it reached us by, if we listen on all of them."""
-        if self.host in _WILDCARDS:
-            return connection.local_address
-        return self.host, self.port
+        """The address to tell a client: that of the listener it came in by."""
+        return connection.listener.address_for(connection.local_address)
 
     def check_leader_epoch(self, current: int) -> ErrorCode:
         """What a request that names the leader epoch it knows must hear."""

@@ -1,15 +1,17 @@
-"""One client connection: frames in, responses out, on a plain non-blocking socket.
+"""One client connection: frames in, responses out, on a non-blocking socket.
 
 An asyncio transport copies every response; measured, that halves fetch throughput. So this class registers the
 socket itself (`loop.add_reader/add_writer`), receives into a buffer that all connections share, and sends a
 response as a list of pieces: `bytes`, or a region `(fd, position, length)` of a log file that goes from the page
-cache to the socket with `os.sendfile`, untouched.
+cache to the socket with `os.sendfile`, untouched; under TLS a bounded part at a time is read and encrypted.
 
 What is always true:
 - Requests are handled one at a time in the order they came, and answered in that order, as Apache Kafka does. A
   client may send the next request before it has the answer; it stays in the buffer until its turn.
 - While a request waits for its answer (a long poll, a group rebalance), or an answer for the peer to take it,
   nothing further is handled; and once `INPUT_LIMIT` bytes of requests wait, nothing further is read.
+- What it holds for its peer, requests that wait and answers not taken, is counted in `held_memory`, which says
+  when nothing further is read, or that this connection must go.
 - Whatever the peer sends, only this connection can fall.
 """
 
@@ -21,9 +23,16 @@ import socket
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from suiro.broker.held_memory import RequestMemory, ResponseMemory
+from suiro.broker.listeners import Listener
 from suiro.broker.security import ANONYMOUS, Session
+from suiro.clock import stopwatch_ns
+
+if TYPE_CHECKING:
+    from suiro.broker.tls import TlsStream
 
 logger = logging.getLogger(__name__)
 
@@ -49,79 +58,173 @@ class RequestSink(Protocol):
         ...
 
 
+class Owner(Protocol):
+    """Who accepted the connection: `server.Server`."""
+
+    def closed(self, connection: Connection) -> None:
+        """It ended, however it did. Called once."""
+        ...
+
+    def secured(self, connection: Connection, certificate: bytes | None) -> None:
+        """The TLS handshake is done; the client showed this certificate."""
+        ...
+
+    def handshake_failed(self, connection: Connection, error: OSError) -> None: ...
+
+    def was_too_slow(self, connection: Connection) -> None:
+        """It is closed because answers that wait for their peers take too much memory."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all connections of a node share. `scratch` is where each receives first."""
+
+    loop: AbstractEventLoop
+    scratch: memoryview
+    sink: RequestSink
+    owner: Owner
+    requests: RequestMemory
+    responses: ResponseMemory
+    max_request_bytes: int
+    max_login_bytes: int
+    """Largest request before the client has logged in."""
+
+
 class Connection:
-    """See the module. `closed` runs once, however the connection ends."""
+    """See the module."""
 
     def __init__(
         self,
         sock: socket.socket,
+        listener: Listener,
+        surroundings: Surroundings,
         *,
-        loop: AbstractEventLoop,
-        scratch: memoryview,
-        sink: RequestSink,
-        max_request_bytes: int,
+        host: str,
+        tls: TlsStream | None = None,
         now_ms: int,
-        on_close: Callable[[Connection], None],
     ) -> None:
         self._sock = sock
-        self._fd = sock.fileno()
-        self._loop = loop
-        self._scratch = scratch
-        self._sink = sink
-        self._max_request_bytes = max_request_bytes
-        self._on_close = on_close
+        self._tls = tls
+        self._fd = sock.fileno() if tls is None else tls.fileno()
+        self._loop = surroundings.loop
+        self._scratch = surroundings.scratch
+        self._sink = surroundings.sink
+        self._owner = surroundings.owner
+        self._requests = surroundings.requests
+        self._responses = surroundings.responses
+        self._surroundings = surroundings
+        self._recv_into = sock.recv_into if tls is None else tls.recv_into
+        self._send_bytes = sock.send if tls is None else tls.send
+        self._send_file = self._sendfile if tls is None else tls.send_file
         self._buffer: bytearray | None = None  # what was received and not yet handled, `_start.._end`
         self._start = 0
         self._end = 0
-        self._output: deque[Piece] = deque()
+        self._held = 0  # bytes counted in `RequestMemory`
+        self._output: deque[Piece | memoryview] = deque()
+        self._on_sent: Callable[[], None] | None = None
         self._busy = False
         self._muted: TimerHandle | None = None
         self._reading = False
         self._writing = False
         self.is_open = True
+        self.arrived_ns = 0
+        """When bytes were last read, by `stopwatch_ns`."""
         self.last_active_ms = now_ms
         self.on_abandoned: Callable[[], None] | None = None  # set while an answer is awaited
         self.client_software = ""
-        self.authenticated = True
+        self.listener = listener
+        self.peer = _peer_name(sock)
+        self.host = host
+        self.local_address: tuple[str, int] = sock.getsockname()[:2]
+        self.session = Session(principal=ANONYMOUS, host=host, listener=listener.name)
+        self.authenticated = not listener.protocol.sasl
         self.sasl: object | None = None
         """What the SASL handlers remember between two requests of one authentication."""
-        self.peer = _peer_name(sock)
-        self.local_address: tuple[str, int] = sock.getsockname()[:2]
-        self.session = Session(principal=ANONYMOUS, host=self.peer.rpartition(":")[0], listener="PLAINTEXT")
+        if tls is None:
+            self._resume_reading()
+        else:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._on_handshake, tls)
+
+    # TLS
+
+    def _on_handshake(self, tls: TlsStream) -> None:
+        try:
+            tls.handshake()
+        except BlockingIOError:
+            if tls.wants_write and not self._writing:
+                self._writing = True
+                self._loop.add_writer(self._fd, self._on_handshake, tls)
+            return
+        except OSError as error:
+            self._owner.handshake_failed(self, error)
+            self.close()
+            return
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+        self._pause_reading()
+        self._owner.secured(self, tls.peer_certificate())
         self._resume_reading()
 
     # Input
 
     def _on_readable(self) -> None:
         try:
-            self._receive()
+            if self._may_read():
+                self._receive()
+                while self._tls is not None and self._tls.pending and self._reading and self._may_read():
+                    self._receive()
         except (BlockingIOError, InterruptedError):
-            return
+            if self._tls is not None and self._tls.wants_write:
+                self._wait_for_peer()
         except OSError:  # reset, or timed out: a peer that vanished
             self.close()
         except BadFrameError as error:
-            logger.warning("closing connection from %s: %s", self.peer, error)
-            self.close()
+            self._close_bad(error)
+
+    def _may_read(self) -> bool:
+        """False, and reading is off, when the node holds too much for this connection or for all."""
+        requests = self._requests
+        if requests.used >= requests.max_bytes and not self._held:
+            self._pause_reading()
+            requests.wait(self)
+            return False
+        if self._is_full():
+            self._pause_reading()
+            return False
+        return True
+
+    def _is_full(self) -> bool:
+        """Whether nothing further may be read before the request in hand is answered."""
+        return self._blocked() and (
+            self._end - self._start >= INPUT_LIMIT or not self._requests.may_read_ahead
+        )
+
+    def read_again(self) -> None:
+        """There is memory for requests again."""
+        self._resume_reading()
 
     def _receive(self) -> None:
         if self._buffer is None:
-            size = self._sock.recv_into(self._scratch)
+            size = self._recv_into(self._scratch)
             if size == 0:
                 self.close()
                 return
+            self.arrived_ns = stopwatch_ns()
             used = 0 if self._blocked() else self._consume(self._scratch[:size].toreadonly())
             if self.is_open and used < size:
                 self._keep(self._scratch[used:size])
         else:
             self._make_room()
-            size = self._sock.recv_into(memoryview(self._buffer)[self._end :])
+            size = self._recv_into(memoryview(self._buffer)[self._end :])
             if size == 0:
                 self.close()
                 return
+            self.arrived_ns = stopwatch_ns()
             self._end += size
             self._pump()
-        if self.is_open and self._blocked() and self._end - self._start >= INPUT_LIMIT:
-            self._pause_reading()
 
     def _blocked(self) -> bool:
         return self._busy or bool(self._output) or self._muted is not None
@@ -141,13 +244,17 @@ class Connection:
 
     def _frame_size(self, view: memoryview, position: int) -> int:
         size = int.from_bytes(view[position : position + 4], "big", signed=True)
+        if self.authenticated:
+            if 8 <= size <= self._surroundings.max_request_bytes:
+                return size
+            limit, setting = self._surroundings.max_request_bytes, "socket.request.max.bytes"
+        else:  # a login may send bare tokens, of any size
+            if 0 <= size <= self._surroundings.max_login_bytes:
+                return size
+            limit, setting = self._surroundings.max_login_bytes, "sasl.server.max.receive.size"
         if size < 8:
             raise BadFrameError(f"a frame of {size} bytes cannot be a Kafka request")
-        if size > self._max_request_bytes:
-            raise BadFrameError(
-                f"a frame of {size} bytes is over socket.request.max.bytes = {self._max_request_bytes}"
-            )
-        return size
+        raise BadFrameError(f"a frame of {size} bytes is over {setting} = {limit}")
 
     def _make_room(self) -> None:
         assert self._buffer is not None
@@ -169,6 +276,19 @@ class Connection:
         self._buffer = bytearray(wanted)
         self._buffer[:held] = rest
         self._start, self._end = 0, held
+        self._count_held()
+
+    def _count_held(self) -> None:
+        """Count what waits here; of a request that is coming in all of it, for it will be held."""
+        held = 0
+        if self._buffer is not None:
+            held = len(self._buffer)
+            if not self._blocked() and self._end - self._start >= 4:
+                claimed = int.from_bytes(self._buffer[self._start : self._start + 4], "big")
+                held = max(held, claimed + 4)
+        if held != self._held:
+            before, self._held = self._held, held
+            self._requests.change(before, held)
 
     def _pump(self) -> None:
         """Handle what the buffer holds, as far as it may be handled now."""
@@ -178,7 +298,10 @@ class Connection:
         self._start += used
         if self._start >= self._end:
             self._buffer, self._start, self._end = None, 0, 0
-        if not self._reading and not (self._blocked() and self._end - self._start >= INPUT_LIMIT):
+        if not self.is_open:
+            return
+        self._count_held()
+        if not self._reading and not self._is_full():
             self._resume_reading()
 
     # Output
@@ -203,8 +326,15 @@ class Connection:
         if not self.is_open:
             return
         self.send(pieces)
-        if self._buffer is not None:
+        if self._buffer is not None or not self._reading:
             self._loop.call_soon(self._continue)
+
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        """Run this once the peer's socket has all of the answer; now, if that is so."""
+        if self._output:
+            self._on_sent = callback
+        else:
+            callback()
 
     def mute(self, ms: int) -> None:
         """Handle nothing further for so long, once the answer that is being sent is out."""
@@ -220,25 +350,26 @@ class Connection:
         if self._blocked() or not self.is_open:
             return
         try:
-            self._pump()
+            if self._buffer is not None:
+                self._pump()
+            elif not self._reading:
+                self._resume_reading()
         except BadFrameError as error:
-            logger.warning("closing connection from %s: %s", self.peer, error)
-            self.close()
+            self._close_bad(error)
 
     def _flush(self) -> None:
         output = self._output
         try:
             while output:
                 piece = output[0]
-                if isinstance(piece, bytes):
-                    flags = socket.MSG_MORE if len(output) > 1 else 0
-                    sent = self._sock.send(piece, flags)
-                    if sent == len(piece):
-                        output.popleft()
-                    else:
-                        output[0] = piece[sent:]
-                else:
+                if isinstance(piece, tuple):
                     self._send_region(piece)
+                    continue
+                sent = self._send_bytes(piece, socket.MSG_MORE if len(output) > 1 else 0)
+                if sent == len(piece):
+                    output.popleft()
+                else:
+                    output[0] = memoryview(piece)[sent:]
         except (BlockingIOError, InterruptedError):
             self._wait_for_peer()
             return
@@ -246,12 +377,16 @@ class Connection:
             self.close()
             return
         if self._writing:
-            self._loop.remove_writer(self._fd)
             self._writing = False
+            self._loop.remove_writer(self._fd)
+            self._responses.release(self)
+            if self._on_sent is not None:
+                callback, self._on_sent = self._on_sent, None
+                callback()
 
     def _send_region(self, region: Region) -> None:
         fd, position, length = region
-        sent = os.sendfile(self._fd, fd, position, min(length, _SENDFILE_CHUNK)) if length else 0
+        sent = self._send_file(fd, position, length) if length else 0
         if sent < length:
             if sent == 0:
                 raise OSError(f"log file ended {length} bytes early at position {position}")
@@ -259,14 +394,25 @@ class Connection:
             return
         self._output.popleft()
 
+    def _sendfile(self, fd: int, position: int, length: int) -> int:
+        return os.sendfile(self._fd, fd, position, min(length, _SENDFILE_CHUNK))
+
     def _wait_for_peer(self) -> None:
         if not self._writing:
             self._writing = True
             self._loop.add_writer(self._fd, self._on_writable)
+        if self._output:
+            self._responses.hold(self, sum(len(p) for p in self._output if not isinstance(p, tuple)))
 
     def _on_writable(self) -> None:
         self._flush()
         self._continue()
+
+    def close_slow(self) -> None:
+        """Answers that wait for their peers take too much memory, and this peer has been the slowest."""
+        logger.warning("closing connection from %s: it takes its answers too slowly", self.peer)
+        self._owner.was_too_slow(self)
+        self.close()
 
     # Life
 
@@ -279,6 +425,32 @@ class Connection:
         if not self._reading and self.is_open:
             self._reading = True
             self._loop.add_reader(self._fd, self._on_readable)
+            if self._tls is not None and self._tls.pending:
+                self._loop.call_soon(self._read_pending)
+
+    def _read_pending(self) -> None:
+        """What TLS has decrypted already; the socket does not tell of it."""
+        if self._reading:
+            self._on_readable()
+
+    def _close_bad(self, error: BadFrameError) -> None:
+        logger.warning("closing connection from %s: %s", self.peer, error)
+        self.close()
+
+    @property
+    def waits_for_peer(self) -> bool:
+        """Whether an answer is being taken slowly."""
+        return bool(self._output)
+
+    def waiting_requests(self) -> int:
+        """Whole requests that were read and are not handled yet."""
+        if self._buffer is None:
+            return 0
+        count, position = 0, self._start
+        while position + 4 <= self._end:
+            position += 4 + int.from_bytes(self._buffer[position : position + 4], "big")
+            count += position <= self._end
+        return count
 
     def close(self) -> None:
         """Close now; what has not been sent is dropped. Safe to call again."""
@@ -292,13 +464,17 @@ class Connection:
         if self._muted is not None:
             self._muted.cancel()
             self._muted = None
-        self._sock.close()
+        self._requests.forget(self)
+        self._responses.release(self)
+        (self._sock if self._tls is None else self._tls).close()
         self._output.clear()
         self._buffer, self._start, self._end = None, 0, 0
+        self._on_sent = None
+        self._count_held()
         abandoned, self.on_abandoned = self.on_abandoned, None
         if abandoned is not None:
             abandoned()
-        self._on_close(self)
+        self._owner.closed(self)
 
 
 def _peer_name(sock: socket.socket) -> str:

@@ -1,22 +1,38 @@
-"""The listening socket: accepts connections, counts them, closes the idle ones."""
+"""The listening sockets: they accept connections within Kafka's limits, and close the idle ones.
+
+A limit on all connections or on their rate makes clients wait in the socket's backlog, as with Kafka; a limit on
+one address closes what is over it.
+"""
 
 from __future__ import annotations
 
 import logging
 import socket
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, TimerHandle
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-from suiro.broker.connection import SCRATCH_BYTES, Connection, RequestSink
+from suiro.broker.connection import SCRATCH_BYTES, Connection, RequestSink, Surroundings
+from suiro.broker.held_memory import RequestMemory, ResponseMemory
+from suiro.broker.listeners import Listener
+from suiro.broker.metrics import Counter, Metrics
+from suiro.broker.security import Session
 from suiro.clock import Clock
+from suiro.config import MAX_INT, NodeSettings
 from suiro.errors import ConfigError
+
+if TYPE_CHECKING:
+    from suiro.broker.tls import ListenerTls
 
 logger = logging.getLogger(__name__)
 
 _ACCEPTS_PER_WAKEUP = 64
+_SOCKET = "kafka_server_socket_server_metrics_"
 
 
 class Server:
-    """Owns every connection of one listener. Lives in the event loop's thread."""
+    """Owns every connection. Lives in the event loop's thread. Implements `connection.Owner`."""
 
     def __init__(
         self,
@@ -24,84 +40,316 @@ class Server:
         loop: AbstractEventLoop,
         sink: RequestSink,
         clock: Clock,
-        max_request_bytes: int,
-        max_connections: int,
-        max_idle_ms: int,
+        metrics: Metrics,
+        settings: Callable[[], NodeSettings],
     ) -> None:
         self._loop = loop
         self._sink = sink
         self._clock = clock
-        self._max_request_bytes = max_request_bytes
-        self._max_connections = max_connections
-        self._max_idle_ms = max_idle_ms
-        self._connections: set[Connection] = set()
-        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self._socket: socket.socket | None = None
-
-    def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Bind and accept from now on. Returns the address in use. Raises `ConfigError` if it is taken."""
-        try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            # `localhost` is often both; clients try IPv4 first or only.
-            family, kind, protocol, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
-            listener = socket.socket(family, kind, protocol)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-        except OSError as error:
-            raise ConfigError(
-                f"cannot listen on {host}:{port}: {error.strerror or error}. "
-                "Choose another address with --listen, or port 0 for a free port"
-            ) from error
-        listener.listen(1024)
-        listener.setblocking(False)
-        self._socket = listener
-        self._loop.add_reader(listener.fileno(), self._accept)
-        bound = listener.getsockname()
-        return str(bound[0]), int(bound[1])
+        self._metrics = metrics
+        self._settings = settings
+        self._doors: dict[str, Door] = {}
+        self._by_host: Tally[str] = Tally()
+        self._rate = CreationRate()
+        self.connections: set[Connection] = set()
+        self.killed_when_expired = 0
+        own = settings()
+        self._surroundings = Surroundings(
+            loop=loop,
+            scratch=memoryview(bytearray(SCRATCH_BYTES)),
+            sink=sink,
+            owner=self,
+            requests=RequestMemory(
+                loop, max_bytes=own.queued_max_request_bytes, max_holders=own.queued_max_requests
+            ),
+            responses=ResponseMemory(max_bytes=own.queued_max_response_bytes),
+            max_request_bytes=own.socket_request_max_bytes,
+            max_login_bytes=own.sasl_server_max_receive_size,
+        )
+        self._too_slow = metrics.counter("suiro_network_slowconnectionsclosed_total")
+        self._offer_gauges()
 
     @property
-    def connection_count(self) -> int:
-        return len(self._connections)
+    def listeners(self) -> tuple[Listener, ...]:
+        """With the addresses that they got, in the order of `listen`."""
+        return tuple(door.listener for door in self._doors.values())
 
-    def _accept(self) -> None:
-        assert self._socket is not None
+    def listen(self, listeners: Iterable[Listener]) -> None:
+        """Bind and accept from now on. Raises `ConfigError` if an address is taken or TLS is set wrongly."""
+        for listener in listeners:
+            tls = None
+            own = self._settings().for_listener(listener.name)
+            if listener.protocol.tls:
+                from suiro.broker.certificate_names import check_rules
+                from suiro.broker.tls import ListenerTls
+
+                tls = ListenerTls(listener, self._settings())
+                check_rules(own.ssl_principal_mapping_rules)
+            sock = _bind(listener.host, listener.port)
+            bound = sock.getsockname()
+            at = listener.bound(str(bound[0]), int(bound[1]))
+            door = Door(at, sock, tls, own=own, metrics=self._metrics)
+            self._doors[listener.name] = door
+            self._metrics.gauge(_SOCKET + "connection_count", door.count, listener=listener.name)
+            self._open(door)
+
+    # Accepting
+
+    def _open(self, door: Door) -> None:
+        """Accept at this listener, unless that is so already or it is gone."""
+        if door.closed_until is not None:
+            door.closed_until.cancel()
+            door.closed_until = None
+        if not door.is_open and door.socket is not None:
+            door.is_open = True
+            self._loop.add_reader(door.socket.fileno(), self._accept, door)
+
+    def _shut(self, door: Door) -> None:
+        if door.is_open and door.socket is not None:
+            door.is_open = False
+            self._loop.remove_reader(door.socket.fileno())
+
+    def _accept(self, door: Door) -> None:
+        assert door.socket is not None
         for _ in range(_ACCEPTS_PER_WAKEUP):
+            if not self._has_room(door):
+                return
             try:
-                sock, _ = self._socket.accept()
+                sock, address = door.socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:  # out of descriptors: the backlog waits until one is free
                 logger.error("cannot accept a connection: %s", error)
                 return
-            if len(self._connections) >= self._max_connections:
-                logger.warning("refusing a connection: max.connections = %d reached", self._max_connections)
-                sock.close()
-                continue
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._connections.add(
-                Connection(
-                    sock,
-                    loop=self._loop,
-                    scratch=self._scratch,
-                    sink=self._sink,
-                    max_request_bytes=self._max_request_bytes,
-                    now_ms=self._clock.monotonic_ms(),
-                    on_close=self._connections.discard,
-                )
+            self._take(door, sock, str(address[0]))
+
+    def _has_room(self, door: Door) -> bool:
+        """Whether one more may come in. If not, the listener is shut until that may change."""
+        settings, own = self._settings(), door.own
+        if len(self.connections) >= settings.max_connections or door.open >= own.max_connections:
+            self._shut(door)  # `closed` opens it again
+            return False
+        now_ms = self._clock.monotonic_ms()
+        wait_ms = max(
+            self._rate.wait_ms(settings.max_connection_creation_rate, now_ms),
+            door.rate.wait_ms(own.max_connection_creation_rate, now_ms),
+        )
+        if wait_ms:
+            self._shut(door)
+            door.closed_until = self._loop.call_later(wait_ms / 1000, self._open, door)
+            return False
+        return True
+
+    def _take(self, door: Door, sock: socket.socket, host: str) -> None:
+        settings = self._settings()
+        limit = _limit_of_host(settings, host)
+        if self._by_host[host] >= limit:
+            logger.info("refusing a connection from %s: max.connections.per.ip = %d reached", host, limit)
+            door.refused.add()
+            sock.close()
+            return
+        self._rate.count()
+        door.rate.count()
+        door.created.add()
+        door.open += 1
+        self._by_host[host] += 1
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        tls = None
+        if door.tls is not None:
+            from suiro.broker.tls import TlsStream
+
+            tls = TlsStream(sock, door.tls.context)
+        self.connections.add(
+            Connection(
+                sock,
+                door.listener,
+                self._surroundings,
+                host=host,
+                tls=tls,
+                now_ms=self._clock.monotonic_ms(),
             )
+        )
+
+    # What connections tell
+
+    def closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        door = self._doors[connection.listener.name]
+        door.open -= 1
+        door.gone.add()
+        self._by_host[connection.host] -= 1
+        if not self._by_host[connection.host]:
+            del self._by_host[connection.host]
+        for shut in self._doors.values():
+            if not shut.is_open and shut.closed_until is None:
+                self._open(shut)
+
+    def secured(self, connection: Connection, certificate: bytes | None) -> None:
+        door = self._doors[connection.listener.name]
+        if connection.listener.protocol.sasl:
+            return
+        if certificate is not None:
+            from suiro.broker.certificate_names import principal_of
+
+            principal = principal_of(certificate, door.own.ssl_principal_mapping_rules)
+            if principal is None:
+                logger.warning(
+                    "closing connection from %s: no rule of ssl.principal.mapping.rules fits its certificate",
+                    connection.peer,
+                )
+                door.login_failures.add()
+                connection.close()
+                return
+            session = connection.session
+            connection.session = Session(principal=principal, host=session.host, listener=session.listener)
+        door.logins.add()
+
+    def handshake_failed(self, connection: Connection, error: OSError) -> None:
+        self._doors[connection.listener.name].login_failures.add()
+        logger.warning("closing connection from %s: the TLS handshake failed: %s", connection.peer, error)
+
+    def was_too_slow(self, connection: Connection) -> None:
+        self._too_slow.add()
+
+    def count_login(self, connection: Connection, *, again: bool, failed: bool) -> None:
+        """A SASL login has ended; `again`: of a connection that was logged in."""
+        door = self._doors[connection.listener.name]
+        if again:
+            (door.relogin_failures if failed else door.relogins).add()
+        else:
+            (door.login_failures if failed else door.logins).add()
+
+    # From time to time
+
+    def refresh_certificates(self) -> None:
+        """Take up certificates that changed on disk or in the settings."""
+        for door in self._doors.values():
+            if door.tls is not None:
+                door.tls.refresh(self._settings())
+
+    def settings_changed(self, settings: NodeSettings) -> None:
+        """Limits may have been raised, certificates replaced."""
+        self.refresh_certificates()
+        for door in self._doors.values():
+            door.own = settings.for_listener(door.listener.name)
+            self._open(door)
 
     def close_idle(self) -> None:
         """Close connections that have asked nothing for `connections.max.idle.ms`."""
-        oldest = self._clock.monotonic_ms() - self._max_idle_ms
-        for connection in [c for c in self._connections if c.last_active_ms < oldest]:
+        oldest = self._clock.monotonic_ms() - self._settings().connections_max_idle_ms
+        for connection in [c for c in self.connections if c.last_active_ms < oldest]:
             if connection.on_abandoned is None:
                 connection.close()
 
     def close(self) -> None:
-        if self._socket is not None:
-            self._loop.remove_reader(self._socket.fileno())
-            self._socket.close()
-            self._socket = None
-        for connection in list(self._connections):
+        for door in self._doors.values():
+            self._shut(door)
+            if door.closed_until is not None:
+                door.closed_until.cancel()
+                door.closed_until = None
+            if door.socket is not None:
+                door.socket.close()
+                door.socket = None
+        for connection in list(self.connections):
             connection.close()
+
+    def _offer_gauges(self) -> None:
+        requests, responses = self._surroundings.requests, self._surroundings.responses
+        gauge = self._metrics.gauge
+        gauge("kafka_network_requestchannel_requestqueuesize", self._waiting_requests)
+        gauge("kafka_network_requestchannel_responsequeuesize", lambda: responses.holders)
+        gauge("kafka_network_socketserver_memorypoolused", lambda: requests.used)
+        gauge(
+            "kafka_network_socketserver_memorypoolavailable",
+            lambda: max(0, requests.max_bytes - requests.used),
+        )
+        gauge("suiro_network_responsebytes", lambda: responses.used)
+        gauge("kafka_network_socketserver_expiredconnectionskilledcount", lambda: self.killed_when_expired)
+
+    def _waiting_requests(self) -> int:
+        return sum(connection.waiting_requests() for connection in self.connections)
+
+
+class Door:
+    """One listening socket, and what is counted of it."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        sock: socket.socket,
+        tls: ListenerTls | None,
+        *,
+        own: NodeSettings,
+        metrics: Metrics,
+    ) -> None:
+        self.listener = listener
+        self.own = own
+        """The settings as they are for this listener."""
+        self.socket: socket.socket | None = sock
+        self.tls = tls
+        self.rate = CreationRate()
+        self.open = 0
+        self.is_open = False
+        self.closed_until: TimerHandle | None = None
+
+        def counter(name: str) -> Counter:
+            return metrics.counter(_SOCKET + name, listener=listener.name)
+
+        self.count = lambda: self.open
+        self.created = counter("connection_creation_total")
+        self.gone = counter("connection_close_total")
+        self.refused = counter("connection_refused_total")
+        self.logins = counter("successful_authentication_total")
+        self.login_failures = counter("failed_authentication_total")
+        self.relogins = counter("successful_reauthentication_total")
+        self.relogin_failures = counter("failed_reauthentication_total")
+
+
+class CreationRate:
+    """Connections per second, with one second's worth at once after a rest."""
+
+    def __init__(self) -> None:
+        self._left = 0.0
+        self._looked_ms: int | None = None
+
+    def wait_ms(self, rate: int, now_ms: int) -> int:
+        """How long the next connection must wait; 0: not at all."""
+        if rate >= MAX_INT:
+            self._left, self._looked_ms = 0.0, None
+            return 0
+        before = now_ms - 1000 if self._looked_ms is None else self._looked_ms
+        self._looked_ms = now_ms
+        self._left = min(float(rate), self._left + rate * (now_ms - before) / 1000)
+        if self._left >= 1:
+            return 0
+        return int((1 - self._left) * 1000 / rate) + 1 if rate else 1000
+
+    def count(self) -> None:
+        self._left -= 1
+
+
+def _limit_of_host(settings: NodeSettings, host: str) -> int:
+    for part in settings.max_connections_per_ip_overrides.split(","):
+        name, _, count = part.rpartition(":")
+        if name == host and count.isdigit():
+            return int(count)
+    return settings.max_connections_per_ip
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # `localhost` is often both; clients try IPv4 first or only.
+        family, kind, protocol, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}. "
+            "Choose another address with --listen or listeners, or port 0 for a free port"
+        ) from error
+    listener.listen(1024)
+    listener.setblocking(False)
+    return listener
