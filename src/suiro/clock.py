@@ -32,6 +32,24 @@ class SystemClock:
         return time.monotonic_ns() // 1_000_000
 
 
+class ShiftedClock:
+    """The machine's time and what it was moved ahead by: time passes as ever, and a test can skip some of it."""
+
+    def __init__(self) -> None:
+        self._ahead_ms = 0
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + self._ahead_ms
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000 + self._ahead_ms
+
+    def advance(self, ms: int) -> None:
+        if ms < 0:
+            raise ValueError(f"time only goes forward, got {ms} ms")
+        self._ahead_ms += ms
+
+
 class ManualClock:
     """A clock that moves only when told to. Wall and monotonic time advance together."""
 

@@ -20,17 +20,22 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
+from suiro.clock import Clock, SystemClock
 from suiro.config import NodeSettings
 from suiro.errors import ConfigError, SuiroError, TransientError
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-    from suiro.broker import Broker
+    from suiro.broker import BrokerConfig
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -243,16 +248,13 @@ def _read_ready_line(process: subprocess.Popen[bytes], log: Path, timeout_s: flo
 
 
 class InProcessNode:
-    """A broker on a thread of this process, with an event loop of its own."""
+    """A broker on a thread of this process, with an event loop of its own. `start` makes one."""
 
-    def __init__(
-        self, thread: threading.Thread, loop: AbstractEventLoop, broker: Broker, temporary: Path | None
-    ) -> None:
-        self._thread = thread
-        self._loop = loop
+    def __init__(self, config: BrokerConfig, *, clock: Clock, temporary: Path | None) -> None:
+        self._config = config
+        self._clock = clock
         self._temporary = temporary
-        self.broker = broker
-        self.bootstrap_servers = broker.bootstrap_servers
+        self._launch()
 
     @classmethod
     def start(
@@ -262,25 +264,37 @@ class InProcessNode:
         listen: str = "127.0.0.1:0",
         settings: Mapping[str, str] | None = None,
         add_scram: Sequence[str] = (),
-    ) -> InProcessNode:
+        clock: Clock | None = None,
+    ) -> Self:
         """Start a broker and wait until it answers. Raises `ConfigError` if it cannot.
 
         `add_scram` are users that the node begins with, `SCRAM-SHA-256=[name=...,password=...]`.
         """
-        from suiro.broker import Broker, BrokerConfig, ScramUser
+        from suiro.broker import BrokerConfig, ScramUser
 
         host, port = parse_address(listen)
         temporary = Path(tempfile.mkdtemp(prefix="suiro-node-")) if data is None else None
-        directory = Path(data) if data is not None else temporary or Path()
-        loop = _new_loop()
         config = BrokerConfig(
-            data=directory,
+            data=Path(data) if data is not None else temporary or Path(),
             host=host,
             port=port,
             settings=NodeSettings.from_mapping(settings or {}, source="settings"),
             scram_users=tuple(ScramUser.parse(text) for text in add_scram),
         )
-        broker = Broker(config, loop=loop)
+        try:
+            return cls(config, clock=clock or SystemClock(), temporary=temporary)
+        except BaseException:
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
+            raise
+
+    def _launch(self) -> None:
+        from suiro.broker import Broker
+
+        loop = _new_loop()
+        self._loop = loop
+        self.broker = broker = Broker(self._config, loop=loop, clock=self._clock)
+        self._crashed = False
         started = threading.Event()
         failure: list[BaseException] = []
 
@@ -293,30 +307,71 @@ class InProcessNode:
                 return
             loop.call_soon(started.set)
             loop.run_forever()
-            broker.stop()
+            if not self._crashed:
+                broker.stop()
 
-        thread = threading.Thread(target=run, name="suiro-node", daemon=True)
-        thread.start()
+        self._thread = threading.Thread(target=run, name="suiro-node", daemon=True)
+        self._thread.start()
         started.wait()
         if failure:
-            thread.join()
+            self._thread.join()
             loop.close()
-            if temporary is not None:
-                shutil.rmtree(temporary, ignore_errors=True)
             raise failure[0]
-        return cls(thread, loop, broker, temporary)
+        self.bootstrap_servers = broker.bootstrap_servers
+
+    def call(self, action: Callable[[], T]) -> T:
+        """Run something on the node's own thread, where all its state lives, and return what it gives."""
+        result: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                result.set_result(action())
+            except BaseException as error:
+                result.set_exception(error)
+
+        self._loop.call_soon_threadsafe(run)
+        return result.result(STOP_TIMEOUT_S * 2)
+
+    def crash_here(self) -> None:
+        """On the node's own thread: end as by kill -9. What was written is kept, nothing else is."""
+        self._crashed = True
+        self.broker.abandon()
+        self._loop.stop()
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    def kill(self) -> None:
+        """Let the node end as by kill -9. Safe to call again."""
+        if self.is_running:
+            self._loop.call_soon_threadsafe(self.crash_here)
+        self._join()
+
+    def restart(self) -> None:
+        """Start again, at the same address, on what the node had written; stops cleanly first if it runs."""
+        port = self.broker.port
+        self._end()
+        self._config = replace(self._config, port=port)
+        self._launch()
 
     def stop(self) -> None:
         """Stop cleanly. Safe to call again."""
-        if self._loop.is_closed():
-            return
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._end()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _end(self) -> None:
+        if self.is_running:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._join()
+
+    def _join(self) -> None:
         self._thread.join(STOP_TIMEOUT_S * 2)
         if self._thread.is_alive():
             raise SuiroError("the node's thread did not stop in time")
-        self._loop.close()
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+        if not self._loop.is_closed():
+            self._loop.close()
 
     def __enter__(self) -> Self:
         return self

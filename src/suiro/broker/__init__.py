@@ -10,6 +10,18 @@ groups, delegation tokens. Clients fall back by what ApiVersions offers.
 from __future__ import annotations
 
 from suiro.broker.broker import Broker, BrokerConfig
+from suiro.broker.faults import Crash, Delay, Drop, Error, Fault, Faults, Rule
 from suiro.broker.security.scram_store import ScramUser
 
-__all__ = ["Broker", "BrokerConfig", "ScramUser"]
+__all__ = [
+    "Broker",
+    "BrokerConfig",
+    "Crash",
+    "Delay",
+    "Drop",
+    "Error",
+    "Fault",
+    "Faults",
+    "Rule",
+    "ScramUser",
+]

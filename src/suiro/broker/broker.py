@@ -8,12 +8,13 @@ Handlers ask them; nothing else changes them.
 from __future__ import annotations
 
 import logging
-from asyncio import AbstractEventLoop, TimerHandle
+from asyncio import AbstractEventLoop, Task, TimerHandle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from suiro.broker.cleaner import Cleaner
 from suiro.broker.cluster_state import ClusterState
 from suiro.broker.connection import Connection
 from suiro.broker.dispatch import Dispatcher, Quotas
@@ -38,7 +39,7 @@ from suiro.broker.topics import (
 )
 from suiro.broker.transactions import TransactionCoordinator
 from suiro.clock import Clock, SystemClock
-from suiro.config import NodeSettings
+from suiro.config import MAX_LONG, NodeSettings
 from suiro.errors import ConfigError
 from suiro.log import DataDirectory
 from suiro.protocol.messages import ErrorCode
@@ -54,6 +55,7 @@ _IDLE_CHECK_MS = 30_000
 _CERTIFICATE_CHECK_MS = 2_000
 _METRICS_WINDOW_MS = 150_000
 GROUP_CONFIGS = "group-configs"
+_DELETED_FILES_CHECK_MS = 1000
 _ID_EXPIRY_CHECK_MS = 3_600_000
 
 
@@ -94,6 +96,8 @@ class Broker:
         self.fetch_sessions = FetchSessions(slots=self.settings.max_incremental_fetch_session_cache_slots)
         self.quotas: Quotas | None = None
         self.metrics = Metrics()
+        self.cleaner = Cleaner(self)
+        self._syncing: Task[None] | None = None
         self.server = Server(
             loop=loop,
             sink=Dispatcher(self),
@@ -144,6 +148,10 @@ class Broker:
         every = self.every
         every(self.settings.log_retention_check_interval_ms, self._apply_retention)
         every(self.settings.log_flush_offset_checkpoint_interval_ms, self._sync)
+        if self.settings.log_flush_scheduler_interval_ms < MAX_LONG:
+            every(self.settings.log_flush_scheduler_interval_ms, self._sync_due)
+        every(_DELETED_FILES_CHECK_MS, self._remove_deleted_files)
+        every(self.settings.log_cleaner_backoff_ms, self.cleaner.check)
         every(_IDLE_CHECK_MS, self.server.close_idle)
         every(_CERTIFICATE_CHECK_MS, self.server.refresh_certificates)
         every(_METRICS_WINDOW_MS, self.metrics.rotate)
@@ -159,6 +167,7 @@ class Broker:
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
+        self.cleaner.stop()
         if self.tier is not None:
             self.tier.close()
         if self._directory is not None:
@@ -178,6 +187,7 @@ class Broker:
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
+        self.cleaner.stop()
         self.server.close()
         if self.tier is not None:
             self.tier.close()
@@ -319,19 +329,44 @@ class Broker:
 
     def _sync(self) -> None:
         """Sync the logs that grew, in another thread, so that a start after a crash has little to scan."""
-        for partition in self.topics.partitions():
-            log = partition.log
-            if log.recovery_point < log.log_end_offset:
-                self.loop.create_task(self._sync_one(partition))
+        self._sync_these([p for p in self.topics.partitions() if p.log.recovery_point < p.log.log_end_offset])
         if self._directory is not None:
             self._directory.checkpoint()
 
-    async def _sync_one(self, partition: Partition) -> None:
-        job = partition.log.flush_job()
-        try:
-            await self.loop.run_in_executor(None, job.run)
-        except OSError:
-            logger.exception("cannot sync %s-%d to disk", partition.topic, partition.index)
-            return
-        if not partition.deleted:
-            partition.log.flushed(job.end_offset)
+    def _sync_due(self) -> None:
+        now = self.clock.wall_ms()
+        self._sync_these([p for p in self.topics.partitions() if p.log.is_flush_due(now)])
+
+    def _sync_these(self, partitions: list[Partition]) -> None:
+        if partitions and (self._syncing is None or self._syncing.done()):
+            self._syncing = self.loop.create_task(self._sync_all(partitions))
+
+    async def _sync_all(self, partitions: list[Partition]) -> None:
+        """One after another: each takes some descriptors while it lasts, and there may be thousands."""
+        for partition in partitions:
+            log = partition.log
+            if partition.deleted or not log.is_open or log.offline is not None:
+                continue
+            try:
+                job = log.flush_job()
+            except OSError as error:
+                logger.warning("cannot sync %s-%d now: %s", partition.topic, partition.index, error)
+                continue
+            try:
+                await self.loop.run_in_executor(None, job.run)
+            except OSError as error:
+                # After a failed sync the system may have dropped the pages and report success the next time.
+                log.take_offline(f"cannot sync to disk: {error}")
+                continue
+            if not partition.deleted:
+                log.flushed(job.end_offset)
+
+    def _remove_deleted_files(self) -> None:
+        removal = None if self._directory is None else self._directory.graveyard.due(self.clock.wall_ms())
+        if removal is not None:
+            self.loop.run_in_executor(None, removal)
+
+    def write_cleaner_offsets(self) -> None:
+        """After the cleaner has finished a log."""
+        if self._directory is not None:
+            self._directory.write_cleaner_offsets()

@@ -244,7 +244,10 @@ class Dispatcher:
             client_id=getattr(header, "client_id", None),
         )
         try:
-            response = self._handler(api)(self._broker, exchange, request)
+            handler = self._handler(api)
+            if self._broker.faults is not None:
+                handler = self._broker.faults.around(api.name, handler)
+            response = handler(self._broker, exchange, request)
             return exchange.finish_dispatch(response)
         except BadFrameError:  # what the handler found makes no sense: the connection says so and closes
             raise

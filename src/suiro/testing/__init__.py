@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from suiro.node import InProcessNode
+    from suiro.testing.node_under_test import NodeUnderTest
     from suiro.testing.topology_test_driver import TopologyTestDriver
 
 __all__ = ["TopologyTestDriver", "node"]
@@ -35,11 +35,15 @@ def __getattr__(name: str) -> Any:
 @contextmanager
 def node(
     *, data: Path | str | None = None, settings: Mapping[str, str] | None = None
-) -> Iterator[InProcessNode]:
-    """A node in this process on a free port; its data is gone afterwards, unless `data` names a directory."""
-    from suiro.node import InProcessNode
+) -> Iterator[NodeUnderTest]:
+    """A node in this process on a free port; its data is gone afterwards, unless `data` names a directory.
 
-    running = InProcessNode.start(data=data, settings=settings)
+    `node.faults` makes requests go wrong, `node.advance(ms)` skips time, `node.kill()` and `node.restart()` do
+    what they say.
+    """
+    from suiro.testing.node_under_test import NodeUnderTest
+
+    running = NodeUnderTest.begin(data=data, settings=settings)
     try:
         yield running
     finally:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from suiro.node import InProcessNode
+    from suiro.testing.node_under_test import NodeUnderTest
 
 
 @pytest.fixture
-def node() -> Iterator[InProcessNode]:
+def node() -> Iterator[NodeUnderTest]:
     """A fresh, empty node for this test: `node.bootstrap_servers`."""
     from suiro.testing import node as running_node
 
