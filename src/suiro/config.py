@@ -69,6 +69,17 @@ def _kind(default: Any, high: int | None, *, sensitive: bool) -> str:
     return "PASSWORD" if sensitive else "STRING"
 
 
+def _without_effect(
+    default: Any, why: str, *, low: int | None = None, kind: str | None = None, dynamic: bool = False
+) -> Any:
+    """A setting of Kafka's that files written for Kafka may have, and that changes nothing here, for a reason."""
+    if isinstance(default, bool):
+        return _setting(default, f"Accepted without effect: {why}.")
+    return _setting(
+        default, f"Accepted without effect: {why}.", low=low, high=MAX_INT, kind=kind, dynamic=dynamic
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
     """Every setting of a node. Defaults are Apache Kafka's unless the description gives a reason."""
@@ -284,9 +295,30 @@ class NodeSettings:
     )
     compression_type: str = _setting(
         "producer",
-        "Records are kept as the producer compressed them.",
-        choices=("producer",),
+        "Accepted without effect: records are kept as the producer compressed them.",
+        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         topic="compression.type",
+    )
+    compression_gzip_level: int = _setting(
+        -1,
+        "Accepted without effect: the node does not compress.",
+        low=-1,
+        high=9,
+        topic="compression.gzip.level",
+    )
+    compression_lz4_level: int = _setting(
+        9,
+        "Accepted without effect: the node does not compress.",
+        low=1,
+        high=17,
+        topic="compression.lz4.level",
+    )
+    compression_zstd_level: int = _setting(
+        3,
+        "Accepted without effect: the node does not compress.",
+        low=-131_072,
+        high=22,
+        topic="compression.zstd.level",
     )
     min_insync_replicas: int = _setting(
         1,
@@ -350,6 +382,59 @@ class NodeSettings:
     )
     remote_list_offsets_request_timeout_ms: int = _setting(
         30_000, "Longest wait of a look-up by time for the remote store.", low=1, dynamic=True
+    )
+
+    default_replication_factor: int = _setting(
+        1, "Copies of a topic whose creator does not say. A single node has one.", low=1, high=1, kind="INT"
+    )
+    offsets_topic_replication_factor: int = _setting(
+        1, "Copies of __consumer_offsets. (Kafka 3; a single node has one.)", low=1, high=1, kind="SHORT"
+    )
+    offsets_topic_segment_bytes: int = _setting(
+        104_857_600, "segment.bytes of __consumer_offsets when it is made.", low=1, high=MAX_INT
+    )
+    transaction_state_log_replication_factor: int = _setting(
+        1, "Copies of __transaction_state. (Kafka 3; a single node has one.)", low=1, high=1, kind="SHORT"
+    )
+    transaction_state_log_min_isr: int = _setting(
+        1, "min.insync.replicas of __transaction_state. (Kafka 2.)", low=1, high=1, kind="INT"
+    )
+    transaction_state_log_segment_bytes: int = _setting(
+        104_857_600, "segment.bytes of __transaction_state when it is made.", low=1, high=MAX_INT
+    )
+    unclean_leader_election_enable: bool = _setting(
+        False,
+        "Accepted without effect: the one copy of a partition is its leader.",
+        topic="unclean.leader.election.enable",
+    )
+    log_preallocate: bool = _setting(
+        False, "Accepted without effect: segment files grow as they are written.", topic="preallocate"
+    )
+    background_threads: int = _without_effect(10, "one thread serves all", low=1, dynamic=True)
+    num_io_threads: int = _without_effect(8, "one thread serves all", low=1, dynamic=True)
+    num_network_threads: int = _without_effect(3, "one thread serves all", low=1, dynamic=True)
+    num_recovery_threads_per_data_dir: int = _without_effect(
+        2, "one thread recovers all logs", low=1, dynamic=True
+    )
+    num_replica_fetchers: int = _without_effect(1, "a single node has no replicas", dynamic=True)
+    replica_lag_time_max_ms: int = _without_effect(30_000, "a single node has no replicas", kind="LONG")
+    replica_fetch_max_bytes: int = _without_effect(1_048_576, "a single node has no replicas", low=0)
+    replica_socket_timeout_ms: int = _without_effect(30_000, "a single node has no replicas")
+    auto_leader_rebalance_enable: bool = _without_effect(True, "the one node leads every partition")
+    leader_imbalance_check_interval_seconds: int = _without_effect(
+        300, "the one node leads every partition", kind="LONG"
+    )
+    leader_imbalance_per_broker_percentage: int = _without_effect(10, "the one node leads every partition")
+    controlled_shutdown_enable: bool = _without_effect(True, "there is nobody to hand partitions over to")
+    broker_heartbeat_interval_ms: int = _without_effect(2000, "the node is its own controller", low=1)
+    broker_session_timeout_ms: int = _without_effect(9000, "the node is its own controller", low=1)
+    initial_broker_registration_timeout_ms: int = _without_effect(60_000, "the node is its own controller")
+    request_timeout_ms: int = _without_effect(30_000, "the node sends requests to nobody", low=1)
+    fetch_purgatory_purge_interval_requests: int = _without_effect(
+        1000, "a request leaves when it is answered"
+    )
+    producer_purgatory_purge_interval_requests: int = _without_effect(
+        1000, "a request leaves when it is answered"
     )
 
     authorizer_class_name: str = _setting(
@@ -620,25 +705,22 @@ KAFKA_PREFIXES_WE_LACK = (
 KAFKA_SETTINGS_WE_LACK = frozenset(
     (
         "alter.config.policy.class.name", "auto.include.jmx.reporter",
-        "auto.leader.rebalance.enable", "background.threads", "broker.heartbeat.interval.ms", "broker.id",
-        "broker.id.generation.enable", "broker.rack", "broker.session.timeout.ms", "client.quota.callback.class",
-        "compression.gzip.level", "compression.lz4.level", "compression.zstd.level", "config.providers",
-        "create.topic.policy.class.name", "default.replication.factor", "delegation.token.expiry.time.ms",
+        "broker.id", "broker.id.generation.enable", "broker.rack", "client.quota.callback.class",
+        "config.providers",
+        "create.topic.policy.class.name", "delegation.token.expiry.time.ms",
         "delegation.token.max.lifetime.ms", "delegation.token.secret.key", "early.start.listeners",
-        "fetch.purgatory.purge.interval.requests", "initial.broker.registration.timeout.ms",
         "leader.imbalance.check.interval.seconds", "leader.imbalance.per.broker.percentage",
         "log.dir", "log.dir.failure.timeout.ms", "log.dirs", "log.initial.task.delay.ms",
         "log.message.downconversion.enable",
         "log.message.timestamp.after.max.ms", "log.message.timestamp.before.max.ms", "log.preallocate",
         "log.roll.jitter.hours", "log.roll.jitter.ms",
         "metadata.max.idle.interval.ms", "node.id.generation.enable",
-        "num.io.threads", "num.network.threads", "num.recovery.threads.per.data.dir",
-        "num.replica.alter.log.dirs.threads", "num.replica.fetchers", "offset.metadata.max.bytes.per.group",
+        "num.replica.alter.log.dirs.threads", "offset.metadata.max.bytes.per.group",
         "offsets.commit.timeout.ms", "offsets.load.buffer.size", "producer.id.expiration.check.interval.ms",
         "producer.id.expiration.ms", "producer.purgatory.purge.interval.requests", "request.timeout.ms",
         "server.max.startup.time.ms",
         "transaction.partition.verification.enable",
         "transaction.remove.expired.transaction.cleanup.interval.ms", "transaction.two.phase.commit.enable",
-        "unclean.leader.election.enable", "unclean.leader.election.interval.ms", "unstable.api.versions.enable",
+        "unclean.leader.election.interval.ms", "unstable.api.versions.enable",
     )
 )  # fmt: skip

@@ -267,11 +267,19 @@ class Broker:
         """The topic of the coordinators, made when first needed."""
         topic = self.topics.topic(name)
         if topic is None:
-            partitions = {
-                OFFSETS_TOPIC: self.settings.offsets_topic_num_partitions,
-                TRANSACTIONS_TOPIC: self.settings.transaction_state_log_num_partitions,
+            settings = self.settings
+            partitions, segment_bytes = {
+                OFFSETS_TOPIC: (
+                    settings.offsets_topic_num_partitions,
+                    settings.offsets_topic_segment_bytes,
+                ),
+                TRANSACTIONS_TOPIC: (
+                    settings.transaction_state_log_num_partitions,
+                    settings.transaction_state_log_segment_bytes,
+                ),
             }[name]
-            topic = self.topics.create(name, partitions=partitions, configs={"cleanup.policy": "compact"})
+            configs = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes)}
+            topic = self.topics.create(name, partitions=partitions, configs=configs)
         return topic
 
     def delete_topic(self, topic: Topic) -> None:

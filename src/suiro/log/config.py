@@ -7,6 +7,7 @@ Kafka knows and we do not honour is an error that says so, unless it asks for wh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -23,14 +24,14 @@ SettingType = Literal["BOOLEAN", "STRING", "INT", "LONG", "DOUBLE", "LIST"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSetting:
-    """One row: `low` is the least number accepted, `choices` the words. `unsupported` says why we refuse."""
+    """One row: `low` is the least number accepted, `choices` the words, `pattern` what each word must match."""
 
     type: SettingType
     default: str
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
-    unsupported: str | None = None
+    pattern: str | None = None
 
 
 def _int(default: int, low: int) -> TopicSetting:
@@ -43,29 +44,35 @@ def _long(default: int, low: int | None = None) -> TopicSetting:
     )
 
 
-def _not_here(type_: SettingType, default: str, why: str) -> TopicSetting:
-    return TopicSetting(type=type_, default=default, unsupported=why)
+def _level(default: int, low: int, high: int) -> TopicSetting:
+    return TopicSetting(type="INT", default=str(default), low=low, high=high)
 
 
-_REPLICATION = "this node does not replicate"
-_RECOMPRESSION = "batches are stored as the producer compressed them"
+def _throttled_replicas() -> TopicSetting:
+    return TopicSetting(type="LIST", default="", pattern=r"\*|[0-9]+:[0-9]+")
+
+
 _WEEK_MS = 7 * 24 * 60 * 60 * 1000
 _DAY_MS = 24 * 60 * 60 * 1000
 
 TOPIC_SETTINGS: dict[str, TopicSetting] = {
     "cleanup.policy": TopicSetting(type="LIST", default="delete", choices=("compact", "delete")),
-    "compression.gzip.level": _not_here("INT", "-1", _RECOMPRESSION),
-    "compression.lz4.level": _not_here("INT", "9", _RECOMPRESSION),
-    "compression.type": _not_here("STRING", "producer", _RECOMPRESSION),
-    "compression.zstd.level": _not_here("INT", "3", _RECOMPRESSION),
+    "compression.gzip.level": _level(-1, -1, 9),
+    "compression.lz4.level": _level(9, 1, 17),
+    "compression.type": TopicSetting(
+        type="STRING",
+        default="producer",
+        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+    ),
+    "compression.zstd.level": _level(3, -131_072, 22),
     "delete.retention.ms": _long(_DAY_MS, 0),
     "file.delete.delay.ms": _long(60_000, 0),
     "flush.messages": _long(MAX_LONG, 1),
     "flush.ms": _long(MAX_LONG, 0),
-    "follower.replication.throttled.replicas": _not_here("LIST", "", _REPLICATION),
+    "follower.replication.throttled.replicas": _throttled_replicas(),
     "index.interval.bytes": _int(4096, 0),
     "internal.segment.bytes": TopicSetting(type="INT", default="", low=61, high=MAX_INT),
-    "leader.replication.throttled.replicas": _not_here("LIST", "", _REPLICATION),
+    "leader.replication.throttled.replicas": _throttled_replicas(),
     "local.retention.bytes": _long(AS_RETENTION, AS_RETENTION),
     "local.retention.ms": _long(AS_RETENTION, AS_RETENTION),
     "max.compaction.lag.ms": _long(MAX_LONG, 1),
@@ -78,7 +85,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
     "min.cleanable.dirty.ratio": TopicSetting(type="DOUBLE", default="0.5", low=0, high=1),
     "min.compaction.lag.ms": _long(0, 0),
     "min.insync.replicas": _int(1, 1),
-    "preallocate": _not_here("BOOLEAN", "false", "segment files grow as they are written"),
+    "preallocate": TopicSetting(type="BOOLEAN", default="false"),
     "remote.log.copy.disable": TopicSetting(type="BOOLEAN", default="false"),
     "remote.log.delete.on.disable": TopicSetting(type="BOOLEAN", default="false"),
     "remote.storage.enable": TopicSetting(type="BOOLEAN", default="false"),
@@ -96,8 +103,9 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
 class LogConfig:
     """What a partition log needs to know; sizes in bytes, times in milliseconds.
 
-    Settings that are accepted and have no effect here: `min.insync.replicas` and
-    `unclean.leader.election.enable` (one replica).
+    Settings that are accepted and have no effect here: `min.insync.replicas`,
+    `unclean.leader.election.enable` and the throttled replicas (one replica), `preallocate`, and those of
+    compression (batches are stored as the producer compressed them, which every consumer reads).
     """
 
     segment_bytes: int = 1 << 30
@@ -171,8 +179,8 @@ class LogConfig:
         config = cls(**values)
         if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
             raise ConfigError(
-                f"min.compaction.lag.ms ({config.min_compaction_lag_ms}) is above max.compaction.lag.ms "
-                f"({config.max_compaction_lag_ms})"
+                f"conflict topic config setting min.compaction.lag.ms ({config.min_compaction_lag_ms}) > "
+                f"max.compaction.lag.ms ({config.max_compaction_lag_ms})"
             )
         if config.remote_storage_enable:
             _check_local_retention(config, "ms", config.local_retention_ms, config.retention_ms)
@@ -197,19 +205,12 @@ def parse_topic_setting(name: str, text: str | None) -> Any:
     """The value of one setting, checked against its row in `TOPIC_SETTINGS`."""
     setting = TOPIC_SETTINGS.get(name)
     if setting is None:
-        raise ConfigError(f"unknown topic setting {name!r}")
+        raise ConfigError(f"Unknown topic config name: {name}")
     text = setting.default if text is None else text.strip()
-    if setting.unsupported is not None:
-        if text.lower() != setting.default:
-            raise ConfigError(
-                f"topic setting {name}={text}: Kafka has it, this node does not ({setting.unsupported}); "
-                f"leave it out or set it to {setting.default!r}"
-            )
-        return text
     match setting.type:
         case "BOOLEAN":
             if text.lower() not in ("true", "false"):
-                raise ConfigError(f"topic setting {name}={text!r}: expected true or false")
+                raise _invalid(name, text, "Expected value to be either true or false")
             return text.lower() == "true"
         case "LIST" | "STRING":
             return _words(name, setting, text)
@@ -218,20 +219,29 @@ def parse_topic_setting(name: str, text: str | None) -> Any:
 
 
 def _words(name: str, setting: TopicSetting, text: str) -> str | tuple[str, ...]:
-    words = tuple(word.strip() for word in text.split(",") if word.strip())
-    wrong = [word for word in words if word not in setting.choices]
-    if wrong or (setting.type == "STRING" and len(words) != 1) or len(set(words)) != len(words):
-        raise ConfigError(f"topic setting {name}={text!r}: expected {' or '.join(setting.choices)}")
+    given = (word.strip() for word in text.split(",")) if setting.type == "LIST" else (text,)
+    words = tuple(dict.fromkeys(word for word in given if word or setting.type == "STRING"))
+    for word in words:
+        if setting.pattern and not re.fullmatch(setting.pattern, word):
+            raise _invalid(name, word, f"Every element must match {setting.pattern}")
+        if setting.choices and word not in setting.choices:
+            raise _invalid(name, word, f"String must be one of: {', '.join(setting.choices)}")
     return words if setting.type == "LIST" else words[0]
+
+
+def _invalid(name: str, text: str, why: str) -> ConfigError:
+    return ConfigError(f"Invalid value {text} for configuration {name}: {why}")
 
 
 def _number(name: str, setting: TopicSetting, text: str) -> float | int:
     try:
         value = float(text) if setting.type == "DOUBLE" else int(text)
     except ValueError:
-        raise ConfigError(f"topic setting {name}={text!r}: expected a number") from None
+        raise _invalid(name, text, f"Not a number of type {setting.type}") from None
     if setting.low is not None and value < setting.low:
-        raise ConfigError(f"topic setting {name}={text}: must be at least {setting.low}")
+        raise _invalid(name, text, f"Value must be at least {setting.low}")
     if setting.high is not None and value > setting.high:
-        raise ConfigError(f"topic setting {name}={text}: must be at most {setting.high}")
+        beyond_type = setting.type != "DOUBLE" and setting.high in (MAX_INT, MAX_LONG)
+        why = f"Not a number of type {setting.type}" if beyond_type else f"Value must be no more than {setting.high}"
+        raise _invalid(name, text, why)
     return value

@@ -49,7 +49,9 @@ def _answer(broker: Broker, exchange: Exchange, name: str | None, topic_id: UUID
         name, topic_id = topic.name, topic.topic_id
         broker.delete_topic(topic)
     except _RefusedError as refusal:
-        name, code, message = name or refusal.name, refusal.code, str(refusal)
+        code, message = refusal.code, str(refusal)
+        if name is None:
+            name = refusal.name
     return exchange.make(
         "DeletableTopicResult", name=name, topic_id=topic_id, error_code=code, error_message=message
     )
