@@ -242,6 +242,6 @@ def _number(name: str, setting: TopicSetting, text: str) -> float | int:
         raise _invalid(name, text, f"Value must be at least {setting.low}")
     if setting.high is not None and value > setting.high:
         beyond_type = setting.type != "DOUBLE" and setting.high in (MAX_INT, MAX_LONG)
-        why = f"Not a number of type {setting.type}" if beyond_type else f"Value must be no more than {setting.high}"
-        raise _invalid(name, text, why)
+        most = f"Value must be no more than {setting.high}"
+        raise _invalid(name, text, f"Not a number of type {setting.type}" if beyond_type else most)
     return value

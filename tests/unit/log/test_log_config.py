@@ -40,16 +40,17 @@ def test_small_segments_for_tests_have_kafkas_internal_name() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("segment.byte", "1", "unknown topic setting"),
+        ("segment.byte", "1", "Unknown topic config name: segment.byte"),
         ("segment.bytes", "500", "at least 1048576"),
-        ("segment.bytes", "many", "expected a number"),
+        ("segment.bytes", "many", "Not a number of type INT"),
+        ("segment.bytes", "99999999999", "Not a number of type INT"),
+        ("min.cleanable.dirty.ratio", "2", "no more than 1"),
         ("retention.ms", "-2", "at least -1"),
-        ("cleanup.policy", "shred", "expected compact or delete"),
-        ("cleanup.policy", "compact,compact", "expected compact or delete"),
-        ("message.timestamp.type", "Never", "CreateTime or LogAppendTime"),
+        ("cleanup.policy", "shred", "must be one of: compact, delete"),
+        ("message.timestamp.type", "Never", "must be one of: CreateTime, LogAppendTime"),
         ("unclean.leader.election.enable", "perhaps", "true or false"),
-        ("compression.type", "zstd", "Kafka has it, this node does not"),
-        ("preallocate", "true", "Kafka has it, this node does not"),
+        ("compression.type", "rar", "must be one of: uncompressed"),
+        ("leader.replication.throttled.replicas", "1:x", "must match"),
     ],
 )
 def test_wrong_settings_name_themselves(name: str, value: str, message: str) -> None:
@@ -58,8 +59,14 @@ def test_wrong_settings_name_themselves(name: str, value: str, message: str) -> 
     assert name in str(caught.value)
 
 
-def test_an_unsupported_setting_may_ask_for_what_happens_anyway() -> None:
-    assert LogConfig.from_settings({"compression.type": "producer", "preallocate": "false"}) == LogConfig()
+def test_settings_without_effect_are_taken() -> None:
+    given = {"compression.type": "zstd", "preallocate": "true", "leader.replication.throttled.replicas": "0:1,1:1"}
+    assert LogConfig.from_settings(given) == LogConfig()
+
+
+def test_a_word_counts_once() -> None:
+    assert LogConfig.from_settings({"cleanup.policy": "compact, compact"}).cleanup_policy == ("compact",)
+    assert LogConfig.from_settings({"cleanup.policy": ""}).cleanup_policy == ()
 
 
 def test_compaction_lags_must_not_cross() -> None:
