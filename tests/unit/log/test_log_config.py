@@ -60,7 +60,11 @@ def test_wrong_settings_name_themselves(name: str, value: str, message: str) -> 
 
 
 def test_settings_without_effect_are_taken() -> None:
-    given = {"compression.type": "zstd", "preallocate": "true", "leader.replication.throttled.replicas": "0:1,1:1"}
+    given = {
+        "compression.type": "zstd",
+        "preallocate": "true",
+        "leader.replication.throttled.replicas": "0:1,1:1",
+    }
     assert LogConfig.from_settings(given) == LogConfig()
 
 
