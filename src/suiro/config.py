@@ -20,6 +20,7 @@ from suiro.errors import ConfigError
 
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
+MAX_DOUBLE = 1.7976931348623157e308
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 OAUTH_VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
@@ -31,7 +32,7 @@ def _setting(
     doc: str,
     *,
     low: int | None = None,
-    high: int | None = None,
+    high: float | None = None,
     choices: tuple[str, ...] = (),
     topic: str | None = None,
     dynamic: bool = False,
@@ -59,7 +60,7 @@ def _setting(
     )
 
 
-def _kind(default: Any, high: int | None, *, sensitive: bool) -> str:
+def _kind(default: Any, high: float | None, *, sensitive: bool) -> str:
     if isinstance(default, bool):
         return "BOOLEAN"
     if isinstance(default, int):
@@ -287,8 +288,65 @@ class NodeSettings:
         low=0,
         topic="delete.retention.ms",
     )
+    log_cleaner_enable: bool = _setting(True, "Compact the topics whose cleanup.policy asks for it.")
+    log_cleaner_threads: int = _setting(1, "Cleaners; a node has one.", low=1, high=1)
+    log_cleaner_dedupe_buffer_size: int = _setting(
+        134_217_728,
+        "Memory for the keys of one cleaning: 24 bytes a key.",
+        low=1_048_576,
+        dynamic=True,
+    )
+    log_cleaner_io_buffer_size: int = _setting(
+        524_288, "Bytes that the cleaner reads at a time.", low=1024, high=MAX_INT, dynamic=True, kind="INT"
+    )
+    log_cleaner_io_buffer_load_factor: float = _setting(
+        0.9, "How full the memory for keys may get; fuller is slower.", low=0, high=1, dynamic=True
+    )
+    log_cleaner_io_max_bytes_per_second: float = _setting(
+        MAX_DOUBLE, "The cleaner reads and writes at most so much.", low=1, high=MAX_DOUBLE, dynamic=True
+    )
+    log_cleaner_backoff_ms: int = _setting(
+        15_000, "How often the cleaner looks whether there is something to clean.", low=1
+    )
+    log_cleaner_min_cleanable_ratio: float = _setting(
+        0.5,
+        "A log is compacted when this share of its bytes is dirty.",
+        low=0,
+        high=1,
+        topic="min.cleanable.dirty.ratio",
+    )
+    log_cleaner_max_compaction_lag_ms: int = _setting(
+        MAX_LONG, "A record is compacted at the latest after so long.", low=1, topic="max.compaction.lag.ms"
+    )
     log_cleaner_min_compaction_lag_ms: int = _setting(
         0, "A record is not compacted away sooner.", low=0, topic="min.compaction.lag.ms"
+    )
+    log_roll_jitter_ms: int = _setting(
+        0, "A segment is rolled earlier by up to so much, drawn.", low=0, topic="segment.jitter.ms"
+    )
+    log_message_timestamp_before_max_ms: int = _setting(
+        MAX_LONG,
+        "A record may be older than now by so much.",
+        low=0,
+        topic="message.timestamp.before.max.ms",
+    )
+    log_message_timestamp_after_max_ms: int = _setting(
+        3_600_000,
+        "A record may be later than now by so much.",
+        low=0,
+        topic="message.timestamp.after.max.ms",
+    )
+    log_flush_interval_messages: int = _setting(
+        MAX_LONG, "Sync a log to disk after so many records.", low=1, topic="flush.messages"
+    )
+    log_flush_interval_ms: int = _setting(
+        MAX_LONG,
+        "Sync a log to disk when its last sync is so long ago; looked at every log.flush.scheduler.interval.ms.",
+        low=0,
+        topic="flush.ms",
+    )
+    log_flush_scheduler_interval_ms: int = _setting(
+        MAX_LONG, "How often logs are looked at that are due by log.flush.interval.ms.", low=1
     )
     log_segment_delete_delay_ms: int = _setting(
         60_000, "A deleted segment's files stay for so long.", low=0, topic="file.delete.delay.ms"
@@ -678,6 +736,7 @@ _UNITS = {
     "log.retention.hours": ("log.retention.ms", 3_600_000),
     "log.retention.minutes": ("log.retention.ms", 60_000),
     "log.roll.hours": ("log.roll.ms", 3_600_000),
+    "log.roll.jitter.hours": ("log.roll.jitter.ms", 3_600_000),
 }
 
 
@@ -696,7 +755,7 @@ def _expand_units(settings: Mapping[str, str]) -> Mapping[str, str]:
 
 KAFKA_PREFIXES_WE_LACK = (
     "authorizer.", "broker.quota.", "controller.", "group.consumer.assignor.", "group.coordinator.", "group.share.",
-    "group.streams.", "inter.broker.", "listener.", "log.cleaner.", "log.flush.", "metadata.log.", "metric",
+    "group.streams.", "inter.broker.", "listener.",  "metadata.log.", "metric",
     "password.encoder.", "principal.", "process.", "quota.", "remote.log.", "replica.", "sasl.", "security.",
     "share.", "socket.", "ssl.", "telemetry.", "transaction.state.log.", "offsets.topic.", "zookeeper.",
 )  # fmt: skip
@@ -712,8 +771,8 @@ KAFKA_SETTINGS_WE_LACK = frozenset(
         "leader.imbalance.check.interval.seconds", "leader.imbalance.per.broker.percentage",
         "log.dir", "log.dir.failure.timeout.ms", "log.dirs", "log.initial.task.delay.ms",
         "log.message.downconversion.enable",
-        "log.message.timestamp.after.max.ms", "log.message.timestamp.before.max.ms", "log.preallocate",
-        "log.roll.jitter.hours", "log.roll.jitter.ms",
+        "log.preallocate",
+        "log.flush.start.offset.checkpoint.interval.ms",
         "metadata.max.idle.interval.ms", "node.id.generation.enable",
         "num.replica.alter.log.dirs.threads", "offset.metadata.max.bytes.per.group",
         "offsets.commit.timeout.ms", "offsets.load.buffer.size", "producer.id.expiration.check.interval.ms",

@@ -8,6 +8,10 @@ up: `files`, `index`, `transaction_index`, `segment`, `segments`; pure rules in 
 """
 
 from suiro.log.admission import Origin
+from suiro.log.cleaning_process import CleaningFailed, Uncleanable
+from suiro.log.cleaning_process import receive as receive_message
+from suiro.log.cleaning_process import send as send_message
+from suiro.log.compaction import Cleaned, CleanerSettings, CleaningJob, Dirtiness, GroupCleaned, dirtiness
 from suiro.log.config import TOPIC_SETTINGS, LogConfig, TopicSetting, parse_topic_setting
 from suiro.log.directory import DataDirectory, PartitionPlace
 from suiro.log.errors import (
@@ -36,10 +40,16 @@ __all__ = [
     "Appended",
     "BatchTooLargeError",
     "BatchesTooLargeError",
+    "Cleaned",
+    "CleanerSettings",
+    "CleaningFailed",
+    "CleaningJob",
     "CorruptBatchError",
     "DataDirectory",
+    "Dirtiness",
     "FileHandle",
     "FlushJob",
+    "GroupCleaned",
     "InRemoteTierError",
     "InvalidBatchError",
     "InvalidProducerEpochError",
@@ -58,6 +68,10 @@ __all__ = [
     "StorageError",
     "TopicSetting",
     "TransactionCoordinatorFencedError",
+    "Uncleanable",
+    "dirtiness",
     "parse_topic_setting",
+    "receive_message",
     "replace_file",
+    "send_message",
 ]

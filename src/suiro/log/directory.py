@@ -34,6 +34,7 @@ LOCK = ".lock"
 META_PROPERTIES = "meta.properties"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 _PARTITION_NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
 
@@ -61,6 +62,7 @@ class DataDirectory:
         self._lock: FileHandle | None = lock
         self._recovery_points = self._read_offsets(RECOVERY_POINTS)
         self._log_starts = self._read_offsets(LOG_STARTS)
+        self._cleaner_offsets = self._read_offsets(CLEANER_OFFSETS)
 
     @classmethod
     def open(cls, path: Path, *, node_id: int = 1, cluster_id: str | None = None) -> DataDirectory:
@@ -135,6 +137,7 @@ class DataDirectory:
             log_start_offset=self._log_starts.get(key, 0),
             graveyard=self.graveyard,
         )
+        log.cleaned_offset = self._cleaner_offsets.get(key)
         self.logs[key] = log
         return log
 
@@ -144,6 +147,7 @@ class DataDirectory:
         log = self.logs.pop(key, None)
         self._recovery_points.pop(key, None)
         self._log_starts.pop(key, None)
+        self._cleaner_offsets.pop(key, None)
         if log is not None:
             log.delete()
         self.checkpoint()
@@ -156,6 +160,14 @@ class DataDirectory:
         self._write_offsets(RECOVERY_POINTS, self._recovery_points)
         self._write_offsets(LOG_STARTS, {key: start for key, start in self._log_starts.items() if start})
 
+    def write_cleaner_offsets(self) -> None:
+        """Write down how far each compacted log is clean."""
+        offsets = {
+            key: log.cleaned_offset for key, log in self.logs.items() if log.cleaned_offset is not None
+        }
+        self._cleaner_offsets = offsets
+        self._write_offsets(CLEANER_OFFSETS, offsets)
+
     def close(self) -> None:
         """Close every log, and say so. Nothing may be appended any more."""
         if self._lock is None:
@@ -163,6 +175,9 @@ class DataDirectory:
         for log in self.logs.values():
             log.close()
         self.checkpoint()
+        if any(log.offline is not None for log in self.logs.values()):
+            self._lock = None
+            return  # The next start must look at what the disk really has.
         replace_file(self.path / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
         self._lock = None
 

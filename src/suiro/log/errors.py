@@ -86,6 +86,10 @@ class TransactionCoordinatorFencedError(LogError, FatalError):
 
 
 class StorageError(LogError, TransientError):
-    """The disk refused (full, gone, not writable). The log is as it was before the call."""
+    """The disk refused (full, gone, not writable). The log is as it was before the call, or it is offline."""
 
     code = ErrorCode.kafka_storage_error
+
+
+class TornSegmentError(StorageError):
+    """A failed write left a part of a batch behind that could not be cut off again."""

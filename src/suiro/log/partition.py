@@ -14,6 +14,7 @@ The rules of what may be appended are in `admission` and `producer_state`, openi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from uuid import UUID
@@ -25,7 +26,7 @@ from suiro.log.admission import Origin, admit, placed, stamped_with_time
 from suiro.log.checkpoints import read_partition_metadata, write_partition_metadata
 from suiro.log.compaction import CleanerSettings, CleaningJob, CompactionFacts, Dirtiness, SegmentSource
 from suiro.log.config import MAX_LONG, LogConfig
-from suiro.log.errors import InRemoteTierError, OffsetOutOfRangeError, StorageError
+from suiro.log.errors import InRemoteTierError, OffsetOutOfRangeError, StorageError, TornSegmentError
 from suiro.log.files import open_directory
 from suiro.log.graveyard import Graveyard
 from suiro.log.leader_epochs import LeaderEpochs
@@ -41,6 +42,8 @@ from suiro.log.swap import begin_swap, end_swap
 from suiro.log.transaction_index import AbortedTransaction
 from suiro.protocol.record_batch import BatchHeader
 from suiro.protocol.records import control_batch
+
+logger = logging.getLogger(__name__)
 
 PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
 
@@ -81,9 +84,12 @@ class PartitionLog:
         self._clock = clock
         self._graveyard = graveyard
         self._being_cleaned = False
+        self.cleaned_offset: int | None = None
+        self.offline: str | None = None
         self._segments = Segments(opened.segments)
         self._producers = opened.producers
         self._records_since_flush = 0
+        self._flushed_ms = clock.wall_ms()
         self._open = True
 
     @classmethod
@@ -293,7 +299,11 @@ class PartitionLog:
         if leader_epoch > self.leader_epochs.latest:
             self._begin_epoch(leader_epoch)
         position = segment.size
-        segment.append(buffers, size, last_offset=last_offset, max_timestamp=max_timestamp)
+        try:
+            segment.append(buffers, size, last_offset=last_offset, max_timestamp=max_timestamp)
+        except TornSegmentError as error:
+            self.take_offline(str(error))
+            raise
         self.log_end_offset = last_offset + 1
         if header.producer_id >= 0 and not header.is_control:
             known = len(self._producers.open_transactions)
@@ -312,7 +322,13 @@ class PartitionLog:
                 segment.remember(base_offset, position)
         self._records_since_flush += header.count
         if self._records_since_flush >= self.config.flush_messages:
-            self.flush()
+            try:
+                self.flush()
+            except StorageError as error:
+                # The batch is in the log, yet not safe as was asked for. After a failed sync the system may have
+                # dropped the pages and report success the next time, so nothing more can be promised here.
+                self.take_offline(str(error))
+                raise
         return segment
 
     def _begin_epoch(self, leader_epoch: int) -> None:
@@ -354,6 +370,8 @@ class PartitionLog:
         The first batch is whole even when it is larger than `max_bytes`, unless `min_one_batch` is off.
         Raises OffsetOutOfRangeError, and InRemoteTierError for an offset that is not on this disk.
         """
+        if self.offline is not None:
+            self._check_open()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRangeError(
                 f"offset {offset} of {self.topic}-{self.partition}: the log has "
@@ -425,6 +443,8 @@ class PartitionLog:
         """
         now_ms = self._clock.wall_ms() if now_ms is None else now_ms
         self._producers.expire(now_ms - PRODUCER_ID_EXPIRATION_MS)
+        if self._being_cleaned or self.offline is not None:
+            return 0
         facts, start = self._segments.facts(self.log_end_offset), self.log_start_offset
         tiered = self.config.copies_to_remote
         decide = locally_expired if tiered else expired_segments
@@ -536,6 +556,8 @@ class PartitionLog:
                 self._bury(segment)
             end_swap(self.directory, bases[0])
         except OSError as error:
+            # Which names the files have now only the next start can tell.
+            self.take_offline(str(error))
             raise StorageError(
                 f"cannot put cleaned segment {bases[0]} of {self.directory} in place: {error}"
             ) from error
@@ -561,9 +583,15 @@ class PartitionLog:
     def flush_job(self) -> FlushJob:
         """What a flush has to sync, to be run in another thread while appends go on."""
         self._records_since_flush = 0
+        self._flushed_ms = self._clock.wall_ms()
         handles = self._segments.handles_to_sync(self.recovery_point)
         handles.append(open_directory(self.directory))
         return FlushJob(handles=tuple(handles), end_offset=self.log_end_offset)
+
+    def is_flush_due(self, now_ms: int) -> bool:
+        """Whether `flush.ms` has passed over records that are not synced yet."""
+        unsynced = self.recovery_point < self.log_end_offset
+        return unsynced and now_ms - self._flushed_ms >= self.config.flush_ms
 
     def flushed(self, end_offset: int) -> None:
         self.recovery_point = max(self.recovery_point, end_offset)
@@ -573,6 +601,8 @@ class PartitionLog:
         if not self._open:
             return
         self._open = False
+        if self.offline is not None:
+            return
         self.flush()
         end = self.log_end_offset
         producer_snapshot.write(self.directory, end, self._producers.entries.values())
@@ -595,6 +625,28 @@ class PartitionLog:
     def _log_append_time(self, timestamp: int) -> int:
         return timestamp if self.config.message_timestamp_type == "LogAppendTime" else -1
 
+    @property
+    def is_open(self) -> bool:
+        return self._open
+
+    @property
+    def has_sealed_segments(self) -> bool:
+        return len(self._segments) > 1
+
+    def take_offline(self, why: str) -> None:
+        """After a failure that leaves open what is on the disk: nothing is read or appended until a new start.
+
+        Going on would give out offsets of records that the disk may have, or acknowledge ones that it lost.
+        """
+        if self.offline is None:
+            self.offline = why
+            logger.error("%s is offline until the next start: %s", self.directory, why)
+
     def _check_open(self) -> None:
         if not self._open:
             raise StorageError(f"{self.topic}-{self.partition} is closed")
+        if self.offline is not None:
+            raise StorageError(
+                f"{self.topic}-{self.partition} is offline since its disk failed ({self.offline}); mend the disk "
+                "and start the node again"
+            )

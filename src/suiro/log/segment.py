@@ -7,7 +7,6 @@ may be appended is decided above, in `partition`; what a crash left behind is me
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from suiro.errors import CorruptRecordError
 from suiro.log.config import LogConfig
-from suiro.log.errors import StorageError
+from suiro.log.errors import StorageError, TornSegmentError
 from suiro.log.files import FileHandle, open_handle, write_all
 from suiro.log.index import OffsetIndex, TimeIndex
 from suiro.log.transaction_index import TransactionIndex
@@ -100,13 +99,25 @@ class Segment:
     def append(
         self, buffers: Sequence[bytes | memoryview], size: int, *, last_offset: int, max_timestamp: int
     ) -> None:
-        """Write one batch. Raises StorageError with the segment as it was before."""
+        """Write one batch. Raises StorageError with the segment as it was before, or TornSegmentError."""
         position = self.size
         try:
-            write_all(self.handle, buffers, position, size)
+            handle, _ = (
+                self.handle,
+                self._largest(),
+            )  # All that may have to be opened is, before a byte is written.
         except OSError as error:
-            with contextlib.suppress(OSError):  # The next append overwrites what cannot be cut now.
-                os.ftruncate(self.handle, position)
+            raise StorageError(f"cannot open {self.path}: {error.strerror}") from error
+        try:
+            write_all(handle, buffers, position, size)
+        except OSError as error:
+            try:
+                os.ftruncate(handle, position)
+            except OSError as second:
+                raise TornSegmentError(
+                    f"cannot append {size} bytes to {self.path} ({error.strerror}), nor cut off the part that was "
+                    f"written ({second.strerror})"
+                ) from error
             raise StorageError(f"cannot append {size} bytes to {self.path}: {error.strerror}") from error
         self.size = position + size
         self.add_to_indexes(position, size, last_offset=last_offset, max_timestamp=max_timestamp)

@@ -1,0 +1,214 @@
+"""The log cleaner: finds the dirtiest compacted log, has it cleaned in a child process, puts the result in place.
+
+One log at a time, as often as one is dirty enough, then again after `log.cleaner.backoff.ms` (Kafka's LogCleaner
+with one thread). The child does all reading and writing of records (`suiro.log.cleaning`); here a log is touched
+only on the event loop's thread, in short calls: `begin_cleaning`, `replace_segments` per group, `end_cleaning`.
+
+- A log that cannot be read is marked and left alone until the next start; the node's log says so.
+- `cleaner-offset-checkpoint` is written when a log is done. A death before that means some groups are cleaned
+  twice, which changes nothing.
+- The child starts with the first dirty log and goes when there was none for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from suiro.log import (
+    Cleaned,
+    CleanerSettings,
+    CleaningFailed,
+    CleaningJob,
+    Dirtiness,
+    GroupCleaned,
+    LogError,
+    PartitionLog,
+    Uncleanable,
+    dirtiness,
+    receive_message,
+    send_message,
+)
+
+if TYPE_CHECKING:
+    from suiro.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+_IDLE_CHECKS = 8  # so many without work, and the child's memory is given back
+
+
+class Cleaner:
+    """Call `check` now and then; it works by itself. All methods are called on the event loop's thread."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._uncleanable: set[PartitionLog] = set()
+        self._child: _Child | None = None
+        self._idle_checks = 0
+        self._task: asyncio.Task[None] | None = None
+        self.max_dirty_percent = 0
+
+    def stop(self) -> None:
+        """Give up what is being cleaned; the next start sweeps it away."""
+        if self._task is not None:
+            self._task.cancel()
+        self._end_child()
+
+    @property
+    def uncleanable_partitions(self) -> int:
+        return len(self._uncleanable)
+
+    def check(self) -> None:
+        """Clean every log that is dirty enough, if that is not going on already."""
+        if self._task is None or self._task.done():
+            self._task = self._broker.loop.create_task(self._clean_all())
+
+    async def _clean_all(self) -> None:
+        try:
+            cleaned = False
+            while self._broker.settings.log_cleaner_enable and (found := self._dirtiest()) is not None:
+                cleaned = True
+                if not await self._clean(*found):
+                    break
+            self._idle_checks = 0 if cleaned else self._idle_checks + 1
+            if self._idle_checks >= _IDLE_CHECKS:
+                self._end_child()
+        except Exception:
+            logger.exception("the log cleaner failed; it tries again later")
+            self._end_child()
+
+    def _dirtiest(self) -> tuple[PartitionLog, Dirtiness] | None:
+        now_ms = self._broker.clock.wall_ms()
+        logs = [
+            partition.log for partition in self._broker.topics.partitions() if partition.log.config.compacted
+        ]
+        self._uncleanable.intersection_update(logs)
+        worst: tuple[PartitionLog, Dirtiness] | None = None
+        self.max_dirty_percent = 0
+        for log in logs:
+            if log in self._uncleanable or log.offline is not None or not log.has_sealed_segments:
+                continue
+            found = dirtiness(
+                log.compaction_facts(), log.config, checkpoint=log.cleaned_offset, now_ms=now_ms
+            )
+            self.max_dirty_percent = max(self.max_dirty_percent, int(100 * found.ratio))
+            if found.is_due(log.config) and (worst is None or found.ratio > worst[1].ratio):
+                worst = log, found
+        return worst
+
+    async def _clean(self, log: PartitionLog, found: Dirtiness) -> bool:
+        """Clean one log; whether it makes sense to go on with others at once."""
+        settings = self._broker.settings
+        try:
+            job = log.begin_cleaning(
+                found,
+                CleanerSettings(
+                    dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size,
+                    io_buffer_bytes=settings.log_cleaner_io_buffer_size,
+                    load_factor=settings.log_cleaner_io_buffer_load_factor,
+                    max_bytes_per_second=settings.log_cleaner_io_max_bytes_per_second,
+                ),
+            )
+        except LogError as error:
+            logger.warning("cannot clean %s now: %s", log.directory.name, error)
+            return False
+        began = self._broker.clock.monotonic_ms()
+        try:
+            return await self._carry_out(log, job, began)
+        except (OSError, EOFError, LogError) as error:
+            if not log.is_open:
+                return True  # The topic was deleted under the cleaner.
+            logger.warning("cleaning %s failed, it is tried again later: %r", log.directory.name, error)
+            self._end_child()
+            return False
+        finally:
+            log.end_cleaning()
+
+    async def _carry_out(self, log: PartitionLog, job: CleaningJob, began_ms: int) -> bool:
+        run = self._broker.loop.run_in_executor
+        if self._child is None:
+            self._child = _Child()
+        child = self._child
+        await run(child.executor, child.send, job)
+        while True:
+            match await run(child.executor, child.receive):
+                case GroupCleaned(bases=bases):
+                    log.replace_segments(bases)
+                case Cleaned() as done:
+                    await run(child.executor, _sync_directory, str(log.directory))
+                    log.cleaned_offset = done.end_offset
+                    self._broker.write_cleaner_offsets()
+                    logger.info(
+                        "cleaned %s from offset %d to %d in %d ms: %d bytes read, %d written, %d keys in the map",
+                        log.directory.name,
+                        job.first_dirty_offset,
+                        done.end_offset,
+                        self._broker.clock.monotonic_ms() - began_ms,
+                        done.bytes_read,
+                        done.bytes_written,
+                        done.keys,
+                    )
+                    return True
+                case Uncleanable(why=why):
+                    self._uncleanable.add(log)
+                    logger.error(
+                        "%s cannot be compacted and is left as it is until the next start: %s",
+                        log.directory.name,
+                        why,
+                    )
+                    return True
+                case CleaningFailed(why=why):
+                    raise OSError(why)
+
+    def _end_child(self) -> None:
+        if self._child is not None:
+            self._child.end()
+            self._child = None
+
+
+class _Child:
+    """The cleaning process, and the one thread that talks to it."""
+
+    def __init__(self) -> None:
+        self.executor = ThreadPoolExecutor(1, thread_name_prefix="cleaner")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "suiro.log.cleaning_process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._input, self._output = self._process.stdin, self._process.stdout
+
+    def send(self, job: CleaningJob) -> None:
+        send_message(self._input, job)
+
+    def receive(self) -> Any:
+        return receive_message(self._output)
+
+    def end(self) -> None:
+        self._process.kill()
+        self.executor.submit(self._reap)  # behind a `receive` that is still waiting, which the kill ends
+        self.executor.shutdown(wait=False)
+
+    def _reap(self) -> None:
+        self._process.wait()
+        self._output.close()
+        try:
+            self._input.close()
+        except BrokenPipeError:
+            pass
+
+
+def _sync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
