@@ -8,14 +8,19 @@ from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
+from suiro.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from suiro.protocol.messages import ErrorCode
 
 GROUP = 0
 TRANSACTION = 1
 
 _RESOURCES = {
-    GROUP: (ResourceType.GROUP, ErrorCode.group_authorization_failed),
-    TRANSACTION: (ResourceType.TRANSACTIONAL_ID, ErrorCode.transactional_id_authorization_failed),
+    GROUP: (ResourceType.GROUP, ErrorCode.group_authorization_failed, OFFSETS_TOPIC),
+    TRANSACTION: (
+        ResourceType.TRANSACTIONAL_ID,
+        ErrorCode.transactional_id_authorization_failed,
+        TRANSACTIONS_TOPIC,
+    ),
 }
 _NOWHERE = {"node_id": -1, "host": "", "port": -1}
 _FIRST_VERSION_WITH_BATCHES = 4
@@ -42,7 +47,8 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
 def _check(exchange: Exchange, kind: int, key: str) -> tuple[ErrorCode, str | None]:
     if kind not in _RESOURCES:
         return ErrorCode.invalid_request, f"this node has no coordinator of kind {kind}"
-    resource, refusal = _RESOURCES[kind]
+    resource, refusal, topic = _RESOURCES[kind]
     if not exchange.may(Operation.DESCRIBE, resource, key):
         return refusal, f"not authorized for {key}"
+    exchange.broker.internal_topic(topic)  # whoever looks for the coordinator finds its topic too
     return ErrorCode.none, None
