@@ -72,7 +72,8 @@ def _assign_even(group: AssigningGroup, order: list[str]) -> Assignment:
     result: dict[str, dict[UUID, set[int]]] = {}
     unfilled: list[tuple[str, int]] = []
     for position, member_id in enumerate(order):
-        room = quota + 1 if position < extra else quota
+        has_extra = extra > 0
+        room = quota + 1 if has_extra else quota
         kept: dict[UUID, set[int]] = {}
         target = group.members[member_id].target
         for topic_id in hash_order(target, uuid_hash):
@@ -84,11 +85,15 @@ def _assign_even(group: AssigningGroup, order: list[str]) -> Assignment:
             free += [(topic_id, partition) for partition in partitions[room:]]
             room -= min(room, len(partitions))
         result[member_id] = kept
+        if room and has_extra and len(order) - position > extra:
+            # One more than the others is for who has that many already, or else for the last in the order.
+            room, has_extra = room - 1, False
+        extra -= has_extra
         if room:
             unfilled.append((member_id, room))
     rest = iter(free)
     for member_id, room in unfilled:
-        for (topic_id, partition), _ in zip(rest, range(room), strict=False):
+        for _, (topic_id, partition) in zip(range(room), rest, strict=False):
             result[member_id].setdefault(topic_id, set()).add(partition)
     return {member_id: frozen(partitions) for member_id, partitions in result.items()}
 
