@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from suiro.broker.apis import APIS, Api
 from suiro.broker.connection import BadFrameError, Connection, Piece
+from suiro.broker.request_metrics import RequestMetrics, StageMetrics
+from suiro.broker.security import ANONYMOUS
+from suiro.broker.security.logins import Login
 from suiro.clock import stopwatch_ns
 from suiro.protocol import messages
 from suiro.protocol.messages import ErrorCode
@@ -31,6 +34,10 @@ logger = logging.getLogger(__name__)
 
 
 API_VERSIONS_KEY = 18
+SASL_HANDSHAKE_KEY = 17
+SASL_AUTHENTICATE_KEY = 36
+_LOGIN_KEYS = frozenset((API_VERSIONS_KEY, SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY))
+_SHORTEST_REQUEST = 8
 
 QuotaKind: TypeAlias = Literal["produce", "fetch", "request"]
 
@@ -50,12 +57,18 @@ class Exchange:
     """One request and the way back to whoever sent it."""
 
     __slots__ = (
+        "_answered_ns",
+        "_arrived_ns",
         "_at_once",
+        "_bare",
         "_began_ns",
         "_dispatching",
+        "_ended_ns",
+        "_metrics",
+        "_on_abandoned",
         "_request_recorded",
-        "_spent_ns",
         "_throttle_ms",
+        "_waited",
         "api_key",
         "broker",
         "client_id",
@@ -73,7 +86,10 @@ class Exchange:
         version: int,
         correlation_id: int,
         client_id: str | None,
+        metrics: RequestMetrics,
+        bare: bool = False,
     ) -> None:
+        """`bare`: a login's message without a request around it; so is its answer."""
         self.connection = connection
         self.broker = broker
         self.api_key = api_key
@@ -82,8 +98,14 @@ class Exchange:
         self.client_id = client_id or ""
         self._dispatching = True
         self._at_once: list[Piece] | None = None
+        self._bare = bare
+        self._metrics = metrics
+        self._arrived_ns = connection.arrived_ns
         self._began_ns = stopwatch_ns()
-        self._spent_ns = -1  # the handler is still running
+        self._ended_ns = 0  # the handler is still running
+        self._answered_ns = 0
+        self._waited = False
+        self._on_abandoned: Callable[[], None] | None = None
         self._throttle_ms = 0
         self._request_recorded = False
 
@@ -129,13 +151,12 @@ class Exchange:
         if quotas is None or self._request_recorded or not self.connection.authenticated:
             return
         self._request_recorded = True
-        spent = self._spent_ns if self._spent_ns >= 0 else stopwatch_ns() - self._began_ns
+        spent = (self._ended_ns or stopwatch_ns()) - self._began_ns
         self.throttle(quotas.record(self.connection.session, self.client_id, "request", spent))
 
     def answer(self, response: Any) -> None:
         """Send the response. Call once, unless the handler returns it."""
-        self._record_request()
-        self._send(encode(response, self.correlation_id, self._throttle_ms))
+        self._send(self._encode(response))
 
     def no_answer(self) -> None:
         """This request gets no response (Produce with acks=0)."""
@@ -143,31 +164,75 @@ class Exchange:
 
     def on_abandoned(self, callback: Callable[[], None]) -> None:
         """What to run if the connection closes before the answer."""
-        self.connection.on_abandoned = callback
+        self._on_abandoned = callback
+
+    def _encode(self, response: Any) -> list[Piece]:
+        code = getattr(response, "error_code", ErrorCode.none)
+        self._metrics.answered(code)
+        if self._bare:
+            return [] if code is not ErrorCode.none else [_bare_token(response.auth_bytes)]
+        self._record_request()
+        return encode(response, self.correlation_id, self._throttle_ms)
 
     def _send(self, pieces: list[Piece]) -> None:
         if self._dispatching:
             self._at_once = pieces
-        else:
-            if self._throttle_ms:
-                self.connection.mute(self._throttle_ms)
-            self.connection.answer(pieces)
+            return
+        if self._waited:
+            self._waited = False
+            self._metrics.waiting -= 1
+        connection = self.connection
+        self._answered_ns = stopwatch_ns()
+        if self._throttle_ms:
+            connection.mute(self._throttle_ms)
+        connection.answer(pieces)
+        if connection.is_open:
+            connection.when_sent(self._sent)
+
+    def _sent(self) -> None:
+        self._metrics.sent(
+            self._arrived_ns, self._began_ns, self._ended_ns, self._answered_ns, self._throttle_ms
+        )
+
+    def _wait(self) -> None:
+        """The answer is still to come: the request is in purgatory."""
+        self._waited = True
+        self._metrics.waiting += 1
+        self.connection.on_abandoned = self._abandoned
+
+    def _abandoned(self) -> None:
+        self._waited = False
+        self._metrics.waiting -= 1
+        if self._on_abandoned is not None:
+            self._on_abandoned()
 
     def finish_dispatch(self, response: Any) -> bool:
         """After the handler: send what is there. False: the answer is still to come."""
         self._dispatching = False
-        self._spent_ns = stopwatch_ns() - self._began_ns
+        self._ended_ns = self._answered_ns = stopwatch_ns()
         if response is not None:
-            self._record_request()
-            self._at_once = encode(response, self.correlation_id, self._throttle_ms)
+            self._at_once = self._encode(response)
+        connection = self.connection
         if self._at_once is None:
+            if connection.is_open:
+                self._wait()
+            elif self._on_abandoned is not None:
+                self._on_abandoned()
             return False
         if self._throttle_ms:
-            self.connection.mute(self._throttle_ms)
-        self.connection.on_abandoned = None
+            connection.mute(self._throttle_ms)
         if self._at_once:
-            self.connection.send(self._at_once)
+            connection.send(self._at_once)
+        if connection.waits_for_peer:
+            connection.when_sent(self._sent)
+        else:
+            self._sent()
         return True
+
+    @property
+    def handler_ns(self) -> int:
+        """How long the handler ran."""
+        return self._ended_ns - self._began_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +263,10 @@ def encode(response: Any, correlation_id: int, throttle_ms: int = 0) -> list[Pie
     return [len(body).to_bytes(4, "big") + body]
 
 
+def _bare_token(token: bytes) -> bytes:
+    return len(token).to_bytes(4, "big") + token
+
+
 @cache
 def _field_names(message_class: Any) -> frozenset[str]:
     return frozenset(message_class.__dataclass_fields__)
@@ -215,11 +284,17 @@ class Dispatcher:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._handlers: dict[int, Callable[[Broker, Exchange, Any], Any]] = {}
+        self._stages = StageMetrics(broker.metrics)
+        self._metrics: dict[int, RequestMetrics] = {}
 
     def handle(self, connection: Connection, frame: memoryview) -> bool:
         api_key = int.from_bytes(frame[0:2], "big", signed=True)
         version = int.from_bytes(frame[2:4], "big", signed=True)
         connection.last_active_ms = self._broker.clock.monotonic_ms()
+        if not connection.authenticated:
+            bare = self._check_login(connection, api_key, frame)
+            if bare is not None:
+                return self._run(bare[0], bare[1], len(frame))
         api = APIS.get(api_key)
         if api is None:
             raise BadFrameError(f"no API has the key {api_key}, or this node does not have it")
@@ -242,45 +317,74 @@ class Dispatcher:
             version=version,
             correlation_id=header.correlation_id,
             client_id=getattr(header, "client_id", None),
+            metrics=self._metrics_of(api),
         )
+        return self._run(exchange, request, len(frame))
+
+    def _run(self, exchange: Exchange, request: Any, size: int) -> bool:
+        connection, api = exchange.connection, APIS[exchange.api_key]
         try:
-            handler = self._handler(api)
+            handler = self._handlers.get(api.key) or self._handler(api)
             if self._broker.faults is not None:
                 handler = self._broker.faults.around(api.name, handler)
-            response = handler(self._broker, exchange, request)
-            return exchange.finish_dispatch(response)
+            done = exchange.finish_dispatch(handler(self._broker, exchange, request))
         except BadFrameError:  # what the handler found makes no sense: the connection says so and closes
             raise
         except Exception:
             logger.exception(
-                "%s version %d from %s failed; closing its connection", api.name, version, connection.peer
+                "%s version %d from %s failed; closing its connection",
+                api.name,
+                exchange.version,
+                connection.peer,
             )
             connection.close()
             return True
+        self._stages.busy_ns += exchange.handler_ns
+        self._metrics[api.key].count(exchange.version, size)
+        return done
+
+    def _check_login(
+        self, connection: Connection, api_key: int, frame: memoryview
+    ) -> tuple[Exchange, Any] | None:
+        """Before a login only logging in is answered. Returns the exchange of a message without a request."""
+        login = connection.sasl
+        if isinstance(login, Login) and login.bare and login.server is not None:
+            exchange = Exchange(
+                connection,
+                broker=self._broker,
+                api_key=SASL_AUTHENTICATE_KEY,
+                version=0,
+                correlation_id=0,
+                client_id=None,
+                metrics=self._metrics_of(APIS[SASL_AUTHENTICATE_KEY]),
+                bare=True,
+            )
+            return exchange, messages.request_class(SASL_AUTHENTICATE_KEY, 0)(auth_bytes=bytes(frame))
+        if len(frame) < _SHORTEST_REQUEST:
+            raise BadFrameError(f"a frame of {len(frame)} bytes cannot be a Kafka request")
+        if api_key not in _LOGIN_KEYS:
+            if connection.session.principal == ANONYMOUS:
+                raise BadFrameError(f"a request with API key {api_key} came before the client has logged in")
+            self._broker.server.killed_when_expired += 1
+            raise BadFrameError("its login is over, and it goes on without a new one")
+        return None
+
+    def _metrics_of(self, api: Api) -> RequestMetrics:
+        found = self._metrics.get(api.key)
+        if found is None:
+            found = self._metrics[api.key] = self._stages.of(api.name)
+        return found
 
     def _handler(self, api: Api) -> Callable[[Broker, Exchange, Any], Any]:
-        handler = self._handlers.get(api.key)
-        if handler is None:
-            handler = import_module(f"suiro.broker.handlers.{api.name}").handle
-            self._handlers[api.key] = handler
+        handler: Callable[[Broker, Exchange, Any], Any]
+        handler = import_module(f"suiro.broker.handlers.{api.name}").handle
+        self._handlers[api.key] = handler
         return handler
 
     def _answer_unknown_api_versions(self, connection: Connection, frame: memoryview) -> bool:
         """KIP-511: a client may ask in a version we do not know; it gets version 0, the error and the list."""
-        response = api_versions_response(version=0, error_code=ErrorCode.unsupported_version)
+        from suiro.broker.handlers.api_versions import unsupported_version
+
+        response = unsupported_version()
         connection.send(encode(response, int.from_bytes(frame[4:8], "big", signed=True)))
         return True
-
-
-def api_versions_response(*, version: int, error_code: ErrorCode) -> Any:
-    response_class = messages.response_class(API_VERSIONS_KEY, version)
-    entry = messages.nested(response_class, "ApiVersion")
-    return build(
-        response_class,
-        error_code=error_code,
-        api_keys=tuple(
-            entry(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
-            for api in APIS.values()
-        ),
-        throttle_time=timedelta(0),
-    )

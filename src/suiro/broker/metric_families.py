@@ -105,7 +105,7 @@ FAMILIES: dict[str, Family] = _table(
         "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
         "gauge",
         "",
-        "Share of the last window in which no handler ran, 0..1.",
+        "Share of the time since the last look in which no handler ran, 0..1.",
     ),
     (
         "kafka_server_delayedoperationpurgatory_purgatorysize",

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from suiro.broker.dispatch import API_VERSIONS_KEY, Dispatcher
+from suiro.broker.metrics import Metrics
 from suiro.clock import ManualClock
 from suiro.protocol.messages import ErrorCode, request_class, response_class, write_request
 
@@ -18,7 +19,7 @@ class Peer:
 
     peer = "127.0.0.1:1"
     on_abandoned = None
-    last_active_ms = 0
+    last_active_ms = arrived_ns = 0
     is_open = True
     authenticated = True
 
@@ -41,7 +42,8 @@ def broken(*_: Any) -> Any:
 @pytest.mark.parametrize("handler", [unwritable, broken])
 def test_a_handler_that_fails_costs_its_connection_only(handler: Any) -> None:
     """A connection that stayed open would wait for ever for the answer, and hold back every later request."""
-    dispatcher = Dispatcher(SimpleNamespace(clock=ManualClock(), quotas=None))  # type: ignore[arg-type]
+    node = SimpleNamespace(clock=ManualClock(), quotas=None, faults=None, metrics=Metrics())
+    dispatcher = Dispatcher(node)  # type: ignore[arg-type]
     dispatcher._handlers[API_VERSIONS_KEY] = handler
     request = request_class(API_VERSIONS_KEY, 0)()
     frame = memoryview(write_request(request, correlation_id=1, client_id="c"))

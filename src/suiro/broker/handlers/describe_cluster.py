@@ -7,10 +7,24 @@ from typing import Any
 from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security.authorizer import authorized_operations
 from suiro.protocol.messages import ErrorCode
+
+_BROKERS, _CONTROLLERS = 1, 2  # the types of endpoint that a client may mean
+_NO_OPERATIONS = -(2**31)
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    wanted = getattr(request, "endpoint_type", _BROKERS)
+    if wanted == _CONTROLLERS:
+        return _refusal(
+            exchange,
+            ErrorCode.mismatched_endpoint_type,
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
+        )
+    if wanted != _BROKERS:
+        return _refusal(exchange, ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {wanted}")
     host, port = broker.advertised(exchange.connection)
     me = exchange.make(
         "DescribeClusterBroker", broker_id=broker.node_id, host=host, port=port, rack=None, is_fenced=False
@@ -19,8 +33,31 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
         error_message=None,
-        endpoint_type=1,
+        endpoint_type=_BROKERS,
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         brokers=(me,),
+        cluster_authorized_operations=_operations(broker, exchange, request),
+    )
+
+
+def _operations(broker: Broker, exchange: Exchange, request: Any) -> int:
+    if not request.include_cluster_authorized_operations:
+        return _NO_OPERATIONS
+    if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return 0
+    session = exchange.connection.session
+    return authorized_operations(broker.authorizer, session, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def _refusal(exchange: Exchange, code: ErrorCode, message: str) -> Any:
+    return exchange.response(
+        throttle_time=NO_THROTTLE,
+        error_code=code,
+        error_message=message,
+        endpoint_type=_BROKERS,
+        cluster_id="",
+        controller_id=-1,
+        brokers=(),
+        cluster_authorized_operations=_NO_OPERATIONS,
     )
