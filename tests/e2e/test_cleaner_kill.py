@@ -44,10 +44,7 @@ def test_no_key_is_lost_or_goes_back_when_the_cleaner_is_killed(tmp_path: Path) 
                 files = tmp_path / f"{TOPIC}-0"
                 before = mark(files)
                 for number in range(chance.randrange(40, 120)):
-                    batch = {
-                        b"key-%d" % chance.randrange(KEYS): chance.randbytes(200)
-                        for _ in range(20)
-                    }
+                    batch = {b"key-%d" % chance.randrange(KEYS): chance.randbytes(200) for _ in range(20)}
                     client.produce({PLACE: encoded(batch)})
                     table.update(batch)
                 wait_until(lambda: mark(files) != before, what="a cleaning")
