@@ -56,6 +56,7 @@ class _Tiered:
     remote: RemoteLog = field(default_factory=RemoteLog)
     task: Task[None] | None = None
     failures: int = 0
+    pausing: bool = False  # after a failure
 
 
 class RemoteTier:
@@ -238,7 +239,7 @@ class RemoteTier:
         return topic.partitions[tiered.partition]
 
     def _begin(self, tiered: _Tiered) -> None:
-        if self._open and tiered.task is None and self._has_work(tiered):
+        if self._open and tiered.task is None and not tiered.pausing and self._has_work(tiered):
             tiered.task = self._broker.loop.create_task(self._work(tiered))
 
     def _has_work(self, tiered: _Tiered) -> bool:
@@ -270,7 +271,12 @@ class RemoteTier:
         finally:
             tiered.task = None
         if self._open:
-            self._broker.loop.call_later(pause, self._begin, tiered)
+            tiered.pausing = pause > 0
+            self._broker.loop.call_later(pause, self._go_on, tiered)
+
+    def _go_on(self, tiered: _Tiered) -> None:
+        tiered.pausing = False
+        self._begin(tiered)
 
     async def _copy(self, tiered: _Tiered) -> None:
         while (partition := self._partition(tiered)) is not None:
