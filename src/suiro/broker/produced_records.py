@@ -1,7 +1,7 @@
-"""What a topic may refuse of single records: a missing key where it is compacted, a timestamp too long ago.
+"""What a topic may refuse of single records: a missing key where it is compacted, a timestamp out of range.
 
-The one place of the node that looks into batches of producers, for topics that ask for it: the codecs are loaded
-when the first compressed batch for such a topic comes.
+The one place of the node that looks into batches of producers: where a topic asks for it, and to say which records
+of a refused batch are to blame. The codecs are loaded when the first compressed batch comes here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from suiro.log import LogConfig
 from suiro.log.config import MAX_LONG
 from suiro.protocol.messages import ErrorCode
 from suiro.protocol.record_batch import read_header
-from suiro.protocol.records import Record, count_without_key, decode_batch
+from suiro.protocol.records import count_without_key, decode_batch
 
 _SHOWN = 3
 
@@ -31,11 +31,12 @@ class Blamed:
 def blame(batch: bytes, config: LogConfig, *, now_ms: int) -> Blamed | None:
     """None where nothing is wrong, or where the log will say better what is."""
     earliest = now_ms - config.message_timestamp_before_max_ms
-    dated = (
-        config.message_timestamp_type == "CreateTime" and config.message_timestamp_before_max_ms != MAX_LONG
-    )
+    latest = now_ms + config.message_timestamp_after_max_ms
     try:
         header = read_header(batch)
+        dated = config.message_timestamp_type == "CreateTime" and (
+            config.message_timestamp_before_max_ms != MAX_LONG or header.max_timestamp > latest
+        )
         if not dated and header.compression == 0 and not count_without_key(batch):
             return None
         records = decode_batch(batch)
@@ -46,18 +47,15 @@ def blame(batch: bytes, config: LogConfig, *, now_ms: int) -> Blamed | None:
         for place, record in enumerate(records)
         if config.compacted and record.key is None
     }
-    old = {
-        place: f"timestamp {record.timestamp} is before {earliest} (message.timestamp.before.max.ms)"
+    misdated = {
+        place: f"timestamp {record.timestamp} is outside {earliest} to {latest} "
+        "(message.timestamp.before.max.ms, message.timestamp.after.max.ms)"
         for place, record in enumerate(records)
-        if dated and _is_old(record, earliest)
+        if dated and record.timestamp >= 0 and not earliest <= record.timestamp <= latest
     }
-    if not keyless and not old:
+    if not keyless and not misdated:
         return None
-    together = dict(sorted((old | keyless).items()))
+    together = dict(sorted((misdated | keyless).items()))
     shown = "; ".join(f"record {place}: {text}" for place, text in list(together.items())[:_SHOWN])
-    code = ErrorCode.invalid_timestamp if old else ErrorCode.invalid_record
+    code = ErrorCode.invalid_timestamp if misdated else ErrorCode.invalid_record
     return Blamed(code=code, message=f"{len(together)} records are refused: {shown}", records=together)
-
-
-def _is_old(record: Record, earliest: int) -> bool:
-    return 0 <= record.timestamp < earliest

@@ -22,6 +22,7 @@ from suiro.broker.transactions.admission import admit_writes, is_open_in
 from suiro.broker.transactions.state import V1, V2, TopicPartition
 from suiro.log import Appended, LogConfig, LogError
 from suiro.log.config import MAX_LONG
+from suiro.log.errors import InvalidTimestampError
 from suiro.protocol.messages import ErrorCode
 
 _LENGTH = slice(8, 12)
@@ -235,7 +236,11 @@ def _append(broker: Broker, write: _Write) -> Appended:
     config = partition.log.config
     if config.compacted or config.message_timestamp_before_max_ms != MAX_LONG:
         _check_records(partition, write.records, config, now_ms=broker.clock.wall_ms())
-    return partition.log.append(write.records, leader_epoch=broker.leader_epoch, origin="client")
+    try:
+        return partition.log.append(write.records, leader_epoch=broker.leader_epoch, origin="client")
+    except InvalidTimestampError:
+        _check_records(partition, write.records, config, now_ms=broker.clock.wall_ms())
+        raise
 
 
 def _refused_by_transaction(
@@ -300,6 +305,7 @@ def _for_old_clients(code: ErrorCode, version: int) -> ErrorCode:
 
 
 def _check_records(partition: Partition, batch: bytes, config: LogConfig, *, now_ms: int) -> None:
+    """Raises where single records are to blame."""
     from suiro.broker.produced_records import blame
 
     blamed = blame(batch, config, now_ms=now_ms)
@@ -333,7 +339,7 @@ def _response(exchange: Exchange, index: int, answer: _Write | _RefusedError) ->
                 )
                 for place, message in outcome.records.items()
             )
-            if outcome.records
+            if exchange.version >= 8
             else (),
             error_message=str(outcome),
         )

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 COORDINATOR_EPOCH = 0
+_FEATURE = "transaction.version"
 NO_IDENTITY = (state.NO_PRODUCER_ID, state.NO_PRODUCER_EPOCH)
 
 # A marker that meets one of these is not needed any more: a newer one of this producer is there already.
@@ -87,8 +88,8 @@ class TransactionCoordinator:
 
     @property
     def version(self) -> int:
-        """The transaction version that this node itself speaks, where no client has said which."""
-        return state.V2
+        """The finalized level of `transaction.version`: what counts where no client has said which it speaks."""
+        return self._broker.features.finalized[_FEATURE]
 
     def init_producer_id(
         self, transactional_id: str | None, *, timeout_ms: int, expected: tuple[int, int] | None
