@@ -93,9 +93,12 @@ class NodeSettings:
         "",
         "Addresses to listen on: `NAME://HOST:PORT,...`; port 0 takes a free one. Empty: what `--listen` says. "
         "(Kafka PLAINTEXT://:9092.)",
+        kind="LIST",
     )
     advertised_listeners: str = _setting(
-        "", "The addresses that clients are told, by the same names. Empty: those of `listeners`."
+        "",
+        "The addresses that clients are told, by the same names. Empty: those of `listeners`.",
+        kind="LIST",
     )
     listener_security_protocol_map: str = _setting(
         "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
@@ -140,7 +143,9 @@ class NodeSettings:
         MAX_INT, "Connections accepted per second; the next ones wait.", low=0, high=MAX_INT, dynamic=True
     )
     connections_max_idle_ms: int = _setting(600_000, "Close a connection idle for so long.", low=1000)
-    fetch_max_bytes: int = _setting(57_671_680, "Most bytes of records in one Fetch answer.", low=1024)
+    fetch_max_bytes: int = _setting(
+        57_671_680, "Most bytes of records in one Fetch answer.", low=1024, high=MAX_INT
+    )
     fetch_max_wait_ms: int = _setting(
         60_000, "Longest long poll, whatever the client asks. (Not a Kafka setting.)", low=0, high=MAX_INT
     )
@@ -164,10 +169,17 @@ class NodeSettings:
         4096, "Longest metadata of a committed offset.", low=0, high=32_767
     )
     group_initial_rebalance_delay_ms: int = _setting(
-        0, "How long a new group waits for more members. (Kafka 3000; its own sample files set 0.)", low=0
+        0,
+        "How long a new group waits for more members. (Kafka 3000; its own sample files set 0.)",
+        low=0,
+        high=MAX_INT,
     )
-    group_min_session_timeout_ms: int = _setting(6000, "Shortest session.timeout.ms of a member.", low=1)
-    group_max_session_timeout_ms: int = _setting(1_800_000, "Longest session.timeout.ms of a member.", low=1)
+    group_min_session_timeout_ms: int = _setting(
+        6000, "Shortest session.timeout.ms of a member.", low=1, high=MAX_INT
+    )
+    group_max_session_timeout_ms: int = _setting(
+        1_800_000, "Longest session.timeout.ms of a member.", low=1, high=MAX_INT
+    )
     group_max_size: int = _setting(MAX_INT, "Members in one group.", low=1, high=MAX_INT)
     group_consumer_max_size: int = _setting(
         MAX_INT, "Members in one group of the new consumer protocol.", low=1, high=MAX_INT
@@ -176,6 +188,7 @@ class NodeSettings:
         "uniform,range",
         "Server-side assignors; the first is the default.",
         choices=("uniform,range", "range,uniform", "uniform", "range"),
+        kind="LIST",
     )
     group_consumer_migration_policy: str = _setting(
         "bidirectional",
@@ -221,13 +234,16 @@ class NodeSettings:
         900_000, "Longest transaction.timeout.ms of a producer.", low=1, high=MAX_INT
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = _setting(
-        1000, "How often timed-out transactions are looked for. (Kafka 10000.)", low=1
+        1000, "How often timed-out transactions are looked for. (Kafka 10000.)", low=1, high=MAX_INT
     )
     transactional_id_expiration_ms: int = _setting(
-        604_800_000, "A transactional id unused for so long is forgotten.", low=1
+        604_800_000, "A transactional id unused for so long is forgotten.", low=1, high=MAX_INT
     )
     log_flush_offset_checkpoint_interval_ms: int = _setting(
-        60_000, "How often logs are synced to disk, which bounds what a start after a crash scans.", low=100
+        60_000,
+        "How often logs are synced to disk, which bounds what a start after a crash scans.",
+        low=100,
+        high=MAX_INT,
     )
     log_retention_check_interval_ms: int = _setting(300_000, "How often retention is applied.", low=1)
 
@@ -281,6 +297,7 @@ class NodeSettings:
         "What happens to old records.",
         choices=("delete", "compact", "compact,delete", "delete,compact"),
         topic="cleanup.policy",
+        kind="LIST",
     )
     log_cleaner_delete_retention_ms: int = _setting(
         86_400_000,
@@ -505,7 +522,9 @@ class NodeSettings:
         False, "With access control on: what no access control list names is open to everybody."
     )
     sasl_enabled_mechanisms: str = _setting(
-        "PLAIN", "SASL mechanisms that clients may choose from. (Kafka GSSAPI, which a node does not have.)"
+        "PLAIN",
+        "SASL mechanisms that clients may choose from. (Kafka GSSAPI, which a node does not have.)",
+        kind="LIST",
     )
     sasl_jaas_config: str = _setting(
         "", "Kafka's JAAS line of a mechanism, best given for one listener and mechanism.", sensitive=True
@@ -527,7 +546,9 @@ class NodeSettings:
     sasl_oauthbearer_jwks_endpoint_url: str = _setting(
         "", "`file://` URL of the JSON Web Key Set whose keys sign the tokens."
     )
-    sasl_oauthbearer_expected_audience: str = _setting("", "Audiences of which a token must name one.")
+    sasl_oauthbearer_expected_audience: str = _setting(
+        "", "Audiences of which a token must name one.", kind="LIST"
+    )
     sasl_oauthbearer_expected_issuer: str = _setting("", "Issuer that a token must name.")
     sasl_oauthbearer_scope_claim_name: str = _setting("scope", "The claim that holds a token's scope.")
     sasl_oauthbearer_sub_claim_name: str = _setting("sub", "The claim that holds the user's name.")
@@ -559,7 +580,7 @@ class NodeSettings:
         "Whether clients must show a certificate. With SASL_SSL only what is set for the listener itself counts.",
         choices=("none", "requested", "required"),
     )
-    ssl_enabled_protocols: str = _setting("TLSv1.2,TLSv1.3", "Versions of TLS.")
+    ssl_enabled_protocols: str = _setting("TLSv1.2,TLSv1.3", "Versions of TLS.", kind="LIST")
     ssl_principal_mapping_rules: str = _setting(
         "DEFAULT",
         "How the name in a client's certificate becomes a principal: `RULE:PATTERN/REPLACEMENT/[LU]`, DEFAULT.",

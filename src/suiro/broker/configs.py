@@ -124,10 +124,32 @@ def _topic_config(name: str, configs: Mapping[str, str], settings: DynamicSettin
 # The node
 
 
+def describe_facts(*, node_id: int, data: str) -> list[DescribedConfig]:
+    """What Kafka has settings for and a node is started with in other ways."""
+    facts = (
+        ("broker.id", str(node_id), "INT", "The same as node.id."),
+        ("log.dir", data, "STRING", "The data directory, which `--data` gives."),
+        ("log.dirs", data, "LIST", "The data directory, which `--data` gives."),
+        ("process.roles", "broker,controller", "LIST", "A node is both."),
+    )
+    return [
+        DescribedConfig(
+            name=name,
+            value=value,
+            source=Source.START,
+            kind=kind_name,
+            doc=doc,
+            synonyms=(Synonym(name=name, value=value, source=Source.START),),
+            read_only=True,
+        )
+        for name, value, kind_name, doc in facts
+    ]
+
+
 def describe_node_configs(settings: DynamicSettings) -> list[DescribedConfig]:
-    """Every setting of this node with its value in force, by name."""
+    """Every setting of this node with its value in force."""
     described = [_node_config(name, settings) for name in sorted(node_setting_names())]
-    described += [_coarse_config(name, settings) for name in sorted(_COARSE)]
+    described += [_coarse_config(name) for name in _COARSE]
     return described + [
         _stored_config(name, tuple(_stored(name, settings)))
         for name in sorted(
@@ -167,9 +189,9 @@ def _synonyms(name: str, settings: DynamicSettings) -> list[Synonym]:
         # Kafka leaves the finer unit empty until somebody sets it, and names the coarser one behind it.
         if value != default:
             found.append(Synonym(name=name, value=text_of(value), source=Source.START))
-        if found:
-            coarse = _FINE[name]
-            found.append(Synonym(name=coarse, value=str(default // _COARSE[coarse]), source=Source.DEFAULT))
+        coarse = _FINE[name]
+        if found and coarse:
+            found.append(Synonym(name=coarse, value=str(default // _HOUR_MS), source=Source.DEFAULT))
         return found
     if value != default:
         found.append(_synonym(name, value, Source.START))
@@ -210,13 +232,19 @@ def _hidden(name: str) -> bool:
     return is_sensitive(name) if name in node_setting_names() else name not in REPLICATION_RATES
 
 
-_COARSE = {"log.retention.hours": 3_600_000, "log.roll.hours": 3_600_000}
-_FINE = {"log.retention.ms": "log.retention.hours", "log.roll.ms": "log.roll.hours"}
+_HOUR_MS = 3_600_000
+_FINE: dict[str, str | None] = {
+    "log.flush.interval.ms": None,
+    "log.retention.ms": "log.retention.hours",
+    "log.roll.jitter.ms": "log.roll.jitter.hours",
+    "log.roll.ms": "log.roll.hours",
+}
+_COARSE = tuple(coarse for coarse in _FINE.values() if coarse)
 
 
-def _coarse_config(name: str, settings: DynamicSettings) -> DescribedConfig:
+def _coarse_config(name: str) -> DescribedConfig:
     """A time in hours, which Kafka shows beside the one in milliseconds."""
-    value = str(NodeSettings().value(name.replace("hours", "ms")) // _COARSE[name])
+    value = str(NodeSettings().value(name.replace("hours", "ms")) // _HOUR_MS)
     return DescribedConfig(
         name=name,
         value=value,

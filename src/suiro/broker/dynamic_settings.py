@@ -105,7 +105,7 @@ def _check(name: str, text: str, *, source: str) -> None:
     elif name in REPLICATION_RATES:
         if not text.strip().isdigit():
             raise ConfigError(f"{name} = {text!r} ({source}): expected a whole number")
-    elif is_known_to_kafka(name):
+    elif is_known_to_kafka(name) and not name.startswith(LISTENER_PREFIX):
         raise ConfigError(
             f"{name} ({source}): this is a setting of Apache Kafka that cannot be altered on a suiro node"
         )

@@ -12,6 +12,7 @@ from suiro.broker.configs import (
     DescribedConfig,
     ResourceKind,
     describe_cluster_defaults,
+    describe_facts,
     describe_group_configs,
     describe_node_configs,
     describe_topic_configs,
@@ -111,7 +112,8 @@ def _of_broker(broker: Broker, name: str) -> list[DescribedConfig]:
     if not name:
         return describe_cluster_defaults(broker.dynamic_settings)
     _check_id(broker, name, or_empty=" or empty string,")
-    return describe_node_configs(broker.dynamic_settings)
+    facts = describe_facts(node_id=broker.node_id, data=str(broker.config.data.resolve()))
+    return [*facts, *describe_node_configs(broker.dynamic_settings)]
 
 
 def _of_loggers(broker: Broker, name: str) -> list[DescribedConfig]:
