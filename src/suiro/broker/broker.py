@@ -25,7 +25,7 @@ from suiro.broker.groups import GroupCoordinator
 from suiro.broker.listeners import read_listeners
 from suiro.broker.metrics import Metrics
 from suiro.broker.quotas import ClientQuotas, QuotaStore
-from suiro.broker.security import AllowAll, Authorizer, make_authorizer
+from suiro.broker.security import AclAuthorizer, AllowAll, Authorizer, make_authorizer
 from suiro.broker.security.logins import Logins
 from suiro.broker.security.scram_store import ScramStore, ScramUser
 from suiro.broker.server import Server
@@ -120,6 +120,8 @@ class Broker:
             self.features = Features(self.cluster_state)
             self.settings = self.dynamic_settings.effective
             self.authorizer = make_authorizer(self.settings, self.cluster_state)
+            if isinstance(self.authorizer, AclAuthorizer):
+                self.authorizer.acls.on_change(self.fetch_sessions.stir_all)
             self.scram = ScramStore(self.cluster_state)
             self.scram.add_missing(self.config.scram_users)
             self.logins = Logins(self.settings, self.scram, clock=self.clock)
@@ -135,9 +137,7 @@ class Broker:
             self.groups.load()
             self.transactions.load()
             self.groups.compact()
-            self.server.listen(
-                read_listeners(self.settings, otherwise=(self.config.host, self.config.port))
-            )
+            self.server.listen(read_listeners(self.settings, otherwise=(self.config.host, self.config.port)))
             first = self.server.listeners[0]
             self.host, self.port = first.host, first.port
         except BaseException:

@@ -241,6 +241,11 @@ class FetchSessions:
     def partition_count(self) -> int:
         return sum(session.size for session in self._sessions.values())
 
+    def stir_all(self) -> None:
+        """Access rules changed: every client hears at once which of its partitions it may no longer read."""
+        for session in self._sessions.values():
+            session.stir_all()
+
     def get(self, session_id: int) -> FetchSession | None:
         return self._sessions.get(session_id)
 

@@ -133,10 +133,15 @@ class _Fetch:
         self._begins_session = begins_session
         self._epoch = -1 if session is None else session.epoch
         self._max_bytes = min(request.max_bytes, broker.settings.fetch_max_bytes)
-        self._min_bytes = min(request.min_bytes, self._max_bytes)
-        self._read_committed = request.isolation_level == 1
         state = getattr(request, "replica_state", request)
         self._from_replica = state.replica_id >= 0
+        if broker.quotas is not None and not self._from_replica:
+            quota = broker.client_quotas.most_at_once(
+                exchange.connection.session, exchange.client_id, "fetch"
+            )
+            self._max_bytes = self._max_bytes if quota is None else min(self._max_bytes, quota)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._read_committed = request.isolation_level == 1
         self._may_read: dict[str, bool] = {}
         self._resolved: set[Wanted] = set()
         self._looked_at: list[Wanted] = []

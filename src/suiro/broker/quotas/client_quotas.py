@@ -91,6 +91,17 @@ class ClientQuotas:
         longest = self._settings().quota_window_size_seconds * 1000
         return min(longest, rate.throttle_ms(quota.bound, now_ms))
 
+    def most_at_once(self, session: Session, client_id: str, kind: QuotaKind) -> int | None:
+        """The bytes that a client who took none lately may have without being held back; None: no quota.
+
+        A fetch that gave more would be held back again and again, and never give anything.
+        """
+        quota = self._quota(session, client_id, kind)
+        if quota is None:
+            return None
+        settings = self._settings()
+        return int(quota.bound * (settings.quota_window_num - 1) * settings.quota_window_size_seconds)
+
     def mutations(self, session: Session, client_id: str, *, strict: bool) -> MutationQuota | None:
         """What a request that changes topics counts its partitions with (KIP-599); None: no limit.
 
