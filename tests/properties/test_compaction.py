@@ -195,8 +195,10 @@ def cleaned_as_the_model_says(
     assert committed_records(log, max_bytes=150) == committed
     assert not model.aborted & {record.offset for record in committed}
     offsets = [header.last_offset for header, _ in batches(log)]
-    assert offsets == sorted(set(offsets)) and set(offsets) <= set(last_offsets)
-    assert log.log_end_offset == end_before and producers_of(log) == producers
+    assert offsets == sorted(set(offsets))
+    assert set(offsets) <= set(last_offsets)
+    assert log.log_end_offset == end_before
+    assert producers_of(log) == producers
     for timestamp in (NOW_MS, NOW_MS + 120, NOW_MS + 250):
         late = [offset for header, records in batches(log) for offset in late_of(header, records, timestamp)]
         found = log.offset_for_timestamp(timestamp)

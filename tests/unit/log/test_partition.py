@@ -528,7 +528,8 @@ def test_new_settings_count_from_the_next_append_and_retention_on(tmp_path: Path
     log = open_log(tmp_path / "t-0", clock=clock)
     for _ in range(3):
         log.append(batch(3))
-    assert len(log.segments) == 1 and log.apply_retention() == 0
+    assert len(log.segments) == 1
+    assert log.apply_retention() == 0
     log.update_config(replace(SMALL, segment_bytes=200, retention_ms=1000))
     log.append(batch(3))
     assert len(log.segments) == 2
