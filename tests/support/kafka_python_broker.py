@@ -116,11 +116,9 @@ class Broker(fixtures.KafkaFixture):  # type: ignore[misc]
                 work / "kafka", settings=settings, heap="512m", format_options=options
             )
         else:
-            if self.transport != "PLAINTEXT":
-                settings["listener.security.protocol.map"] = f"PLAINTEXT:{self.transport}"
-            self.process = NodeProcess.start(
-                listen="localhost:0", settings=settings, log=work / "node.log", options=options
-            )
+            settings["listener.security.protocol.map"] = f"PLAINTEXT:{self.transport}"
+            settings["listeners"] = settings["advertised.listeners"] = f"PLAINTEXT://localhost:{self.port}"
+            self.process = NodeProcess.start(settings=settings, log=work / "node.log", options=options)
         self.port = int(self.process.bootstrap_servers.rpartition(":")[2])
         self.host = "localhost"
         self.child = _Service()
