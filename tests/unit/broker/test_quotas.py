@@ -209,11 +209,14 @@ def test_what_is_set_is_there_after_a_restart(store: QuotaStore, tmp_path: Path)
         ({}, {"producer_byte_rate": 1.0}, "Invalid empty client quota entity"),
         ({"group": "g"}, {"producer_byte_rate": 1.0}, "Unhandled client quota entity type: group"),
         ({"user": ""}, {"producer_byte_rate": 1.0}, "Empty user not supported"),
-        ({"user": "a", "ip": "::1"}, {"producer_byte_rate": 1.0}, "Invalid empty client quota entity"),
+        ({"user": "a", "ip": "::1"}, {"producer_byte_rate": 1.0}, "IP entity shouldnot be combined"),
         ({"ip": "300.1.1.1"}, {"connection_creation_rate": 1.0}, "not a valid IP or resolvable host"),
         ({"ip": "::1"}, {"producer_byte_rate": 1.0}, "Invalid configuration key producer_byte_rate"),
         ({"user": "a"}, {"connection_creation_rate": 1.0}, "Invalid configuration key"),
-        ({"user": "a"}, {"producer_byte_rate": 1.5}, "must be a Long value"),
+        ({"user": "a"}, {"producer_byte_rate": 1.5}, "cannot be a fractional value"),
+        ({"user": "a"}, {"producer_byte_rate": 1e19}, "too large for a LONG."),
+        ({"user": "a"}, {"request_percentage": 0.0}, "must be greater than 0"),
+        ({"user": "a"}, {"request_percentage": float("nan")}, "must be greater than 0"),
     ],
 )
 def test_what_cannot_be_set(

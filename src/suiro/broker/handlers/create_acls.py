@@ -14,6 +14,14 @@ from suiro.protocol.messages import ErrorCode
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    for creation in request.creations:
+        if 0 in (  # "unknown": Kafka takes no such request apart
+            creation.resource_type,
+            creation.resource_pattern_type,
+            creation.operation,
+            creation.permission_type,
+        ):
+            raise BadFrameError(f"a CreateAcls request is about what is unknown: {creation}")
     acls = [
         Acl(
             kind=ResourceType(creation.resource_type),
@@ -26,20 +34,19 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
         )
         for creation in request.creations
     ]
-    for acl in acls:
-        if 0 in (acl.kind, acl.pattern, acl.operation, acl.permission):  # Kafka cannot parse it either
-            raise BadFrameError(f"a CreateAcls request uses numbers that mean nothing: {acl}")
     if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         refusal = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
         return _response(exchange, [refusal] * len(acls))
     if not isinstance(broker.authorizer, AclAuthorizer):
         refusal = ErrorCode.security_disabled, "No Authorizer is configured."
         return _response(exchange, [refusal] * len(acls))
+    if any(_is_a_filters(acl) for acl in acls):  # where one is, Kafka fails with all of them
+        return _response(exchange, [(ErrorCode.unknown_server_error, None)] * len(acls))
     problems = [_problem(acl) for acl in acls]
     broker.authorizer.acls.add(acl for acl, problem in zip(acls, problems, strict=True) if problem is None)
     return _response(
         exchange,
-        [(ErrorCode.none, None) if text is None else (ErrorCode.invalid_request, text) for text in problems],
+        [(ErrorCode.none, "") if text is None else (ErrorCode.invalid_request, text) for text in problems],
     )
 
 
@@ -53,17 +60,32 @@ def _response(exchange: Exchange, results: list[tuple[ErrorCode, str | None]]) -
     )
 
 
+def _is_a_filters(acl: Acl) -> bool:
+    """Whether it uses a word that only filters may use."""
+    return (
+        acl.kind is ResourceType.ANY
+        or acl.pattern in (PatternType.ANY, PatternType.MATCH)
+        or acl.operation is Operation.ANY
+        or acl.permission is Permission.ANY
+    )
+
+
 def _problem(acl: Acl) -> str | None:
     if acl.kind is ResourceType.CLUSTER and acl.name != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
     if not acl.name:
         return "Invalid empty resource name"
-    if acl.kind is ResourceType.ANY:
-        return f"Invalid resourceType {acl.kind.name}"
-    if acl.pattern not in (PatternType.LITERAL, PatternType.PREFIXED):
-        return f"Invalid patternType {acl.pattern.name}"
-    if acl.operation is Operation.ANY:
-        return f"Invalid operation {acl.operation.name}"
-    if acl.permission is Permission.ANY:
-        return f"Invalid permissionType {acl.permission.name}"
+    if acl.kind is ResourceType.UNKNOWN:
+        return "Invalid resourceType UNKNOWN"
+    if acl.pattern is PatternType.UNKNOWN:
+        return "Invalid patternType UNKNOWN"
+    if acl.operation is Operation.UNKNOWN:
+        return "Invalid operation UNKNOWN"
+    if acl.permission is Permission.UNKNOWN:
+        return "Invalid permissionType UNKNOWN"
+    if ":" not in acl.principal:
+        return (
+            f"Could not parse principal from `{acl.principal}` (no colon is present separating the principal type "
+            "from the principal name)"
+        )
     return None

@@ -14,6 +14,14 @@ from suiro.protocol.messages import ErrorCode
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    for item in request.filters:
+        if 0 in (  # "unknown": Kafka takes no such request apart
+            item.resource_type_filter,
+            item.pattern_type_filter,
+            item.operation,
+            item.permission_type,
+        ):
+            raise BadFrameError(f"a DeleteAcls request asks for what is unknown: {item}")
     filters = [
         AclFilter(
             kind=ResourceType(item.resource_type_filter),
@@ -26,9 +34,6 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
         )
         for item in request.filters
     ]
-    for wanted in filters:
-        if wanted.is_unknown:  # Kafka cannot parse such a request either
-            raise BadFrameError(f"a DeleteAcls request uses numbers that mean nothing: {wanted}")
     if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
         return _response(exchange, [_refused(exchange, code, message) for _ in filters])
@@ -36,9 +41,24 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
         code, message = ErrorCode.security_disabled, "No Authorizer is configured."
         return _response(exchange, [_refused(exchange, code, message) for _ in filters])
     store = broker.authorizer.acls
-    found = [store.matching(wanted) for wanted in filters]
+    found = [store.matching(wanted) for wanted in filters]  # nothing, where a word is not known
     store.remove(acl for acls in found for acl in acls)
-    return _response(exchange, [_deleted(exchange, acls) for acls in found])
+    results = []
+    for wanted, acls in zip(filters, found, strict=True):
+        problem = _problem(wanted)
+        if problem is not None:
+            results.append(_refused(exchange, ErrorCode.invalid_request, problem))
+        else:
+            results.append(_deleted(exchange, acls))
+    return _response(exchange, results)
+
+
+def _problem(wanted: AclFilter) -> str | None:
+    if wanted.kind is ResourceType.UNKNOWN or wanted.pattern is PatternType.UNKNOWN:
+        return "Unknown patternFilter."
+    if wanted.operation is Operation.UNKNOWN or wanted.permission is Permission.UNKNOWN:
+        return "Unknown entryFilter."
+    return None
 
 
 def _response(exchange: Exchange, results: list[Any]) -> Any:

@@ -17,8 +17,7 @@ _WORDS = {_EXACT: "MATCH_TYPE_EXACT", _DEFAULT: "MATCH_TYPE_DEFAULT", _ANY_NAME:
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     if not exchange.may(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
-        code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
-        return _refusal(exchange, code, message)
+        return _refusal(exchange, ErrorCode.cluster_authorization_failed, None)
     exact: dict[str, str | None] = {}
     of_type: set[str] = set()
     for component in request.components:
@@ -56,7 +55,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
         for entity, values in found.items()
     )
     return exchange.response(
-        throttle_time=NO_THROTTLE, error_code=ErrorCode.none, error_message=None, entries=entries
+        throttle_time=NO_THROTTLE, error_code=ErrorCode.none, error_message="", entries=entries
     )
 
 
@@ -74,5 +73,5 @@ def _problem(match_type: int, match: str | None) -> str | None:
     )
 
 
-def _refusal(exchange: Exchange, code: ErrorCode, message: str) -> Any:
+def _refusal(exchange: Exchange, code: ErrorCode, message: str | None) -> Any:
     return exchange.response(throttle_time=NO_THROTTLE, error_code=code, error_message=message, entries=None)

@@ -14,19 +14,17 @@ from suiro.protocol.messages import ErrorCode
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
-        code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
-        return exchange.response(
-            throttle_time=NO_THROTTLE, error_code=code, error_message=message, results=()
-        )
+        code = ErrorCode.cluster_authorization_failed
+        return exchange.response(throttle_time=NO_THROTTLE, error_code=code, error_message=None, results=())
     names = [user.name for user in request.users] if request.users else list(broker.scram.users)
     results = tuple(_describe(broker, exchange, name, names.count(name)) for name in dict.fromkeys(names))
     return exchange.response(
-        throttle_time=NO_THROTTLE, error_code=ErrorCode.none, error_message=None, results=results
+        throttle_time=NO_THROTTLE, error_code=ErrorCode.none, error_message="", results=results
     )
 
 
 def _describe(broker: Broker, exchange: Exchange, name: str, times: int) -> Any:
-    code, message = ErrorCode.none, None
+    code, message = ErrorCode.none, ""
     credentials = broker.scram.users.get(name, {})
     if times > 1:
         code, credentials = ErrorCode.duplicate_resource, {}

@@ -8,7 +8,8 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Self
 
 from suiro.broker.cluster_state import ClusterState
 from suiro.protocol.messages import ErrorCode
@@ -16,14 +17,19 @@ from suiro.protocol.messages import ErrorCode
 SECTION = "quotas"
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 
-_OF_CLIENTS: Mapping[str, type] = {
-    "producer_byte_rate": int,
-    "consumer_byte_rate": int,
-    "request_percentage": float,
-    "controller_mutation_rate": float,
-}
-_OF_ADDRESSES: Mapping[str, type] = {"connection_creation_rate": int}
+_LONG, _INT = (2**63 - 1, "a LONG"), (2**31 - 1, "an INT")
+_OF_CLIENTS: Mapping[str, tuple[int, str] | None] = MappingProxyType(
+    {
+        "producer_byte_rate": _LONG,
+        "consumer_byte_rate": _LONG,
+        "request_percentage": None,
+        "controller_mutation_rate": None,
+    }
+)
+"""The largest value, and Kafka's word for its type, of those that must be whole numbers."""
+_OF_ADDRESSES: Mapping[str, tuple[int, str] | None] = MappingProxyType({"connection_creation_rate": _INT})
 _NEARLY = 1e-6
+_COMBINED = "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,8 @@ class QuotaStore:
         quotas = {entity: dict(values) for entity, values in self._quotas.items()}
         for alteration in alterations:
             entity = alteration.entity
-            if entity in results:
+            keys = [key for key, _ in alteration.values]
+            if entity in results or len(set(keys)) < len(keys):
                 results[entity] = ErrorCode.invalid_request, f"Ignoring duplicate entity {_shown(entity)}"
                 continue
             results[entity] = problem = _problem(alteration)
@@ -119,25 +126,30 @@ def _problem(alteration: Alteration) -> Problem | None:
         if name == "":
             return ErrorCode.invalid_request, f"Empty {kind} not supported"
     if IP in parts and len(parts) > 1:
-        return ErrorCode.invalid_request, "Invalid empty client quota entity"
+        return ErrorCode.invalid_request, _COMBINED
     address = parts.get(IP)
     if address is not None and not _is_address(address):
         return ErrorCode.invalid_request, f"{address} is not a valid IP or resolvable host."
     keys = _OF_ADDRESSES if IP in parts else _OF_CLIENTS
-    seen = set()
     for key, value in alteration.values:
-        if key in seen:
-            text = f"Duplicate quota key {key} not updating quota for this entity {_shown(alteration.entity)}"
-            return ErrorCode.invalid_request, text
-        seen.add(key)
-        if value is None:
-            continue
-        if key not in keys:
-            return ErrorCode.invalid_request, f"Invalid configuration key {key}"
-        if keys[key] is int and not (abs(value) < 2**63 and abs(round(value) - value) <= _NEARLY):
-            kind = "an Integer" if IP in parts else "a Long"
-            return ErrorCode.invalid_request, f"Configuration {key} must be {kind} value"
+        problem = None if value is None else _problem_of_value(keys, key, value)
+        if problem is not None:
+            return ErrorCode.invalid_request, problem
     return None
+
+
+def _problem_of_value(keys: Mapping[str, tuple[int, str] | None], key: str, value: float) -> str | None:
+    if key not in keys:
+        return f"Invalid configuration key {key}"
+    if not value > 0:
+        return f"Quota {key} must be greater than 0"
+    whole = keys[key]
+    if whole is None:
+        return None
+    largest, called = whole
+    if value > largest:
+        return f"Proposed value for {key} is too large for {called}."
+    return f"{key} cannot be a fractional value." if value % 1.0 > _NEARLY else None
 
 
 def _is_address(text: str) -> bool:
@@ -150,5 +162,5 @@ def _is_address(text: str) -> bool:
 
 
 def _shown(entity: QuotaEntity) -> str:
-    parts: dict[str, Any] = dict(entity.parts)
-    return ", ".join(f"{kind}={'<default>' if name is None else name}" for kind, name in parts.items())
+    parts = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in entity.parts)
+    return f"ClientQuotaEntity(entries={{{parts}}})"

@@ -159,7 +159,7 @@ class Acl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclFilter:
-    """Which rules to list or delete; None and ANY take everything."""
+    """Which rules to list or delete; None and ANY take everything, UNKNOWN nothing."""
 
     kind: ResourceType = ResourceType.ANY
     name: str | None = None
@@ -168,11 +168,6 @@ class AclFilter:
     host: str | None = None
     operation: Operation = Operation.ANY
     permission: Permission = Permission.ANY
-
-    @property
-    def is_unknown(self) -> bool:
-        """Whether it uses a word that we do not know: what it asks for cannot be told."""
-        return 0 in (self.kind, self.pattern, self.operation, self.permission)
 
     def matches(self, acl: Acl) -> bool:
         return (

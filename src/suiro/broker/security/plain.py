@@ -38,17 +38,24 @@ class PlainServer:
         self.user: str | None = None
 
     def evaluate(self, message: bytes) -> bytes:
-        parts = message.decode("utf-8", "replace").split("\0", 3)[:3]
-        asked_for, name, password = parts + [""] * (3 - len(parts))
-        if not name or not password:
-            raise LoginRefusedError("name or password is missing")
+        parts = message.decode("utf-8", "replace").split("\0")
+        if len(parts) != 3:
+            raise _refusal(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+        asked_for, name, password = parts
+        if not name:
+            raise _refusal("Authentication failed: username not specified")
+        if not password:
+            raise _refusal("Authentication failed: password not specified")
         expected = self._users.get(name)
         # A name that is not there is compared too, so that it takes as long as a wrong password.
         same = hmac.compare_digest((expected or "").encode(), password.encode())
         if expected is None or not same:
-            wrong = "Authentication failed: Invalid username or password"
-            raise LoginRefusedError(wrong, told=wrong)
+            raise _refusal("Authentication failed: Invalid username or password")
         if asked_for not in ("", name):
-            raise LoginRefusedError(_ANOTHER_NAME, told=_ANOTHER_NAME)
+            raise _refusal(_ANOTHER_NAME)
         self.user = name
         return b""
+
+
+def _refusal(message: str) -> LoginRefusedError:
+    return LoginRefusedError(message, told=message)

@@ -214,5 +214,8 @@ def test_filters(store: AclStore, wanted: AclFilter, found: list[str]) -> None:
 def test_an_unknown_word_is_unknown() -> None:
     assert Operation(99) is Operation.UNKNOWN
     assert ResourceType(99) is ResourceType.UNKNOWN
-    assert AclFilter(operation=Operation(99)).is_unknown
-    assert not AclFilter().is_unknown
+    acl = rule("alice READ t")
+    assert AclFilter().matches(acl)
+    assert not AclFilter(operation=Operation(99)).matches(acl)
+    assert not AclFilter(pattern=PatternType(99)).matches(acl)
+    assert not AclFilter(permission=Permission(99)).matches(acl)

@@ -48,17 +48,17 @@ def test_plain() -> None:
         (b"\0alice\0guess", "Authentication failed: Invalid username or password"),
         (b"\0nobody\0a-secret", "Authentication failed: Invalid username or password"),
         (b"bob\0alice\0a-secret", "authorization id that is different from username"),
-        (b"\0alice\0", ""),
-        (b"\0\0a-secret", ""),
-        (b"alice", ""),
-        (b"", ""),
+        (b"\0alice\0", "password not specified"),
+        (b"\0\0a-secret", "username not specified"),
+        (b"alice", "expected 3 tokens, got 1"),
+        (b"", "expected 3 tokens, got 1"),
+        (b"\0alice\0a-secret\0", "expected 3 tokens, got 4"),
         (b"\xff\0\xff\0\xff", "Invalid username or password"),
     ],
 )
 def test_plain_refuses(message: bytes, told: str) -> None:
     refusal = refused(PlainServer({"alice": "a-secret"}), message)
     assert told in refusal.told
-    assert bool(told) == bool(refusal.told)
 
 
 # SCRAM
