@@ -77,13 +77,16 @@ def test_committed_offsets_and_ids_come_back(tmp_path: Path, crash: bool) -> Non
     clock = ManualClock()
     with started(tmp_path, clock, crash=crash) as broker:
         topic_id = broker.create_topic("t", partitions=2, configs={"retention.ms": "5"}).topic_id
-        broker.groups.commit("g", {PLACE: offset(5, clock), ("t", 1): offset(6, clock)})
+        broker.groups.offsets.commit("g", {PLACE: offset(5, clock), ("t", 1): offset(6, clock)})
         first, _ = begin(broker)
     with started(tmp_path, clock) as broker:
         topic = broker.topics.topic("t")
         assert topic is not None
         assert (topic.topic_id, len(topic.partitions), topic.configs) == (topic_id, 2, {"retention.ms": "5"})
-        assert {p: e.value.offset for p, e in broker.groups.committed("g").items()} == {PLACE: 5, ("t", 1): 6}
+        assert {p: e.value.offset for p, e in broker.groups.offsets.store.committed("g").items()} == {
+            PLACE: 5,
+            ("t", 1): 6,
+        }
         _, other, _ = broker.transactions.init_producer_id(None, timeout_ms=0, expected=None)
         assert other > first
 
@@ -93,19 +96,19 @@ def test_offsets_of_a_transaction_wait_for_its_end(tmp_path: Path, commit: bool)
     clock = ManualClock()
     with started(tmp_path, clock, crash=True) as broker:
         broker.create_topic("t")
-        broker.groups.commit("g", {PLACE: offset(1, clock)})
+        broker.groups.offsets.commit("g", {PLACE: offset(1, clock)})
         producer = begin(broker)
-        broker.groups.commit("g", {PLACE: offset(2, clock)}, producer=producer)
-        assert broker.groups.undecided_places("g") == {PLACE}
-        assert broker.groups.committed("g")[PLACE].value.offset == 1
+        broker.groups.offsets.commit("g", {PLACE: offset(2, clock)}, producer=producer)
+        assert broker.groups.offsets.store.undecided("g") == {PLACE}
+        assert broker.groups.offsets.store.committed("g")[PLACE].value.offset == 1
     with started(tmp_path, clock) as broker:
-        assert broker.groups.undecided_places("g") == {PLACE}
+        assert broker.groups.offsets.store.undecided("g") == {PLACE}
         code = end(broker, producer, commit=commit)
         assert code is ErrorCode.none
-        assert broker.groups.undecided_places("g") == set()
-        assert broker.groups.committed("g")[PLACE].value.offset == (2 if commit else 1)
+        assert broker.groups.offsets.store.undecided("g") == set()
+        assert broker.groups.offsets.store.committed("g")[PLACE].value.offset == (2 if commit else 1)
     with started(tmp_path, clock) as broker:
-        assert broker.groups.committed("g")[PLACE].value.offset == (2 if commit else 1)
+        assert broker.groups.offsets.store.committed("g")[PLACE].value.offset == (2 if commit else 1)
 
 
 def test_a_decision_is_finished_at_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,15 +116,15 @@ def test_a_decision_is_finished_at_the_next_start(tmp_path: Path, monkeypatch: p
     with started(tmp_path, clock, crash=True) as broker:
         broker.create_topic("t")
         producer = begin(broker)
-        broker.groups.commit("g", {PLACE: offset(2, clock)}, producer=producer)
+        broker.groups.offsets.commit("g", {PLACE: offset(2, clock)}, producer=producer)
         monkeypatch.setattr(
             broker.transactions, "_complete", lambda _: None
         )  # killed before the first marker
         end(broker, producer, commit=True)
-        assert broker.groups.undecided_places("g") == {PLACE}
+        assert broker.groups.offsets.store.undecided("g") == {PLACE}
     with started(tmp_path, clock) as broker:
-        assert broker.groups.undecided_places("g") == set()
-        assert broker.groups.committed("g")[PLACE].value.offset == 2
+        assert broker.groups.offsets.store.undecided("g") == set()
+        assert broker.groups.offsets.store.committed("g")[PLACE].value.offset == 2
         log = broker.topics.partition(*PLACE)
         assert log is not None
         assert log.log.log_end_offset == 1  # the marker
@@ -132,15 +135,15 @@ def test_an_ongoing_transaction_is_aborted_at_its_timeout_after_a_restart(tmp_pa
     with started(tmp_path, clock, crash=True) as broker:
         broker.create_topic("t")
         producer = begin(broker)
-        broker.groups.commit("g", {PLACE: offset(2, clock)}, producer=producer)
+        broker.groups.offsets.commit("g", {PLACE: offset(2, clock)}, producer=producer)
     with started(tmp_path, clock) as broker:
         clock.advance(60_000)
         broker.transactions.retry_and_time_out()
-        assert broker.groups.undecided_places("g") == {PLACE}
+        assert broker.groups.offsets.store.undecided("g") == {PLACE}
         clock.advance(1)
         broker.transactions.retry_and_time_out()
-        assert broker.groups.undecided_places("g") == set()
-        assert PLACE not in broker.groups.committed("g")
+        assert broker.groups.offsets.store.undecided("g") == set()
+        assert PLACE not in broker.groups.offsets.store.committed("g")
         assert end(broker, producer, commit=True) is ErrorCode.producer_fenced
 
 
@@ -150,12 +153,14 @@ def test_a_long_offsets_log_is_shortened_at_a_start(tmp_path: Path) -> None:
         broker.create_topic("t")
         for value in range(13):
             batch = {("t", number): offset(value, clock) for number in range(1000)}
-            broker.groups.commit("g", batch)
+            broker.groups.offsets.commit("g", batch)
     for _ in range(2):
         with started(tmp_path, clock) as broker:
             log = broker.groups.partition_of("g").log
             assert (log.log_start_offset, log.log_end_offset) == (13_000, 14_000)
-            assert {entry.value.offset for entry in broker.groups.committed("g").values()} == {12}
+            assert {entry.value.offset for entry in broker.groups.offsets.store.committed("g").values()} == {
+                12
+            }
 
 
 def test_offsets_expire_with_their_group_and_go_with_their_topic(tmp_path: Path) -> None:
@@ -163,14 +168,14 @@ def test_offsets_expire_with_their_group_and_go_with_their_topic(tmp_path: Path)
     with started(tmp_path, clock) as broker:
         topic = broker.create_topic("t")
         broker.create_topic("u")
-        broker.groups.commit("g", {PLACE: offset(5, clock), ("u", 0): offset(6, clock)})
+        broker.groups.offsets.commit("g", {PLACE: offset(5, clock), ("u", 0): offset(6, clock)})
         broker.delete_topic(topic)
-        assert set(broker.groups.committed("g")) == {("u", 0)}
+        assert set(broker.groups.offsets.store.committed("g")) == {("u", 0)}
         clock.advance(7 * 24 * 3600 * 1000 + 1)
         broker.groups.expire_offsets()
-        assert broker.groups.committed("g") == {}
+        assert broker.groups.offsets.store.committed("g") == {}
     with started(tmp_path, clock) as broker:
-        assert broker.groups.committed("g") == {}
+        assert broker.groups.offsets.store.committed("g") == {}
         assert "t" not in broker.topics
 
 

@@ -1,0 +1,233 @@
+"""Groups and offsets through a broker without sockets: what is written, what comes back, what expires."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from suiro.broker import Broker, BrokerConfig
+from suiro.broker.fields import FieldWriter
+from suiro.broker.groups.consumer_group import ConsumerGroup, Heartbeat
+from suiro.broker.groups.group import Group, GroupState, JoinReply, JoinRequest, SyncReply
+from suiro.broker.groups.records import OffsetValue
+from suiro.broker.groups.refusals import GroupRefusal
+from suiro.broker.transactions.state import V1
+from suiro.clock import ManualClock
+from suiro.config import NodeSettings
+from suiro.log import StorageError
+from suiro.protocol.messages import ErrorCode
+
+PLACE = ("t", 0)
+WEEK_MS = 7 * 24 * 3600 * 1000
+
+
+@contextmanager
+def started(path: Path, clock: ManualClock) -> Iterator[Broker]:
+    loop = uvloop.new_event_loop()
+    settings = NodeSettings(offsets_topic_num_partitions=1, group_consumer_assignment_interval_ms=0)
+    broker = Broker(BrokerConfig(data=path, port=0, settings=settings), loop=loop, clock=clock)
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.stop()
+        loop.close()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+def commit(broker: Broker, value: int, *, place: tuple[str, int] = PLACE, **fields: Any) -> None:
+    producer = fields.pop("producer", None)
+    offset = OffsetValue(
+        offset=value, leader_epoch=0, metadata="", commit_ms=broker.clock.wall_ms(), **fields
+    )
+    broker.groups.offsets.commit("g", {place: offset}, producer=producer)
+
+
+def committed(broker: Broker) -> dict[tuple[str, int], int]:
+    return {place: entry.value.offset for place, entry in broker.groups.offsets.store.committed("g").items()}
+
+
+def beat(broker: Broker, member_id: str, epoch: int, **fields: Any) -> Any:
+    request = Heartbeat(member_id=member_id, member_epoch=epoch, **fields)
+    return broker.groups.consumers.heartbeat("g", request, may_describe=lambda _: True)
+
+
+def join(broker: Broker, member_id: str, *topics: str) -> Any:
+    return beat(broker, member_id, 0, rebalance_timeout_ms=1000, topic_names=topics, owned={})
+
+
+def join_classic(broker: Broker, *topics: str) -> tuple[JoinReply, Callable[[], SyncReply]]:
+    """One consumer of the classic protocol; the second result sends its SyncGroup."""
+    joined: list[JoinReply] = []
+    metadata = FieldWriter().int16(0).int32(len(topics))
+    for topic in topics:
+        metadata.string(topic)
+    request = JoinRequest(
+        member_id="",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(("range", metadata.octets(b"").done()),),
+    )
+    broker.groups.join("g", request, joined.append)
+
+    def sync() -> SyncReply:
+        synced: list[SyncReply] = []
+        broker.groups.sync(
+            "g",
+            member_id=joined[0].member_id,
+            instance_id=None,
+            generation=joined[0].generation,
+            protocol_type=None,
+            protocol=None,
+            assignments={joined[0].member_id: b"all"},
+            waiter=synced.append,
+        )
+        return synced[0]
+
+    return joined[0], sync
+
+
+def test_offsets_of_a_deleted_topic_do_not_come_back_with_a_commit(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    with started(tmp_path, clock) as broker:
+        topic = broker.create_topic("t")
+        _, producer_id, epoch = broker.transactions.init_producer_id("id", timeout_ms=60_000, expected=None)
+        offsets = broker.groups.partition_of("g")
+        broker.transactions.add_partitions(
+            "id",
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            partitions=frozenset(((offsets.topic, offsets.index),)),
+            version=V1,
+        )
+        commit(broker, 1)
+        commit(broker, 2, producer=(producer_id, epoch))
+        broker.delete_topic(topic)
+        assert broker.groups.offsets.store.undecided("g") == set()
+        broker.transactions.end("id", producer_id=producer_id, producer_epoch=epoch, commit=True, version=V1)
+        assert committed(broker) == {}
+    with started(tmp_path, clock) as broker:
+        assert committed(broker) == {}
+
+
+def test_a_consumer_group_goes_on_after_a_start(tmp_path: Path, clock: ManualClock) -> None:
+    with started(tmp_path, clock) as broker:
+        broker.create_topic("t", partitions=2)
+        first = join(broker, "a", "t")
+        join(broker, "b", "t")
+    with started(tmp_path, clock) as broker:
+        group = broker.groups.groups["g"]
+        assert isinstance(group, ConsumerGroup)
+        kept = beat(broker, "a", first.member_epoch, owned=first.assignment).assignment
+        beat(broker, "a", first.member_epoch, owned=kept)
+        assert sum(len(some) for some in beat(broker, "b", 3).assignment.values()) == 1
+        epoch = group.group_epoch
+        clock.advance(45_000)
+        broker.groups.consumers.tick(group)
+        assert (group.members, group.group_epoch) == ({}, epoch + 2)
+    with started(tmp_path, clock) as broker:
+        broker.groups.expire_offsets()
+        assert "g" not in broker.groups.groups
+    with started(tmp_path, clock) as broker:
+        assert "g" not in broker.groups.groups
+
+
+def test_what_cannot_be_written_down_did_not_happen(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> int:
+        raise StorageError("no space left")
+
+    with started(tmp_path, clock) as broker:
+        broker.create_topic("t")
+        joined, sync = join_classic(broker, "t")
+        assert joined.code is ErrorCode.none
+        with monkeypatch.context() as patch:
+            patch.setattr(broker.groups, "write", full)
+            answer = sync()
+            assert (answer.code, answer.assignment) == (ErrorCode.not_coordinator, b"")
+            with pytest.raises(GroupRefusal) as caught:
+                broker.groups.consumers.heartbeat(
+                    "h",
+                    Heartbeat(member_id="a", member_epoch=0, topic_names=("t",), owned={}),
+                    may_describe=lambda _: True,
+                )
+            assert caught.value.code is ErrorCode.not_coordinator
+            assert "h" not in broker.groups.groups
+        group = broker.groups.groups["g"]
+        assert isinstance(group, Group)
+        assert group.state is GroupState.PREPARING_REBALANCE, "all start over"
+
+
+def test_offsets_of_consumers_that_manage_themselves_expire_each_for_itself(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    with started(tmp_path, clock) as broker:
+        for name in ("t", "u", "v"):
+            broker.create_topic(name)
+        commit(broker, 1)
+        commit(broker, 2, place=("v", 0), expire_ms=clock.wall_ms() + 10)
+        clock.advance(10)
+        broker.groups.expire_offsets()
+        assert committed(broker) == {PLACE: 1}
+        clock.advance(WEEK_MS - 11)
+        commit(broker, 3, place=("u", 0))
+        broker.groups.expire_offsets()
+        assert set(committed(broker)) == {PLACE, ("u", 0)}
+        clock.advance(1)
+        broker.groups.expire_offsets()
+        assert committed(broker) == {("u", 0): 3}
+        clock.advance(WEEK_MS)
+        broker.groups.expire_offsets()
+        assert "g" not in broker.groups.groups
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_offsets_of_topics_that_are_read_do_not_expire(
+    tmp_path: Path, clock: ManualClock, protocol: str
+) -> None:
+    with started(tmp_path, clock) as broker:
+        for name in ("t", "u"):
+            broker.create_topic(name)
+        if protocol == "classic":
+            _, sync = join_classic(broker, "t")
+            assert sync().assignment == b"all"
+        else:
+            join(broker, "a", "t")
+        commit(broker, 1)
+        commit(broker, 1, place=("u", 0))
+        clock.advance(WEEK_MS)
+        broker.groups.expire_offsets()
+        assert committed(broker) == {PLACE: 1}
+
+
+def test_offsets_of_an_empty_group_expire_from_when_it_became_empty(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    with started(tmp_path, clock) as broker:
+        broker.create_topic("t")
+        joined, sync = join_classic(broker, "t")
+        sync()
+        commit(broker, 1)
+        clock.advance(WEEK_MS)
+        assert broker.groups.leave("g", member_id=joined.member_id, instance_id=None) is ErrorCode.none
+        broker.groups.expire_offsets()
+        assert committed(broker) == {PLACE: 1}
+    with started(tmp_path, clock) as broker:
+        clock.advance(WEEK_MS - 1)
+        broker.groups.expire_offsets()
+        assert committed(broker) == {PLACE: 1}
+        clock.advance(1)
+        broker.groups.expire_offsets()
+        assert "g" not in broker.groups.groups
