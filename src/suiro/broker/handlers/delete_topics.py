@@ -75,15 +75,16 @@ def _deletable(
         if topic is None:
             raise _RefusedError(*_NO_SUCH_ID)
         name = topic.name
-    if not exchange.may(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME) and not exchange.may(
-        Operation.DELETE, ResourceType.TOPIC, name
-    ):
-        # Who asked by id learns the name only where the topic may be seen.
-        seen = exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
-        raise _RefusedError(*_DENIED, name=name if seen else None)
+    of_all = broker.authorizer.permits(
+        exchange.connection.session, Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME
+    )
+    if not of_all and not exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        raise _RefusedError(*_DENIED)
     topic = broker.topics.topic(name)
     if topic is None:
         raise _RefusedError(*_NO_SUCH_TOPIC)
+    if not of_all and not exchange.may(Operation.DELETE, ResourceType.TOPIC, name):
+        raise _RefusedError(*_DENIED, name=name)  # who asked by id may know the name: the topic may be seen
     if topic.is_internal:
         message = f"{name} is this node's own and cannot be deleted."
         raise _RefusedError(ErrorCode.invalid_request, message, name=name)
