@@ -249,7 +249,7 @@ class RawResponse:
 def encode(response: Any, correlation_id: int, throttle_ms: int = 0) -> list[Piece]:
     """A response's frame with its length in front, and with its throttle time if it has one."""
     if isinstance(response, RawResponse):
-        header = correlation_id.to_bytes(4, "big") + (b"\0" if response.flexible else b"")
+        header = correlation_id.to_bytes(4, "big", signed=True) + (b"\0" if response.flexible else b"")
         size = len(header) + sum(len(p) if isinstance(p, bytes) else p[2] for p in response.pieces)
         pieces = response.pieces
         if throttle_ms:

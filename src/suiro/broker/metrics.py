@@ -55,30 +55,26 @@ class Counter:
 class Histogram:
     """Integers in buckets that grow with the value. Quantiles are of the last one to two windows (`rotate`)."""
 
-    __slots__ = ("_before", "_now", "count", "scale", "total")
+    __slots__ = ("_before", "_counted", "_now", "scale", "total")
 
     def __init__(self, scale: float = 1.0) -> None:
         self._now = [0] * _BUCKETS
         self._before = [0] * _BUCKETS
-        self.count = 0
+        self._counted = 0  # in earlier windows
         self.total = 0
         self.scale = scale
 
     def record(self, value: int) -> None:
-        """Count one value; times are in microseconds."""
-        self.count += 1
-        if value < _SUB:
-            if value <= 0:
-                self._now[0] += 1
-                return
-            self._now[value] += 1
-        else:
-            shift = value.bit_length() - _SUB_BITS - 1
-            bucket = (shift << _SUB_BITS) + (value >> shift)
-            self._now[bucket if bucket < _BUCKETS else -1] += 1
+        """Count one value, not negative; times are in microseconds."""
         self.total += value
+        self._now[_SMALL[value] if value < _SMALL_END else _bucket(value)] += 1
+
+    @property
+    def count(self) -> int:
+        return self._counted + sum(self._now)
 
     def rotate(self) -> None:
+        self._counted = self.count
         self._before, self._now = self._now, [0] * _BUCKETS
 
     def view(self) -> HistogramView:
@@ -88,6 +84,17 @@ class Histogram:
             total=self.total / self.scale,
             quantiles=tuple(value / self.scale for value in _quantiles(counts)),
         )
+
+
+def _bucket(value: int) -> int:
+    if value < 2 * _SUB:
+        return value
+    shift = value.bit_length() - _SUB_BITS - 1
+    return min((shift << _SUB_BITS) + (value >> shift), _BUCKETS - 1)
+
+
+_SMALL_END = 4096
+_SMALL = [_bucket(value) for value in range(_SMALL_END)]
 
 
 def _quantiles(counts: list[int]) -> list[float]:

@@ -111,8 +111,17 @@ def write_request(request: Any, *, correlation_id: int, client_id: str | None) -
 
 def write_response(response: Any, *, correlation_id: int) -> bytes:
     """Header and body of a response frame (without its length)."""
-    header_class = response.__header_schema__
+    message_class = response.__class__
     buffer = io.BytesIO()
-    _writer(header_class)(buffer, header_class(correlation_id=correlation_id))
-    _writer(response.__class__)(buffer, response)
+    buffer.write(correlation_id.to_bytes(4, "big", signed=True) + _after_correlation_id(message_class))
+    _writer(message_class)(buffer, response)
     return buffer.getvalue()
+
+
+@cache
+def _after_correlation_id(message_class: Any) -> bytes:
+    """The rest of the response header that goes before a message: nothing, or no tagged fields."""
+    header_class = message_class.__header_schema__
+    buffer = io.BytesIO()
+    _writer(header_class)(buffer, header_class(correlation_id=0))
+    return buffer.getvalue()[4:]

@@ -36,7 +36,7 @@ def test_quantiles_are_near_the_truth(spread: float) -> None:
 
 def test_any_number_has_a_bucket() -> None:
     histogram = Histogram()
-    for value in (-1, 0, 2**41, 2**63):
+    for value in (0, 1, 2**41, 2**63):
         histogram.record(value)
     assert histogram.view().count == 4
 
