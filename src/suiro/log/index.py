@@ -28,8 +28,17 @@ class EntryFile:
         self._max_entries = max_bytes // entry.size
         self._handle: FileHandle | None = None
         self._pending = bytearray()
-        size = path.stat().st_size if path.exists() else 0
-        self._flushed = size // entry.size
+        self._known_flushed: int | None = None
+
+    @property
+    def _flushed(self) -> int:
+        """Entries in the file. Asked of the disk when first needed: most segments are never looked into."""
+        if self._known_flushed is None:
+            try:
+                self._known_flushed = os.stat(self.path).st_size // self._entry.size
+            except FileNotFoundError:
+                self._known_flushed = 0
+        return self._known_flushed
 
     @property
     def count(self) -> int:
@@ -95,6 +104,8 @@ class EntryFile:
 
     def flush(self) -> None:
         """Hand the newest entries to the operating system. Raises OSError where the disk is full."""
+        if not self._pending:
+            return
         handle = self.handle
         while self._pending:
             written = os.pwrite(handle, self._pending, self._flushed * self._entry.size)
@@ -102,12 +113,12 @@ class EntryFile:
             if whole == 0:
                 raise OSError("the disk took no more bytes")
             del self._pending[: whole * self._entry.size]
-            self._flushed += whole
+            self._known_flushed = self._flushed + whole
 
     def clear(self) -> None:
         """Start anew, as an empty file."""
         self._pending.clear()
-        self._flushed = 0
+        self._known_flushed = 0
         os.ftruncate(self.handle, 0)
 
     def release(self) -> None:

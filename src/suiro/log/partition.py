@@ -90,6 +90,7 @@ class PartitionLog:
         self._producers = opened.producers
         self._records_since_flush = 0
         self._flushed_ms = clock.wall_ms()
+        self._closed_at = end if opened.as_closed else None
         self._open = True
 
     @classmethod
@@ -506,6 +507,17 @@ class PartitionLog:
             first_batches=[(s.base_offset, s.first_timestamp) for s in segments[:-1]] if timed else (),
         )
 
+    def last_of_producers(self) -> tuple[tuple[int, int, int], ...]:
+        """(producer id, offset of its last data or -1, producer epoch): what cleaning must keep."""
+        return tuple(
+            (
+                entry.producer_id,
+                entry.batches[-1].last_offset if entry.batches else -1,
+                entry.producer_epoch,
+            )
+            for entry in self._producers.entries.values()
+        )
+
     def begin_cleaning(self, dirtiness: Dirtiness, settings: CleanerSettings) -> CleaningJob:
         """What `cleaning` has to do. No segment is dropped until `end_cleaning`. Raises StorageError."""
         self._check_open()
@@ -531,14 +543,7 @@ class PartitionLog:
             first_dirty_offset=dirtiness.first_dirty_offset,
             first_uncleanable_offset=dirtiness.first_uncleanable_offset,
             transaction_indexes=tuple(segment.transaction_index.path for segment in segments),
-            last_of_producers=tuple(
-                (
-                    entry.producer_id,
-                    entry.batches[-1].last_offset if entry.batches else -1,
-                    entry.producer_epoch,
-                )
-                for entry in self._producers.entries.values()
-            ),
+            last_of_producers=self.last_of_producers(),
             now_ms=self._clock.wall_ms(),
             delete_retention_ms=self.config.delete_retention_ms,
             segment_bytes=self.config.segment_bytes,
@@ -564,6 +569,10 @@ class PartitionLog:
         new = Segment(self.directory, bases[0], self.config, created_ms=self._clock.wall_ms())
         self._segments.replace(bases, new)
         producer_snapshot.remove(self.directory, keep=self._segments.bases)
+
+    @property
+    def is_being_cleaned(self) -> bool:
+        return self._being_cleaned
 
     def end_cleaning(self) -> None:
         """Done or given up: retention may go on."""
@@ -603,12 +612,15 @@ class PartitionLog:
         self._open = False
         if self.offline is not None:
             return
-        self.flush()
         end = self.log_end_offset
+        if end == self._closed_at:
+            self._segments.release()
+            return  # Nothing was appended since it was closed the last time.
+        self.flush()
         producer_snapshot.write(self.directory, end, self._producers.entries.values())
         producer_snapshot.remove(self.directory, keep=[*self._segments.bases, end])
-        for segment in self._segments:
-            segment.seal()
+        self._segments.active.seal()
+        self._segments.release()
 
     def abandon(self) -> None:
         """Let go of the files without writing anything: what the death of the process would leave."""

@@ -40,6 +40,8 @@ class Opened:
     segments: list[Segment]
     producers: ProducerStates
     log_end_offset: int
+    as_closed: bool = False
+    """A clean stop left it so, with a snapshot at its end."""
 
 
 def open_segments(
@@ -60,7 +62,8 @@ def open_segments(
         if end is not None:
             producers = _producers_at(directory, segments, end, now_ms=now_ms)
             segments[-1].release()
-            return Opened(segments=segments, producers=producers, log_end_offset=end)
+            closed = producer_snapshot.snapshot_path(directory, end).exists()
+            return Opened(segments=segments, producers=producers, log_end_offset=end, as_closed=closed)
         logger.warning("%s was closed cleanly but its tail is not whole; it is recovered", directory)
         recovery_point = segments[-1].base_offset
     opened = _recover(directory, segments, recovery_point, now_ms=now_ms)

@@ -7,6 +7,7 @@ may be appended is decided above, in `partition`; what a crash left behind is me
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 from collections.abc import Iterator, Sequence
@@ -37,7 +38,7 @@ class Segment:
         self.offset_index = OffsetIndex(stem.with_suffix(".index"), max_bytes=config.segment_index_bytes)
         self.time_index = TimeIndex(stem.with_suffix(".timeindex"), max_bytes=config.segment_index_bytes)
         self.transaction_index = TransactionIndex(stem.with_suffix(".txnindex"))
-        self.size = self.path.stat().st_size if self.path.exists() else 0
+        self.size = _size_of(self.path)
         self.created_ms = created_ms
         self._index_interval_bytes = config.index_interval_bytes
         # Partitions that were made together are not to roll together.
@@ -202,7 +203,9 @@ class Segment:
         """The open files to sync, all that was written handed to the operating system."""
         indexes = [index for index in (self.offset_index, self.time_index) if index.count]
         for index in indexes:
-            index.flush()
+            # On a full disk the entries stay in memory; without them a look-up reads more, and finds the same.
+            with contextlib.suppress(OSError):
+                index.flush()
         return [self.handle, *(index.handle for index in indexes), *self.transaction_index.handles_to_sync()]
 
     def create(self) -> None:
@@ -242,3 +245,10 @@ class Segment:
             relative = (NO_TIMESTAMP, 0) if last is None else last
             self._max_timestamp = (relative[0], relative[1] + self.base_offset)
         return self._max_timestamp
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0

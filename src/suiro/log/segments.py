@@ -131,6 +131,12 @@ class Segments:
                 self.touch(segment)
         return handles
 
+    def release(self) -> None:
+        """Let go of all open files."""
+        for segment in self._segments:
+            segment.release()
+        self._recently_read.clear()
+
     def touch(self, segment: Segment) -> None:
         """Keep the sealed segments that were used last open, and let go of the others."""
         recent = self._recently_read
