@@ -29,7 +29,7 @@ PLACES = [("t", 0), ("t", 1), ("u", 0)]
 class OneTransactionalId(RuleBasedStateMachine):
     """The coordinator in small: it writes what `state` decides, and a marker for each partition of a decision.
 
-    `identities` are all that a client could still bear, and those that the coordinator has had for itself.
+    `identities` are those that a client could bear, from the oldest to the newest.
     """
 
     def __init__(self) -> None:
@@ -49,8 +49,8 @@ class OneTransactionalId(RuleBasedStateMachine):
     # What comes from outside.
 
     def bearer(self, data: st.DataObject) -> tuple[int, int]:
-        current = (self.transaction.producer_id, self.transaction.producer_epoch)
-        return data.draw(st.sampled_from([current, *self.identities[-4:]]))
+        """An identity; most often the newest, else one that is late. Never the epoch that is for fences."""
+        return data.draw(st.sampled_from([*self.identities[-4:], self.identities[-1]]))
 
     @rule(data=st.data(), known=st.booleans(), version=st.sampled_from([V1, V2]))
     def init(self, data: st.DataObject, known: bool, version: int) -> None:
@@ -137,6 +137,37 @@ class OneTransactionalId(RuleBasedStateMachine):
         fenced = state.fence(self.transaction, version=version, now_ms=self.now, new_producer_id=self.new_id)
         self.take(Decision(code=ErrorCode.none, next=fenced))
 
+    @rule(place=st.sampled_from(PLACES), commit=st.booleans(), times=st.integers(1, 3))
+    @precondition(lambda self: self.transaction.state not in PREPARED)
+    def transactions(self, place: tuple[str, int], commit: bool, times: int) -> None:
+        """Whole ones, of whoever holds the id: what comes late then comes after several epochs."""
+        for _ in range(times):
+            holder = (self.transaction.producer_id, self.transaction.producer_epoch)
+            if not 0 <= holder[1] <= LAST_PRODUCER_EPOCH:
+                return
+            identity = {"producer_id": holder[0], "producer_epoch": holder[1]}
+            self.take(
+                state.add_partitions(
+                    self.transaction,
+                    **identity,
+                    partitions=frozenset((place,)),
+                    version=V2,
+                    now_ms=self.now,
+                )
+            )
+            self.take(
+                state.end(
+                    self.transaction,
+                    **identity,
+                    commit=commit,
+                    version=V2,
+                    now_ms=self.now,
+                    new_producer_id=self.new_id,
+                )
+            )
+            self.ended.add(holder)
+            self.write_markers()
+
     # What the coordinator does by itself.
 
     @rule()
@@ -181,7 +212,7 @@ class OneTransactionalId(RuleBasedStateMachine):
             assert after.previous_producer_id == before.producer_id
         self.transaction = after
         identity = (after.producer_id, after.producer_epoch)
-        if identity not in self.identities:
+        if identity not in self.identities and identity[1] <= LAST_PRODUCER_EPOCH:
             self.identities.append(identity)
 
     @invariant()
@@ -203,4 +234,4 @@ class OneTransactionalId(RuleBasedStateMachine):
 
 
 TestOneTransactionalId = OneTransactionalId.TestCase
-TestOneTransactionalId.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestOneTransactionalId.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
