@@ -137,7 +137,12 @@ class Broker:
             self.groups.load()
             self.transactions.load()
             self.groups.compact()
-            self.server.listen(read_listeners(self.settings, otherwise=(self.config.host, self.config.port)))
+            listeners = read_listeners(self.settings, otherwise=(self.config.host, self.config.port))
+            for listener in listeners:
+                if listener.protocol.sasl:
+                    self.logins.of(listener.name)  # what is set wrong is told now, not to the first client
+            self.server.connection_quota = self.client_quotas.record_connection
+            self.server.listen(listeners)
             first = self.server.listeners[0]
             self.host, self.port = first.host, first.port
         except BaseException:

@@ -68,6 +68,8 @@ class Server:
         )
         self._too_slow = metrics.counter("suiro_network_slowconnectionsclosed_total")
         self._offer_gauges()
+        self.connection_quota: Callable[[str], int] | None = None
+        """Counts a connection of an address and tells for how many milliseconds it must wait."""
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
@@ -147,6 +149,11 @@ class Server:
             logger.info("refusing a connection from %s: max.connections.per.ip = %d reached", host, limit)
             door.refused.add()
             sock.close()
+            return
+        throttle_ms = self.connection_quota(host) if self.connection_quota is not None else 0
+        if throttle_ms:  # KIP-612: it is not told at once, or it would come back at once
+            door.refused.add()
+            self._loop.call_later(throttle_ms / 1000, sock.close)
             return
         self._rate.count()
         door.rate.count()
