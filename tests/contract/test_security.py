@@ -848,3 +848,24 @@ def test_who_is_too_fast_is_held_back(guarded: Guarded, admin: Wire) -> None:
     assert 0 < max(throttled) < 60
     alter(admin, {"user": "alice"}, producer_byte_rate=None)
     producer.purge()
+
+
+def test_topics_are_changed_only_so_fast(guarded: Guarded, admin: Wire) -> None:
+    """KIP-599: what goes over the quota is refused where the client knows that; the first such may go over it."""
+    alter(admin, {"user": "bob"}, controller_mutation_rate=50.0)
+    ask(admin, "create_acls", 3, creations=[binding("ALL topic:rate..", user="bob")])
+    topics = [
+        {"name": f"rate-{number}", "num_partitions": partitions, "replication_factor": 1}
+        for number, partitions in enumerate((545, 10, 1))
+    ]
+    with guarded.wire("bob") as wire:
+
+        def create() -> Any:
+            answer = ask(wire, "create_topics", 7, topics=topics, timeout=5000, validate_only=True)
+            return answer if answer["throttle_time"] else None
+
+        answer = wait_until(create, what="the quota to hold")
+    codes = sorted(topic["error_code"] for topic in answer["topics"])
+    assert codes == ["none", "none", "throttling_quota_exceeded"]
+    assert 0 < answer["throttle_time"] <= 101
+    alter(admin, {"user": "bob"}, controller_mutation_rate=None)

@@ -162,10 +162,12 @@ def test_the_nodes_time_is_held_back_for_a_sample_at_most(store: QuotaStore, quo
 
 
 def test_topic_changes(store: QuotaStore, quotas: ClientQuotas, clock: ManualClock) -> None:
-    assert quotas.mutations(session(), "c", strict=True) is None
+    free = quotas.mutations(session(), "c", strict=True)
+    free.record(1_000_000)
+    free.record(1_000_000)
+    assert free.throttle_ms == 0
     put(store, "user=alice", 1.0, "controller_mutation_rate")
     strict = quotas.mutations(session(), "c", strict=True)
-    assert strict is not None
     strict.record(11)
     assert strict.throttle_ms == 0
     strict.record(5)
@@ -173,7 +175,6 @@ def test_topic_changes(store: QuotaStore, quotas: ClientQuotas, clock: ManualClo
         strict.record(1)
     assert caught.value.throttle_ms == strict.throttle_ms == 5_000
     permissive = quotas.mutations(session(), "c", strict=False)
-    assert permissive is not None
     permissive.record(1)
     assert permissive.throttle_ms == 6_000
     clock.advance(6_000)

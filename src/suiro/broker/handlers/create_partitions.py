@@ -9,6 +9,7 @@ from suiro.broker.assignments import InvalidAssignmentError, check_replicas
 from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.quotas import MutationQuota, MutationQuotaExceededError
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
@@ -17,6 +18,8 @@ MAX_NEW_PARTITIONS = 10_000
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     times = Counter(entry.name for entry in request.topics)
+    session = exchange.connection.session
+    quota = broker.client_quotas.mutations(session, exchange.client_id, strict=exchange.version >= 3)
     results = []
     for entry in {entry.name: entry for entry in request.topics}.values():
         code: ErrorCode
@@ -26,16 +29,19 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
         elif not exchange.may(Operation.ALTER, ResourceType.TOPIC, entry.name):
             code, message = ErrorCode.topic_authorization_failed, None
         else:
-            code, message = _grow(broker, entry, validate_only=request.validate_only)
+            code, message = _grow(broker, entry, quota, validate_only=request.validate_only)
         results.append(
             exchange.make(
                 "CreatePartitionsTopicResult", name=entry.name, error_code=code, error_message=message
             )
         )
+    exchange.throttle(quota.throttle_ms)
     return exchange.response(throttle_time=NO_THROTTLE, results=tuple(results))
 
 
-def _grow(broker: Broker, entry: Any, *, validate_only: bool) -> tuple[ErrorCode, str | None]:
+def _grow(
+    broker: Broker, entry: Any, quota: MutationQuota, *, validate_only: bool
+) -> tuple[ErrorCode, str | None]:
     name, count = entry.name, entry.count
     topic = broker.topics.topic(name)
     if topic is None:
@@ -65,6 +71,10 @@ def _grow(broker: Broker, entry: Any, *, validate_only: bool) -> tuple[ErrorCode
                 check_replicas(assignment.broker_ids, node_id=broker.node_id)
         except InvalidAssignmentError as error:
             return ErrorCode.invalid_replica_assignment, str(error)
+    try:
+        quota.record(new)
+    except MutationQuotaExceededError as error:
+        return ErrorCode.throttling_quota_exceeded, str(error)
     if not validate_only:
         broker.topics.grow(topic, count)
     return ErrorCode.none, None

@@ -11,6 +11,7 @@ from suiro.broker.broker import Broker
 from suiro.broker.configs import describe_topic_configs
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.quotas import MutationQuota, MutationQuotaExceededError
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.topics import METADATA_TOPIC, InvalidTopicError
 from suiro.errors import ConfigError
@@ -30,7 +31,9 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     named = Counter(entry.name for entry in request.topics)
     refused: dict[str, _RefusedError] = {}
     wanted = []
-    create_any = exchange.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+    session = exchange.connection.session
+    create_any = broker.authorizer.permits(session, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+    quota = broker.client_quotas.mutations(session, exchange.client_id, strict=exchange.version >= 6)
     for entry in request.topics:
         name = entry.name
         if named[name] > 1:
@@ -58,10 +61,11 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
             if entry.name in refused:
                 continue
             try:
-                result = _create(broker, exchange, entry, validate_only=request.validate_only)
+                result = _create(broker, exchange, entry, quota, validate_only=request.validate_only)
             except _RefusedError as refusal:
                 result = _refusal(exchange, entry.name, refusal)
             results.append(result)
+    exchange.throttle(quota.throttle_ms)
     return exchange.response(throttle_time=NO_THROTTLE, topics=tuple(results))
 
 
@@ -80,7 +84,9 @@ def _check_name(broker: Broker, name: str) -> None:
         raise _RefusedError(ErrorCode.invalid_topic_exception, str(error)) from None
 
 
-def _create(broker: Broker, exchange: Exchange, entry: Any, *, validate_only: bool) -> Any:
+def _create(
+    broker: Broker, exchange: Exchange, entry: Any, quota: MutationQuota, *, validate_only: bool
+) -> Any:
     nulls = [config.name for config in entry.configs if config.value is None]
     if nulls:
         message = f"Null value not supported for topic configs: {','.join(nulls)}"
@@ -91,6 +97,10 @@ def _create(broker: Broker, exchange: Exchange, entry: Any, *, validate_only: bo
     except ConfigError as error:
         raise _RefusedError(ErrorCode.invalid_config, str(error)) from None
     partitions = _checked_partitions(broker, entry)
+    try:
+        quota.record(partitions)
+    except MutationQuotaExceededError as error:
+        raise _RefusedError(ErrorCode.throttling_quota_exceeded, str(error)) from None
     topic_id = uuid4()
     if not validate_only:
         topic = broker.create_topic(entry.name, partitions=partitions, configs=configs)
@@ -160,7 +170,8 @@ def _created(
     }
     if exchange.version < 5:
         return exchange.make("CreatableTopicResult", **made)
-    if not exchange.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+    session = exchange.connection.session
+    if not broker.authorizer.permits(session, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
         hidden = ErrorCode.topic_authorization_failed.value
         return exchange.make("CreatableTopicResult", **made, topic_config_error_code=hidden)
     made["configs"] = tuple(

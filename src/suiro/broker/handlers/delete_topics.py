@@ -9,6 +9,7 @@ from uuid import UUID
 from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.quotas import MutationQuota, MutationQuotaExceededError
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.topics import Topic
 from suiro.protocol.messages import ErrorCode
@@ -33,21 +34,32 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     else:
         wanted = [(name, None) for name in request.topic_names]
     times = Counter(wanted)
-    return exchange.response(
-        throttle_time=NO_THROTTLE,
-        responses=tuple(
-            _answer(broker, exchange, name, topic_id, times[name, topic_id])
-            for name, topic_id in dict.fromkeys(wanted)
-        ),
+    session = exchange.connection.session
+    quota = broker.client_quotas.mutations(session, exchange.client_id, strict=exchange.version >= 5)
+    responses = tuple(
+        _answer(broker, exchange, name, topic_id, times[name, topic_id], quota)
+        for name, topic_id in dict.fromkeys(wanted)
     )
+    exchange.throttle(quota.throttle_ms)
+    return exchange.response(throttle_time=NO_THROTTLE, responses=responses)
 
 
-def _answer(broker: Broker, exchange: Exchange, name: str | None, topic_id: UUID | None, times: int) -> Any:
+def _answer(
+    broker: Broker,
+    exchange: Exchange,
+    name: str | None,
+    topic_id: UUID | None,
+    times: int,
+    quota: MutationQuota,
+) -> Any:
     code, message = ErrorCode.none, None
     try:
         topic = _deletable(broker, exchange, name, topic_id, times)
         name, topic_id = topic.name, topic.topic_id
+        quota.record(len(topic.partitions))
         broker.delete_topic(topic)
+    except MutationQuotaExceededError as error:
+        code, message = ErrorCode.throttling_quota_exceeded, str(error)
     except _RefusedError as refusal:
         code, message = refusal.code, str(refusal)
         if name is None:

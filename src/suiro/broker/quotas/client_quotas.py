@@ -102,14 +102,14 @@ class ClientQuotas:
         settings = self._settings()
         return int(quota.bound * (settings.quota_window_num - 1) * settings.quota_window_size_seconds)
 
-    def mutations(self, session: Session, client_id: str, *, strict: bool) -> MutationQuota | None:
-        """What a request that changes topics counts its partitions with (KIP-599); None: no limit.
+    def mutations(self, session: Session, client_id: str, *, strict: bool) -> MutationQuota:
+        """What a request that changes topics counts its partitions with (KIP-599).
 
         `strict` is for the versions whose clients know THROTTLING_QUOTA_EXCEEDED.
         """
         quota = self._quota(session, client_id, "mutation")
         if quota is None:
-            return None
+            return MutationQuota(None, 0.0, clock=self._clock, strict=strict)
         bucket = self._buckets.get(quota.measured)
         if bucket is None:
             self._make_room(self._clock.monotonic_ms())
@@ -188,7 +188,7 @@ def _forget_silent(measured: dict[_Key, _Measurement], now_ms: int) -> None:
 class MutationQuota:
     """One request's use of its client's quota of topic changes."""
 
-    def __init__(self, bucket: TokenBucket, bound: float, *, clock: Clock, strict: bool) -> None:
+    def __init__(self, bucket: TokenBucket | None, bound: float, *, clock: Clock, strict: bool) -> None:
         self._bucket = bucket
         self._bound = bound
         self._clock = clock
@@ -199,6 +199,8 @@ class MutationQuota:
     def record(self, partitions: int) -> None:
         """Count partitions to be made or deleted. Raises `MutationQuotaExceededError` where the quota is strict
         and was used up before; the last ones before that may go over it."""
+        if self._bucket is None:
+            return
         now_ms = self._clock.monotonic_ms()
         if self._strict:
             self.throttle_ms = self._bucket.throttle_ms(self._bound, now_ms)
