@@ -220,6 +220,11 @@ class TopicRegistry:
     def check_configs(self, configs: Mapping[str, str], topic: Topic | None = None) -> LogConfig:
         """Whether a new topic, or one that there is, may have these settings. Raises `ConfigError`."""
         config = self.log_config(configs)
+        if config.remote_storage_enable and not self._settings.remote_log_storage_system_enable:
+            raise ConfigError(
+                "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote "
+                "log storage."
+            )
         had = topic is not None and self._config_in_force(topic).remote_storage_enable
         if had and not config.remote_storage_enable and not config.remote_log_delete_on_disable:
             raise ConfigError(

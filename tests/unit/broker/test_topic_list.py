@@ -1,0 +1,101 @@
+"""The list of topics on disk: what a start finds, whatever a crash left."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from suiro.broker.topic_list import JOURNAL_FILE, LIST_FILE, TopicEntry, TopicList
+from suiro.errors import ConfigError
+
+
+def entry(name: str, *, partitions: int = 1, topic_id: UUID | None = None, **configs: str) -> TopicEntry:
+    return TopicEntry(name=name, topic_id=topic_id or uuid4(), partitions=partitions, configs=configs)
+
+
+def opened(directory: Path) -> TopicList:
+    topics = TopicList(directory)
+    topics.load()
+    return topics
+
+
+def names(topics: TopicList) -> list[str]:
+    return sorted(found.name for found in topics.topics.values())
+
+
+def test_what_was_put_is_found_again(tmp_path: Path) -> None:
+    first = opened(tmp_path)
+    first.fold()
+    a, b = entry("a", partitions=3, x="1"), entry("b")
+    first.put(a, b)
+    first.put(entry("a", partitions=5, topic_id=a.topic_id))
+    first.delete(b.topic_id)
+    again = opened(tmp_path)
+    assert again.topics == {a.topic_id: entry("a", partitions=5, topic_id=a.topic_id)}
+    assert again.deleting == {b.topic_id: b}
+    again.deleted(b.topic_id)
+    assert opened(tmp_path).deleting == {}
+
+
+def test_a_change_costs_a_line_not_the_list(tmp_path: Path) -> None:
+    topics = opened(tmp_path)
+    topics.fold()
+    before = (tmp_path / LIST_FILE).read_bytes()
+    with topics.together():
+        for number in range(100):
+            topics.put(entry(f"t{number}"))
+    assert (tmp_path / LIST_FILE).read_bytes() == before
+    assert len((tmp_path / JOURNAL_FILE).read_bytes().splitlines()) == 100
+    topics.fold()
+    assert (tmp_path / JOURNAL_FILE).read_bytes() == b""
+    assert len(opened(tmp_path).topics) == 100
+
+
+def test_a_crash_while_a_line_is_written_loses_that_change_alone(tmp_path: Path) -> None:
+    topics = opened(tmp_path)
+    topics.fold()
+    topics.put(entry("a"))
+    topics.put(entry("b"))
+    journal = tmp_path / JOURNAL_FILE
+    whole = journal.read_bytes()
+    start = whole.index(b"\n") + 1
+    for cut in range(start, len(whole)):
+        journal.write_bytes(whole[:cut])
+        assert names(opened(tmp_path)) == (["a", "b"] if cut == len(whole) - 1 else ["a"])
+
+
+def test_a_crash_between_the_new_list_and_the_empty_journal_repeats_nothing(tmp_path: Path) -> None:
+    topics = opened(tmp_path)
+    topics.fold()
+    a = entry("a")
+    topics.put(a)
+    topics.delete(a.topic_id)
+    topics.deleted(a.topic_id)
+    topics.put(entry("a"))
+    journal = (tmp_path / JOURNAL_FILE).read_bytes()
+    topics.fold()
+    (tmp_path / JOURNAL_FILE).write_bytes(journal)
+    again = opened(tmp_path)
+    assert again.topics == topics.topics
+    assert again.deleting == {}
+
+
+def test_a_damaged_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    topics = opened(tmp_path)
+    topics.fold()
+    topics.put(entry("a"))
+    (tmp_path / JOURNAL_FILE).write_bytes(b"rubbish\n" + (tmp_path / JOURNAL_FILE).read_bytes())
+    with pytest.raises(ConfigError, match=r"topics\.journal, line 1"):
+        opened(tmp_path)
+    (tmp_path / LIST_FILE).write_text("{")
+    with pytest.raises(ConfigError, match=r"topics\.json"):
+        opened(tmp_path)
+
+
+def test_a_list_of_an_earlier_version_has_no_journal(tmp_path: Path) -> None:
+    found = {"name": "a", "id": str(uuid4()), "partitions": 2, "configs": {}}
+    (tmp_path / LIST_FILE).write_text(json.dumps({"version": 1, "topics": [found], "deleting": []}))
+    assert names(opened(tmp_path)) == ["a"]

@@ -1,0 +1,138 @@
+"""Topics over restarts and crashes: names that collide, deletions cut short, folders of nobody."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from suiro.broker.topics import InvalidTopicError, TopicRegistry
+from suiro.clock import ManualClock
+from suiro.config import NodeSettings
+from suiro.errors import ConfigError
+from suiro.log import DataDirectory
+
+
+@contextmanager
+def registry(path: Path, settings: NodeSettings | None = None) -> Iterator[TopicRegistry]:
+    directory = DataDirectory.open(path)
+    topics = TopicRegistry(directory, settings=settings or NodeSettings(), clock=ManualClock())
+    topics.load()
+    try:
+        yield topics
+    finally:
+        topics.close()
+        directory.close()
+
+
+def test_topics_come_back(tmp_path: Path) -> None:
+    with registry(tmp_path) as topics:
+        made = topics.create("t", partitions=2, configs={"retention.ms": "5"})
+        topics.grow(made, 3)
+        topics.alter_configs(made, {"flush.ms": "7"})
+        assert all(partition.log.config.flush_ms == 7 for partition in made.partitions)
+    with registry(tmp_path) as topics:
+        again = topics.topic("t")
+        assert again is not None
+        assert (again.topic_id, len(again.partitions)) == (made.topic_id, 3)
+        assert again.configs == {"flush.ms": "7"}
+        assert again.partitions[2].log.config.flush_ms == 7
+
+
+def test_names_that_differ_in_dots_and_underscores_alone(tmp_path: Path) -> None:
+    with registry(tmp_path) as topics:
+        made = topics.create("a.b_c", partitions=1, configs={})
+        with pytest.raises(InvalidTopicError, match=r"collides with existing topic: a\.b_c"):
+            topics.check_new_name("a_b.c")
+        topics.check_new_name("a.b.d")
+        topics.delete(made)
+        topics.check_new_name("a_b.c")
+
+
+def test_settings_of_the_node_hold_for_topics_without_their_own(tmp_path: Path) -> None:
+    with registry(tmp_path) as topics:
+        plain = topics.create("plain", partitions=1, configs={})
+        own = topics.create("own", partitions=1, configs={"retention.ms": "5"})
+        topics.settings_changed(NodeSettings(log_retention_ms=9))
+        assert (plain.partitions[0].log.config.retention_ms, own.partitions[0].log.config.retention_ms) == (
+            9,
+            5,
+        )
+
+
+def test_settings_that_do_not_go_together_keep_nobody_from_starting(tmp_path: Path) -> None:
+    with registry(tmp_path) as topics:
+        topics.create("t", partitions=1, configs={"max.compaction.lag.ms": "50"})
+    with registry(tmp_path, NodeSettings(log_cleaner_min_compaction_lag_ms=100)) as topics:
+        topic = topics.topic("t")
+        assert topic is not None
+        assert topic.partitions[0].log.config.max_compaction_lag_ms == 50
+        with pytest.raises(ConfigError, match="conflict"):
+            topics.alter_configs(topic, {"max.compaction.lag.ms": "60"})
+
+
+def test_a_deletion_that_a_crash_cut_short_is_finished(tmp_path: Path) -> None:
+    """Also where the crash had emptied the file that says whose a folder is: it must not block a new topic, nor
+    become a part of one."""
+    with registry(tmp_path) as topics:
+        topics.create("t", partitions=3, configs={})
+        topics.create("other", partitions=1, configs={})
+    kept = tmp_path / "kept"
+    for index in range(3):
+        shutil.copytree(tmp_path / f"t-{index}", kept / f"t-{index}")
+    with registry(tmp_path) as topics:
+        topic = topics.topic("t")
+        assert topic is not None
+        topics.delete(topic)
+    # As it was in the middle: the list says `deleting`, one folder is gone, one has an emptied file, one none.
+    journal = tmp_path / "topics.journal"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:1]))
+    shutil.move(kept / "t-1", tmp_path / "t-1")
+    (tmp_path / "t-1" / "partition.metadata").write_bytes(b"")
+    shutil.move(kept / "t-2", tmp_path / "t-2")
+    (tmp_path / "t-2" / "partition.metadata").unlink()
+    with registry(tmp_path) as topics:
+        assert topics.topic("t") is None
+        assert not list(tmp_path.glob("t-[0-9]"))
+        assert (tmp_path / "other-0").exists()
+
+
+def test_a_folder_of_nobody_is_set_aside_not_adopted(tmp_path: Path) -> None:
+    with registry(tmp_path) as topics:
+        topics.create("t", partitions=1, configs={})
+    shutil.copytree(tmp_path / "t-0", tmp_path / "u-1")
+    with registry(tmp_path) as topics:
+        made = topics.create("u", partitions=2, configs={})
+        assert len(made.partitions) == 2
+        (aside,) = tmp_path.glob("u-1.*-stray")
+        assert (aside / "partition.metadata").exists()
+    with registry(tmp_path) as topics:
+        assert sorted(topic.name for topic in topics) == ["t", "u"]
+
+
+def test_a_creation_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with registry(tmp_path) as topics:
+        opened = DataDirectory.open_partition
+
+        def full(self: DataDirectory, topic: str, partition: int, **more: object) -> object:
+            if partition == 1:
+                raise OSError("no space left on device")
+            return opened(self, topic, partition, **more)  # type: ignore[arg-type]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(DataDirectory, "open_partition", full)
+            with pytest.raises(OSError, match="no space"):
+                topics.create("t", partitions=3, configs={})
+        assert topics.topic("t") is None
+        assert not list(tmp_path.glob("t-[0-9]"))
+        kept = topics.create("kept", partitions=1, configs={})
+        with monkeypatch.context() as patch:
+            patch.setattr(DataDirectory, "open_partition", full)
+            with pytest.raises(OSError, match="no space"):
+                topics.grow(kept, 2)
+        assert len(kept.partitions) == 1
+    with registry(tmp_path) as topics:
+        assert [(topic.name, len(topic.partitions)) for topic in topics] == [("kept", 1)]
