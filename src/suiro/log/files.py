@@ -10,8 +10,11 @@ drops its own reference and unlinks the name; a response still holding the handl
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
+from weakref import WeakKeyDictionary
 
 
 class FileHandle(int):
@@ -23,6 +26,45 @@ class FileHandle(int):
             _close(self)
         except OSError:
             pass
+
+
+class HoldsFile(Protocol):
+    def release(self) -> None:
+        """Let go of the open file; the next use opens it again."""
+
+
+class OpenFiles:
+    """Who holds a file open, the longest first: beyond the limit the first ones let go.
+
+    There is one for the process, because the limit on descriptors is the process's. A holder says only when it
+    opens, so that the use of an open file costs nothing; a busy one that had to let go comes back as the newest.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._holders: WeakKeyDictionary[HoldsFile, None] = WeakKeyDictionary()
+
+    def opened(self, holder: HoldsFile) -> None:
+        self._holders.pop(holder, None)
+        self._holders[holder] = None
+        while len(self._holders) > self._limit:
+            oldest = next(iter(self._holders.keys()), None)
+            if oldest is None or oldest is holder:
+                return
+            del self._holders[oldest]
+            oldest.release()
+
+    def closed(self, holder: HoldsFile) -> None:
+        self._holders.pop(holder, None)
+
+
+def _share_of_descriptors() -> int:
+    """A half of what the process may open, at most 8,192: sockets need the rest."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 8192 if soft == resource.RLIM_INFINITY else max(min(soft // 2, 8192), 64)
+
+
+OPEN_FILES = OpenFiles(_share_of_descriptors())
 
 
 def open_handle(path: Path, *, create: bool = False) -> FileHandle:

@@ -13,7 +13,7 @@ import os
 import struct
 from pathlib import Path
 
-from suiro.log.files import FileHandle, open_handle
+from suiro.log.files import OPEN_FILES, FileHandle, open_handle
 
 PENDING_BYTES = 4096
 _CHUNK_BYTES = 4096
@@ -106,7 +106,8 @@ class EntryFile:
         """Hand the newest entries to the operating system. Raises OSError where the disk is full."""
         if not self._pending:
             return
-        handle = self.handle
+        # Opened for this once if need be: a partition that is only written to keeps no index open.
+        handle = open_handle(self.path, create=True) if self._handle is None else self._handle
         while self._pending:
             written = os.pwrite(handle, self._pending, self._flushed * self._entry.size)
             whole = written // self._entry.size
@@ -127,13 +128,17 @@ class EntryFile:
             self.flush()
         except OSError:
             return
-        self._handle = None
+        if self._handle is not None:
+            self._handle = None
+            OPEN_FILES.closed(self)
 
     @property
     def handle(self) -> FileHandle:
-        if self._handle is None:
-            self._handle = open_handle(self.path, create=True)
-        return self._handle
+        handle = self._handle
+        if handle is None:
+            handle = self._handle = open_handle(self.path, create=True)
+            OPEN_FILES.opened(self)
+        return handle
 
 
 class OffsetIndex(EntryFile):

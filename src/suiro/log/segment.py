@@ -16,7 +16,7 @@ from pathlib import Path
 from suiro.errors import CorruptRecordError
 from suiro.log.config import LogConfig
 from suiro.log.errors import StorageError, TornSegmentError
-from suiro.log.files import FileHandle, open_handle, write_all
+from suiro.log.files import OPEN_FILES, FileHandle, open_handle, write_all
 from suiro.log.index import OffsetIndex, TimeIndex
 from suiro.log.transaction_index import TransactionIndex
 from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header
@@ -53,9 +53,11 @@ class Segment:
     @property
     def handle(self) -> FileHandle:
         """The open log file. Whoever sends from it later keeps this object (see `files`)."""
-        if self._handle is None:
-            self._handle = open_handle(self.path, create=True)
-        return self._handle
+        handle = self._handle
+        if handle is None:
+            handle = self._handle = open_handle(self.path, create=True)
+            OPEN_FILES.opened(self)
+        return handle
 
     @property
     def max_timestamp(self) -> int:
@@ -197,7 +199,9 @@ class Segment:
         """Let go of the open files; the next use opens them again."""
         self.offset_index.release()
         self.time_index.release()
-        self._handle = None
+        if self._handle is not None:
+            self._handle = None
+            OPEN_FILES.closed(self)
 
     def handles_to_sync(self) -> list[FileHandle]:
         """The open files to sync, all that was written handed to the operating system."""

@@ -14,7 +14,6 @@ from support.logs import NOW_MS, batch, open_log, read_all, region_bytes
 from suiro.clock import ManualClock
 from suiro.log import LogConfig, LogError, PartitionLog, files
 from suiro.log.files import FileHandle
-from suiro.log.partition import PRODUCER_ID_EXPIRATION_MS
 from suiro.protocol.crc32c import crc32c
 from suiro.protocol.record_batch import (
     HEADER_SIZE,
@@ -149,11 +148,15 @@ def test_idle_producers_are_forgotten_by_the_time_they_wrote_not_by_event_time(t
     clock = ManualClock(wall_ms=NOW_MS)
     log = open_log(tmp_path / "t-0", clock=clock, config=LogConfig(retention_ms=-1))
     log.append(batch(producer_id=9, epoch=0, sequence=0, timestamp=1000))
-    log.apply_retention()
+    log.expire_producers(NOW_MS)
     assert log.append(batch(producer_id=9, epoch=0, sequence=0, timestamp=1000)).duplicate
-    clock.advance(PRODUCER_ID_EXPIRATION_MS + 1)
-    log.apply_retention()
-    assert log.producer_states() == ()
+    clock.advance(1000)
+    log.append(batch(producer_id=8, epoch=0, sequence=0, transactional=True))
+    log.append(batch(producer_id=7, epoch=0, sequence=0))
+    log.expire_producers(NOW_MS + 1000)
+    assert {entry.producer_id for entry in log.producer_states()} == {7, 8}
+    log.expire_producers(NOW_MS + 1001)
+    assert {entry.producer_id for entry in log.producer_states()} == {8}, "its transaction is open"
 
 
 def test_a_transaction_holds_the_last_stable_offset(tmp_path: Path) -> None:
@@ -536,3 +539,18 @@ def test_new_settings_count_from_the_next_append_and_retention_on(tmp_path: Path
     clock.advance(5000)
     assert log.apply_retention() == 2
     assert log.log_start_offset == log.log_end_offset == 12
+
+
+def test_partitions_beyond_the_limit_let_go_of_their_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files.OPEN_FILES, "_limit", 12)
+    logs = [open_log(tmp_path / f"t-{number}", config=SMALL) for number in range(20)]
+    before = len(os.listdir("/proc/self/fd"))
+    for turn in range(12):
+        for log in logs:
+            assert log.append(batch()).base_offset == turn
+    assert len(os.listdir("/proc/self/fd")) - before <= 12
+    for log in logs:
+        assert len(read_all(log)) == 12
+    assert len(os.listdir("/proc/self/fd")) - before <= 12
