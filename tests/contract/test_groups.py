@@ -8,8 +8,10 @@ from itertools import count
 from typing import Any
 from uuid import uuid4
 
+import confluent_kafka
 import pytest
 from conftest import LogUnderTest
+from support.admin import ask
 from support.group_wire import Member, commit, delete_group, delete_offsets, describe, fetch, list_groups
 from support.waiting import wait_until
 from support.wire import Wire
@@ -26,9 +28,18 @@ _OFFSETS_PARTITIONS = 4  # of both
 def wire(log_under_test: LogUnderTest, unique: str) -> Iterator[Wire]:
     with Wire(log_under_test.bootstrap_servers) as made:
         message = request_class(API_KEYS["find_coordinator"], 3)
-        ask = message(key=unique, key_type=0)
-        wait_until(lambda: made.call(ask).error_code.name == "none", what="the group coordinator")
+        find = message(key=unique, key_type=0)
+        wait_until(lambda: made.call(find).error_code.name == "none", what="the group coordinator")
+        assign_at_once(made, unique)
         yield made
+
+
+def assign_at_once(wire: Wire, group: str) -> None:
+    """Not a second between two assignments: the tests need not wait for it."""
+    setting = {"name": "consumer.assignment.interval.ms", "config_operation": 0, "value": "0"}
+    resource = {"resource_type": 32, "resource_name": group, "configs": [setting]}
+    answer = ask(wire, "incremental_alter_configs", 1, resources=[resource])
+    assert answer["responses"][0]["error_code"] == "none", answer
 
 
 @pytest.fixture
@@ -450,3 +461,52 @@ def test_an_empty_group_goes_from_one_protocol_to_the_other(
     assert (response.error_code.name, response.generation_id) == ("none", 1)
     assert list_groups(wire)[unique][2] == "classic"
     assert fetch(wire, {unique: None}) == [("none", {(topic, 0): ("none", 4)})]
+
+
+# -- a real client ------------------------------------------------------------------------------------------------
+
+
+def test_librdkafka_in_a_group_that_grows_and_shrinks(
+    bootstrap: str, wire: Wire, new_topic: NewTopicFixture, unique: str
+) -> None:
+    topic = new_topic(4)
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    for partition in range(4):
+        producer.produce(topic, str(partition).encode(), partition=partition)
+    producer.flush()
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": unique,
+        "group.protocol": "consumer",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
+    first, second = (confluent_kafka.Consumer(settings) for _ in range(2))
+
+    def owned(consumer: confluent_kafka.Consumer) -> int:
+        return len(consumer.assignment())
+
+    read: list[bytes] = []
+
+    def poll(*consumers: confluent_kafka.Consumer) -> bool:
+        for consumer in consumers:
+            message = consumer.poll(0.05)
+            if message is not None and not message.error():
+                read.append(message.value())
+        return True
+
+    try:
+        first.subscribe([topic])
+        wait_until(lambda: poll(first) and len(read) == 4, what="four records")
+        first.commit(asynchronous=False)
+        second.subscribe([topic])
+        wait_until(
+            lambda: poll(first, second) and (owned(first), owned(second)) == (2, 2), what="two for each"
+        )
+        assert len(describe(wire, unique).members) == 2
+        first.close()
+        wait_until(lambda: poll(second) and owned(second) == 4, what="all for the second")
+        assert sorted(read) == [b"0", b"1", b"2", b"3"], "committed offsets went along"
+    finally:
+        second.close()
+    assert describe(wire, unique).group_state == "Empty"

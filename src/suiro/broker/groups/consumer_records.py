@@ -39,6 +39,7 @@ _GROUP_EPOCH, _TOPIC_METADATA, _SUBSCRIPTION, _TARGET_EPOCH, _TARGET, _OWNERSHIP
     16,
 )
 _VERSION = 0
+_NULL, _PRESENT = b"\0", 1  # of a structure in a tagged field
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,14 +170,13 @@ def _encode_subscription(member: ConsumerMember) -> bytes:
         writer.compact_string(name)
     writer.compact_string(member.topic_regex).int32(member.rebalance_timeout_ms)
     writer.compact_string(member.server_assignor)
-    tagged: dict[int, bytes] = {}
-    if member.classic is not None:
-        classic = FieldWriter().int8(1).int32(member.classic.session_timeout_ms)
-        classic.compact_count(len(member.classic.protocols))
-        for name, metadata in member.classic.protocols:
-            classic.compact_string(name).compact_octets(metadata).tags()
-        tagged[0] = classic.tags().done()
-    return writer.tags(tagged).done()
+    if member.classic is None:
+        return writer.tags({0: _NULL}).done()
+    classic = FieldWriter().int8(_PRESENT).int32(member.classic.session_timeout_ms)
+    classic.compact_count(len(member.classic.protocols))
+    for name, metadata in member.classic.protocols:
+        classic.compact_string(name).compact_octets(metadata).tags()
+    return writer.tags({0: classic.tags().done()}).done()
 
 
 def _decode_subscription(member_id: str, fields: FieldReader) -> ConsumerMember:
@@ -201,7 +201,7 @@ def _decode_subscription(member_id: str, fields: FieldReader) -> ConsumerMember:
 
 
 def _decode_classic(fields: FieldReader) -> ClassicMember | None:
-    if fields.int8() < 0:
+    if fields.int8() != _PRESENT:
         return None
     timeout, protocols = fields.int32(), []
     for _ in range(fields.compact_count()):
@@ -265,8 +265,8 @@ def _read_epochs(fields: FieldReader, member_epoch: int) -> Mapping[UUID, Mappin
         topic_id = fields.uuid()
         partitions = [fields.int32() for _ in range(fields.compact_count())]
         tagged = fields.tags().get(0)
-        epochs = [member_epoch] * len(partitions)
-        if tagged is not None:
+        epochs = [max(member_epoch, 0)] * len(partitions)
+        if tagged is not None and tagged != _NULL:
             reader = FieldReader(tagged)
             epochs = [reader.int32() for _ in range(reader.compact_count())]
         owned[topic_id] = dict(zip(partitions, epochs, strict=True))

@@ -39,7 +39,7 @@ RECORDS: list[tuple[ConsumerRecord, str, str]] = [
     (GroupEpoch(3), "0003000167", "0000" "00000003" "00"),
     (TargetEpoch(3, 7), "0006000167", "0000" "00000003" "01" "00" "08" "0000000000000007"),
     (Subscription("m", MEMBER), "000500016700016d",
-     "0000" "00" "0272" "0263" "032f68" "0302610262" "01" "00000005" "0672616e6765" "00"),
+     "0000" "00" "0272" "0263" "032f68" "0302610262" "01" "00000005" "0672616e6765" "01" "00" "01" "00"),
     (Target("m", {TOPIC: frozenset((2, 0))}), "000700016700016d",
      "0000" "02" + ID + "03" "00000000" "00000002" "00" "00"),
     (Ownership("m", ConsumerMember(
@@ -75,8 +75,27 @@ def test_tombstones(record: ConsumerRecord) -> None:
 
 def test_a_member_of_the_classic_protocol() -> None:
     classic = ClassicMember(session_timeout_ms=9, protocols=(("range", b"\x00"),))
-    member = ConsumerMember(member_id="m", topic_regex=None, classic=classic)
-    assert decode(*encode("g", Subscription("m", member))) == ("g", Subscription("m", member))
+    member = ConsumerMember(
+        member_id="m", client_id="c", client_host="h", rebalance_timeout_ms=5, classic=classic
+    )
+    encoded = encode("g", Subscription("m", member))
+    assert encoded[1] is not None
+    assert encoded[1].hex() == (
+        "0000" "00" "00" "0263" "0268" "01" "01" "00000005" "00"
+        "01" "00" "10" "01" "00000009" "02" "0672616e6765" "0200" "00" "00"
+    )  # fmt: skip
+    assert decode(*encoded) == ("g", Subscription("m", member))
+
+
+def test_partitions_without_epochs_have_the_members() -> None:
+    """As Kafka before 4.3 wrote them, and as it writes a null."""
+    for tags in ("00", "01000100"):
+        value = "0000" "00000004" "00000003" "00" "02" + ID + "02" "00000000" + tags + "01" "00"  # fmt: skip
+        decoded = decode(bytes.fromhex("000800016700016d"), bytes.fromhex(value))
+        assert decoded is not None
+        assert isinstance(decoded[1], Ownership)
+        assert decoded[1].member is not None
+        assert decoded[1].member.assigned == {TOPIC: {0: 4}}
 
 
 def test_records_of_others_are_left_alone() -> None:
