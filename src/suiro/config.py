@@ -239,6 +239,22 @@ class NodeSettings:
     transactional_id_expiration_ms: int = _setting(
         604_800_000, "A transactional id unused for so long is forgotten.", low=1, high=MAX_INT
     )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = _setting(
+        3_600_000, "How often that is checked.", low=1, high=MAX_INT
+    )
+    transaction_partition_verification_enable: bool = _setting(
+        True, "Refuse transactional writes of older clients to partitions they did not add.", dynamic=True
+    )
+    producer_id_expiration_ms: int = _setting(
+        86_400_000,
+        "A partition forgets a producer that has written nothing for so long, unless its transaction is open.",
+        low=1,
+        high=MAX_INT,
+        dynamic=True,
+    )
+    producer_id_expiration_check_interval_ms: int = _setting(
+        600_000, "How often that is checked.", low=1, high=MAX_INT
+    )
     log_flush_offset_checkpoint_interval_ms: int = _setting(
         60_000,
         "How often logs are synced to disk, which bounds what a start after a crash scans.",
@@ -784,6 +800,7 @@ KAFKA_PREFIXES_WE_LACK = (
 
 KAFKA_SETTINGS_WE_LACK = frozenset(
     (
+        "add.partitions.to.txn.retry.backoff.max.ms", "add.partitions.to.txn.retry.backoff.ms",
         "alter.config.policy.class.name", "auto.include.jmx.reporter",
         "broker.id", "broker.id.generation.enable", "broker.rack", "client.quota.callback.class",
         "config.providers",
@@ -796,11 +813,10 @@ KAFKA_SETTINGS_WE_LACK = frozenset(
         "log.flush.start.offset.checkpoint.interval.ms",
         "metadata.max.idle.interval.ms", "node.id.generation.enable",
         "num.replica.alter.log.dirs.threads", "offset.metadata.max.bytes.per.group",
-        "offsets.commit.timeout.ms", "offsets.load.buffer.size", "producer.id.expiration.check.interval.ms",
-        "producer.id.expiration.ms", "producer.purgatory.purge.interval.requests", "request.timeout.ms",
+        "offsets.commit.timeout.ms", "offsets.load.buffer.size",
+        "producer.purgatory.purge.interval.requests", "request.timeout.ms",
         "server.max.startup.time.ms",
-        "transaction.partition.verification.enable",
-        "transaction.remove.expired.transaction.cleanup.interval.ms", "transaction.two.phase.commit.enable",
+        "transaction.two.phase.commit.enable",
         "unclean.leader.election.interval.ms", "unstable.api.versions.enable",
     )
 )  # fmt: skip

@@ -45,7 +45,6 @@ from suiro.protocol.records import control_batch
 
 logger = logging.getLogger(__name__)
 
-PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
 
 Verify = Callable[[int, int], None]
 
@@ -124,7 +123,6 @@ class PartitionLog:
             log_start_offset=log_start_offset,
             now_ms=now_ms,
         )
-        opened.producers.expire(now_ms - PRODUCER_ID_EXPIRATION_MS)
         return cls(
             directory,
             topic=topic,
@@ -183,6 +181,10 @@ class PartitionLog:
     def producer(self, producer_id: int) -> ProducerEntry | None:
         """What is known here of one producer; not to be changed."""
         return self._producers.entries.get(producer_id)
+
+    def expire_producers(self, before_ms: int) -> None:
+        """Forget the producers that have written nothing since, unless their transaction is open."""
+        self._producers.expire(before_ms)
 
     def update_config(self, config: LogConfig) -> None:
         """Take new topic settings: they count from the next append, roll, retention and compaction on.
@@ -438,12 +440,11 @@ class PartitionLog:
         return self.log_start_offset
 
     def apply_retention(self, now_ms: int | None = None) -> int:
-        """Delete the segments that `retention.*` no longer asks for; how many. Forget idle producers.
+        """Delete the segments that `retention.*` no longer asks for; how many.
 
         Of a tiered log `local.retention.*` decide, and only what has been copied goes; it can still be read.
         """
         now_ms = self._clock.wall_ms() if now_ms is None else now_ms
-        self._producers.expire(now_ms - PRODUCER_ID_EXPIRATION_MS)
         if self._being_cleaned or self.offline is not None:
             return 0
         facts, start = self._segments.facts(self.log_end_offset), self.log_start_offset

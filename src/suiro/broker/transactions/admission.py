@@ -2,7 +2,7 @@
 
 Nothing gets into a log outside of an open transaction that its coordinator knows of; else a late batch would
 leave one behind that nobody ever ends. Where the log has this producer's transaction open already, that is the
-answer. If not, the coordinator is asked (V1), or adds the partitions to the transaction (V2).
+answer. If not, the coordinator is asked (V1, unless that is switched off), or adds the partitions (V2).
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ def admit_writes(
             version=version,
         )
         codes = dict.fromkeys(places, code)
+    elif not broker.settings.transaction_partition_verification_enable:
+        return {}
     else:
         codes = {
             place: broker.transactions.verify(
