@@ -93,9 +93,11 @@ class Broker:
             None  # set before the start to have another than the settings'
         )
         self.authorizer: Authorizer = AllowAll()
-        self.fetch_sessions = FetchSessions(slots=self.settings.max_incremental_fetch_session_cache_slots)
         self.quotas: Quotas | None = None
         self.metrics = Metrics()
+        self.fetch_sessions = FetchSessions(
+            slots=self.settings.max_incremental_fetch_session_cache_slots, metrics=self.metrics
+        )
         self.cleaner = Cleaner(self)
         self._syncing: Task[None] | None = None
         self.server = Server(

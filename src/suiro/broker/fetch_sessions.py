@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
 
+from suiro.broker.metrics import Metrics
 from suiro.broker.topics import Partition
 from suiro.log import ReadResult
 from suiro.protocol.messages import ErrorCode
@@ -229,10 +230,15 @@ class FetchSession:
 class FetchSessions:
     """All sessions of a node, at most `slots`, the longest unused first."""
 
-    def __init__(self, *, slots: int) -> None:
+    def __init__(self, *, slots: int, metrics: Metrics | None = None) -> None:
         self._slots = slots
         self._sessions: dict[int, FetchSession] = {}
         self.evictions = 0
+        if metrics is not None:
+            stem = "kafka_server_fetchsessioncache_"
+            metrics.gauge(stem + "numincrementalfetchsessions", lambda: len(self))
+            metrics.gauge(stem + "numincrementalfetchpartitionscached", lambda: self.partition_count)
+            metrics.gauges(stem + "incrementalfetchsessionevictions_total", lambda: (((), self.evictions),))
 
     def __len__(self) -> int:
         return len(self._sessions)

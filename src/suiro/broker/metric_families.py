@@ -40,6 +40,7 @@ def _table(*rows: tuple[str, Kind, str, str] | tuple[str, Kind, str, str, float]
 _REQUEST = "kafka_network_requestmetrics_"
 _TOPIC = "kafka_server_brokertopicmetrics_"
 _SOCKET = "kafka_server_socket_server_metrics_"
+_FETCH_SESSIONS = "kafka_server_fetchsessioncache_"
 _OF_CONNECTION = "listener"
 
 FAMILIES: dict[str, Family] = _table(
@@ -192,6 +193,25 @@ FAMILIES: dict[str, Family] = _table(
     ),
     (_TOPIC + "failedproducerequests_total", "counter", "topic", "The same, refused."),
     (_TOPIC + "failedfetchrequests_total", "counter", "topic", "The same, refused."),
+    # fetch sessions
+    (
+        _FETCH_SESSIONS + "numincrementalfetchsessions",
+        "gauge",
+        "",
+        "Clients whose fetches name only what changed.",
+    ),
+    (
+        _FETCH_SESSIONS + "numincrementalfetchpartitionscached",
+        "gauge",
+        "",
+        "Partitions of their sessions.",
+    ),
+    (
+        _FETCH_SESSIONS + "incrementalfetchsessionevictions_total",
+        "counter",
+        "",
+        "Sessions that made room for others.",
+    ),
     # partitions
     ("kafka_log_log_size", "gauge", "topic partition", "Bytes of a partition's segments on disk."),
     ("kafka_log_log_numlogsegments", "gauge", "topic partition", "Segments of a partition."),

@@ -198,6 +198,8 @@ class _Fetch:
             partition = topics.partition(name, wanted.key[1])
             if partition is None:
                 code = ErrorCode.unknown_topic_or_partition
+            else:
+                self._broker.metrics.topic(name).fetch_requests += 1
         if wanted.partition is not partition:
             wanted.unwatch()
             wanted.partition = partition
@@ -360,7 +362,10 @@ class _Fetch:
             )
             response = self._lay_out(news, session_id)
         for wanted in looked_at:
-            wanted.result = None  # A session would keep the files open.
+            if wanted.result is not None:
+                if wanted.result.size and wanted.name is not None:
+                    self._broker.metrics.topic(wanted.name).bytes_out += wanted.result.size
+                wanted.result = None  # A session would keep the files open.
         return response
 
     def _is_overtaken(self) -> bool:
