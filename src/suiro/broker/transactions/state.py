@@ -331,7 +331,7 @@ def prepare(
 ) -> Transaction:
     """The decision. In V2 it takes the next epoch, under which the markers are written."""
     state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
-    changes: dict[str, Any] = {"update_ms": now_ms, "version": version}
+    changes: dict[str, Any] = {"update_ms": now_ms, "version": version if version >= V2 else V1}
     if transaction.state is not TransactionState.ONGOING:
         changes["start_ms"] = now_ms  # nothing was begun, and a decision has a start
     if version >= V2:
