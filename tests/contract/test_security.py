@@ -24,11 +24,16 @@ from confluent_kafka.admin import (
 )
 from support.admin import ask
 from support.batches import batch_of
+from support.comparison import differences
+from support.comparison import plain as comparable
+from support.every_request import World, fill
 from support.waiting import wait_until
 from support.wire import Wire
 
+from suiro.broker.apis import APIS
 from suiro.broker.security import Operation
 from suiro.client.security import _Scram
+from suiro.protocol import messages
 
 OPERATIONS = [operation.name for operation in Operation]
 KINDS = ["UNKNOWN", "ANY", "topic", "group", "cluster", "transactional-id"]
@@ -79,15 +84,17 @@ class Guarded:
         }
 
 
-@pytest.fixture(scope="module", params=["node", pytest.param("kafka", marks=pytest.mark.kafka)])
-def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    if request.param == "node":
-        from suiro.node import NodeProcess
+@pytest.fixture(scope="module")
+def guarded_node() -> Iterator[Guarded]:
+    from suiro.node import NodeProcess
 
-        settings = {**SETTINGS, "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT"}
-        with NodeProcess.start(settings=settings, options=ADD_SCRAM) as node:
-            yield Guarded("node", node.bootstrap_servers)
-        return
+    settings = {**SETTINGS, "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT"}
+    with NodeProcess.start(settings=settings, options=ADD_SCRAM) as node:
+        yield Guarded("node", node.bootstrap_servers)
+
+
+@pytest.fixture(scope="module")
+def guarded_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     from suiro.kafka import KafkaProcess, KafkaUnavailable
 
     try:
@@ -100,6 +107,12 @@ def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         pytest.skip(f"no Apache Kafka here: {error}")
     with process:
         yield Guarded("kafka", process.bootstrap_servers)
+
+
+@pytest.fixture(scope="module", params=["node", pytest.param("kafka", marks=pytest.mark.kafka)])
+def guarded(request: pytest.FixtureRequest) -> Guarded:
+    found: Guarded = request.getfixturevalue(f"guarded_{request.param}")
+    return found
 
 
 @pytest.fixture
@@ -869,3 +882,43 @@ def test_topics_are_changed_only_so_fast(guarded: Guarded, admin: Wire) -> None:
     assert codes == ["none", "none", "throttling_quota_exceeded"]
     assert 0 < answer["throttle_time"] <= 101
     alter(admin, {"user": "bob"}, controller_mutation_rate=None)
+
+
+# Strangers
+
+
+def strangers_requests(world: World) -> Iterator[tuple[str, Any]]:
+    """A request of every API in every version that speaks of what is there."""
+    for api in APIS.values():
+        least, _ = messages.known_versions(api.key)
+        if api.name == "api_versions":
+            continue  # the node has no share groups, Streams groups, delegation tokens, telemetry
+        for version in range(max(api.min_version, least), api.max_version + 1):
+            yield f"{api.name} {version}", fill(messages.request_class(api.key, version), world)
+
+
+def strangers_answers(guarded: Guarded) -> dict[str, Any]:
+    with guarded.wire() as admin:
+        topic = {"name": "hidden", "num_partitions": 1, "replication_factor": 1}
+        ask(admin, "create_topics", 5, topics=[topic], timeout=5000)
+        described = wait_until(
+            lambda: [t for t in ask(admin, "metadata", 12, topics=None)["topics"] if t["name"] == "hidden"],
+            what="the topic",
+        )
+    world = World(topic="hidden", topic_id=described[0]["topic_id"])
+    answers: dict[str, Any] = {}
+    for name, request in strangers_requests(world):
+        with guarded.wire("u59") as wire:
+            try:
+                answers[name] = comparable(wire.call(request))
+            except OSError:
+                answers[name] = "the end"
+    return answers
+
+
+@pytest.mark.kafka
+def test_a_stranger_hears_the_same(guarded_node: Guarded, guarded_kafka: Guarded) -> None:
+    """Whoever may do nothing: every API in every version refuses as Apache Kafka does, and reveals no more."""
+    ours, theirs = strangers_answers(guarded_node), strangers_answers(guarded_kafka)
+    found = {name: differences(ours[name], theirs[name]) for name in ours}
+    assert {name: lines for name, lines in found.items() if lines} == {}

@@ -15,7 +15,17 @@ from suiro.protocol.messages import ErrorCode
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         code = ErrorCode.cluster_authorization_failed
-        return exchange.response(throttle_time=NO_THROTTLE, error_code=code, error_message=None, results=())
+        refused = exchange.make(  # Kafka's, once for each name that was asked for
+            "DescribeUserScramCredentialsResult",
+            user="",
+            error_code=code,
+            error_message=None,
+            credential_infos=(),
+        )
+        results = (refused,) * len(request.users or ())
+        return exchange.response(
+            throttle_time=NO_THROTTLE, error_code=code, error_message=None, results=results
+        )
     names = [user.name for user in request.users] if request.users else list(broker.scram.users)
     results = tuple(_describe(broker, exchange, name, names.count(name)) for name in dict.fromkeys(names))
     return exchange.response(

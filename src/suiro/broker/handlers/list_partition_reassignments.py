@@ -12,7 +12,26 @@ from suiro.protocol.messages import ErrorCode
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
-    code, message = ErrorCode.none, None
+    code, message, topics = ErrorCode.none, None, ()
     if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
-    return exchange.response(throttle_time=NO_THROTTLE, error_code=code, error_message=message, topics=())
+        topics = tuple(_asked(exchange, topic) for topic in request.topics or ())
+    return exchange.response(throttle_time=NO_THROTTLE, error_code=code, error_message=message, topics=topics)
+
+
+def _asked(exchange: Exchange, topic: Any) -> Any:
+    """Kafka's refusal repeats what was asked for."""
+    return exchange.make(
+        "OngoingTopicReassignment",
+        name=topic.name,
+        partitions=tuple(
+            exchange.make(
+                "OngoingPartitionReassignment",
+                partition_index=index,
+                replicas=(),
+                adding_replicas=(),
+                removing_replicas=(),
+            )
+            for index in topic.partition_indexes
+        ),
+    )
