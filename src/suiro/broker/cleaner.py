@@ -94,6 +94,8 @@ class Cleaner:
         for log in logs:
             if log in self._uncleanable or log.offline is not None or not log.has_sealed_segments:
                 continue
+            if self._broker.tier is not None and self._broker.tier.holds_cleaning(log):
+                continue
             found = dirtiness(
                 log.compaction_facts(), log.config, checkpoint=log.cleaned_offset, now_ms=now_ms
             )

@@ -21,10 +21,11 @@ def locally_expired(
         count += 1
     keep_ms, keep_bytes = config.local_retention
     excess = sum(segment.size for segment in segments[count:]) - keep_bytes
-    for segment in segments[count:]:
+    for number in range(count, len(segments)):
+        segment, is_active = segments[number], number == len(segments) - 1
         too_old = keep_ms >= 0 and now_ms - segment.latest_ms > keep_ms
         too_much = keep_bytes >= 0 and excess >= segment.size
-        if segment.size == 0 or not (too_old or too_much):
+        if (is_active and segment.size == 0) or not (too_old or too_much):
             break
         excess -= segment.size
         count += 1

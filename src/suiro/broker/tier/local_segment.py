@@ -72,12 +72,16 @@ def next_to_copy(log: PartitionLog, remote: RemoteLog) -> LocalSegment | None:
     if not log.config.copies_to_remote:
         return None
     copied = max(remote.next_offset, log.log_start_offset)
-    limit = 0 if log.config.compacted else log.last_stable_offset
+    limit, begin_limit = log.last_stable_offset, log.log_end_offset
+    if log.config.compacted:
+        # What the cleaner has not seen yet would have to be fetched again to be cleaned. It may have stopped in the
+        # middle of a segment, and that one's keys count too.
+        begin_limit = 0 if log.is_being_cleaned else log.cleaned_offset or 0
     segments = log.segments
     for segment, following in pairwise(segments):
         if following.base_offset <= copied:
             continue
-        if following.base_offset > limit:
+        if following.base_offset > limit or segment.base_offset >= begin_limit:
             return None
         return LocalSegment(log=log, segment=segment, end_offset=following.base_offset)
     return None

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from asyncio import Task
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -25,10 +26,24 @@ from uuid import UUID, uuid4
 from suiro.broker.broker import Broker
 from suiro.broker.tier.local_segment import LocalSegment, next_to_copy
 from suiro.broker.tier.metadata_topic import MetadataTopic
+from suiro.broker.tier.recleaning import (
+    SCRATCH,
+    Recleaning,
+    RunCleaning,
+    clean_in_a_process,
+    windows,
+)
 from suiro.broker.tier.workers import RateLimit, Workers
 from suiro.broker.topics import Partition
 from suiro.clock import SystemClock
-from suiro.log import LogError, OffsetOutOfRangeError, ReadResult, Region
+from suiro.log import (
+    CleanerSettings,
+    LogError,
+    OffsetOutOfRangeError,
+    PartitionLog,
+    ReadResult,
+    Region,
+)
 from suiro.log.tier import (
     ObjectMissingError,
     RemoteLog,
@@ -38,6 +53,7 @@ from suiro.log.tier import (
     RemoteStore,
     RemoteStoreError,
     SegmentState,
+    Source,
     remove,
     upload,
 )
@@ -45,6 +61,8 @@ from suiro.log.tier import (
 logger = logging.getLogger(__name__)
 
 _Key = tuple[UUID, int]
+_CLEANED = "remote-cleaned-offsets"
+"""Section of the node's state: up to which offset a compacted topic's keys have been applied to its remote segments."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,6 +75,10 @@ class _Tiered:
     task: Task[None] | None = None
     failures: int = 0
     pausing: bool = False  # after a failure
+
+    @property
+    def key(self) -> str:
+        return f"{self.topic_id}:{self.partition}"
 
 
 class RemoteTier:
@@ -84,10 +106,13 @@ class RemoteTier:
             read_ahead_bytes=settings.remote_log_read_ahead_bytes,
             proceed=self._fetching,
         )
+        self._cleaned: dict[str, int] = dict(broker.cluster_state.read(_CLEANED, {}))
+        self.run_cleaning: RunCleaning = clean_in_a_process
         self._open = True
 
     def load(self) -> None:
         """Replay the metadata, and tell the logs what is in the tier."""
+        shutil.rmtree(self._broker.config.data / SCRATCH, ignore_errors=True)
         for segment in self._metadata.replay():
             self._of(segment.topic_id, segment.partition).remote.apply(segment)
         for tiered in self._tiered.values():
@@ -195,6 +220,9 @@ class RemoteTier:
         segments = tuple(remote.from_offset(offset))
         while segments:
             segment = segments[0]
+            if segment.size == 0:  # cleaning left nothing of it
+                segments = segments[1:]
+                continue
             try:
                 call = partial(self._reader.read, segment, offset, max_bytes=max_bytes)
                 found = await self._readers.run(call)
@@ -223,6 +251,14 @@ class RemoteTier:
                     return found
         return found + partition.log.aborted_transactions(max(offset, remote.next_offset), upper)
 
+    def holds_cleaning(self, log: PartitionLog) -> bool:
+        """Whether the cleaner has to wait: the tier has not caught up with what it did last."""
+        tiered = self._tiered.get((log.topic_id, log.partition))
+        if tiered is None or not log.config.copies_to_remote:
+            return False
+        behind = tiered.remote.readable and (log.cleaned_offset or 0) > self._cleaned.get(tiered.key, 0)
+        return tiered.task is not None or bool(behind)
+
     # The work on one partition
 
     def _of(self, topic_id: UUID, partition: int) -> _Tiered:
@@ -246,16 +282,21 @@ class RemoteTier:
         partition, remote = self._partition(tiered), tiered.remote
         if partition is None and not remote.garbage and not remote.readable:
             del self._tiered[tiered.topic_id, tiered.partition]
+            if self._cleaned.pop(tiered.key, None) is not None:
+                self._broker.cluster_state.write(_CLEANED, self._cleaned)
             return False
         if remote.garbage or self._expired(tiered):
             return True
-        return partition is not None and next_to_copy(partition.log, remote) is not None
+        if partition is None:
+            return False
+        return next_to_copy(partition.log, remote) is not None or self._needs_cleaning(tiered, partition.log)
 
     async def _work(self, tiered: _Tiered) -> None:
         settings, pause = self._broker.settings, 0.0
         try:
             await self._remove_garbage(tiered)
             await self._copy(tiered)
+            await self._clean(tiered)
             self._expire(tiered)
             await self._remove_garbage(tiered)
             tiered.failures = 0
@@ -285,6 +326,67 @@ class RemoteTier:
                 return
             await self._copy_one(tiered, partition, found)
 
+    async def _clean(self, tiered: _Tiered) -> None:
+        """Have a compacted topic's older remote segments cleaned with the keys of the newer ones."""
+        partition, remote, key = self._partition(tiered), tiered.remote, tiered.key
+        if partition is None or not self._needs_cleaning(tiered, partition.log):
+            return
+        log, run = partition.log, self._copiers.run
+        # Where it is not known what the older ones were cleaned with, it was with nothing.
+        begin, end = self._cleaned.get(key, log.log_start_offset), remote.next_offset
+        older = [segment for segment in remote.readable if segment.start_offset < begin]
+        if key not in self._cleaned:
+            older = list(remote.readable)
+        if older:
+            settings = self._broker.settings
+            work = Recleaning(
+                self._store,
+                log,
+                directory=self._broker.config.data / SCRATCH / f"{log.topic_id}-{log.partition}",
+                settings=CleanerSettings(
+                    dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size,
+                    io_buffer_bytes=settings.log_cleaner_io_buffer_size,
+                    load_factor=settings.log_cleaner_io_buffer_load_factor,
+                    max_bytes_per_second=settings.log_cleaner_io_max_bytes_per_second,
+                ),
+                now_ms=self._broker.clock.wall_ms(),
+                proceed=self._copying,
+                run=self.run_cleaning,
+            )
+            try:
+                newer = [segment for segment in remote.readable if segment.next_offset > begin]
+                await run(partial(work.fetch_newer, newer))
+                reached = end
+                for window in windows(older):
+                    clean = partial(work.clean, window, first_dirty_offset=begin, end_offset=end)
+                    reached = min(reached, await run(clean))
+                    for segment in window:
+                        sources = await run(partial(work.cleaned_sources, segment))
+                        if sources is not None:
+                            new = replace(
+                                segment,
+                                segment_id=uuid4(),
+                                size=sources[0].size,
+                                state=SegmentState.COPY_STARTED,
+                                transaction_index_empty=all(source.kind != "txnindex" for source in sources),
+                                objects=(),
+                            )
+                            await self._store_segment(tiered, new, sources)
+                    await run(partial(work.drop, window))
+                end = reached
+            finally:
+                work.close()
+        self._set_cleaned(key, min(end, log.cleaned_offset or 0))
+
+    def _needs_cleaning(self, tiered: _Tiered, log: PartitionLog) -> bool:
+        if not log.config.compacted or not log.config.copies_to_remote or not tiered.remote.readable:
+            return False
+        return min(tiered.remote.next_offset, log.cleaned_offset or 0) > self._cleaned.get(tiered.key, -1)
+
+    def _set_cleaned(self, key: str, offset: int) -> None:
+        self._cleaned[key] = offset
+        self._broker.cluster_state.write(_CLEANED, self._cleaned)
+
     async def _copy_one(self, tiered: _Tiered, partition: Partition, local: LocalSegment) -> None:
         log = partition.log
         if log.recovery_point < local.end_offset:
@@ -308,6 +410,12 @@ class RemoteTier:
             state=SegmentState.COPY_STARTED,
             transaction_index_empty=not any(source.kind == "txnindex" for source in sources),
         )
+        if log.config.compacted and not tiered.remote.readable:
+            self._set_cleaned(tiered.key, 0)  # From the first one on it is known what they were cleaned with.
+        await self._store_segment(tiered, segment, sources)
+        log.tiered_end_offset = tiered.remote.next_offset
+
+    async def _store_segment(self, tiered: _Tiered, segment: RemoteSegment, sources: list[Source]) -> None:
         self._note(tiered, segment)
         try:
             await self._metadata.sync()
@@ -319,7 +427,6 @@ class RemoteTier:
         finished = replace(segment, state=SegmentState.COPY_FINISHED, objects=objects)
         self._note(tiered, finished)
         await self._metadata.sync()
-        log.tiered_end_offset = tiered.remote.next_offset
 
     def _expire(self, tiered: _Tiered) -> None:
         expired, partition = self._expired(tiered), self._partition(tiered)

@@ -4,7 +4,15 @@
 and `s3_store` are the edges; `copying` and `reading` go between, in threads. Who copies when is the broker's.
 """
 
-from suiro.log.tier.copying import Proceed, Source, leader_epochs_source, remove, upload
+from suiro.log.tier.copying import (
+    Proceed,
+    Source,
+    checked_object,
+    download,
+    leader_epochs_source,
+    remove,
+    upload,
+)
 from suiro.log.tier.reading import RemoteRead, RemoteReader
 from suiro.log.tier.remote_log import RemoteLog
 from suiro.log.tier.segment_metadata import RemoteSegment, SegmentState, StoredObject, decode, encode
@@ -29,7 +37,9 @@ __all__ = [
     "SegmentState",
     "Source",
     "StoredObject",
+    "checked_object",
     "decode",
+    "download",
     "encode",
     "leader_epochs_source",
     "open_store",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from suiro.log.checkpoints import checkpoint_bytes
 from suiro.log.files import FileHandle
@@ -17,6 +18,7 @@ from suiro.log.tier.store import RemoteStore, RemoteStoreError
 from suiro.protocol.crc32c import crc32c
 
 _CHUNK_BYTES = 1 << 20
+_DOWNLOAD_BYTES = 8 << 20
 
 Proceed = Callable[[int], None]
 """Called with a number of bytes before they are sent or asked for. Waits as long as a rate limit wants, and
@@ -45,6 +47,12 @@ class Source:
                 )
             position += len(chunk)
             yield chunk
+
+    def checksum(self) -> StoredObject:
+        checksum = 0
+        for chunk in self.chunks():
+            checksum = crc32c(chunk, checksum)
+        return StoredObject(self.size, checksum)
 
 
 def leader_epochs_source(epochs: Sequence[tuple[int, int]]) -> Source:
@@ -82,6 +90,25 @@ def remove(store: RemoteStore, segment: RemoteSegment, *, proceed: Proceed) -> N
     for kind in OBJECT_KINDS:
         proceed(0)
         store.delete(segment.object_name(kind))
+
+
+def download(store: RemoteStore, segment: RemoteSegment, kind: str, path: Path, *, proceed: Proceed) -> None:
+    """Write an object into a file. Raises RemoteStoreError where it is not what was sent."""
+    stored, name = segment.stored(kind), segment.object_name(kind)
+    assert stored is not None
+    position = checksum = 0
+    with open(path, "wb") as file:
+        while position < stored.size:
+            length = min(_DOWNLOAD_BYTES, stored.size - position)
+            proceed(length)
+            chunk = store.get(name, position, length)
+            if len(chunk) != length:
+                raise RemoteStoreError(f"{name}: {len(chunk)} bytes came of {length} at position {position}")
+            file.write(chunk)
+            checksum = crc32c(chunk, checksum)
+            position += length
+    if checksum != stored.crc:
+        raise RemoteStoreError(f"{name} is not what was sent: its checksum is another")
 
 
 def checked_object(store: RemoteStore, segment: RemoteSegment, kind: str, *, proceed: Proceed) -> bytes:

@@ -133,19 +133,6 @@ class RemoteReader:
             offset = chunk.last_offset + 1
         return None
 
-    def whole(self, segment: RemoteSegment) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Every batch of the segment in order, for cleaning. Fetched anew, past the caches, and verified."""
-        position, rest = 0, b""
-        while position < segment.size:
-            rest += self._fetch(segment, position + len(rest), self._read_ahead)
-            used = 0
-            for at, header in _verified(rest, segment):
-                yield header, rest[at : at + header.size]
-                used = at + header.size
-            if used == 0 and position + len(rest) >= segment.size:
-                raise RemoteStoreError(f"{segment.object_name('log')} ends in the middle of a batch")
-            position, rest = position + used, rest[used:]
-
     def forget(self, segment: RemoteSegment) -> None:
         """Drop what is cached of a segment that is gone."""
         with self._lock:
