@@ -109,6 +109,16 @@ def test_a_partition_rests_only_at_its_end(partition: PartitionFixture) -> None:
     assert session.in_order() == []
 
 
+def test_growth_between_a_look_and_its_answer_is_not_lost(partition: PartitionFixture) -> None:
+    """Another partition's records may come from afar meanwhile."""
+    session = opened(FetchSessions(slots=1), partition(0))
+    session.update([Wanted(key=("topic", 0), offset=0, max_bytes=1)], ())
+    looked_at = [look(wanted) for wanted in session.in_order()]
+    grow(partition(0))
+    session.told(looked_at, read_committed=False)
+    assert answer(session) == [0]
+
+
 def test_growth_is_told_once_until_it_is_looked_at(partition: PartitionFixture) -> None:
     """A session whose client is gone must not cost every produce something until it is evicted."""
     opened(FetchSessions(slots=1), partition(0))
