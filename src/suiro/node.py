@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from suiro.clock import Clock, SystemClock
 from suiro.config import NodeSettings
@@ -39,6 +39,8 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
+DEFAULT_ADDRESS = "127.0.0.1:9092"
+FREE_ADDRESS = "127.0.0.1:0"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 5.0
 
@@ -53,10 +55,19 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]") or "0.0.0.0", int(port)
 
 
+def _listen_address(listen: str | None, settings: NodeSettings, *, otherwise: str) -> tuple[str, int]:
+    """Of the one listener there is when the settings name none."""
+    if listen is not None and settings.listeners:
+        raise ConfigError(
+            f"--listen {listen} and listeners = {settings.listeners} both say where to listen; leave one out"
+        )
+    return parse_address(listen or otherwise)
+
+
 def serve(
     *,
     data: Path | None,
-    listen: str,
+    listen: str | None,
     settings: NodeSettings,
     add_scram: Sequence[str] = (),
     while_stdin_is_open: bool = False,
@@ -66,7 +77,7 @@ def serve(
     `add_scram` are users that the node begins with, `SCRAM-SHA-256=[name=...,password=...]`.
     With `while_stdin_is_open` it also stops when nobody holds the other end of its standard input any more.
     """
-    host, port = parse_address(listen)
+    host, port = _listen_address(listen, settings, otherwise=DEFAULT_ADDRESS)
     temporary = Path(tempfile.mkdtemp(prefix="suiro-node-")) if data is None else None
     try:
         _serve(data or temporary or Path(), host, port, settings, add_scram, while_stdin_is_open)
@@ -111,7 +122,9 @@ def _serve(
         ready = {
             "event": "ready",
             "bootstrap": broker.bootstrap_servers,
+            "listeners": {one.name: one.bootstrap_servers for one in broker.server.listeners},
             "registry": None,
+            "metrics": broker.metrics_url,
             "pid": os.getpid(),
         }
         print(json.dumps(ready), flush=True)
@@ -140,11 +153,14 @@ class NodeProcess:
     """
 
     def __init__(
-        self, process: subprocess.Popen[bytes], bootstrap_servers: str, log: Path, temporary: Path | None
+        self, process: subprocess.Popen[bytes], ready: Mapping[str, Any], log: Path, temporary: Path | None
     ) -> None:
         self._process = process
         self._temporary = temporary
-        self.bootstrap_servers = bootstrap_servers
+        self.bootstrap_servers: str = ready["bootstrap"]
+        self.listeners: dict[str, str] = ready["listeners"]
+        """Address by listener's name."""
+        self.metrics_url: str | None = ready["metrics"]
         self.log = log
 
     @classmethod
@@ -152,7 +168,7 @@ class NodeProcess:
         cls,
         *,
         data: Path | str | None = None,
-        listen: str = "127.0.0.1:0",
+        listen: str | None = None,
         settings: Mapping[str, str] | None = None,
         log: Path | str | None = None,
         timeout_s: float = START_TIMEOUT_S,
@@ -160,7 +176,8 @@ class NodeProcess:
     ) -> NodeProcess:
         """Start a node and wait until it answers. Its log goes to `log`, else beside the data.
 
-        `options` are further ones of the command `suiro node`.
+        It takes a free port, unless `listen` or the setting `listeners` says otherwise. `options` are further
+        ones of the command `suiro node`.
 
         Raises `ConfigError` with what the node said if it would not start.
         """
@@ -169,8 +186,9 @@ class NodeProcess:
             temporary = Path(tempfile.mkdtemp(prefix="suiro-node-"))
         log_path = Path(log) if log is not None else (temporary or Path()) / "node.log"
         data_path = Path(data) if data is not None else (temporary or Path()) / "data"
-        command = [sys.executable, "-m", "suiro.cli", "node", "--data", str(data_path), "--listen", listen]
-        command += options
+        command = [sys.executable, "-m", "suiro.cli", "node", "--data", str(data_path), *options]
+        if listen is not None or "listeners" not in (settings or {}):
+            command += ["--listen", listen or FREE_ADDRESS]
         command.append("--while-stdin-is-open")  # the pipe below closes with this process, however it ends
         for name, value in (settings or {}).items():
             command += ["--set", f"{name}={value}"]
@@ -190,7 +208,7 @@ class NodeProcess:
             if temporary is not None:
                 shutil.rmtree(temporary, ignore_errors=True)
             raise
-        return cls(process, ready["bootstrap"], log_path, temporary)
+        return cls(process, ready, log_path, temporary)
 
     @property
     def pid(self) -> int:
@@ -228,7 +246,7 @@ class NodeProcess:
         self.stop()
 
 
-def _read_ready_line(process: subprocess.Popen[bytes], log: Path, timeout_s: float) -> dict[str, str]:
+def _read_ready_line(process: subprocess.Popen[bytes], log: Path, timeout_s: float) -> dict[str, Any]:
     assert process.stdout is not None
     deadline = time.monotonic() + timeout_s
     line = b""
@@ -261,7 +279,7 @@ class InProcessNode:
         cls,
         *,
         data: Path | str | None = None,
-        listen: str = "127.0.0.1:0",
+        listen: str | None = None,
         settings: Mapping[str, str] | None = None,
         add_scram: Sequence[str] = (),
         clock: Clock | None = None,
@@ -272,13 +290,14 @@ class InProcessNode:
         """
         from suiro.broker import BrokerConfig, ScramUser
 
-        host, port = parse_address(listen)
+        made = NodeSettings.from_mapping(settings or {}, source="settings")
+        host, port = _listen_address(listen, made, otherwise=FREE_ADDRESS)
         temporary = Path(tempfile.mkdtemp(prefix="suiro-node-")) if data is None else None
         config = BrokerConfig(
             data=Path(data) if data is not None else temporary or Path(),
             host=host,
             port=port,
-            settings=NodeSettings.from_mapping(settings or {}, source="settings"),
+            settings=made,
             scram_users=tuple(ScramUser.parse(text) for text in add_scram),
         )
         try:
@@ -350,9 +369,12 @@ class InProcessNode:
 
     def restart(self) -> None:
         """Start again, at the same address, on what the node had written; stops cleanly first if it runs."""
-        port = self.broker.port
+        port, settings = self.broker.port, self._config.settings
+        if settings.listeners:
+            bound = ",".join(f"{one.name}://{one.host}:{one.port}" for one in self.broker.server.listeners)
+            settings = replace(settings, listeners=bound)
         self._end()
-        self._config = replace(self._config, port=port)
+        self._config = replace(self._config, port=port, settings=settings)
         self._launch()
 
     def stop(self) -> None:

@@ -24,6 +24,7 @@ from suiro.broker.fetch_sessions import FetchSessions
 from suiro.broker.groups import GroupCoordinator
 from suiro.broker.listeners import read_listeners
 from suiro.broker.metrics import Metrics
+from suiro.broker.node_metrics import offer_gauges
 from suiro.broker.quotas import ClientQuotas, QuotaStore
 from suiro.broker.security import AclAuthorizer, AllowAll, Authorizer, make_authorizer
 from suiro.broker.security.logins import Logins
@@ -46,6 +47,7 @@ from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     from suiro.broker.faults import Faults
+    from suiro.broker.metrics_endpoint import MetricsEndpoint
     from suiro.broker.tier import RemoteTier
     from suiro.log.tier import RemoteStore
 
@@ -56,7 +58,6 @@ _CERTIFICATE_CHECK_MS = 2_000
 _METRICS_WINDOW_MS = 150_000
 GROUP_CONFIGS = "group-configs"
 _DELETED_FILES_CHECK_MS = 1000
-_ID_EXPIRY_CHECK_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +99,7 @@ class Broker:
         self.fetch_sessions = FetchSessions(
             slots=self.settings.max_incremental_fetch_session_cache_slots, metrics=self.metrics
         )
+        self.metrics_endpoint: MetricsEndpoint | None = None
         self.cleaner = Cleaner(self)
         self._syncing: Task[None] | None = None
         self.server = Server(
@@ -147,8 +149,12 @@ class Broker:
             self.server.listen(listeners)
             first = self.server.listeners[0]
             self.host, self.port = first.host, first.port
+            offer_gauges(self)
+            self._start_metrics_endpoint()
         except BaseException:
             self.server.close()
+            if self.metrics_endpoint is not None:
+                self.metrics_endpoint.stop()
             directory.abandon()
             self._directory = None
             raise
@@ -162,7 +168,11 @@ class Broker:
         every(_IDLE_CHECK_MS, self.server.close_idle)
         every(_CERTIFICATE_CHECK_MS, self.server.refresh_certificates)
         every(_METRICS_WINDOW_MS, self.metrics.rotate)
-        every(_ID_EXPIRY_CHECK_MS, self.transactions.expire_ids)
+        every(
+            self.settings.transaction_remove_expired_transaction_cleanup_interval_ms,
+            self.transactions.expire_ids,
+        )
+        every(self.settings.producer_id_expiration_check_interval_ms, self._expire_producers)
         every(
             self.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms,
             self.transactions.retry_and_time_out,
@@ -182,6 +192,8 @@ class Broker:
             self._directory.abandon()
             self._directory = None
         self.server.close()
+        if self.metrics_endpoint is not None:
+            self.metrics_endpoint.stop()
 
     def look_again(self) -> None:
         """Do now what waits for a time: the clock was moved (by a test)."""
@@ -196,6 +208,8 @@ class Broker:
         self._timers.clear()
         self.cleaner.stop()
         self.server.close()
+        if self.metrics_endpoint is not None:
+            self.metrics_endpoint.stop()
         if self.tier is not None:
             self.tier.close()
         if self._directory is not None:
@@ -203,6 +217,25 @@ class Broker:
             self.topics.close()
             self._directory.close()
             self._directory = None
+
+    def _start_metrics_endpoint(self) -> None:
+        address = self.settings.metrics_listen
+        if not address:
+            return
+        from suiro.broker.metrics_endpoint import MetricsEndpoint
+
+        host, _, port = address.rpartition(":")
+        if not port.isdigit() or int(port) > 65_535:
+            raise ConfigError(f"metrics.listen = {address}: expected HOST:PORT, such as 127.0.0.1:9404")
+        self.metrics_endpoint = MetricsEndpoint(
+            self.metrics, loop=self.loop, host=host.strip("[]") or "0.0.0.0", port=int(port)
+        )
+        self.metrics_endpoint.start()
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where `/metrics` is, if it is anywhere."""
+        return None if self.metrics_endpoint is None else self.metrics_endpoint.url
 
     @property
     def bootstrap_servers(self) -> str:
@@ -335,6 +368,11 @@ class Broker:
 
         handle = self.loop.call_later(interval_ms / 1000, run)
         self._timers.add(handle)
+
+    def _expire_producers(self) -> None:
+        oldest = self.clock.wall_ms() - self.settings.producer_id_expiration_ms
+        for partition in self.topics.partitions():
+            partition.log.expire_producers(oldest)
 
     def _apply_retention(self) -> None:
         now = self.clock.wall_ms()

@@ -83,6 +83,7 @@ class RequestMetrics:
         self._local.record((ended_ns - began_ns) // 1000)
         self._remote.record((answered_ns - ended_ns) // 1000)
         self._throttle.record(throttle_ms * 1000)
+        self._response_queue.record(0)  # an answer begins to leave in the same moment
         self._send.record((now - answered_ns) // 1000)
         self._total.record((now - arrived_ns) // 1000)
 

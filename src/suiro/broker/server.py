@@ -51,6 +51,9 @@ class Server:
         self._doors: dict[str, Door] = {}
         self._by_host: Tally[str] = Tally()
         self._rate = CreationRate()
+        self._held_back: set[socket.socket] = set()
+        self.connection_quota: Callable[[str], int] = lambda host: 0
+        """Counts a new connection of an address against its quota; how long it must wait, to be closed then."""
         self.connections: set[Connection] = set()
         self.killed_when_expired = 0
         own = settings()
@@ -68,8 +71,6 @@ class Server:
         )
         self._too_slow = metrics.counter("suiro_network_slowconnectionsclosed_total")
         self._offer_gauges()
-        self.connection_quota: Callable[[str], int] | None = None
-        """Counts a connection of an address and tells for how many milliseconds it must wait."""
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
@@ -87,7 +88,9 @@ class Server:
 
                 tls = ListenerTls(listener, self._settings())
                 check_rules(own.ssl_principal_mapping_rules)
-            sock = _bind(listener.host, listener.port)
+            sock = bind_socket(
+                listener.host, listener.port, advice="Choose another address with --listen or listeners"
+            )
             bound = sock.getsockname()
             at = listener.bound(str(bound[0]), int(bound[1]))
             door = Door(at, sock, tls, own=own, metrics=self._metrics)
@@ -150,10 +153,11 @@ class Server:
             door.refused.add()
             sock.close()
             return
-        throttle_ms = self.connection_quota(host) if self.connection_quota is not None else 0
-        if throttle_ms:  # KIP-612: it is not told at once, or it would come back at once
+        throttle_ms = self.connection_quota(host)
+        if throttle_ms:
             door.refused.add()
-            self._loop.call_later(throttle_ms / 1000, sock.close)
+            self._held_back.add(sock)
+            self._loop.call_later(throttle_ms / 1000, self._let_go, sock)
             return
         self._rate.count()
         door.rate.count()
@@ -177,6 +181,10 @@ class Server:
                 now_ms=self._clock.monotonic_ms(),
             )
         )
+
+    def _let_go(self, sock: socket.socket) -> None:
+        self._held_back.discard(sock)
+        sock.close()
 
     # What connections tell
 
@@ -260,6 +268,8 @@ class Server:
                 door.socket = None
         for connection in list(self.connections):
             connection.close()
+        for sock in list(self._held_back):
+            self._let_go(sock)
 
     def _offer_gauges(self) -> None:
         requests, responses = self._surroundings.requests, self._surroundings.responses
@@ -344,7 +354,8 @@ def _limit_of_host(settings: NodeSettings, host: str) -> int:
     return settings.max_connections_per_ip
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def bind_socket(host: str, port: int, *, advice: str) -> socket.socket:
+    """A listening socket that does not block. Raises `ConfigError` with the advice if it cannot be."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         # `localhost` is often both; clients try IPv4 first or only.
@@ -354,8 +365,7 @@ def _bind(host: str, port: int) -> socket.socket:
         listener.bind(address)
     except OSError as error:
         raise ConfigError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}. "
-            "Choose another address with --listen or listeners, or port 0 for a free port"
+            f"cannot listen on {host}:{port}: {error.strerror or error}. {advice}, or port 0 for a free port"
         ) from error
     listener.listen(1024)
     listener.setblocking(False)

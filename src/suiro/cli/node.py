@@ -33,6 +33,8 @@ def main(arguments: Sequence[str]) -> int:
                 read_properties(options.config), source=f"--config {options.config}"
             )
         settings = settings.with_settings(dict(_assignment(text) for text in options.set), source="--set")
+        if options.metrics is not None:
+            settings = settings.with_settings({"metrics.listen": options.metrics}, source="--metrics")
         if options.registry is not None:
             raise ConfigError("--registry: this version of suiro has no schema registry yet; leave it out")
         serve(
@@ -50,7 +52,12 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="suiro node", description=_DESCRIPTION, allow_abbrev=False)
-    parser.add_argument("--listen", default="127.0.0.1:9092", metavar="HOST:PORT", help="port 0: a free one")
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="default: 127.0.0.1:9092, or what the setting listeners says; port 0: a free one",
+    )
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics there, for Prometheus")
     parser.add_argument("--data", type=Path, metavar="DIR", help="default: temporary, removed at exit")
     parser.add_argument("--registry", metavar="HOST:PORT", help="schema registry (not yet)")
     parser.add_argument(
