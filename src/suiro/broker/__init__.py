@@ -12,6 +12,7 @@ from __future__ import annotations
 from suiro.broker.broker import Broker, BrokerConfig
 from suiro.broker.faults import Crash, Delay, Drop, Error, Fault, Faults, Rule
 from suiro.broker.security.scram_store import ScramUser
+from suiro.broker.topic_import import ImportedTopic, import_topics
 
 __all__ = [
     "Broker",
@@ -22,6 +23,8 @@ __all__ = [
     "Error",
     "Fault",
     "Faults",
+    "ImportedTopic",
     "Rule",
     "ScramUser",
+    "import_topics",
 ]

@@ -8,6 +8,7 @@ import typer
 
 import suiro
 from suiro.cli.demo import demo
+from suiro.cli.log import log
 from suiro.cli.run import run
 
 app = typer.Typer(name="suiro", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -41,3 +42,4 @@ def _node(context: typer.Context) -> None:
 
 app.command("demo")(demo)
 app.command("run")(run)
+app.add_typer(log)

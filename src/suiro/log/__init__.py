@@ -13,7 +13,7 @@ from suiro.log.cleaning_process import receive as receive_message
 from suiro.log.cleaning_process import send as send_message
 from suiro.log.compaction import Cleaned, CleanerSettings, CleaningJob, Dirtiness, GroupCleaned, dirtiness
 from suiro.log.config import TOPIC_SETTINGS, LogConfig, TopicSetting, parse_topic_setting
-from suiro.log.directory import DataDirectory, PartitionPlace
+from suiro.log.directory import DataDirectory, PartitionPlace, partition_place
 from suiro.log.errors import (
     BatchesTooLargeError,
     BatchTooLargeError,
@@ -71,6 +71,7 @@ __all__ = [
     "Uncleanable",
     "dirtiness",
     "parse_topic_setting",
+    "partition_place",
     "receive_message",
     "replace_file",
     "send_message",

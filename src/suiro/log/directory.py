@@ -11,6 +11,7 @@ import fcntl
 import re
 import shutil
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -49,6 +50,19 @@ class PartitionPlace:
     topic_id: UUID | None
 
 
+def partition_place(directory: Path) -> PartitionPlace | None:
+    """What a folder is by its name and its `partition.metadata`; None where the name is no partition's."""
+    match = _PARTITION_NAME.fullmatch(directory.name)
+    if match is None:
+        return None
+    return PartitionPlace(
+        topic=match["topic"],
+        partition=int(match["partition"]),
+        directory=directory,
+        topic_id=read_partition_metadata(directory),
+    )
+
+
 class DataDirectory:
     """Open one with `open`. At most one process holds a directory at a time."""
 
@@ -68,6 +82,7 @@ class DataDirectory:
     def open(cls, path: Path, *, node_id: int = 1, cluster_id: str | None = None) -> DataDirectory:
         """Lock the directory (made if absent). Raises ConfigError where another node has it."""
         path.mkdir(parents=True, exist_ok=True)
+        fresh = not any(path.iterdir())
         lock = open_handle(path / LOCK, create=True)
         try:
             # The first tells two nodes in one process apart, the second is the one that Kafka takes.
@@ -96,7 +111,7 @@ class DataDirectory:
                 },
             )
         marker = path / CLEAN_SHUTDOWN
-        clean = marker.exists()
+        clean = marker.exists() or fresh
         # From here on a crash is a crash: the marker must not vouch for what is written now.
         marker.unlink(missing_ok=True)
         for doomed in path.glob(f"*{DELETED_FOLDER_SUFFIX}"):
@@ -107,17 +122,9 @@ class DataDirectory:
         """The partitions on disk, by topic and number."""
         places = []
         for directory in self.path.iterdir():
-            match = _PARTITION_NAME.fullmatch(directory.name)
-            if match is None or not directory.is_dir():
-                continue
-            places.append(
-                PartitionPlace(
-                    topic=match["topic"],
-                    partition=int(match["partition"]),
-                    directory=directory,
-                    topic_id=read_partition_metadata(directory),
-                )
-            )
+            place = partition_place(directory) if directory.is_dir() else None
+            if place is not None:
+                places.append(place)
         return sorted(places, key=lambda place: (place.topic, place.partition))
 
     def open_partition(
@@ -140,6 +147,59 @@ class DataDirectory:
         log.cleaned_offset = self._cleaner_offsets.get(key)
         self.logs[key] = log
         return log
+
+    def check_copy(
+        self, place: PartitionPlace, target: Path, *, config: LogConfig, clock: Clock
+    ) -> PartitionLog:
+        """Copy a partition of another data directory into a folder of this one, and check every batch.
+
+        The log comes back closed. Raises ConfigError where a batch is damaged.
+        """
+        assert place.topic_id is not None
+        key, copy = (place.topic, place.partition), target / place.directory.name
+        shutil.copytree(place.directory, copy)
+        for snapshot in copy.glob("*.snapshot"):
+            snapshot.unlink()  # It is built anew, from what the segments hold.
+        beside = place.directory.parent
+        start = _offsets_in(beside / LOG_STARTS).get(key, 0)
+        whole = sum(path.stat().st_size for path in copy.glob("*.log"))
+        log = PartitionLog.open(
+            copy,
+            topic=place.topic,
+            partition=place.partition,
+            topic_id=place.topic_id,
+            config=config,
+            clock=clock,
+            clean_shutdown=False,
+            log_start_offset=start,
+        )
+        if log.size != whole:
+            log.abandon()
+            raise ConfigError(
+                f"{place.directory} is damaged: of {whole} bytes only {log.size} are whole batches in order; let "
+                "Apache Kafka mend it (start and stop it once), then copy it again"
+            )
+        log.close()
+        log.cleaned_offset = _offsets_in(beside / CLEANER_OFFSETS).get(key)
+        return log
+
+    def adopt(self, logs: Iterable[PartitionLog]) -> None:
+        """Have the checkpoints name logs that `check_copy` has opened, which stand in their places now."""
+        for log in logs:
+            key = (log.topic, log.partition)
+            self._recovery_points[key] = log.recovery_point
+            self._log_starts[key] = log.log_start_offset
+            if log.cleaned_offset is not None:
+                self._cleaner_offsets[key] = log.cleaned_offset
+        self.checkpoint()
+        self._write_offsets(CLEANER_OFFSETS, self._cleaner_offsets)
+
+    def leave(self) -> None:
+        """Let go of a directory in which no log was opened, as it was found: stopped cleanly, or not."""
+        if self.clean_shutdown:
+            self.close()
+        else:
+            self.abandon()
 
     def delete_partition(self, topic: str, partition: int) -> None:
         """Remove a partition and what the checkpoints say of it."""
@@ -188,9 +248,13 @@ class DataDirectory:
         self._lock = None
 
     def _read_offsets(self, name: str) -> dict[tuple[str, int], int]:
-        rows = read_checkpoint(self.path / name, columns=3)
-        return {(topic, int(partition)): int(offset) for topic, partition, offset in rows}
+        return _offsets_in(self.path / name)
 
     def _write_offsets(self, name: str, offsets: dict[tuple[str, int], int]) -> None:
         rows = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
         write_checkpoint(self.path / name, rows)
+
+
+def _offsets_in(path: Path) -> dict[tuple[str, int], int]:
+    rows = read_checkpoint(path, columns=3)
+    return {(topic, int(partition)): int(offset) for topic, partition, offset in rows}

@@ -295,9 +295,13 @@ class PartitionLog:
         else:
             buffers = placed(batch, header, base_offset, leader_epoch)
         segment = self._segments.active
-        if segment.is_due(
-            self.config, size=size, last_offset=last_offset, max_timestamp=max_timestamp, now_ms=now_ms
-        ):
+        try:
+            due = segment.is_due(
+                self.config, size=size, last_offset=last_offset, max_timestamp=max_timestamp, now_ms=now_ms
+            )
+        except OSError as error:
+            raise StorageError(f"cannot open {segment.path}: {error.strerror}") from error
+        if due:
             segment = self.roll()
         if leader_epoch > self.leader_epochs.latest:
             self._begin_epoch(leader_epoch)

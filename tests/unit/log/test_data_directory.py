@@ -57,7 +57,7 @@ def test_partitions_are_found_again(tmp_path: Path) -> None:
 
 def test_only_a_clean_stop_is_called_one(tmp_path: Path) -> None:
     directory = DataDirectory.open(tmp_path)
-    assert not directory.clean_shutdown
+    assert directory.clean_shutdown  # an empty one
     _open_partition(directory).append(batch(3))
     directory.close()
     assert (tmp_path / ".kafka_cleanshutdown").exists()

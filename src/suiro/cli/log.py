@@ -1,0 +1,56 @@
+"""`suiro log import`: topic folders of Apache Kafka become topics of a node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+log = typer.Typer(name="log", no_args_is_help=True, help="The files of a node that is not running.")
+
+
+@log.callback()
+def _root() -> None:
+    pass
+
+
+@log.command("import")
+def import_(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER...", help="Partitions' folders, such as /kafka/flights-0.")
+    ],
+    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="The node's data directory.")],
+    config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--config",
+            metavar="NAME=VALUE",
+            help="A setting of the imported topics, such as retention.ms=-1: the folders do not hold them.",
+        ),
+    ] = None,
+) -> None:
+    """Take topics that Apache Kafka wrote into a node's data directory; both must be stopped.
+
+    Every batch is checked while it is copied. Either all topics are taken or none.
+    """
+    from suiro.broker import import_topics
+    from suiro.clock import SystemClock
+    from suiro.errors import ConfigError, SuiroError
+
+    try:
+        configs = {}
+        for text in config or ():
+            name, found, value = text.partition("=")
+            if not found:
+                raise ConfigError(f"--config {text}: expected NAME=VALUE")
+            configs[name.strip()] = value.strip()
+        imported = import_topics(data, folders, configs=configs, clock=SystemClock())
+    except (SuiroError, OSError) as error:
+        typer.echo(f"suiro log import: {error}", err=True)
+        raise typer.Exit(1) from None
+    for topic in imported:
+        typer.echo(
+            f"{topic.name}: {topic.partitions} partitions, {topic.records} offsets, {topic.size} bytes "
+            f"(topic id {topic.topic_id})"
+        )

@@ -1,0 +1,114 @@
+"""A disk that fails in the middle of an append: what was answered is true, and what is not known is not answered."""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+from support.logs import batch, open_log, read_all
+
+from suiro.clock import SystemClock
+from suiro.log import DataDirectory, LogConfig, LogError, StorageError
+
+SYNCED = LogConfig(flush_messages=2)
+
+
+def failing(*_: Any, **__: Any) -> Any:
+    raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_failed_sync_takes_the_log_offline_until_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path / "t-0", config=SYNCED)
+    log.append(batch())
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing)
+        with pytest.raises(StorageError) as caught:
+            log.append(batch())
+    assert caught.value.code is ErrorCode.kafka_storage_error
+    # The disk is well again; but what it dropped meanwhile nobody knows.
+    for use in (lambda: log.append(batch()), lambda: log.read(0, max_bytes=100, read_committed=False)):
+        with pytest.raises(StorageError, match="offline"):
+            use()
+    log.close()
+    assert list((tmp_path / "t-0").glob("*.snapshot")) == []
+    again = open_log(tmp_path / "t-0", config=SYNCED)
+    assert len(read_all(again)) in (1, 2)
+    again.append(batch())
+
+
+def test_a_torn_write_that_cannot_be_cut_off_takes_the_log_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path / "t-0")
+    log.append(batch(3))
+
+    def half(descriptor: int, buffers: list[bytes], position: int) -> int:
+        os.pwrite(descriptor, b"".join(buffers)[:30], position)
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", half)
+        patch.setattr(os, "ftruncate", failing)
+        with pytest.raises(StorageError, match="nor cut off"):
+            log.append(batch(3))
+    with pytest.raises(StorageError, match="offline"):
+        log.append(batch(3))
+    log.abandon()
+    again = open_log(tmp_path / "t-0")
+    assert again.log_end_offset == 3
+    assert again.append(batch()).base_offset == 3
+
+
+def test_a_torn_write_that_is_cut_off_costs_one_append(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path / "t-0")
+    log.append(batch(3))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", failing)
+        with pytest.raises(StorageError):
+            log.append(batch(3))
+    assert log.append(batch(3)).base_offset == 3
+    assert len(read_all(log)) == 6
+
+
+def test_a_file_that_cannot_be_opened_fails_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path / "t-0", config=replace(SYNCED, index_interval_bytes=1))
+    for _ in range(4):
+        log.append(batch())
+    log.close()
+    again = open_log(tmp_path / "t-0", config=SYNCED, clean=True, recovery_point=4)
+    size = again.segments[0].path.stat().st_size
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", failing)
+        with pytest.raises(LogError):
+            again.append(batch())
+    assert again.segments[0].path.stat().st_size == size
+    assert again.append(batch()).base_offset == 4
+
+
+def test_a_data_directory_with_an_offline_log_is_not_stopped_cleanly(tmp_path: Path) -> None:
+    from support.logs import TOPIC_ID
+
+    directory = DataDirectory.open(tmp_path)
+    logs = [
+        directory.open_partition("t", number, topic_id=TOPIC_ID, config=LogConfig(), clock=SystemClock())
+        for number in range(2)
+    ]
+    for log in logs:
+        log.append(batch(timestamp=SystemClock().wall_ms()))
+    logs[0].take_offline("a failed sync")
+    directory.close()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    again = DataDirectory.open(tmp_path)
+    assert not again.clean_shutdown
+    again.close()
