@@ -5,13 +5,28 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
-from uuid import UUID
+from uuid import UUID, uuid4
 
-from suiro.broker.groups import consumer_records
-from suiro.broker.groups.consumer_group import ConsumerGroup, ConsumerGroupLimits, Heartbeat, HeartbeatReply
-from suiro.broker.groups.consumer_member import JOINING_EPOCH
+from suiro.broker.groups import classic_members, consumer_records
+from suiro.broker.groups.consumer_group import (
+    ConsumerGroup,
+    ConsumerGroupLimits,
+    Heartbeat,
+    HeartbeatReply,
+    Moment,
+)
+from suiro.broker.groups.consumer_member import JOINING_EPOCH, LEAVING_EPOCH
 from suiro.broker.groups.consumer_records import ConsumerRecord
-from suiro.broker.groups.group import Group, GroupState, JoinReply, JoinRequest
+from suiro.broker.groups.group import (
+    CONSUMER_PROTOCOL,
+    Group,
+    GroupState,
+    JoinReply,
+    JoinRequest,
+    SyncReply,
+)
+from suiro.broker.groups.migration import check_upgrade, downgraded, goes_down, upgraded
+from suiro.broker.groups.records import encode_group_key, encode_group_value
 from suiro.broker.groups.refusals import GroupRefusal, code_of
 from suiro.broker.groups.regexes import ResolvedRegex, matching_topics
 from suiro.broker.topics import TopicRegistry
@@ -106,6 +121,10 @@ class ConsumerGroups:
         """ConsumerGroupHeartbeat. Raises `GroupRefusal`."""
         if request.member_epoch < 0:
             group = self._existing(group_id)
+            if request.member_epoch == LEAVING_EPOCH:
+                reply, member_id = group.leaving(request)
+                self._fence(group, [member_id])
+                return reply
             left = group.leave(request, image=self.image)
             self._commit(group, left.records)
             return left.reply
@@ -128,13 +147,109 @@ class ConsumerGroups:
             self._broker.loop.call_soon(self._resolve, group, outcome.resolve, may_describe)
         return outcome.reply
 
+    # Members of the classic protocol
+
     def join_classic(
         self, group: ConsumerGroup, request: JoinRequest, waiter: Callable[[JoinReply], None]
     ) -> None:
-        """A member of the classic protocol is not taken into a group of the new one while that has members."""
+        """JoinGroup in a group of the new protocol that has members."""
+        member_id = request.member_id or str(uuid4())
+        try:
+            if self._broker.settings.group_consumer_migration_policy == "disabled":
+                raise GroupRefusal(ErrorCode.inconsistent_group_protocol, "migration is disabled")
+            if request.needs_known_member_id and not request.member_id:
+                waiter(JoinReply(token=waiter, code=ErrorCode.member_id_required, member_id=member_id))
+                return
+            at = self._moment(group.group_id)
+            records, member = classic_members.join(group, request, member_id=member_id, at=at)
+            self._commit(group, records)
+        except GroupRefusal as refusal:
+            waiter(JoinReply(token=waiter, code=refusal.code, member_id=request.member_id))
+            return
+        now = self._coordinator.now()
+        group.keep_alive(member_id, image=self.image, limits=at.limits, now=now)
+        group.join_deadlines.pop(member_id, None)
+        group.sync_deadlines[member_id] = now + request.rebalance_timeout_ms
+        self._coordinator.schedule(group)
         waiter(
-            JoinReply(token=waiter, code=ErrorCode.inconsistent_group_protocol, member_id=request.member_id)
+            JoinReply(
+                token=waiter,
+                code=ErrorCode.none,
+                member_id=member_id,
+                generation=member.member_epoch,
+                protocol_type=CONSUMER_PROTOCOL,
+                protocol=request.protocols[0][0],
+            )
         )
+
+    def sync_classic(
+        self,
+        group: ConsumerGroup,
+        *,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        protocol_type: str | None,
+        protocol: str | None,
+        waiter: Callable[[SyncReply], None],
+    ) -> None:
+        try:
+            assignment = classic_members.sync(
+                group,
+                member_id=member_id,
+                instance_id=instance_id,
+                generation=generation,
+                protocol_type=protocol_type,
+                protocol=protocol,
+                at=self._moment(group.group_id),
+            )
+        except GroupRefusal as refusal:
+            if refusal.code is ErrorCode.rebalance_in_progress:
+                self._expect_join(group, member_id)
+            waiter(SyncReply(token=waiter, code=refusal.code))
+            return
+        group.sync_deadlines.pop(member_id, None)
+        group.start_timers(member_id, limits=self.limits(group.group_id), now=self._coordinator.now())
+        waiter(
+            SyncReply(
+                token=waiter,
+                code=ErrorCode.none,
+                protocol_type=protocol_type,
+                protocol=protocol,
+                assignment=assignment,
+            )
+        )
+
+    def heartbeat_classic(
+        self, group: ConsumerGroup, *, member_id: str, instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        try:
+            member, must_join = classic_members.heartbeat(
+                group, member_id=member_id, instance_id=instance_id, generation=generation
+            )
+        except GroupRefusal as refusal:
+            return refusal.code
+        limits = self.limits(group.group_id)
+        group.start_timers(member.member_id, limits=limits, now=self._coordinator.now())
+        if not must_join:
+            return ErrorCode.none
+        self._expect_join(group, member.member_id)
+        return ErrorCode.rebalance_in_progress
+
+    def leave_classic(self, group: ConsumerGroup, *, member_id: str, instance_id: str | None) -> ErrorCode:
+        try:
+            found = classic_members.leaving(group, member_id=member_id, instance_id=instance_id)
+            self._fence(group, [found])
+        except GroupRefusal as refusal:
+            return refusal.code
+        return ErrorCode.none
+
+    def _expect_join(self, group: ConsumerGroup, member_id: str) -> None:
+        member = group.members[member_id]
+        group.join_deadlines.setdefault(member_id, self._coordinator.now() + member.rebalance_timeout_ms)
+        self._coordinator.schedule(group)
+
+    # Time
 
     def tick(self, group: ConsumerGroup) -> None:
         """Who is late is out."""
@@ -144,11 +259,39 @@ class ConsumerGroups:
         logger.info("group %s: out for being late: %s", group.group_id, ", ".join(late))
         try:
             for member_id in late:
-                self._commit(group, group.fence([member_id], image=self.image))
+                if self._coordinator.groups.get(group.group_id) is group:
+                    self._fence(group, [member_id])
         except GroupRefusal as refusal:
             logger.error("group %s cannot be written down: %s", group.group_id, refusal.message)
             for member_id in group.members:  # try again after another session
                 group.start_timers(member_id, limits=self.limits(group.group_id), now=self._coordinator.now())
+
+    def _fence(self, group: ConsumerGroup, member_ids: Sequence[str]) -> None:
+        """These members are out; and if only members of the classic protocol are left, the group is classic."""
+        settings = self._broker.settings
+        policy, max_size = settings.group_consumer_migration_policy, settings.group_max_size
+        if not goes_down(group, member_ids, policy=policy, max_size=max_size):
+            self._commit(group, group.fence(member_ids, image=self.image))
+            return
+        limits, now = self._coordinator.limits, self._coordinator.now()
+        classic = downgraded(group, member_ids, limits=limits, image=self.image, now=now)
+        classic.changed_ms = self._broker.clock.wall_ms()
+        record = (encode_group_key(group.group_id), encode_group_value(classic))
+        try:
+            self._coordinator.write(group.group_id, [*self._coordinator.tombstones(group), record])
+        except LogError as error:
+            raise GroupRefusal(code_of(error), str(error)) from error
+        logger.info("group %s is of the classic protocol again", group.group_id)
+        self._coordinator.groups[group.group_id] = classic
+        self._coordinator.carry_out(classic, classic.rebalance(now))
+
+    def _moment(self, group_id: str) -> Moment:
+        return Moment(
+            image=self.image,
+            limits=self.limits(group_id),
+            now_ms=self._broker.clock.wall_ms(),
+            topics_version=self.image.version,
+        )
 
     def _existing(self, group_id: str) -> ConsumerGroup:
         group = self._coordinator.groups.get(group_id)
@@ -167,8 +310,18 @@ class ConsumerGroups:
             if not joins:
                 raise GroupRefusal(ErrorCode.group_id_not_found, f"Consumer group {group_id} not found.")
             return ConsumerGroup(group_id=group_id), []
-        if joins and _gives_way(group):
+        if joins and group.state is GroupState.EMPTY:
             return ConsumerGroup(group_id=group_id), self._coordinator.tombstones(group)
+        if joins:
+            settings = self._broker.settings
+            policy, max_size = settings.group_consumer_migration_policy, settings.group_consumer_max_size
+            check_upgrade(group, policy=policy, max_size=max_size)
+            records = upgraded(group, self.image)
+            successor = ConsumerGroup(group_id=group_id)
+            for record in records:
+                successor.apply(record)
+            keyed = [consumer_records.encode(group_id, record) for record in records]
+            return successor, [*self._coordinator.tombstones(group), *keyed]
         raise GroupRefusal(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
 
     def _commit(
@@ -182,9 +335,14 @@ class ConsumerGroups:
             self._coordinator.write(group.group_id, [*before, *keyed])
         except LogError as error:
             raise GroupRefusal(code_of(error), str(error)) from error
+        predecessor = self._coordinator.groups.get(group.group_id)
         self._coordinator.groups[group.group_id] = group
         for record in records:
             self._coordinator.apply(group.group_id, record)
+        if isinstance(predecessor, Group) and predecessor.members:
+            logger.info("group %s is of the new consumer protocol now", group.group_id)
+            self.loaded(group)
+            self._coordinator.carry_out(predecessor, predecessor.dismissed())
 
     def _resolve(
         self, group: ConsumerGroup, regexes: frozenset[str], may_describe: Callable[[str], bool]
@@ -204,7 +362,3 @@ class ConsumerGroups:
             self._commit(group, group.regexes_resolved(found, image=self.image))
         except GroupRefusal as refusal:
             logger.error("group %s cannot be written down: %s", group.group_id, refusal.message)
-
-
-def _gives_way(group: Group) -> bool:
-    return group.state is GroupState.EMPTY

@@ -109,6 +109,16 @@ class Outcome:
     resolve: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """What the rules see of the world while they decide. `now_ms` is the wall clock."""
+
+    image: TopicImage
+    limits: ConsumerGroupLimits
+    now_ms: int
+    topics_version: int
+
+
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroup:
     group_id: str
@@ -124,6 +134,8 @@ class ConsumerGroup:
     revocation_deadlines: dict[str, tuple[int, int]] = field(
         default_factory=dict
     )  # -> member epoch, deadline
+    join_deadlines: dict[str, int] = field(default_factory=dict)  # of members of the classic protocol
+    sync_deadlines: dict[str, int] = field(default_factory=dict)
     is_resolving: bool = False
     _owners: dict[tuple[UUID, int], str] = field(default_factory=dict)
     _name_counts: Counter[str] = field(default_factory=Counter)
@@ -169,7 +181,7 @@ class ConsumerGroup:
             return None
         if transactional and member_epoch == NO_EPOCH and not member_id and instance_id is None:
             return None
-        member = self._member(member_id)
+        member = self.member(member_id)
         if not transactional and member.classic is None and version < 9:
             raise GroupRefusal(
                 ErrorCode.unsupported_version,
@@ -190,7 +202,7 @@ class ConsumerGroup:
         """Raises `GroupRefusal`."""
         if member_id is None and member_epoch < 0:
             return
-        member = self._member(member_id or "")
+        member = self.member(member_id or "")
         if member_epoch != member.member_epoch:
             raise self.stale(member, f"member epoch {member_epoch} is not {member.member_epoch}")
 
@@ -199,7 +211,7 @@ class ConsumerGroup:
         code = ErrorCode.illegal_generation if is_classic else ErrorCode.stale_member_epoch
         return GroupRefusal(code, f"member {member.member_id} of group {self.group_id}: {why}")
 
-    def _member(self, member_id: str) -> ConsumerMember:
+    def member(self, member_id: str) -> ConsumerMember:
         member = self.members.get(member_id)
         if member is None:
             raise GroupRefusal(
@@ -228,37 +240,8 @@ class ConsumerGroup:
         records: list[ConsumerRecord] = []
         member = self._find_or_make(request, records)
         updated = _updated(member, request)
-        names_changed = updated.topic_names != member.topic_names
-        if updated != member:
-            records.append(Subscription(updated.member_id, updated))
-        regex_changed, regex_known = self._change_regex(member, updated, records)
-        resolve = self._to_resolve(member, updated, limits, now_ms, topics_version)
-
-        group_epoch = self.group_epoch
-        if names_changed or regex_known or self._seen != self._see(image):
-            metadata_hash = self._hash_topics(member, updated, image)
-            if names_changed or regex_known or metadata_hash != self.metadata_hash:
-                group_epoch += 1
-                records.append(GroupEpoch(group_epoch, metadata_hash))
-            if self._has_topic_metadata:
-                records.append(TopicMetadata(False))
-
-        target_epoch, target = self.assignment_epoch, self._target_of(updated)
-        if self.assignment_epoch < group_epoch and self._may_assign(limits, now_ms):
-            assignment, changes = self._assign(updated, group_epoch, image, limits, now_ms)
-            records += changes
-            target_epoch, target = group_epoch, assignment.get(updated.member_id, {})
-
-        reconciled = self._reconcile(
-            updated,
-            target_epoch=target_epoch,
-            target=target,
-            image=image,
-            subscription_changed=names_changed or regex_changed,
-            reported=request.owned,
-        )
-        if reconciled != updated:
-            records.append(Ownership(reconciled.member_id, reconciled))
+        at = Moment(image=image, limits=limits, now_ms=now_ms, topics_version=topics_version)
+        reconciled, resolve = self.advance(member, updated, records, reported=request.owned, at=at)
         is_told = (
             request.member_epoch == JOINING_EPOCH
             or request.is_full
@@ -271,22 +254,74 @@ class ConsumerGroup:
         )
         return Outcome(records=tuple(records), reply=reply, resolve=resolve)
 
+    def advance(
+        self,
+        member: ConsumerMember,
+        updated: ConsumerMember,
+        records: list[ConsumerRecord],
+        *,
+        reported: Partitions | None,
+        at: Moment,
+    ) -> tuple[ConsumerMember, frozenset[str]]:
+        """A member said something: the group's epoch, its target and the member go on as far as they can.
+
+        Returns the member as it is then, and the regular expressions to look for topics for.
+        """
+        names_changed = updated.topic_names != member.topic_names
+        if updated != member:
+            records.append(Subscription(updated.member_id, updated))
+        regex_changed, regex_known = self._change_regex(member, updated, records)
+        resolve = self._to_resolve(member, updated, at.limits, at.now_ms, at.topics_version)
+
+        group_epoch = self.group_epoch
+        if names_changed or regex_known or self._seen != self._see(at.image):
+            metadata_hash = self._hash_topics(member, updated, at.image)
+            if names_changed or regex_known or metadata_hash != self.metadata_hash:
+                group_epoch += 1
+                records.append(GroupEpoch(group_epoch, metadata_hash))
+            if self._has_topic_metadata:
+                records.append(TopicMetadata(False))
+
+        target_epoch, target = self.assignment_epoch, self._target_of(updated)
+        if self.assignment_epoch < group_epoch and self._may_assign(at.limits, at.now_ms):
+            assignment, changes = self._assign(updated, group_epoch, at)
+            records += changes
+            target_epoch, target = group_epoch, assignment.get(updated.member_id, {})
+
+        reconciled = self._reconcile(
+            updated,
+            target_epoch=target_epoch,
+            target=target,
+            image=at.image,
+            subscription_changed=names_changed or regex_changed,
+            reported=reported,
+        )
+        if reconciled != updated:
+            records.append(Ownership(reconciled.member_id, reconciled))
+        return reconciled, resolve
+
+    def leaving(self, request: Heartbeat) -> tuple[HeartbeatReply, str]:
+        """The answer to a member that leaves, and its id. Raises `GroupRefusal`."""
+        if request.instance_id is None:
+            member = self.member(request.member_id)
+        else:
+            member = self.static_member(request.instance_id, request.member_id)
+        reply = HeartbeatReply(member_id=request.member_id, member_epoch=request.member_epoch)
+        return reply, member.member_id
+
     def leave(self, request: Heartbeat, *, image: TopicImage) -> Outcome:
         """Epoch -1: for good; epoch -2: a static member that will be back. Raises `GroupRefusal`."""
-        if request.instance_id is None:
-            member = self._member(request.member_id)
-        else:
-            member = self._static_member(request.instance_id, request.member_id)
-        reply = HeartbeatReply(member_id=request.member_id, member_epoch=request.member_epoch)
-        if request.instance_id is not None and request.member_epoch == STATIC_LEAVING_EPOCH:
-            away = replace(
-                member,
-                member_epoch=STATIC_LEAVING_EPOCH,
-                pending_revocation={},
-                assigned={topic: dict.fromkeys(epochs, 0) for topic, epochs in member.assigned.items()},
-            )
-            return Outcome(records=(Ownership(member.member_id, away),), reply=reply)
-        return Outcome(records=self.fence([member.member_id], image=image), reply=reply)
+        reply, member_id = self.leaving(request)
+        if request.member_epoch != STATIC_LEAVING_EPOCH:
+            return Outcome(records=self.fence([member_id], image=image), reply=reply)
+        member = self.members[member_id]
+        away = replace(
+            member,
+            member_epoch=STATIC_LEAVING_EPOCH,
+            pending_revocation={},
+            assigned={topic: dict.fromkeys(epochs, 0) for topic, epochs in member.assigned.items()},
+        )
+        return Outcome(records=(Ownership(member_id, away),), reply=reply)
 
     def fence(self, member_ids: Iterable[str], *, image: TopicImage) -> tuple[ConsumerRecord, ...]:
         """Without these members, which are of the group, from the next epoch on."""
@@ -372,11 +407,17 @@ class ConsumerGroup:
     def next_deadline(self) -> int | None:
         deadlines = list(self.session_deadlines.values())
         deadlines += [deadline for _, deadline in self.revocation_deadlines.values()]
+        deadlines += [*self.join_deadlines.values(), *self.sync_deadlines.values()]
         return min(deadlines, default=None)
 
     def late(self, now: int) -> tuple[str, ...]:
-        """Members that have not been heard of, or have not given back, in time."""
-        late = {member_id for member_id, deadline in self.session_deadlines.items() if deadline <= now}
+        """Members that have not been heard of, have not given back, joined again or synced in time."""
+        late = {
+            member_id
+            for deadlines in (self.session_deadlines, self.join_deadlines, self.sync_deadlines)
+            for member_id, deadline in deadlines.items()
+            if deadline <= now
+        }
         late |= {
             member_id for member_id, (_, deadline) in self.revocation_deadlines.items() if deadline <= now
         }
@@ -450,7 +491,8 @@ class ConsumerGroup:
     def _remove(self, member_id: str) -> None:
         member = self.members.pop(member_id, None)
         self._count(member, -1)
-        self.session_deadlines.pop(member_id, None)
+        for deadlines in (self.session_deadlines, self.join_deadlines, self.sync_deadlines):
+            deadlines.pop(member_id, None)
         self.revocation_deadlines.pop(member_id, None)
         if member is not None and self.static_ids.get(member.instance_id or "") == member_id:
             del self.static_ids[member.instance_id or ""]
@@ -478,11 +520,11 @@ class ConsumerGroup:
         if request.instance_id is None:
             if joins and request.member_id not in self.members:
                 return ConsumerMember(member_id=request.member_id)
-            member = self._member(request.member_id)
+            member = self.member(request.member_id)
             self._check_epoch(member, request)
             return member
         if not joins:
-            member = self._static_member(request.instance_id, request.member_id)
+            member = self.static_member(request.instance_id, request.member_id)
             self._check_epoch(member, request)
             return member
         old_id = self.static_ids.get(request.instance_id)
@@ -495,14 +537,18 @@ class ConsumerGroup:
                 f"Static member {request.member_id} with instance id {request.instance_id} cannot join the "
                 f"group because the instance id is owned by {old_id} member.",
             )
-        returned = replace(old, member_id=request.member_id, member_epoch=0, previous_member_epoch=0)
+        return self.replace_static(old_id, request.member_id, records)
+
+    def replace_static(self, old_id: str, member_id: str, records: list[ConsumerRecord]) -> ConsumerMember:
+        """A static member is back under another member id, with all that it had."""
+        returned = replace(self.members[old_id], member_id=member_id, member_epoch=0, previous_member_epoch=0)
         records += _removal(old_id)
         records.append(Subscription(returned.member_id, returned))
         records.append(Target(returned.member_id, self.target.get(old_id, {})))
         records.append(Ownership(returned.member_id, returned))
         return returned
 
-    def _static_member(self, instance_id: str, member_id: str) -> ConsumerMember:
+    def static_member(self, instance_id: str, member_id: str) -> ConsumerMember:
         known = self.static_ids.get(instance_id)
         if known is None:
             raise GroupRefusal(ErrorCode.unknown_member_id, f"Instance id {instance_id} is unknown.")
@@ -609,22 +655,17 @@ class ConsumerGroup:
         return self.target.get(member_id, {})
 
     def _assign(
-        self,
-        updated: ConsumerMember,
-        group_epoch: int,
-        image: TopicImage,
-        limits: ConsumerGroupLimits,
-        now_ms: int,
+        self, updated: ConsumerMember, group_epoch: int, at: Moment
     ) -> tuple[Mapping[str, Partitions], list[ConsumerRecord]]:
         """The new target of everybody, and the records of what is new in it."""
         members = {**self.members, updated.member_id: updated}
         replaced = self.static_ids.get(updated.instance_id) if updated.instance_id is not None else None
         if replaced is not None and replaced != updated.member_id:
             members.pop(replaced, None)
-        wants = {member_id: self._topic_ids(member, image) for member_id, member in members.items()}
+        wants = {member_id: self._topic_ids(member, at.image) for member_id, member in members.items()}
         counts: dict[UUID, int] = {}
         for name in image_names(wants.values()):
-            described = image.describe(name)
+            described = at.image.describe(name)
             if described is not None:
                 counts[described[0]] = described[1]
         group = AssigningGroup(
@@ -645,14 +686,14 @@ class ConsumerGroup:
             ),
             same_topics=self._have_same_topics(members.values()),
         )
-        name = self._preferred_assignor(members.values()) or limits.assignors[0]
+        name = self._preferred_assignor(members.values()) or at.limits.assignors[0]
         assignment = ASSIGNORS[name](group)
         changes: list[ConsumerRecord] = [
             Target(member_id, assignment.get(member_id, {}))
             for member_id in hash_order(members, string_hash)
             if assignment.get(member_id, {}) != self.target.get(member_id)
         ]
-        changes.append(TargetEpoch(group_epoch, now_ms))
+        changes.append(TargetEpoch(group_epoch, at.now_ms))
         return assignment, changes
 
     def _topic_ids(self, member: ConsumerMember, image: TopicImage) -> Mapping[str, UUID]:

@@ -54,7 +54,7 @@ class GroupCoordinator:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         settings = broker.settings
-        self._limits = GroupLimits(
+        self.limits = GroupLimits(
             min_session_timeout_ms=settings.group_min_session_timeout_ms,
             max_session_timeout_ms=settings.group_max_session_timeout_ms,
             initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
@@ -105,7 +105,7 @@ class GroupCoordinator:
                 restored = records.decode_group_value(record.value)
                 group = Group(
                     group_id=key.group,
-                    limits=self._limits,
+                    limits=self.limits,
                     generation=restored.generation,
                     protocol_type=restored.protocol_type or None,
                     protocol=restored.protocol,
@@ -180,7 +180,7 @@ class GroupCoordinator:
     def make_simple(self, group_id: str) -> None:
         """Offsets alone make a group too: a classic one without members, and without a record of its own."""
         if group_id not in self.groups:
-            self.groups[group_id] = Group(group_id=group_id, limits=self._limits)
+            self.groups[group_id] = Group(group_id=group_id, limits=self.limits)
 
     def now(self) -> int:
         return self._broker.clock.monotonic_ms()
@@ -245,12 +245,12 @@ class GroupCoordinator:
             except LogError as error:
                 waiter(JoinReply(token=waiter, code=code_of(error), member_id=request.member_id))
                 return
-            group = self.groups[group_id] = Group(group_id=group_id, limits=self._limits)
+            group = self.groups[group_id] = Group(group_id=group_id, limits=self.limits)
         if group is None:
             if request.member_id:
                 waiter(JoinReply(token=waiter, code=ErrorCode.unknown_member_id, member_id=request.member_id))
                 return
-            group = self.groups[group_id] = Group(group_id=group_id, limits=self._limits)
+            group = self.groups[group_id] = Group(group_id=group_id, limits=self.limits)
         prefix = request.instance_id or request.client_id
         effects = group.join(
             request, waiter, now=self.now(), new_member_id=lambda: f"{prefix}-{uuid.uuid4()}"
@@ -270,8 +270,19 @@ class GroupCoordinator:
         waiter: SyncWaiter,
     ) -> None:
         group = self.groups.get(group_id)
-        if not isinstance(group, Group):
+        if group is None:
             waiter(SyncReply(token=waiter, code=ErrorCode.unknown_member_id))
+            return
+        if isinstance(group, ConsumerGroup):
+            self.consumers.sync_classic(
+                group,
+                member_id=member_id,
+                instance_id=instance_id,
+                generation=generation,
+                protocol_type=protocol_type,
+                protocol=protocol,
+                waiter=waiter,
+            )
             return
         effects = group.sync(
             member_id=member_id,
@@ -289,16 +300,22 @@ class GroupCoordinator:
         self, group_id: str, *, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
         group = self.groups.get(group_id)
-        if not isinstance(group, Group):
+        if group is None:
             return ErrorCode.unknown_member_id
+        if isinstance(group, ConsumerGroup):
+            return self.consumers.heartbeat_classic(
+                group, member_id=member_id, instance_id=instance_id, generation=generation
+            )
         return group.heartbeat(
             member_id=member_id, instance_id=instance_id, generation=generation, now=self.now()
         )
 
     def leave(self, group_id: str, *, member_id: str, instance_id: str | None) -> ErrorCode:
         group = self.groups.get(group_id)
-        if not isinstance(group, Group):
+        if group is None:
             return ErrorCode.unknown_member_id
+        if isinstance(group, ConsumerGroup):
+            return self.consumers.leave_classic(group, member_id=member_id, instance_id=instance_id)
         code, effects = group.leave(member_id=member_id, instance_id=instance_id, now=self.now())
         self.carry_out(group, effects)
         return code

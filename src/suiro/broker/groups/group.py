@@ -305,6 +305,22 @@ class Group:
             effects += self._prepare_rebalance(now)
         return effects
 
+    def rebalance(self, now: int) -> list[Effect]:
+        """Everybody joins again."""
+        return self._prepare_rebalance(now)
+
+    def dismissed(self) -> list[Effect]:
+        """The group goes over to another protocol: whoever waits joins again, there."""
+        effects: list[Effect] = []
+        code = ErrorCode.rebalance_in_progress
+        for member in self.members.values():
+            if member.join_token is not None:
+                effects.append(JoinReply(token=member.join_token, code=code, member_id=member.member_id))
+            if member.sync_token is not None:
+                effects.append(SyncReply(token=member.sync_token, code=code))
+            member.join_token = member.sync_token = None
+        return effects
+
     def assignment_lost(self, now: int) -> list[Effect]:
         """What was to be written down could not be: nobody has an assignment, and all start over."""
         for member in self.members.values():
@@ -427,7 +443,7 @@ class Group:
             self.leader = member_id
         effects += self._update(member, request, token)
         self._keep_alive(member, now)
-        if self.state is GroupState.STABLE and self._choose_protocol() == self.protocol:
+        if self.state is GroupState.STABLE and self.choose_protocol() == self.protocol:
             member.join_token = None
             is_leader = self.leader == member_id
             skip = is_leader and request.may_skip_assignment
@@ -506,7 +522,7 @@ class Group:
         if self.leader not in {m.member_id for m in joined}:
             self.leader = joined[0].member_id
         self.generation += 1
-        self.protocol = self._choose_protocol()
+        self.protocol = self.choose_protocol()
         self.state = GroupState.COMPLETING_REBALANCE
         self.sync_deadline = now + self._longest_rebalance_timeout()
         effects: list[Effect] = []
@@ -592,7 +608,7 @@ class Group:
     def _common_protocols(self, members: Iterable[Member]) -> set[str]:
         return set.intersection(*({name for name, _ in m.protocols} for m in members))
 
-    def _choose_protocol(self) -> str:
+    def choose_protocol(self) -> str:
         """Each member votes for the first of its protocols that all have; ties go to the one voted for first."""
         common = self._common_protocols(self.members.values())
         votes = Counter(next(n for n, _ in m.protocols if n in common) for m in self.members.values())
