@@ -198,6 +198,38 @@ def test_a_death_in_the_middle_of_copying_loses_nothing(tmp_path: Path, s3: S3) 
         assert len(logs) == len(set(logs))
 
 
+def test_a_compacted_topic_is_cleaned_in_s3_too(tmp_path: Path, s3: S3) -> None:
+    s3.make_bucket()
+    settings = {**s3.settings, "log.cleaner.backoff.ms": "50"}
+    keys = 10
+    with NodeProcess.start(data=tmp_path / "node", settings=settings) as node:
+        bootstrap = node.bootstrap_servers
+        create(bootstrap, "flights", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
+        for rounds in range(2):
+            producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "batch.num.messages": 10})
+            for number in range(RECORDS):
+                producer.produce("flights", VALUE + b"%d-%d" % (rounds, number), key=str(number % keys))
+            assert producer.flush(30) == 0
+            end = place(bootstrap, "flights", LATEST)
+            what = f"the copy of what was cleaned up to near {end}"
+            wait_until(lambda: place(bootstrap, "flights", LATEST_TIERED) > end - 130, what=what)  # noqa: B023
+            wait_until(lambda: remote_bytes(s3) < 3 * keys * len(VALUE), what="what is left in S3")
+        newest: dict[str, bytes] = {}
+        consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": uuid4().hex, "enable.partition.eof": True}
+        )
+        consumer.assign([TopicPartition("flights", 0, 0)])
+        while (message := consumer.poll(30)) is not None and message.error() is None:
+            newest[message.key().decode()] = message.value()
+        consumer.close()
+        last = range(RECORDS - keys, RECORDS)
+        assert newest == {str(number % keys): VALUE + b"1-%d" % number for number in last}
+
+
+def remote_bytes(s3: S3) -> int:
+    return sum(s3.files.get_file_info(name).size for name in s3.objects() if name.endswith(".log"))
+
+
 def test_a_store_that_hangs_or_refuses_holds_up_nobody(tmp_path: Path, s3: S3) -> None:
     log = tmp_path / "log"
     with NodeProcess.start(data=tmp_path / "node", settings=s3.settings, log=log) as node:

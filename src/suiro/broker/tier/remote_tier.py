@@ -33,21 +33,17 @@ from suiro.broker.tier.recleaning import (
     clean_in_a_process,
     windows,
 )
+from suiro.broker.tier.tier_reads import TierReads
 from suiro.broker.tier.workers import RateLimit, Workers
 from suiro.broker.topics import Partition
 from suiro.clock import SystemClock
 from suiro.log import (
     CleanerSettings,
     LogError,
-    OffsetOutOfRangeError,
     PartitionLog,
-    ReadResult,
-    Region,
 )
 from suiro.log.tier import (
-    ObjectMissingError,
     RemoteLog,
-    RemoteRead,
     RemoteReader,
     RemoteSegment,
     RemoteStore,
@@ -106,6 +102,9 @@ class RemoteTier:
             read_ahead_bytes=settings.remote_log_read_ahead_bytes,
             proceed=self._fetching,
         )
+        self._reads = TierReads(self._reader, self._readers, self._remote)
+        self.read = self._reads.read
+        self.offset_for_timestamp = self._reads.offset_for_timestamp
         self._cleaned: dict[str, int] = dict(broker.cluster_state.read(_CLEANED, {}))
         self.run_cleaning: RunCleaning = clean_in_a_process
         self._open = True
@@ -156,100 +155,8 @@ class RemoteTier:
             return max(following, log.log_start_offset)
         return log.log_start_offset if log.local_log_start_offset == log.log_start_offset else -1
 
-    async def read(
-        self,
-        partition: Partition,
-        offset: int,
-        *,
-        max_bytes: int,
-        read_committed: bool,
-        min_one_batch: bool = True,
-    ) -> ReadResult:
-        """What `PartitionLog.read` would answer if the remote segments were here.
-
-        Raises OffsetOutOfRangeError and RemoteStoreError.
-        """
-        log = partition.log
-        read = await self._read(partition, offset, max_bytes)
-        if read is None:
-            if not log.config.compacted:
-                raise OffsetOutOfRangeError(
-                    f"offset {offset} of {log.topic}-{log.partition} is neither in the remote tier nor here"
-                )
-            return log.read(
-                max(offset, log.local_log_start_offset),
-                max_bytes=max_bytes,
-                read_committed=read_committed,
-                min_one_batch=min_one_batch,
-            )
-        regions: list[Region] = [read.region]
-        aborted: list[tuple[int, int]] = []
-        if read.region[2] > max_bytes and not min_one_batch:
-            regions = []
-        elif read_committed:
-            aborted = await self._aborted(partition, offset, read.next_offset)
-        return ReadResult(
-            regions=regions,
-            size=sum(region[2] for region in regions),
-            high_watermark=log.high_watermark,
-            last_stable_offset=log.last_stable_offset,
-            log_start_offset=log.log_start_offset,
-            aborted=aborted,
-        )
-
-    async def offset_for_timestamp(self, partition: Partition, timestamp: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at least this late, in the tier or here."""
-        log = partition.log
-        start = log.log_start_offset
-        for segment in tuple(self._remote(partition).from_offset(start)):
-            if segment.start_offset >= log.local_log_start_offset:
-                break
-            if segment.max_timestamp < timestamp:
-                continue
-            look_up = partial(self._reader.first_at_or_after, segment, timestamp, from_offset=start)
-            found = await self._readers.run(look_up)
-            if found is not None:
-                return found
-        return log.offset_for_timestamp(timestamp)
-
     def _remote(self, partition: Partition) -> RemoteLog:
         return self._of(partition.log.topic_id, partition.index).remote
-
-    async def _read(self, partition: Partition, offset: int, max_bytes: int) -> RemoteRead | None:
-        remote = self._remote(partition)
-        segments = tuple(remote.from_offset(offset))
-        while segments:
-            segment = segments[0]
-            if segment.size == 0:  # cleaning left nothing of it
-                segments = segments[1:]
-                continue
-            try:
-                call = partial(self._reader.read, segment, offset, max_bytes=max_bytes)
-                found = await self._readers.run(call)
-            except ObjectMissingError:
-                if segment in remote.readable:
-                    raise
-                # It was replaced or let go of while we read it.
-                segments = tuple(remote.from_offset(max(offset, partition.log.log_start_offset)))
-                continue
-            if found is not None:
-                return found
-            segments = segments[1:]
-        return None
-
-    async def _aborted(self, partition: Partition, offset: int, upper: int) -> list[tuple[int, int]]:
-        """Aborted transactions that overlap [offset, upper): their markers may lie in later segments, or here."""
-        remote = self._remote(partition)
-        found: list[tuple[int, int]] = []
-        for segment in tuple(remote.from_offset(offset)):
-            if segment.transaction_index_empty:
-                continue
-            for entry in await self._readers.run(partial(self._reader.aborted, segment)):
-                if entry.last_offset >= offset and entry.first_offset < upper:
-                    found.append((entry.producer_id, entry.first_offset))
-                if entry.last_stable_offset >= upper:
-                    return found
-        return found + partition.log.aborted_transactions(max(offset, remote.next_offset), upper)
 
     def holds_cleaning(self, log: PartitionLog) -> bool:
         """Whether the cleaner has to wait: the tier has not caught up with what it did last."""
