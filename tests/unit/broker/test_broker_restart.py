@@ -12,7 +12,7 @@ import uvloop
 
 from suiro.broker import Broker, BrokerConfig
 from suiro.broker.groups.records import OffsetValue
-from suiro.broker.transactions.producer_ids import ProducerIds
+from suiro.broker.transactions.producer_ids import NoProducerIdError, ProducerIds
 from suiro.broker.transactions.state import V1
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
@@ -189,7 +189,7 @@ def test_no_producer_id_is_handed_out_that_the_disk_did_not_take(
     with monkeypatch.context() as patch:
         patch.setattr("suiro.broker.transactions.producer_ids.write_atomically", full)
         for _ in range(2):
-            with pytest.raises(OSError, match="No space"):
+            with pytest.raises(NoProducerIdError, match="No space"):
                 ids.take()
     first = ids.take()
     assert ProducerIds(tmp_path / "producer-ids").take() > first

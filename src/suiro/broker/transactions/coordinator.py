@@ -19,7 +19,7 @@ from suiro.broker import system_log
 from suiro.broker.topics import TRANSACTIONS_TOPIC, Partition
 from suiro.broker.transactions import records, state
 from suiro.broker.transactions.markers import end_offsets, write_marker
-from suiro.broker.transactions.producer_ids import ProducerIds
+from suiro.broker.transactions.producer_ids import NoProducerIdError, ProducerIds
 from suiro.broker.transactions.state import PREPARED, Decision, TopicPartition, Transaction, TransactionState
 from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
@@ -95,6 +95,14 @@ class TransactionCoordinator:
         self, transactional_id: str | None, *, timeout_ms: int, expected: tuple[int, int] | None
     ) -> tuple[ErrorCode, int, int]:
         """(error, producer id, epoch). Without a transactional id: a producer that is only idempotent."""
+        try:
+            return self._init_producer_id(transactional_id, timeout_ms, expected)
+        except NoProducerIdError as error:
+            return self._without_id(error)
+
+    def _init_producer_id(
+        self, transactional_id: str | None, timeout_ms: int, expected: tuple[int, int] | None
+    ) -> tuple[ErrorCode, int, int]:
         if transactional_id is None:
             return ErrorCode.none, self._producer_ids.take(), 0
         if not transactional_id:
@@ -162,15 +170,18 @@ class TransactionCoordinator:
         """(error, producer id, epoch): in V2 the identity of the next transaction."""
         if not transactional_id:
             return ErrorCode.invalid_request, *NO_IDENTITY
-        decision = state.end(
-            self._transactions.get(transactional_id),
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            commit=commit,
-            version=version,
-            now_ms=self._broker.clock.wall_ms(),
-            new_producer_id=self._producer_ids.take,
-        )
+        try:
+            decision = state.end(
+                self._transactions.get(transactional_id),
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                commit=commit,
+                version=version,
+                now_ms=self._broker.clock.wall_ms(),
+                new_producer_id=self._producer_ids.take,
+            )
+        except NoProducerIdError as error:
+            return self._without_id(error)
         code = self._apply(decision)
         if code is not ErrorCode.none or version < state.V2:
             return code, *NO_IDENTITY
@@ -192,18 +203,30 @@ class TransactionCoordinator:
                     transaction.transactional_id,
                     transaction.timeout_ms,
                 )
-                fenced = state.fence(
-                    transaction, version=self.version, now_ms=now, new_producer_id=self._producer_ids.take
-                )
-                self._apply(Decision(code=ErrorCode.none, next=fenced))
+                try:
+                    fenced = state.fence(
+                        transaction, version=self.version, now_ms=now, new_producer_id=self._producer_ids.take
+                    )
+                except NoProducerIdError as error:
+                    self._without_id(error)
+                else:
+                    self._apply(Decision(code=ErrorCode.none, next=fenced))
 
     def expire_ids(self) -> None:
         """Forget ids that nobody has used for `transactional.id.expiration.ms`."""
         oldest = self._broker.clock.wall_ms() - self._broker.settings.transactional_id_expiration_ms
         for transaction in list(self._transactions.values()):
             if transaction.state in state.IDLE and transaction.update_ms <= oldest:
-                self._append(transaction.transactional_id, None)
+                try:
+                    self._append(transaction.transactional_id, None)
+                except LogError as error:
+                    logger.warning("expired id %s: %s", transaction.transactional_id, error)
+                    continue
                 del self._transactions[transaction.transactional_id]
+
+    def _without_id(self, error: NoProducerIdError) -> tuple[ErrorCode, int, int]:
+        logger.warning("%s", error)
+        return ErrorCode.coordinator_load_in_progress, *NO_IDENTITY
 
     def _apply(self, decision: Decision) -> ErrorCode:
         """Write the next state down, and the markers of a decision. The code to answer with."""

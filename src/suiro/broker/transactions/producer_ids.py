@@ -9,6 +9,10 @@ from suiro.broker.topics import write_atomically
 _BLOCK = 1000
 
 
+class NoProducerIdError(Exception):
+    """The disk takes no reservation. What asked for an id changes nothing and may be asked again."""
+
+
 class ProducerIds:
     """`take` one; the file says up to which they may have been taken."""
 
@@ -17,9 +21,13 @@ class ProducerIds:
         self._next = self._reserved = int(path.read_text()) if path.exists() else 0
 
     def take(self) -> int:
+        """Raises `NoProducerIdError`."""
         if self._next == self._reserved:
             reserved = self._reserved + _BLOCK
-            write_atomically(self._path, str(reserved).encode())
+            try:
+                write_atomically(self._path, str(reserved).encode())
+            except OSError as error:
+                raise NoProducerIdError(f"cannot reserve producer ids in {self._path}: {error}") from error
             self._reserved = reserved  # only now: on a full disk none of the block may be handed out
         self._next += 1
         return self._next - 1

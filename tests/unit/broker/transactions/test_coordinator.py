@@ -96,7 +96,7 @@ class Broken:
         raise StorageError("the disk is full")
 
     def mend(self) -> None:
-        del self._log.append_control  # type: ignore[method-assign]
+        del self._log.append_control
 
 
 def is_open(broker: Broker, topic: str, producer_id: int) -> bool:
@@ -166,7 +166,7 @@ def test_a_state_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
         assert end(broker, "id", producer)[0] is ErrorCode.not_coordinator
         assert found(broker, "id") == before
         for log in logs:
-            del log.append  # type: ignore[method-assign]
+            del log.append
         assert end(broker, "id", producer)[0] is ErrorCode.none
 
 
@@ -243,3 +243,22 @@ def test_verification_can_be_switched_off(tmp_path: Path) -> None:
                 version=V1,
             )
     assert refused == {"true": {("t", 0): ErrorCode.transaction_abortable}, "false": {}}
+
+
+def test_a_disk_that_takes_no_producer_ids_refuses_for_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with started(tmp_path, ManualClock(wall_ms=TIMESTAMP)) as broker:
+
+        def full(path: Path, content: bytes) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("suiro.broker.transactions.producer_ids.write_atomically", full)
+            for transactional_id in ("id", None):
+                refused = broker.transactions.init_producer_id(
+                    transactional_id, timeout_ms=TIMEOUT_MS, expected=None
+                )
+                assert refused == (ErrorCode.coordinator_load_in_progress, -1, -1)
+        code, _, _ = broker.transactions.init_producer_id("id", timeout_ms=TIMEOUT_MS, expected=None)
+        assert code is ErrorCode.none
