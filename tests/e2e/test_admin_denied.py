@@ -15,7 +15,7 @@ from suiro.node import InProcessNode
 TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 ALL_TOPICS, ALL_GROUPS, CLUSTER = (2, "*"), (3, "*"), (4, "kafka-cluster")
 ALL, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 2, 5, 6, 7, 8, 10, 11
-DENY = 2
+DENY, ALLOW = 2, 3
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
@@ -37,9 +37,10 @@ def prepare(wire: Wire) -> None:
     """A topic that there is, and then nobody may do anything any more (but add to the lists of the denied)."""
     made = ask(wire, "create_topics", 7, topics=[new("there")], timeout=10_000, validate_only=False)
     assert made["topics"][0]["error_code"] == "none"
-    denied = [(*ALL_TOPICS, ALL), (*ALL_GROUPS, ALL)]
+    # On Apache Kafka the broker itself is User:ANONYMOUS here and must be able to reach its controller.
+    rules = [(*CLUSTER, ALL, ALLOW), (*ALL_TOPICS, ALL, DENY), (*ALL_GROUPS, ALL, DENY)]
     operations = (CREATE, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS, ALTER)
-    denied += [(*CLUSTER, operation) for operation in operations]
+    rules += [(*CLUSTER, operation, DENY) for operation in operations]
     creations = [
         {
             "resource_type": kind,
@@ -48,9 +49,9 @@ def prepare(wire: Wire) -> None:
             "principal": "User:ANONYMOUS",
             "host": "*",
             "operation": operation,
-            "permission_type": DENY,
+            "permission_type": permission,
         }
-        for kind, name, operation in denied
+        for kind, name, operation, permission in rules
     ]
     answer = ask(wire, "create_acls", 3, creations=creations)
     assert {result["error_code"] for result in answer["results"]} == {"none"}

@@ -42,7 +42,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
             message = f"Creation of internal topic {METADATA_TOPIC} is prohibited."
             refused[name] = _RefusedError(ErrorCode.invalid_request, message)
         elif not create_any and not exchange.may(Operation.CREATE, ResourceType.TOPIC, name):
-            refused[name] = _RefusedError(ErrorCode.topic_authorization_failed)
+            refused[name] = _RefusedError(ErrorCode.topic_authorization_failed, "Authorization failed.")
         else:
             wanted.append(entry)
     if sum(_partitions_asked(broker, entry) for entry in wanted) > MAX_PARTITIONS_A_REQUEST:
