@@ -119,14 +119,16 @@ def _serve(
             failure.append(error)
             loop.stop()
             return
-        ready = {
+        ready: dict[str, Any] = {
             "event": "ready",
             "bootstrap": broker.bootstrap_servers,
-            "listeners": {one.name: one.bootstrap_servers for one in broker.server.listeners},
             "registry": None,
-            "metrics": broker.metrics_url,
             "pid": os.getpid(),
         }
+        if settings.listeners:
+            ready["listeners"] = {one.name: one.bootstrap_servers for one in broker.server.listeners}
+        if broker.metrics_url is not None:
+            ready["metrics"] = broker.metrics_url
         print(json.dumps(ready), flush=True)
 
     loop.call_soon(begin)
@@ -158,9 +160,9 @@ class NodeProcess:
         self._process = process
         self._temporary = temporary
         self.bootstrap_servers: str = ready["bootstrap"]
-        self.listeners: dict[str, str] = ready["listeners"]
-        """Address by listener's name."""
-        self.metrics_url: str | None = ready["metrics"]
+        self.listeners: dict[str, str] = ready.get("listeners", {})
+        """Address by name of those that the setting `listeners` names."""
+        self.metrics_url: str | None = ready.get("metrics")
         self.log = log
 
     @classmethod
