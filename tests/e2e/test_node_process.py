@@ -285,7 +285,7 @@ def test_a_taken_port_is_refused(running: NodeProcess) -> None:
     ("setting", "message"),
     [
         ("log.segment.byte=5", "unknown setting; did you mean log.segment.bytes?"),
-        ("num.network.threads=3", "a setting of Apache Kafka that a suiro node does not have"),
+        ("ssl.provider=x", "a setting of Apache Kafka that a suiro node does not have"),
         ("num.partitions=none", "expected a whole number"),
         ("num.partitions=0", "must be between 1 and"),
         ("segment.bytes=1048576", "its node-wide default is log.segment.bytes"),
