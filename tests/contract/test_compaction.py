@@ -29,6 +29,7 @@ COMPACTED = LogConfig(
     index_interval_bytes=400,
     delete_retention_ms=3_600_000,
 )
+_FILES = {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
 _COMPLAINTS = (
     "Mismatches",
     "mismatch",
@@ -77,8 +78,7 @@ def test_kafkas_tool_finds_nothing_wrong_with_a_cleaned_log(tmp_path: Path) -> N
     assert latest_values(committed_records(log)) == table
     assert sum(header.count for header, _ in batches(log)) < 100
     log.close()
-    suffixes = {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
-    files = sorted(str(path) for path in log.directory.iterdir() if path.suffix in suffixes)
+    files = sorted(str(path) for path in log.directory.iterdir() if path.suffix in _FILES)
     try:
         command = kafka_tool(
             "org.apache.kafka.tools.DumpLogSegments", ["--deep-iteration", "--files", ",".join(files)]
@@ -125,6 +125,36 @@ def test_both_clean_a_log_to_the_same_batches(tmp_path: Path) -> None:
         path = segment.transaction_index.path
         assert segment.transaction_index.entries == TransactionIndex(folder / path.name).entries
     directory.close()
+    # And Kafka goes on with the log that we have cleaned.
+    ours.close()
+    for path in folder.iterdir():
+        if path.suffix in _FILES:
+            path.unlink()
+    for path in ours.directory.iterdir():
+        if path.suffix in _FILES:
+            shutil.copy(path, folder / path.name)
+    process.restart()
+    with process:
+        assert _table(process.bootstrap_servers) == table
+
+
+def _table(bootstrap_servers: str) -> dict[bytes, bytes]:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "reader",
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
+    )
+    consumer.assign([TopicPartition("flights", 0, 0)])
+    table: dict[bytes, bytes] = {}
+    while (message := consumer.poll(30)) is not None and message.error() is None:
+        table[message.key()] = message.value()
+    consumer.close()
+    return {key: value for key, value in table.items() if value is not None}
 
 
 def _comparable(log: PartitionLog) -> list[tuple[Any, ...]]:
