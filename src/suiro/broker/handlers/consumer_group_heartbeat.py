@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
 
 from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
+from suiro.broker.groups.consumer_edge import new_member_id
 from suiro.broker.groups.consumer_group import Heartbeat
 from suiro.broker.groups.consumer_member import JOINING_EPOCH, LEAVING_EPOCH, STATIC_LEAVING_EPOCH
 from suiro.broker.groups.refusals import GroupRefusal
@@ -69,7 +69,7 @@ def _refused(exchange: Exchange, code: ErrorCode, message: str | None) -> Any:
 def _heartbeat(exchange: Exchange, request: Any) -> Heartbeat:
     owned = request.topic_partitions
     return Heartbeat(
-        member_id=request.member_id or str(uuid4()),
+        member_id=request.member_id or new_member_id(),
         member_epoch=request.member_epoch,
         instance_id=request.instance_id,
         rack_id=request.rack_id,

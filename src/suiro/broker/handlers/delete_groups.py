@@ -16,8 +16,6 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     for group_id in dict.fromkeys(request.groups_names):
         if not exchange.may(Operation.DELETE, ResourceType.GROUP, group_id):
             refused.append(_result(exchange, group_id, ErrorCode.group_authorization_failed))
-        elif not group_id:
-            deleted.append(_result(exchange, group_id, ErrorCode.invalid_group_id))
         else:
             deleted.append(_result(exchange, group_id, broker.groups.delete(group_id)))
     return exchange.response(throttle_time=NO_THROTTLE, results=(*deleted, *refused))

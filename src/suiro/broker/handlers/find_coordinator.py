@@ -8,20 +8,20 @@ from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
-from suiro.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from suiro.protocol.messages import ErrorCode
 
 GROUP = 0
 TRANSACTION = 1
 
 _RESOURCES = {
-    GROUP: (ResourceType.GROUP, ErrorCode.group_authorization_failed, OFFSETS_TOPIC),
+    GROUP: (ResourceType.GROUP, ErrorCode.group_authorization_failed, "Group authorization failed."),
     TRANSACTION: (
         ResourceType.TRANSACTIONAL_ID,
         ErrorCode.transactional_id_authorization_failed,
-        TRANSACTIONS_TOPIC,
+        "Transactional Id authorization failed.",
     ),
 }
+_FOUND = "NONE"  # Kafka's message of no error
 _NOWHERE = {"node_id": -1, "host": "", "port": -1}
 _FIRST_VERSION_WITH_BATCHES = 4
 
@@ -36,19 +36,16 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
         return exchange.response(throttle_time=NO_THROTTLE, error_code=code, error_message=message, **place)
     coordinators = []
     for key in request.coordinator_keys:
-        code, message = _check(exchange, kind, key)
+        code, _ = _check(exchange, kind, key)
         place = here if code is ErrorCode.none else _NOWHERE
-        coordinators.append(
-            exchange.make("Coordinator", key=key, error_code=code, error_message=message, **place)
-        )
+        coordinators.append(exchange.make("Coordinator", key=key, error_code=code, error_message="", **place))
     return exchange.response(throttle_time=NO_THROTTLE, coordinators=tuple(coordinators))
 
 
-def _check(exchange: Exchange, kind: int, key: str) -> tuple[ErrorCode, str | None]:
+def _check(exchange: Exchange, kind: int, key: str) -> tuple[ErrorCode, str]:
     if kind not in _RESOURCES:
         return ErrorCode.invalid_request, f"this node has no coordinator of kind {kind}"
-    resource, refusal, topic = _RESOURCES[kind]
+    resource, refusal, message = _RESOURCES[kind]
     if not exchange.may(Operation.DESCRIBE, resource, key):
-        return refusal, f"not authorized for {key}"
-    exchange.broker.internal_topic(topic)  # whoever looks for the coordinator finds its topic too
-    return ErrorCode.none, None
+        return refusal, message
+    return ErrorCode.none, _FOUND
