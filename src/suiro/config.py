@@ -413,9 +413,9 @@ class NodeSettings:
     )
     min_insync_replicas: int = _setting(
         1,
-        "Copies that acks=all waits for. A single node has one.",
+        "Copies that acks=all asks for. A single node has one.",
         low=1,
-        high=1,
+        high=MAX_INT,
         topic="min.insync.replicas",
     )
 

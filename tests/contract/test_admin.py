@@ -305,7 +305,6 @@ def test_types_and_defaults_of_topic_settings(wire: Wire, name: str) -> None:
     """The whole table, as Apache Kafka 4.3.1 has it."""
     create(wire, topic(name))
     shown = described(wire, TOPIC, name)
-    del shown["min.insync.replicas"]  # Kafka has it from its cluster's default
     rows = {key: (config["config_type"], config["value"]) for key, config in shown.items()}
     longest = str(2**63 - 1)
     assert rows == {
@@ -330,6 +329,7 @@ def test_types_and_defaults_of_topic_settings(wire: Wire, name: str) -> None:
         "message.timestamp.type": (2, "CreateTime"),
         "min.cleanable.dirty.ratio": (6, "0.5"),
         "min.compaction.lag.ms": (5, "0"),
+        "min.insync.replicas": (3, "1"),
         "preallocate": (1, "false"),
         "remote.log.copy.disable": (1, "false"),
         "remote.log.delete.on.disable": (1, "false"),
@@ -468,9 +468,11 @@ def test_settings_of_the_node_and_of_the_cluster(wire: Wire, name: str) -> None:
     """The node's own wins over the cluster's, and both over the default; topics without their own follow."""
     create(wire, topic(name))
     setting = "log.cleaner.delete.retention.ms"
+    from_the_beginning = {"min.insync.replicas": "1"}
+    assert own(wire, BROKER, "", OF_DEFAULT) == from_the_beginning
     try:
         assert change(wire, BROKER, "", (setting, SET, "2000")) == ("none", None)
-        until_own(wire, BROKER, "1", {setting: "2000"} | kafkas_own(wire), OF_DEFAULT)
+        until_own(wire, BROKER, "1", {setting: "2000"} | from_the_beginning, OF_DEFAULT)
         assert change(wire, BROKER, "1", (setting, SET, "3000")) == ("none", None)
         until_own(wire, BROKER, "1", {setting: "3000"}, OF_BROKER)
         shown = described(wire, BROKER, "1", setting)[setting]
@@ -488,11 +490,20 @@ def test_settings_of_the_node_and_of_the_cluster(wire: Wire, name: str) -> None:
     until_own(wire, BROKER, "1", {}, OF_BROKER)
 
 
-def kafkas_own(wire: Wire) -> dict[str, str]:
-    """Kafka itself gives each new cluster this default."""
-    return {
-        key: value for key, value in own(wire, BROKER, "", OF_DEFAULT).items() if key == "min.insync.replicas"
-    }
+def test_a_cluster_has_one_count_of_replicas_in_sync(wire: Wire) -> None:
+    setting = "min.insync.replicas"
+    assert change(wire, BROKER, "1", (setting, SET, "2")) == (
+        "invalid_config",
+        "Broker-level min.insync.replicas cannot be altered while ELR is enabled.",
+    )
+    removed = (
+        "invalid_config",
+        "Cluster-level min.insync.replicas cannot be removed while ELR is enabled.",
+    )
+    assert change(wire, BROKER, "", (setting, DELETE, None)) == removed
+    assert replace(wire, BROKER, "", {}) == "invalid_config"
+    assert change(wire, BROKER, "", (setting, SET, "1")) == ("none", None)
+    assert own(wire, BROKER, "", OF_DEFAULT) == {setting: "1"}
 
 
 @pytest.mark.parametrize("resource", ["1", ""])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from suiro.broker.configs import GROUP_SETTINGS, ResourceKind, check_group_configs, text_of
 from suiro.broker.dynamic_settings import Layer
+from suiro.broker.features import ELIGIBLE_LEADERS
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.topics import InvalidTopicError, check_topic_name
 from suiro.config import kind as kind_of_setting
@@ -167,12 +168,22 @@ def _alter_node(broker: Broker, name: str, make_content: MakeContent, *, validat
         broker.dynamic_settings.checked(layer, content)
     except ConfigError as error:
         raise RefusedError(ErrorCode.invalid_request, str(error)) from None
-    if layer == "broker" and _DURABILITY in content:
+    if broker.features.finalized[ELIGIBLE_LEADERS] > 0:
+        _check_durability(layer, before, content)
+    if not validate_only:
+        broker.replace_settings(content, layer=layer)
+
+
+def _check_durability(layer: Layer, before: Mapping[str, str], content: Mapping[str, str]) -> None:
+    """KIP-966: the whole cluster has one `min.insync.replicas`, and it always has one."""
+    if layer == "broker" and content.get(_DURABILITY) != before.get(_DURABILITY):
         raise RefusedError(
             ErrorCode.invalid_config, f"Broker-level {_DURABILITY} cannot be altered while ELR is enabled."
         )
-    if not validate_only:
-        broker.replace_settings(content, layer=layer)
+    if layer == "default" and _DURABILITY not in content:
+        raise RefusedError(
+            ErrorCode.invalid_config, f"Cluster-level {_DURABILITY} cannot be removed while ELR is enabled."
+        )
 
 
 def _alter_group(broker: Broker, name: str, make_content: MakeContent, *, validate_only: bool) -> None:

@@ -29,6 +29,9 @@ Layer = Literal["default", "broker"]
 SECTION = "broker-configs"
 _SOURCES: dict[Layer, str] = {"default": "the cluster's default", "broker": "this node's own setting"}
 
+# Kafka, too, gives a new cluster this, as eligible leader replicas (KIP-966) need it.
+_KAFKAS_OWN = {"min.insync.replicas": "1"}
+
 # Kafka has them in no file: a reassignment with a throttle sets them and takes them away again.
 REPLICATION_RATES = frozenset(
     (
@@ -47,7 +50,7 @@ class DynamicSettings:
         self._state = state
         stored = state.read(SECTION, {})
         self._layers: dict[Layer, dict[str, str]] = {
-            "default": dict(stored.get("default", {})),
+            "default": dict(stored.get("default", _KAFKAS_OWN)),
             "broker": dict(stored.get("broker", {})),
         }
         self._drop_what_no_longer_fits()

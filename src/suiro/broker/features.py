@@ -14,11 +14,12 @@ from typing import Any
 from suiro.broker.cluster_state import ClusterState
 
 SECTION = "features"
+ELIGIBLE_LEADERS = "eligible.leader.replicas.version"
 METADATA_VERSION = "metadata.version"
 _NEVER_DOWN = "kraft.version"
 
 SUPPORTED: dict[str, tuple[int, int]] = {
-    "eligible.leader.replicas.version": (0, 1),
+    ELIGIBLE_LEADERS: (0, 1),
     "group.version": (0, 1),
     "kraft.version": (0, 1),
     METADATA_VERSION: (7, 30),
