@@ -24,6 +24,7 @@ from uuid import UUID
 from suiro.log.checkpoints import id_text
 from suiro.log.errors import CorruptBatchError
 
+_FRAME_VERSION = 1
 _API_KEY = 0
 _VERSION = 0
 _TXN_INDEX_EMPTY_TAG = 0
@@ -92,7 +93,7 @@ def encode(segment: RemoteSegment) -> bytes:
     name = segment.topic.encode()
     epochs = b"".join(struct.pack(">iqB", epoch, offset, 0) for epoch, offset in segment.leader_epochs)
     custom = _encode_objects(segment.objects)
-    out = bytearray((_API_KEY, _VERSION))
+    out = bytearray((_FRAME_VERSION, _API_KEY, _VERSION))
     out += _uvarint(len(name) + 1) + name + segment.topic_id.bytes
     out += struct.pack(">iB", segment.partition, 0) + segment.segment_id.bytes + b"\0"
     out += struct.pack(
@@ -122,9 +123,12 @@ def decode(data: bytes) -> RemoteSegment:
 
 
 def _decode(reader: _Reader) -> RemoteSegment:
-    api_key, version = reader.uvarint(), reader.uvarint()
-    if (api_key, version) != (_API_KEY, _VERSION):
-        raise ValueError(f"record type {api_key} version {version}; known is {_API_KEY} version {_VERSION}")
+    found = (reader.uvarint(), reader.uvarint(), reader.uvarint())
+    if found != (_FRAME_VERSION, _API_KEY, _VERSION):
+        raise ValueError(
+            f"frame version, record type and its version are {found}; known are "
+            f"{(_FRAME_VERSION, _API_KEY, _VERSION)}"
+        )
     topic = reader.take(reader.uvarint() - 1).decode()
     topic_id = UUID(bytes=reader.take(16))
     (partition,) = reader.fields(">i")
