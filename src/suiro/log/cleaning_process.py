@@ -8,7 +8,6 @@ when its input does: a node that was killed must not find files written after it
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pickle
 import signal
@@ -95,6 +94,8 @@ def _work(job: CleaningJob, answers: IO[bytes]) -> None:
 
 def _die_with_parent() -> None:
     """Where the kernel can do it (Linux), at once; elsewhere the end of the input has to do."""
+    import ctypes
+
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
