@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.consumer_groups import Consumer, GroupWorld
 
-from suiro.broker.groups.consumer_group import ConsumerGroupState, Heartbeat
+from suiro.broker.groups.consumer_group import ConsumerGroupState
+from suiro.broker.groups.consumer_messages import Heartbeat
 from suiro.broker.groups.refusals import GroupRefusal
 
 NAMES = ("t", "u", "v")

@@ -6,12 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from suiro.broker.groups.consumer_group import (
-    ConsumerGroup,
-    ConsumerGroupLimits,
-    Heartbeat,
-    HeartbeatReply,
-)
+from suiro.broker.groups.consumer_group import ConsumerGroup
+from suiro.broker.groups.consumer_messages import ConsumerGroupLimits, Heartbeat, HeartbeatReply
 from suiro.broker.groups.consumer_records import ConsumerRecord, decode, encode
 from suiro.broker.groups.regexes import ResolvedRegex, matching_topics
 

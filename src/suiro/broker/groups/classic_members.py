@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from suiro.broker.groups.consumer_group import ConsumerGroup, Moment
+from suiro.broker.groups.consumer_group import ConsumerGroup
 from suiro.broker.groups.consumer_member import ClassicMember, ConsumerMember, MemberState, without_epochs
+from suiro.broker.groups.consumer_messages import Moment
 from suiro.broker.groups.consumer_records import ConsumerRecord
 from suiro.broker.groups.embedded import decode_subscription, encode_assignment
 from suiro.broker.groups.group import CONSUMER_PROTOCOL, JoinRequest

@@ -9,14 +9,9 @@ from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 from suiro.broker.groups import classic_members, consumer_records
-from suiro.broker.groups.consumer_group import (
-    ConsumerGroup,
-    ConsumerGroupLimits,
-    Heartbeat,
-    HeartbeatReply,
-    Moment,
-)
+from suiro.broker.groups.consumer_group import ConsumerGroup
 from suiro.broker.groups.consumer_member import JOINING_EPOCH, LEAVING_EPOCH
+from suiro.broker.groups.consumer_messages import ConsumerGroupLimits, Heartbeat, HeartbeatReply, Moment
 from suiro.broker.groups.consumer_records import ConsumerRecord
 from suiro.broker.groups.group import (
     CONSUMER_PROTOCOL,

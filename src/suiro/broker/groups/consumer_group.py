@@ -13,14 +13,12 @@ joins anew begins at 0. The rules are Kafka's (GroupMetadataManager of 4.3).
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from uuid import UUID
 
-from suiro.broker.groups.assignors import ASSIGNORS, AssigningGroup, AssigningMember
 from suiro.broker.groups.consumer_member import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
@@ -30,6 +28,13 @@ from suiro.broker.groups.consumer_member import (
     Partitions,
     TopicImage,
     without_epochs,
+)
+from suiro.broker.groups.consumer_messages import (
+    ConsumerGroupLimits,
+    Heartbeat,
+    HeartbeatReply,
+    Moment,
+    Outcome,
 )
 from suiro.broker.groups.consumer_records import (
     ConsumerRecord,
@@ -45,6 +50,7 @@ from suiro.broker.groups.java_order import hash_order, string_hash
 from suiro.broker.groups.reconciliation import reconcile
 from suiro.broker.groups.refusals import GroupRefusal
 from suiro.broker.groups.regexes import ResolvedRegex, check_regex
+from suiro.broker.groups.targets import hash_topics, new_target, preferred_assignor, topic_ids
 from suiro.protocol.messages import ErrorCode
 
 _REGEX_PAUSE_MS = 10_000
@@ -58,65 +64,6 @@ class ConsumerGroupState(Enum):
     ASSIGNING = "Assigning"
     RECONCILING = "Reconciling"
     STABLE = "Stable"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupLimits:
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5000
-    max_size: int = 2**31 - 1
-    assignors: tuple[str, ...] = ("uniform", "range")
-    assignment_interval_ms: int = 1000
-    regex_refresh_ms: int = 600_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat:
-    """A ConsumerGroupHeartbeat, checked for form. None: as before."""
-
-    member_id: str
-    member_epoch: int
-    instance_id: str | None = None
-    rack_id: str | None = None
-    rebalance_timeout_ms: int = -1
-    topic_names: tuple[str, ...] | None = None
-    topic_regex: str | None = None
-    server_assignor: str | None = None
-    owned: Partitions | None = None
-    client_id: str = ""
-    client_host: str = ""
-
-    @property
-    def is_full(self) -> bool:
-        """Everything said again: the member may have missed an answer."""
-        subscribes = self.topic_names is not None or self.topic_regex is not None
-        return self.rebalance_timeout_ms != -1 and subscribes and self.owned is not None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatReply:
-    member_id: str
-    member_epoch: int
-    assignment: Partitions | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """Write `records` down, `apply` them, answer. `resolve`: regular expressions to look for topics for."""
-
-    records: tuple[ConsumerRecord, ...]
-    reply: HeartbeatReply
-    resolve: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """What the rules see of the world while they decide. `now_ms` is the wall clock."""
-
-    image: TopicImage
-    limits: ConsumerGroupLimits
-    now_ms: int
-    topics_version: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -160,7 +107,7 @@ class ConsumerGroup:
     @property
     def assignor(self) -> str | None:
         """The one that most members ask for."""
-        return self._preferred_assignor(self.members.values())
+        return preferred_assignor(self.members.values())
 
     def is_subscribed_to(self, topic: str) -> bool:
         return topic in self._name_counts or any(
@@ -662,59 +609,21 @@ class ConsumerGroup:
         replaced = self.static_ids.get(updated.instance_id) if updated.instance_id is not None else None
         if replaced is not None and replaced != updated.member_id:
             members.pop(replaced, None)
-        wants = {member_id: self._topic_ids(member, at.image) for member_id, member in members.items()}
-        counts: dict[UUID, int] = {}
-        for name in image_names(wants.values()):
-            described = at.image.describe(name)
-            if described is not None:
-                counts[described[0]] = described[1]
-        group = AssigningGroup(
-            members={
-                member_id: AssigningMember(
-                    instance_id=member.instance_id,
-                    topics=frozenset(wants[member_id].values()),
-                    target=self._target_of(member) if member is updated else self.target.get(member_id, {}),
-                )
-                for member_id, member in members.items()
-            },
-            partitions=counts,
-            assigned=frozenset(
-                (topic_id, partition)
-                for target in self.target.values()
-                for topic_id, partitions in target.items()
-                for partition in partitions
-            ),
-            same_topics=self._have_same_topics(members.values()),
+        target = new_target(
+            members,
+            before={**self.target, updated.member_id: self._target_of(updated)},
+            assigned=self.target.values(),
+            regexes=self.regexes,
+            image=at.image,
+            default_assignor=at.limits.assignors[0],
         )
-        name = self._preferred_assignor(members.values()) or at.limits.assignors[0]
-        assignment = ASSIGNORS[name](group)
         changes: list[ConsumerRecord] = [
-            Target(member_id, assignment.get(member_id, {}))
+            Target(member_id, target.get(member_id, {}))
             for member_id in hash_order(members, string_hash)
-            if assignment.get(member_id, {}) != self.target.get(member_id)
+            if target.get(member_id, {}) != self.target.get(member_id)
         ]
         changes.append(TargetEpoch(group_epoch, at.now_ms))
-        return assignment, changes
-
-    def _topic_ids(self, member: ConsumerMember, image: TopicImage) -> Mapping[str, UUID]:
-        names = set(member.topic_names)
-        if member.topic_regex and member.topic_regex in self.regexes:
-            names |= self.regexes[member.topic_regex].topics
-        described = {name: image.describe(name) for name in names}
-        return {name: found[0] for name, found in described.items() if found is not None}
-
-    def _have_same_topics(self, members: Iterable[ConsumerMember]) -> bool:
-        """As Kafka counts it: by the names that members gave, or by the one expression that all gave."""
-        listed = list(members)
-        regexes = {member.topic_regex for member in listed if member.topic_regex}
-        names = {name for member in listed for name in member.topic_names}
-        if not regexes:
-            return all(member.topic_names == names for member in listed)
-        return len(regexes) == 1 and not names and all(member.topic_regex for member in listed)
-
-    def _preferred_assignor(self, members: Iterable[ConsumerMember]) -> str | None:
-        counts = Counter(member.server_assignor for member in members if member.server_assignor is not None)
-        return max(hash_order(counts, string_hash), key=lambda name: counts[name], default=None)
+        return target, changes
 
     def _reconcile(
         self,
@@ -732,30 +641,11 @@ class ConsumerGroup:
             member,
             target_epoch=target_epoch,
             target=target,
-            subscribed=frozenset(self._topic_ids(member, image).values()),
+            subscribed=frozenset(topic_ids(member, self.regexes, image).values()),
             subscription_changed=subscription_changed,
             is_owned=self.is_owned,
             reported=reported,
         )
-
-
-def image_names(wants: Iterable[Mapping[str, UUID]]) -> set[str]:
-    return {name for topics in wants for name in topics}
-
-
-def hash_topics(names: Iterable[str], image: TopicImage) -> int:
-    """Changes when one of the topics is made, deleted or gets partitions. Signed, 0 for none, as in the record.
-
-    Not Kafka's own hash, so a group that Apache Kafka takes over computes its target once anew.
-    """
-    digest = hashlib.blake2b(digest_size=8)
-    empty = True
-    for name in sorted(names):
-        described = image.describe(name)
-        if described is not None:
-            empty = False
-            digest.update(described[0].bytes + described[1].to_bytes(4, "big"))
-    return 0 if empty else int.from_bytes(digest.digest(), "big", signed=True)
 
 
 def _add(counts: Counter[str], name: str, by: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
-from suiro.broker.groups.consumer_group import ConsumerGroup, hash_topics
+from suiro.broker.groups.consumer_group import ConsumerGroup
 from suiro.broker.groups.consumer_member import ClassicMember, ConsumerMember, Partitions, TopicImage
 from suiro.broker.groups.consumer_records import (
     ConsumerRecord,
@@ -23,6 +23,7 @@ from suiro.broker.groups.consumer_records import (
 from suiro.broker.groups.embedded import decode_assignment, decode_subscription, encode_assignment
 from suiro.broker.groups.group import CONSUMER_PROTOCOL, Group, GroupLimits, GroupState, Member
 from suiro.broker.groups.refusals import GroupRefusal
+from suiro.broker.groups.targets import hash_topics
 from suiro.protocol.messages import ErrorCode
 
 _UP = ("bidirectional", "upgrade")

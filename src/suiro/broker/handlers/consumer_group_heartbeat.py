@@ -8,8 +8,8 @@ from typing import Any
 from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.groups.consumer_edge import new_member_id
-from suiro.broker.groups.consumer_group import Heartbeat
 from suiro.broker.groups.consumer_member import JOINING_EPOCH, LEAVING_EPOCH, STATIC_LEAVING_EPOCH
+from suiro.broker.groups.consumer_messages import Heartbeat
 from suiro.broker.groups.refusals import GroupRefusal
 from suiro.broker.handlers import NO_THROTTLE, whole_ms
 from suiro.broker.security import Operation, ResourceType

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from support.consumer_groups import Consumer, GroupWorld
 
-from suiro.broker.groups.consumer_group import ConsumerGroupState, Heartbeat
+from suiro.broker.groups.consumer_group import ConsumerGroupState
 from suiro.broker.groups.consumer_member import MemberState
+from suiro.broker.groups.consumer_messages import Heartbeat
 from suiro.broker.groups.refusals import GroupRefusal
 
 

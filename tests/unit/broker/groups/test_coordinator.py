@@ -12,7 +12,8 @@ import uvloop
 
 from suiro.broker import Broker, BrokerConfig
 from suiro.broker.fields import FieldWriter
-from suiro.broker.groups.consumer_group import ConsumerGroup, Heartbeat
+from suiro.broker.groups.consumer_group import ConsumerGroup
+from suiro.broker.groups.consumer_messages import Heartbeat
 from suiro.broker.groups.group import Group, GroupState, JoinReply, JoinRequest, SyncReply
 from suiro.broker.groups.records import OffsetValue
 from suiro.broker.groups.refusals import GroupRefusal
