@@ -10,7 +10,8 @@ An unknown name is an error; a name that Apache Kafka has and this node does not
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
@@ -533,7 +534,7 @@ class NodeSettings:
         "Kafka's name of its authorizer turns access control on; empty: everybody may do everything.",
         choices=("", STANDARD_AUTHORIZER),
     )
-    super_users: str = _setting("", "Who may do everything: `User:a;User:b`.")
+    super_users: str = _setting("", "Who may do everything: `User:a;User:b`.", verbatim=True)
     allow_everyone_if_no_acl_found: bool = _setting(
         False, "With access control on: what no access control list names is open to everybody."
     )
@@ -560,7 +561,7 @@ class NodeSettings:
         100, "A login that failed is answered, and its connection closed, after so long.", low=0, high=MAX_INT
     )
     sasl_oauthbearer_jwks_endpoint_url: str = _setting(
-        "", "`file://` URL of the JSON Web Key Set whose keys sign the tokens."
+        "", "`file://` URL of the JSON Web Key Set whose keys sign the tokens.", verbatim=True
     )
     sasl_oauthbearer_expected_audience: str = _setting(
         "", "Audiences of which a token must name one.", kind="LIST"
@@ -717,21 +718,44 @@ def parse(name: str, text: str, *, source: str) -> Any:
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """A Java properties file as `server.properties` uses it: `name=value` lines, `#` comments."""
+    """A Java properties file as `server.properties` uses it: `name=value` lines, `#` comments; a line that ends with
+    a backslash goes on in the next, and before any other character a backslash takes it as it is."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"--config {path}: cannot read it: {error.strerror}") from error
     settings: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        line = line.strip()
-        if not line or line[0] in "#!":
-            continue
+    for number, line in _whole_lines(text):
         name, found, value = line.partition("=")
         if not found:
             raise ConfigError(f"--config {path}, line {number}: expected NAME=VALUE, found {line!r}")
-        settings[name.strip()] = value.strip()
+        settings[name.strip()] = _PROPERTY_ESCAPE.sub(_unescaped, value.strip())
     return settings
+
+
+_PROPERTY_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    text = found[1]
+    if len(text) > 1:
+        return chr(int(text[1:], 16))
+    return {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(text, text)
+
+
+def _whole_lines(text: str) -> Iterator[tuple[int, str]]:
+    """The lines that say something, with the number of the first of those that were put together."""
+    begun, so_far = 0, ""
+    for number, line in enumerate([*text.splitlines(), ""], start=1):
+        line = line.strip()
+        if not so_far and (not line or line[0] in "#!"):
+            continue
+        begun = begun or number
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            so_far += line[:-1]
+            continue
+        yield begun, so_far + line
+        begun, so_far = 0, ""
 
 
 def _setting_of_listener(name: str, source: str) -> str:

@@ -53,6 +53,14 @@ def test_properties_files(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("# comment\n\nnum.partitions = 3\nlog.dirs=/a=b\n")
     assert read_properties(file) == {"num.partitions": "3", "log.dirs": "/a=b"}
+    file.write_text(
+        'sasl.jaas.config = m required \\\n  user_a="b" \\\n\n# comment\nname=a\\\\b\\=\\u00e9\\tz\nlast=1\\\n'
+    )
+    assert read_properties(file) == {
+        "sasl.jaas.config": 'm required user_a="b"',
+        "name": "a\\b=é\tz",
+        "last": "1",
+    }
     file.write_text("no assignment\n")
     with pytest.raises(ConfigError, match="line 1"):
         read_properties(file)
