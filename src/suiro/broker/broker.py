@@ -189,6 +189,7 @@ class Broker:
             self.tier.close()
         if self._directory is not None:
             self.groups.close()
+            self.topics.close()
             self._directory.abandon()
             self._directory = None
         self.server.close()
