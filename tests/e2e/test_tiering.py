@@ -183,6 +183,68 @@ def test_old_records_are_read_from_s3_as_if_they_were_here(tmp_path: Path, s3: S
         wait_until(lambda: s3.objects() == [], what="the removal of the topic's objects")
 
 
+def test_a_fetch_session_waits_for_the_store_and_goes_on(tmp_path: Path, s3: S3) -> None:
+    s3.make_bucket()
+    with (
+        NodeProcess.start(data=tmp_path / "node", settings=s3.settings) as node,
+        Wire(node.bootstrap_servers) as wire,
+    ):
+        create(node.bootstrap_servers, "flights")
+        create(node.bootstrap_servers, "recent")
+        produce(node.bootstrap_servers, "flights", 0, RECORDS)
+        produce(node.bootstrap_servers, "recent", 0, 5)
+        wait_until(lambda: tiered(node.bootstrap_servers, "flights"), what="the copy")
+        s3.process.send_signal(signal.SIGSTOP)
+        try:
+            session, parts = fetch(wire, {"flights": 0, "recent": 0}, session=0, epoch=0)
+            assert parts["flights"] == ("none", 0)
+            assert parts["recent"][1] > 5 * len(VALUE)
+        finally:
+            s3.process.send_signal(signal.SIGCONT)
+
+        def old_records() -> int:
+            nonlocal epoch
+            epoch += 1
+            _, parts = fetch(wire, {"recent": 5}, session=session, epoch=epoch)
+            return parts.get("flights", ("", 0))[1]
+
+        epoch = 0
+        assert wait_until(old_records, what="records of the store") > len(VALUE)
+        epoch += 1
+        _, parts = fetch(wire, {"flights": RECORDS - 1, "recent": 5}, session=session, epoch=epoch)
+        assert parts["flights"][1] > len(VALUE)
+
+
+def fetch(
+    wire: Wire, offsets: dict[str, int], *, session: int, epoch: int
+) -> tuple[int, dict[str, tuple[str, int]]]:
+    """(session, {topic: (error, bytes of records)}) of one fetch; each topic has one partition."""
+    topics = [
+        {
+            "topic": topic,
+            "partitions": [
+                {
+                    "partition": 0,
+                    "fetch_offset": offset,
+                    "partition_max_bytes": 1 << 20,
+                    "current_leader_epoch": -1,
+                    "last_fetched_epoch": -1,
+                }
+            ],
+        }
+        for topic, offset in offsets.items()
+    ]
+    answer = ask(
+        wire, "fetch", 12, max_bytes=10 << 20, session_id=session, session_epoch=epoch, topics=topics
+    )
+    assert answer["error_code"] == "none"
+    found = {
+        topic["topic"]: (topic["partitions"][0]["error_code"], len(topic["partitions"][0]["records"] or b""))
+        for topic in answer["responses"]
+    }
+    return answer["session_id"], found
+
+
 def test_a_death_in_the_middle_of_copying_loses_nothing(tmp_path: Path, s3: S3) -> None:
     s3.make_bucket()
     slow = {**s3.settings, "remote.log.manager.copy.max.bytes.per.second": "200000"}
@@ -241,12 +303,12 @@ def test_a_store_that_hangs_or_refuses_holds_up_nobody(tmp_path: Path, s3: S3) -
         assert place(bootstrap, "flights", EARLIEST_LOCAL) == 0
         s3.make_bucket()
         wait_until(lambda: tiered(bootstrap, "flights"), what="the copy")
-        copied = place(bootstrap, "flights", LATEST_TIERED)
 
         s3.demand_credentials("0")
         produce(bootstrap, "flights", RECORDS, RECORDS)
         wait_until(lambda: "ACCESS_DENIED" in log.read_text(), what="the second refusal")
-        assert place(bootstrap, "flights", LATEST_TIERED) == copied
+        copied = place(bootstrap, "flights", LATEST_TIERED)
+        assert copied < RECORDS
         assert consume(bootstrap, "flights", RECORDS, RECORDS) == list(range(RECORDS, 2 * RECORDS))
         s3.demand_credentials("inf")
         wait_until(lambda: place(bootstrap, "flights", LATEST_TIERED) > copied, what="the copy to go on")
@@ -267,24 +329,8 @@ def test_a_store_that_hangs_or_refuses_holds_up_nobody(tmp_path: Path, s3: S3) -
 
 
 def fetch_once(bootstrap: str, topic: str, offset: int) -> tuple[str, int, float]:
-    """(error, bytes of records, seconds) of one raw fetch."""
-    partition = {
-        "partition": 0,
-        "fetch_offset": offset,
-        "partition_max_bytes": 1 << 20,
-        "current_leader_epoch": -1,
-        "last_fetched_epoch": -1,
-    }
+    """(error, bytes of records, seconds) of one raw fetch without a session."""
     with Wire(bootstrap) as wire:
         begin = time.monotonic()
-        answer = ask(
-            wire,
-            "fetch",
-            12,
-            max_bytes=1 << 20,
-            session_epoch=-1,
-            topics=[{"topic": topic, "partitions": [partition]}],
-        )
-        took = time.monotonic() - begin
-    (part,) = answer["responses"][0]["partitions"]
-    return part["error_code"], len(part["records"] or b""), took
+        _, parts = fetch(wire, {topic: offset}, session=0, epoch=-1)
+        return *parts[topic], time.monotonic() - begin
