@@ -130,8 +130,8 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def start_again(self) -> None:
         again = self.world.replayed()
         assert (again.members, again.target) == (self.world.group.members, self.world.group.target)
-        for member_id in again.members:
-            again.start_timers(member_id, limits=self.world.limits, now=self.world.now)
+        for member in again.members.values():
+            again.timers.start(member, limits=self.world.limits, now=self.world.now)
         self.world.group = again
 
     @invariant()

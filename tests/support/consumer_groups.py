@@ -90,7 +90,7 @@ class GroupWorld:
         return outcome.reply
 
     def fence_late(self) -> tuple[str, ...]:
-        late = self.group.late(self.now)
+        late = self.group.timers.late(self.now)
         for member_id in late:
             self.write(self.group.fence([member_id], image=self.topics))
         return late

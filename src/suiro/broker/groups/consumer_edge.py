@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 from suiro.broker.groups import classic_members, consumer_records
 from suiro.broker.groups.consumer_group import ConsumerGroup
-from suiro.broker.groups.consumer_member import JOINING_EPOCH, LEAVING_EPOCH
+from suiro.broker.groups.consumer_member import JOINING_EPOCH, LEAVING_EPOCH, ConsumerMember
 from suiro.broker.groups.consumer_messages import ConsumerGroupLimits, Heartbeat, HeartbeatReply, Moment
 from suiro.broker.groups.consumer_records import ConsumerRecord
 from suiro.broker.groups.group import (
@@ -113,8 +113,8 @@ class ConsumerGroups:
         """Members get a whole session to come back after a start."""
         self.image.at_least(max((resolved.version for resolved in group.regexes.values()), default=0))
         limits, now = self.limits(group.group_id), self._coordinator.now()
-        for member_id in group.members:
-            group.start_timers(member_id, limits=limits, now=now)
+        for member in group.members.values():
+            group.timers.start(member, limits=limits, now=now)
 
     def heartbeat(
         self, group_id: str, request: Heartbeat, *, may_describe: Callable[[str], bool]
@@ -169,8 +169,7 @@ class ConsumerGroups:
             return
         now = self._coordinator.now()
         group.keep_alive(member_id, image=self.image, limits=at.limits, now=now)
-        group.join_deadlines.pop(member_id, None)
-        group.sync_deadlines[member_id] = now + request.rebalance_timeout_ms
+        group.timers.joined(member, now=now)
         self._coordinator.schedule(group)
         waiter(
             JoinReply(
@@ -209,8 +208,8 @@ class ConsumerGroups:
                 self._expect_join(group, member_id)
             waiter(SyncReply(token=waiter, code=refusal.code))
             return
-        group.sync_deadlines.pop(member_id, None)
-        group.start_timers(member_id, limits=self.limits(group.group_id), now=self._coordinator.now())
+        group.timers.synced(member_id)
+        self._start_timers(group, group.members[member_id])
         waiter(
             SyncReply(
                 token=waiter,
@@ -230,8 +229,7 @@ class ConsumerGroups:
             )
         except GroupRefusal as refusal:
             return refusal.code
-        limits = self.limits(group.group_id)
-        group.start_timers(member.member_id, limits=limits, now=self._coordinator.now())
+        self._start_timers(group, member)
         if not must_join:
             return ErrorCode.none
         self._expect_join(group, member.member_id)
@@ -245,16 +243,23 @@ class ConsumerGroups:
             return refusal.code
         return ErrorCode.none
 
+    def _start_timers(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        group.timers.start(member, limits=self.limits(group.group_id), now=self._coordinator.now())
+
     def _expect_join(self, group: ConsumerGroup, member_id: str) -> None:
         member = group.members[member_id]
-        group.join_deadlines.setdefault(member_id, self._coordinator.now() + member.rebalance_timeout_ms)
+        group.timers.expect_join(member, now=self._coordinator.now())
         self._coordinator.schedule(group)
 
     # Time
 
     def tick(self, group: ConsumerGroup) -> None:
         """Who is late is out."""
-        late = [member_id for member_id in group.late(self._coordinator.now()) if member_id in group.members]
+        late = [
+            member_id
+            for member_id in group.timers.late(self._coordinator.now())
+            if member_id in group.members
+        ]
         if not late:
             return
         logger.info("group %s: out for being late: %s", group.group_id, ", ".join(late))
@@ -264,8 +269,8 @@ class ConsumerGroups:
                     self._fence(group, [member_id])
         except GroupRefusal as refusal:
             logger.error("group %s cannot be written down: %s", group.group_id, refusal.message)
-            for member_id in group.members:  # try again after another session
-                group.start_timers(member_id, limits=self.limits(group.group_id), now=self._coordinator.now())
+            for member in group.members.values():  # try again after another session
+                self._start_timers(group, member)
 
     def _fence(self, group: ConsumerGroup, member_ids: Sequence[str]) -> None:
         """These members are out; and if only members of the classic protocol are left, the group is classic."""

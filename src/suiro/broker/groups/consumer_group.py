@@ -47,6 +47,7 @@ from suiro.broker.groups.consumer_records import (
     TopicMetadata,
 )
 from suiro.broker.groups.java_order import hash_order, string_hash
+from suiro.broker.groups.member_timers import MemberTimers
 from suiro.broker.groups.reconciliation import reconcile
 from suiro.broker.groups.refusals import GroupRefusal
 from suiro.broker.groups.regexes import ResolvedRegex, check_regex
@@ -77,12 +78,7 @@ class ConsumerGroup:
     target: dict[str, Partitions] = field(default_factory=dict)
     static_ids: dict[str, str] = field(default_factory=dict)  # instance id -> member id
     regexes: dict[str, ResolvedRegex] = field(default_factory=dict)
-    session_deadlines: dict[str, int] = field(default_factory=dict)
-    revocation_deadlines: dict[str, tuple[int, int]] = field(
-        default_factory=dict
-    )  # -> member epoch, deadline
-    join_deadlines: dict[str, int] = field(default_factory=dict)  # of members of the classic protocol
-    sync_deadlines: dict[str, int] = field(default_factory=dict)
+    timers: MemberTimers = field(default_factory=MemberTimers)
     is_resolving: bool = False
     _owners: dict[tuple[UUID, int], str] = field(default_factory=dict)
     _name_counts: Counter[str] = field(default_factory=Counter)
@@ -335,40 +331,11 @@ class ConsumerGroup:
     def keep_alive(self, member_id: str, *, image: TopicImage, limits: ConsumerGroupLimits, now: int) -> None:
         """After a heartbeat was answered. `now` is monotonic."""
         self._seen = self._see(image)
-        self.start_timers(member_id, limits=limits, now=now)
-
-    def start_timers(self, member_id: str, *, limits: ConsumerGroupLimits, now: int) -> None:
-        """A whole session from here; and a new limit for giving back, or none."""
-        member = self.members.get(member_id)
-        if member is None:
-            return
-        classic = member.classic
-        session = limits.session_timeout_ms if classic is None else classic.session_timeout_ms
-        self.session_deadlines[member_id] = now + session
-        if member.state is not MemberState.UNREVOKED_PARTITIONS or classic is not None:
-            self.revocation_deadlines.pop(member_id, None)
-        elif self.revocation_deadlines.get(member_id, (NO_EPOCH, 0))[0] != member.member_epoch:
-            deadline = now + member.rebalance_timeout_ms
-            self.revocation_deadlines[member_id] = (member.member_epoch, deadline)
+        if member_id in self.members:
+            self.timers.start(self.members[member_id], limits=limits, now=now)
 
     def next_deadline(self) -> int | None:
-        deadlines = list(self.session_deadlines.values())
-        deadlines += [deadline for _, deadline in self.revocation_deadlines.values()]
-        deadlines += [*self.join_deadlines.values(), *self.sync_deadlines.values()]
-        return min(deadlines, default=None)
-
-    def late(self, now: int) -> tuple[str, ...]:
-        """Members that have not been heard of, have not given back, joined again or synced in time."""
-        late = {
-            member_id
-            for deadlines in (self.session_deadlines, self.join_deadlines, self.sync_deadlines)
-            for member_id, deadline in deadlines.items()
-            if deadline <= now
-        }
-        late |= {
-            member_id for member_id, (_, deadline) in self.revocation_deadlines.items() if deadline <= now
-        }
-        return tuple(sorted(late))
+        return self.timers.next_deadline()
 
     # Records
 
@@ -438,9 +405,7 @@ class ConsumerGroup:
     def _remove(self, member_id: str) -> None:
         member = self.members.pop(member_id, None)
         self._count(member, -1)
-        for deadlines in (self.session_deadlines, self.join_deadlines, self.sync_deadlines):
-            deadlines.pop(member_id, None)
-        self.revocation_deadlines.pop(member_id, None)
+        self.timers.stop(member_id)
         if member is not None and self.static_ids.get(member.instance_id or "") == member_id:
             del self.static_ids[member.instance_id or ""]
 
