@@ -527,6 +527,19 @@ def test_settings_of_the_node_that_stay(wire: Wire, resource: str) -> None:
     assert "log.retention.ms" not in own(wire, BROKER, "1", OF_BROKER)
 
 
+def test_what_the_node_was_started_with(wire: Wire, log_under_test: LogUnderTest) -> None:
+    shown = described(wire, BROKER, "1")
+    address = f"PLAINTEXT://{log_under_test.bootstrap_servers}"
+    assert address in shown["listeners"]["value"].split(",")
+    assert address in shown["advertised.listeners"]["value"].split(",")
+    assert (shown["broker.id"]["value"], shown["node.id"]["value"]) == ("1", "1")
+    assert shown["log.dirs"]["value"].startswith("/")
+    assert {shown[name]["read_only"] for name in ("broker.id", "log.dirs", "num.partitions")} == {True}
+    assert (shown["log.retention.ms"]["value"], shown["log.retention.hours"]["value"]) == (None, "168")
+    assert {shown[name]["config_type"] for name in ("listeners", "log.dirs", "log.cleanup.policy")} == {7}
+    assert all(config["value"] is None for config in shown.values() if config["is_sensitive"])
+
+
 def test_what_nobody_knows_is_kept_and_not_shown(wire: Wire) -> None:
     assert change(wire, BROKER, "1", ("my.plugin.key", SET, "secret")) == ("none", None)
     try:

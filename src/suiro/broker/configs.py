@@ -124,10 +124,14 @@ def _topic_config(name: str, configs: Mapping[str, str], settings: DynamicSettin
 # The node
 
 
-def describe_facts(*, node_id: int, data: str) -> list[DescribedConfig]:
-    """What Kafka has settings for and a node is started with in other ways."""
+def describe_facts(
+    *, node_id: int, data: str, listeners: str, advertised_listeners: str
+) -> list[DescribedConfig]:
+    """What Kafka has settings for and a node is started with in other ways, or finds out when it starts."""
     facts = (
+        ("advertised.listeners", advertised_listeners, "LIST", describe("advertised.listeners")),
         ("broker.id", str(node_id), "INT", "The same as node.id."),
+        ("listeners", listeners, "LIST", describe("listeners")),
         ("log.dir", data, "STRING", "The data directory, which `--data` gives."),
         ("log.dirs", data, "LIST", "The data directory, which `--data` gives."),
         ("process.roles", "broker,controller", "LIST", "A node is both."),

@@ -112,8 +112,22 @@ def _of_broker(broker: Broker, name: str) -> list[DescribedConfig]:
     if not name:
         return describe_cluster_defaults(broker.dynamic_settings)
     _check_id(broker, name, or_empty=" or empty string,")
-    facts = describe_facts(node_id=broker.node_id, data=str(broker.config.data.resolve()))
-    return [*facts, *describe_node_configs(broker.dynamic_settings)]
+    listeners = broker.server.listeners
+    facts = describe_facts(
+        node_id=broker.node_id,
+        data=str(broker.config.data.resolve()),
+        listeners=",".join(_address(at.name, at.host, at.port) for at in listeners),
+        advertised_listeners=",".join(
+            _address(at.name, *(at.advertised or (at.host, at.port))) for at in listeners
+        ),
+    )
+    found = {fact.name for fact in facts}
+    settings = describe_node_configs(broker.dynamic_settings)
+    return [*facts, *(setting for setting in settings if setting.name not in found)]
+
+
+def _address(name: str, host: str, port: int) -> str:
+    return f"{name}://[{host}]:{port}" if ":" in host else f"{name}://{host}:{port}"
 
 
 def _of_loggers(broker: Broker, name: str) -> list[DescribedConfig]:
