@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-
 stopwatch_ns = time.perf_counter_ns
 """Nanoseconds from an unknown start, for what a piece of work took. No rule depends on it."""
 
