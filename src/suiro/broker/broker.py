@@ -315,6 +315,7 @@ class Broker:
                     settings.offsets_topic_segment_bytes,
                 ),
                 TRANSACTIONS_TOPIC: (
+        self.metrics.forget_topic(topic.name)
                     settings.transaction_state_log_num_partitions,
                     settings.transaction_state_log_segment_bytes,
                 ),

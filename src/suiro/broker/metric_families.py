@@ -191,8 +191,18 @@ FAMILIES: dict[str, Family] = _table(
         "topic",
         "Fetch requests that name the topic, per partition.",
     ),
-    (_TOPIC + "failedproducerequests_total", "counter", "topic", "The same, refused."),
-    (_TOPIC + "failedfetchrequests_total", "counter", "topic", "The same, refused."),
+    (
+        _TOPIC + "failedproducerequests_total",
+        "counter",
+        "topic",
+        "The same, refused for another reason than size, a broken batch, or a disk that fails.",
+    ),
+    (
+        _TOPIC + "failedfetchrequests_total",
+        "counter",
+        "topic",
+        "The same, failed for another reason than an offset that is not there, or a disk that fails.",
+    ),
     # fetch sessions
     (
         _FETCH_SESSIONS + "numincrementalfetchsessions",

@@ -39,12 +39,8 @@ _TO_MAGIC_SIZE = 17
 _LEAST_LENGTH = 14  # of the oldest format, which Kafka checks before the format itself
 
 # After these the log is what it was, and Kafka says where it begins.
-_WITHOUT_LOG_START = (
-    ErrorCode.corrupt_message,
-    ErrorCode.message_too_large,
-    ErrorCode.record_list_too_large,
-    ErrorCode.kafka_storage_error,
-)
+_TOO_LARGE = (ErrorCode.message_too_large, ErrorCode.record_list_too_large)
+_WITHOUT_LOG_START = (ErrorCode.corrupt_message, *_TOO_LARGE, ErrorCode.kafka_storage_error)
 
 
 class _RefusedError(Exception):
@@ -208,6 +204,8 @@ def _write(broker: Broker, exchange: Exchange, request: Any, writes: list[_Write
     grown = []
     for write in writes:
         partition = write.partition
+        counts = broker.metrics.topic(partition.topic)
+        counts.produce_requests += 1
         code = refused.get((partition.topic, partition.index))
         if code is not None:
             write.outcome = _RefusedError(code, f"not in an open transaction of {request.transactional_id}")
@@ -216,12 +214,18 @@ def _write(broker: Broker, exchange: Exchange, request: Any, writes: list[_Write
             write.outcome = _append(broker, write)
         except _RefusedError as refusal:
             write.outcome = refusal
+            counts.failed_produce_requests += 1
         except LogError as error:
             start = -1 if error.code in _WITHOUT_LOG_START else partition.log.log_start_offset
             write.outcome = _RefusedError(error.code, str(error), log_start_offset=start)
         else:
+            counts.failed_produce_requests += told  # the others Kafka counts apart, or not at all
+            counts.bytes_rejected += len(write.records) if error.code in _TOO_LARGE else 0
             grown.append(partition)
     for partition in grown:
+            if not appended.duplicate:
+                counts.messages_in += appended.last_offset - appended.base_offset + 1
+                counts.bytes_in += len(write.records)
         partition.grown()
 
 
