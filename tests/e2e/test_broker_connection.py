@@ -54,7 +54,9 @@ class Peer:
             max_request_bytes=MAX_BYTES,
             max_login_bytes=1024,
         )
-        self.connection = Connection(theirs, PLAIN, surroundings, host="127.0.0.1", now_ms=0)
+        self.connection = Connection(
+            theirs, PLAIN, surroundings, peer=("127.0.0.1", 1), local_address=("127.0.0.1", 2), now_ms=0
+        )
 
     def closed(self, connection: Connection) -> None:
         self.closes += 1

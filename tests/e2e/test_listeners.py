@@ -24,6 +24,7 @@ from suiro.client import Client, NewTopic
 from suiro.errors import ConfigError
 from suiro.node import InProcessNode
 from suiro.protocol.messages import API_KEYS, nested, request_class
+from suiro.protocol.records import decode_batch
 
 PLAIN_JAAS = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "
@@ -134,7 +135,7 @@ def test_records_through_tls(authority: Authority, server_pem: Path) -> None:
             client.produce({("t", 0): batch_of(*values)})
         with OverTls(running.bootstrap_servers, trusting(authority)) as wire:
             fetched = fetch_bytes(wire, running, "t", wanted=3_000_000)
-            assert fetched.count(b"x" * 100_000) == 30
+            assert [record.value for record in decode_batch(fetched)] == [value.encode() for value in values]
             assert cluster(wire).controller_id == 1
 
 
@@ -390,7 +391,7 @@ def test_who_takes_no_answers_is_closed_when_they_fill_the_memory(caplog: Any) -
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             slow.connect((host, int(port)))
             slow.settimeout(TIMEOUT_S)
-            running.broker.server._surroundings.responses.max_bytes = 10_000
+            running.broker.server._surroundings.responses.max_bytes = 0  # any part of an answer may be left
             with pytest.raises(OSError):  # noqa: PT012
                 while True:
                     slow.sendall(asked)

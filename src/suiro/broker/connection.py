@@ -100,10 +100,12 @@ class Connection:
         listener: Listener,
         surroundings: Surroundings,
         *,
-        host: str,
+        peer: tuple[str, int],
+        local_address: tuple[str, int],
         tls: TlsStream | None = None,
         now_ms: int,
     ) -> None:
+        """`tls`: the stream that has taken the socket over; `sock` is then empty."""
         self._sock = sock
         self._tls = tls
         self._fd = sock.fileno() if tls is None else tls.fileno()
@@ -134,10 +136,10 @@ class Connection:
         self.on_abandoned: Callable[[], None] | None = None  # set while an answer is awaited
         self.client_software = ""
         self.listener = listener
-        self.peer = _peer_name(sock)
-        self.host = host
-        self.local_address: tuple[str, int] = sock.getsockname()[:2]
-        self.session = Session(principal=ANONYMOUS, host=host, listener=listener.name)
+        self.peer = f"{peer[0]}:{peer[1]}"
+        self.host = peer[0]
+        self.local_address = local_address
+        self.session = Session(principal=ANONYMOUS, host=peer[0], listener=listener.name)
         self.authenticated = not listener.protocol.sasl
         self.sasl: object | None = None
         """What the SASL handlers remember between two requests of one authentication."""
@@ -475,11 +477,3 @@ class Connection:
         if abandoned is not None:
             abandoned()
         self._owner.closed(self)
-
-
-def _peer_name(sock: socket.socket) -> str:
-    try:
-        host, port = sock.getpeername()[:2]
-    except OSError:
-        return "a peer that is already gone"
-    return f"{host}:{port}"

@@ -126,7 +126,7 @@ class Server:
             except OSError as error:  # out of descriptors: the backlog waits until one is free
                 logger.error("cannot accept a connection: %s", error)
                 return
-            self._take(door, sock, str(address[0]))
+            self._take(door, sock, (str(address[0]), int(address[1])))
 
     def _has_room(self, door: Door) -> bool:
         """Whether one more may come in. If not, the listener is shut until that may change."""
@@ -145,8 +145,8 @@ class Server:
             return False
         return True
 
-    def _take(self, door: Door, sock: socket.socket, host: str) -> None:
-        settings = self._settings()
+    def _take(self, door: Door, sock: socket.socket, peer: tuple[str, int]) -> None:
+        settings, host = self._settings(), peer[0]
         limit = _limit_of_host(settings, host)
         if self._by_host[host] >= limit:
             logger.info("refusing a connection from %s: max.connections.per.ip = %d reached", host, limit)
@@ -159,24 +159,31 @@ class Server:
             self._held_back.add(sock)
             self._loop.call_later(throttle_ms / 1000, self._let_go, sock)
             return
+        tls = None
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            local = sock.getsockname()
+            if door.tls is not None:
+                from suiro.broker.tls import TlsStream
+
+                tls = TlsStream(sock, door.tls.context)
+        except OSError as error:
+            logger.info("a connection from %s ended before it began: %s", host, error)
+            sock.close()
+            return
         self._rate.count()
         door.rate.count()
         door.created.add()
         door.open += 1
         self._by_host[host] += 1
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        tls = None
-        if door.tls is not None:
-            from suiro.broker.tls import TlsStream
-
-            tls = TlsStream(sock, door.tls.context)
         self.connections.add(
             Connection(
                 sock,
                 door.listener,
                 self._surroundings,
-                host=host,
+                peer=peer,
+                local_address=(str(local[0]), int(local[1])),
                 tls=tls,
                 now_ms=self._clock.monotonic_ms(),
             )

@@ -79,7 +79,7 @@ def _heartbeat(exchange: Exchange, request: Any) -> Heartbeat:
         server_assignor=request.server_assignor,
         owned=None if owned is None else {entry.topic_id: frozenset(entry.partitions) for entry in owned},
         client_id=exchange.client_id,
-        client_host="/" + exchange.connection.peer.rpartition(":")[0],
+        client_host="/" + exchange.connection.host,
     )
 
 

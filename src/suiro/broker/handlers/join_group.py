@@ -29,7 +29,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
         member_id=request.member_id,
         instance_id=instance_id,
         client_id=exchange.client_id,
-        client_host="/" + exchange.connection.peer.rpartition(":")[0],
+        client_host="/" + exchange.connection.host,
         session_timeout_ms=session_timeout_ms,
         rebalance_timeout_ms=session_timeout_ms if rebalance_timeout is None else whole_ms(rebalance_timeout),
         protocol_type=request.protocol_type,
