@@ -211,12 +211,13 @@ def _write(broker: Broker, exchange: Exchange, request: Any, writes: list[_Write
             write.outcome = _RefusedError(code, f"not in an open transaction of {request.transactional_id}")
             continue
         try:
-            write.outcome = _append(broker, write)
+            write.outcome = appended = _append(broker, write)
         except _RefusedError as refusal:
             write.outcome = refusal
             counts.failed_produce_requests += 1
         except LogError as error:
-            start = -1 if error.code in _WITHOUT_LOG_START else partition.log.log_start_offset
+            told = error.code not in _WITHOUT_LOG_START
+            start = partition.log.log_start_offset if told else -1
             write.outcome = _RefusedError(error.code, str(error), log_start_offset=start)
         else:
             counts.failed_produce_requests += told  # the others Kafka counts apart, or not at all
