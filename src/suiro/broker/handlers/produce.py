@@ -219,14 +219,14 @@ def _write(broker: Broker, exchange: Exchange, request: Any, writes: list[_Write
             told = error.code not in _WITHOUT_LOG_START
             start = partition.log.log_start_offset if told else -1
             write.outcome = _RefusedError(error.code, str(error), log_start_offset=start)
-        else:
             counts.failed_produce_requests += told  # the others Kafka counts apart, or not at all
             counts.bytes_rejected += len(write.records) if error.code in _TOO_LARGE else 0
+        else:
             grown.append(partition)
-    for partition in grown:
             if not appended.duplicate:
                 counts.messages_in += appended.last_offset - appended.base_offset + 1
                 counts.bytes_in += len(write.records)
+    for partition in grown:
         partition.grown()
 
 
