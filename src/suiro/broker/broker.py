@@ -315,7 +315,6 @@ class Broker:
                     settings.offsets_topic_segment_bytes,
                 ),
                 TRANSACTIONS_TOPIC: (
-        self.metrics.forget_topic(topic.name)
                     settings.transaction_state_log_num_partitions,
                     settings.transaction_state_log_segment_bytes,
                 ),
@@ -326,6 +325,7 @@ class Broker:
 
     def delete_topic(self, topic: Topic) -> None:
         self.topics.delete(topic)
+        self.metrics.forget_topic(topic.name)
         self.groups.forget_topic(topic.name)
         if self.tier is not None:
             self.tier.work()

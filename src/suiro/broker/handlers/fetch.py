@@ -42,9 +42,9 @@ from suiro.protocol.messages import ErrorCode
 
 logger = logging.getLogger(__name__)
 
+_TOPIC_IDS_SINCE = 13
 _EXPECTED = (ErrorCode.offset_out_of_range, ErrorCode.kafka_storage_error)
 """What a log may say to a fetch without the fetch counting as a failed one."""
-_TOPIC_IDS_SINCE = 13
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
@@ -242,9 +242,9 @@ class _Fetch:
             self.in_tier[wanted] = (max_bytes, min_one_batch and not self.in_tier)
             wanted.result = _nothing(log)
         except LogError as error:
+            wanted.code = error.code
             if error.code not in _EXPECTED:
                 self._broker.metrics.topic(partition.topic).failed_fetch_requests += 1
-            wanted.code = error.code
             if error.code is ErrorCode.kafka_storage_error and self._version <= 5:
                 wanted.code = ErrorCode.not_leader_or_follower  # what clients of that time repeat after
 
