@@ -46,6 +46,7 @@ def test_kafkas_tool_finds_nothing_wrong_with_a_cleaned_log(tmp_path: Path) -> N
 
     log = open_log(tmp_path / "flights-0", config=COMPACTED, clock=ManualClock(wall_ms=NOW_MS))
     for number in range(150):
+        log.begin_epoch(number // 50)
         records = [
             Record(
                 offset=place,
@@ -64,13 +65,12 @@ def test_kafkas_tool_finds_nothing_wrong_with_a_cleaned_log(tmp_path: Path) -> N
                 base_sequence=number // 3 * 5 if transactional else (number - number // 3 - 1) * 5,
                 transactional=transactional,
                 compression=number % 5,
-            ),
-            leader_epoch=number // 50,
+            )
         )
         if number % 6 == 3:
-            log.append_control(number % 4 == 1, 6, 1, 2, NOW_MS, leader_epoch=number // 50)
+            log.append_control(number % 4 == 1, 6, 1, 2, NOW_MS)
     if log.ongoing_transaction(6) is not None:
-        log.append_control(True, 6, 1, 2, NOW_MS, leader_epoch=2)
+        log.append_control(True, 6, 1, 2, NOW_MS)
     table = latest_values(committed_records(log))
     log.roll()
     clean_log(log, NOW_MS)

@@ -108,7 +108,7 @@ def state_of(log: PartitionLog) -> dict[str, object]:
         "aborted": [entry for segment in log.segments for entry in segment.transaction_index.entries],
         "offsets": [_entries(segment.offset_index) for segment in log.segments],
         "latest": log.offset_of_max_timestamp(),
-        "epoch": log.leader_epoch,
+        "epochs": [entry for entry in log.leader_epochs.entries if entry[1] < log.log_end_offset],
     }
 
 

@@ -43,7 +43,6 @@ from suiro.clock import Clock, SystemClock
 from suiro.config import MAX_LONG, NodeSettings
 from suiro.errors import ConfigError
 from suiro.log import DataDirectory
-from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     from suiro.broker.faults import Faults
@@ -81,7 +80,6 @@ class Broker:
         self.loop = loop
         self.clock = clock or SystemClock()
         self.node_id = config.settings.node_id
-        self.leader_epoch = 0
         self.host = config.host
         self.port = config.port
         self._timers: set[TimerHandle] = set()
@@ -246,14 +244,6 @@ class Broker:
     def advertised(self, connection: Connection) -> tuple[str, int]:
         """The address to tell a client: that of the listener it came in by."""
         return connection.listener.address_for(connection.local_address)
-
-    def check_leader_epoch(self, current: int) -> ErrorCode:
-        """What a request that names the leader epoch it knows must hear."""
-        if current == -1 or current == self.leader_epoch:
-            return ErrorCode.none
-        return (
-            ErrorCode.fenced_leader_epoch if current < self.leader_epoch else ErrorCode.unknown_leader_epoch
-        )
 
     def _quotas_changed(self) -> None:
         """While no quota is set, requests do not even ask."""

@@ -29,7 +29,6 @@ def append(
     records: Sequence[tuple[bytes, bytes | None]],
     *,
     timestamp: int,
-    leader_epoch: int,
     producer_id: int = -1,
     producer_epoch: int = -1,
 ) -> int:
@@ -47,7 +46,7 @@ def append(
         base_sequence=-1,
         transactional=producer_id >= 0,
     )
-    appended = partition.log.append(batch, leader_epoch=leader_epoch, origin="coordinator")
+    appended = partition.log.append(batch, origin="coordinator")
     partition.grown()
     return appended.base_offset
 
@@ -67,9 +66,7 @@ def replay(log: PartitionLog) -> Iterator[tuple[BatchHeader, tuple[Record, ...]]
             return
 
 
-def compact(
-    partition: Partition, live: Sequence[tuple[bytes, bytes]], *, timestamp: int, leader_epoch: int
-) -> None:
+def compact(partition: Partition, live: Sequence[tuple[bytes, bytes]], *, timestamp: int) -> None:
     """At a start, if most of what was replayed is out of date: write what still holds, and begin the log there.
 
     Without it a start would take longer with every commit ever made. A crash between the two steps does no harm:
@@ -83,6 +80,6 @@ def compact(
     start = log.log_end_offset
     for first in range(0, len(live), _RECORDS_A_BATCH):
         batch = live[first : first + _RECORDS_A_BATCH]
-        append(partition, batch, timestamp=timestamp, leader_epoch=leader_epoch)
+        append(partition, batch, timestamp=timestamp)
     log.flush()
     log.delete_records_before(start)

@@ -3,7 +3,8 @@
 The folders are copied beside the node's own, opened there as after a crash (every batch is read and held against
 its CRC, indexes and producer state are built anew), renamed to their places, and only then does the list of topics
 name them: a death before that leaves folders that the next start puts aside. Kafka's checkpoints beside the folders
-are honoured where they are there: where a log begins, and how far it is compacted.
+are honoured where they are there: where a log begins, and how far it is compacted. The node goes on in each log's
+latest leader epoch, and gives no producer an id that one of the logs' producers has.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from uuid import UUID
 
 from suiro.broker.topic_list import TopicEntry, TopicList
 from suiro.broker.topics import INTERNAL_TOPICS
+from suiro.broker.transactions.producer_ids import ProducerIds
 from suiro.clock import Clock
 from suiro.errors import ConfigError
 from suiro.log import DataDirectory, LogConfig, PartitionPlace, partition_place
@@ -35,6 +37,8 @@ class ImportedTopic:
     partitions: int
     size: int
     records: int
+    open_transactions: tuple[tuple[int, int, int], ...]
+    """(partition, producer id, first offset) of those that nobody here will ever end."""
 
 
 def import_topics(
@@ -120,6 +124,7 @@ def _take_in(
         imported, entries, logs = [], [], []
         for name, places in topics.items():
             size = records = 0
+            hanging: list[tuple[int, int, int]] = []
             topic_id = places[0].topic_id
             assert topic_id is not None
             for place in places:
@@ -127,18 +132,29 @@ def _take_in(
                 logs.append(log)
                 size += log.size
                 records += log.log_end_offset - log.log_start_offset
+                hanging += [
+                    (place.partition, producer.producer_id, producer.transaction_first_offset)
+                    for producer in log.producer_states()
+                    if producer.transaction_first_offset >= 0
+                ]
             entries.append(
                 TopicEntry(name=name, topic_id=topic_id, partitions=len(places), configs=dict(configs))
             )
             imported.append(
                 ImportedTopic(
-                    name=name, topic_id=topic_id, partitions=len(places), size=size, records=records
+                    name=name,
+                    topic_id=topic_id,
+                    partitions=len(places),
+                    size=size,
+                    records=records,
+                    open_transactions=tuple(hanging),
                 )
             )
         for copy in sorted(staging.iterdir()):
             copy.rename(directory.path / copy.name)
             moved.append(directory.path / copy.name)
         directory.adopt(logs)
+        ProducerIds(directory.path).keep_off(logs)
         with known.together():
             known.put(*entries)
         known.fold()

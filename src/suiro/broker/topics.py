@@ -28,6 +28,7 @@ from suiro.broker.topic_list import TopicEntry, TopicList
 from suiro.broker.topic_list import write_atomically as write_atomically
 from suiro.config import NodeSettings
 from suiro.errors import ConfigError
+from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     from suiro.clock import Clock
@@ -63,6 +64,13 @@ class Partition:
         if self.waiters:
             for wake in list(self.waiters.values()):
                 wake()
+
+    def check_leader_epoch(self, named: int) -> ErrorCode:
+        """What a request that names the leader epoch it knows (-1: none) must hear."""
+        current = self.log.leader_epoch
+        if named in (-1, current):
+            return ErrorCode.none
+        return ErrorCode.fenced_leader_epoch if named < current else ErrorCode.unknown_leader_epoch
 
 
 @dataclass(slots=True, eq=False)
@@ -106,12 +114,15 @@ class TopicRegistry:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._by_metric_name: dict[str, set[str]] = {}
+        self.adopted = False
+        """This is the first start on a directory that this node did not make."""
 
     def load(self) -> None:
         """Open every partition the list names; finish interrupted deletions."""
         known = self._list
         known.load()
-        if not known.exists:
+        self.adopted = not known.exists
+        if self.adopted:
             for entry in self._found_folders():
                 known.topics[entry.topic_id] = entry
         self._finish_deletions(known.deleting)

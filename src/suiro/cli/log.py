@@ -54,3 +54,11 @@ def import_(
             f"{topic.name}: {topic.partitions} partitions, {topic.records} offsets, {topic.size} bytes "
             f"(topic id {topic.topic_id})"
         )
+        for partition, producer_id, offset in topic.open_transactions:
+            typer.echo(
+                f"{topic.name}-{partition}: the transaction of producer {producer_id} is open since offset {offset}, "
+                "and readers of committed records stop there; once the node runs, end it with kafka-transactions.sh "
+                f"--bootstrap-server HOST:PORT abort --topic {topic.name} --partition {partition} "
+                f"--start-offset {offset}",
+                err=True,
+            )

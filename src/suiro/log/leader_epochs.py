@@ -1,7 +1,8 @@
 """Which leader epoch began at which offset: `leader-epoch-checkpoint`, in Kafka's text format.
 
 A consumer that comes back after a restart asks where its epoch ended (KIP-320); the answer is the
-start of the next one.
+start of the next one. A log that this node began has one epoch, 0: there is no other leader that could have
+written to it. One that Apache Kafka wrote goes on in its latest, because clients take no lower one from then on.
 """
 
 from __future__ import annotations
@@ -27,31 +28,42 @@ class LeaderEpochs:
         """-1 before the first append."""
         return self.entries[-1][0] if self.entries else -1
 
-    def add(self, epoch: int, start_offset: int) -> None:
-        """The first append of a new epoch. Older epochs that would begin at or after it are dropped."""
-        if epoch <= self.latest:
-            return
-        self.entries = [entry for entry in self.entries if entry[1] < start_offset]
-        self.entries.append((epoch, start_offset))
-        self._write()
+    def add(self, *begun: tuple[int, int]) -> None:
+        """(epoch, start offset) of new epochs. Older ones that would begin at or after them are dropped."""
+        before = self.entries
+        for epoch, start in begun:
+            if epoch > self.latest:
+                self.entries = [*(entry for entry in self.entries if entry[1] < start), (epoch, start)]
+        if self.entries != before:
+            try:
+                self._write()
+            except OSError:
+                self.entries = before
+                raise
 
-    def end_offset(self, epoch: int, *, log_end_offset: int) -> tuple[int, int] | None:
-        """(largest epoch at most `epoch`, where it ended), or None where that is not known."""
-        found: tuple[int, int] | None = None
-        for number, (entry_epoch, _) in enumerate(self.entries):
-            if entry_epoch > epoch:
-                break
-            end = self.entries[number + 1][1] if number + 1 < len(self.entries) else log_end_offset
-            found = (entry_epoch, end)
-        return found if epoch <= self.latest else None
+    def end_offset(self, epoch: int, *, current: int, log_end_offset: int) -> tuple[int, int] | None:
+        """(largest epoch at most `epoch`, where it ended); None for one that has not begun.
 
-    def epoch_of(self, offset: int) -> int:
-        """The epoch an offset was written in; -1 where it is not known."""
-        return max((epoch for epoch, start in self.entries if start <= offset), default=-1)
+        `current` is the epoch that appends are made in, whether or not there was one. An epoch older than all that
+        are known here ended where the first of those began.
+        """
+        if epoch == current:
+            return epoch, log_end_offset
+        if epoch < 0 or epoch > current:
+            return None
+        end = next((start for later, start in self.entries if later > epoch), log_end_offset)
+        return max((known for known, _ in self.entries if known <= epoch), default=epoch), end
+
+    def epoch_of(self, offset: int, *, current: int) -> int:
+        """The epoch that an offset was written in; the current one where that is not known."""
+        return max((epoch for epoch, start in self.entries if start <= offset), default=current)
 
     def cut_end(self, log_end_offset: int) -> None:
-        """Forget epochs that began at or after the log's end (their batches were cut off)."""
-        kept = [entry for entry in self.entries if entry[1] < log_end_offset]
+        """Forget epochs that began behind the log's end: their batches were cut off.
+
+        One that begins there stays, though it has no batch yet: clients may have heard of it.
+        """
+        kept = [entry for entry in self.entries if entry[1] <= log_end_offset]
         if len(kept) != len(self.entries):
             self.entries = kept
             self._write()

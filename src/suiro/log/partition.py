@@ -80,6 +80,8 @@ class PartitionLog:
         self.recovery_point = min(recovery_point, end)
         self.leader_epochs = LeaderEpochs(directory)
         self.leader_epochs.cut_end(end)
+        self.leader_epochs.add(*opened.leader_epochs)
+        self.leader_epoch = max(self.leader_epochs.latest, 0)
         self._clock = clock
         self._graveyard = graveyard
         self._being_cleaned = False
@@ -153,11 +155,6 @@ class PartitionLog:
         return self.log_end_offset if first is None else max(first, self.log_start_offset)
 
     @property
-    def leader_epoch(self) -> int:
-        """The epoch of the newest batch; -1 in a log that never had one."""
-        return self.leader_epochs.latest
-
-    @property
     def size(self) -> int:
         """Bytes of all batches."""
         return sum(segment.size for segment in self._segments)
@@ -182,6 +179,10 @@ class PartitionLog:
         """What is known here of one producer; not to be changed."""
         return self._producers.entries.get(producer_id)
 
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """What follows is appended in this epoch. It never goes down: clients hold on to the latest they saw."""
+        self.leader_epoch = max(leader_epoch, self.leader_epoch)
+
     def expire_producers(self, before_ms: int) -> None:
         """Forget the producers that have written nothing since, unless their transaction is open."""
         self._producers.expire(before_ms)
@@ -199,7 +200,6 @@ class PartitionLog:
         self,
         data: bytes | bytearray | memoryview,
         *,
-        leader_epoch: int = 0,
         origin: Origin = "client",
         verify: Verify | None = None,
     ) -> Appended:
@@ -234,7 +234,7 @@ class PartitionLog:
         base_offset = self.log_end_offset
         view = memoryview(data)
         for position, header in batches:
-            self._write(view[position : position + header.size], header, leader_epoch, now_ms)
+            self._write(view[position : position + header.size], header, now_ms)
         return Appended(
             base_offset=base_offset,
             last_offset=self.log_end_offset - 1,
@@ -250,7 +250,6 @@ class PartitionLog:
         coordinator_epoch: int,
         timestamp: int | None = None,
         *,
-        leader_epoch: int = 0,
         transaction_version: int = 0,
     ) -> int:
         """Write a commit or abort marker, which ends the producer's transaction here; the marker's offset."""
@@ -268,7 +267,7 @@ class PartitionLog:
         )
         ((_, header),) = admit(batch, self.config, origin="coordinator", now_ms=now_ms)
         offset = self.log_end_offset
-        segment = self._write(memoryview(batch), header, leader_epoch, now_ms)
+        segment = self._write(memoryview(batch), header, now_ms)
         completed = self._producers.add_marker(
             producer_id,
             producer_epoch,
@@ -284,8 +283,8 @@ class PartitionLog:
             segment.transaction_index.add(entry)
         return offset
 
-    def _write(self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> Segment:
-        base_offset = self.log_end_offset
+    def _write(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Segment:
+        base_offset, leader_epoch = self.log_end_offset, self.leader_epoch
         last_offset = base_offset + header.last_offset_delta
         max_timestamp, size = header.max_timestamp, header.size
         stamped = self.config.message_timestamp_type == "LogAppendTime" and not header.is_control
@@ -304,7 +303,7 @@ class PartitionLog:
         if due:
             segment = self.roll()
         if leader_epoch > self.leader_epochs.latest:
-            self._begin_epoch(leader_epoch)
+            self._note_epoch()
         position = segment.size
         try:
             segment.append(buffers, size, last_offset=last_offset, max_timestamp=max_timestamp)
@@ -338,9 +337,9 @@ class PartitionLog:
                 raise
         return segment
 
-    def _begin_epoch(self, leader_epoch: int) -> None:
+    def _note_epoch(self) -> None:
         try:
-            self.leader_epochs.add(leader_epoch, self.log_end_offset)
+            self.leader_epochs.add((self.leader_epoch, self.log_end_offset))
         except OSError as error:
             raise StorageError(
                 f"cannot note the leader epoch in {self.directory}: {error.strerror}"
@@ -426,8 +425,14 @@ class PartitionLog:
         return lookup.first_latest(tuple(self._segments), log_start_offset=self.log_start_offset)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
-        """(epoch, end offset) of the largest epoch at most this one, or None where it is not known."""
-        return self.leader_epochs.end_offset(leader_epoch, log_end_offset=self.log_end_offset)
+        """(largest epoch at most this one, where it ended); None for one that has not begun."""
+        return self.leader_epochs.end_offset(
+            leader_epoch, current=self.leader_epoch, log_end_offset=self.log_end_offset
+        )
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch that an offset was written in, or will be."""
+        return self.leader_epochs.epoch_of(offset, current=self.leader_epoch)
 
     # Retire
 
@@ -462,12 +467,17 @@ class PartitionLog:
         self._drop_oldest(count)
         return count
 
-    def found_in_tier(self, start_offset: int | None, end_offset: int) -> None:
+    def found_in_tier(
+        self, start_offset: int | None, end_offset: int, leader_epochs: Sequence[tuple[int, int]] = ()
+    ) -> None:
         """After a start: the remote tier has copies from the one offset to before the other (None: nothing).
 
-        Where this disk lost its end to a crash and the tier has it, the log goes on behind the tier's end.
+        Where this disk lost its end to a crash and the tier has it, the log goes on behind the tier's end, in the
+        latest of the tier's leader epochs, (epoch, first offset).
         """
         self.tiered_end_offset = end_offset
+        self.leader_epochs.add(*leader_epochs)
+        self.begin_epoch(self.leader_epochs.latest)
         if end_offset > self.log_end_offset:
             new = Segment(self.directory, end_offset, self.config, created_ms=self._clock.wall_ms())
             new.create()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +41,8 @@ class Opened:
     segments: list[Segment]
     producers: ProducerStates
     log_end_offset: int
+    leader_epochs: Sequence[tuple[int, int]] = ()
+    """(epoch, first offset) of the batches that were read again, as they rise."""
     as_closed: bool = False
     """A clean stop left it so, with a snapshot at its end."""
 
@@ -195,12 +198,13 @@ def _recover(directory: Path, segments: list[Segment], recovery_point: int, *, n
     producer_snapshot.remove(directory, keep=kept)
     producers = _producers_at(directory, segments[:first], base, now_ms=now_ms)
     end = base
+    epochs: list[tuple[int, int]] = []
     for number in range(first, len(segments)):
         segment = segments[number]
         if number > first:
             producer_snapshot.write(directory, segment.base_offset, producers.entries.values())
         found = segment.size
-        end = _recover_segment(segment, producers, max(end, segment.base_offset), now_ms=now_ms)
+        end = _recover_segment(segment, producers, epochs, max(end, segment.base_offset), now_ms=now_ms)
         if segment.size < found:
             logger.warning("%s: cut %d torn bytes, ends at %d", segment.path, found - segment.size, end)
             for later in segments[number + 1 :]:
@@ -211,10 +215,12 @@ def _recover(directory: Path, segments: list[Segment], recovery_point: int, *, n
         if number + 1 < len(segments):
             segment.seal()
     segments[-1].release()
-    return Opened(segments=segments, producers=producers, log_end_offset=end)
+    return Opened(segments=segments, producers=producers, log_end_offset=end, leader_epochs=epochs)
 
 
-def _recover_segment(segment: Segment, producers: ProducerStates, end: int, *, now_ms: int) -> int:
+def _recover_segment(
+    segment: Segment, producers: ProducerStates, epochs: list[tuple[int, int]], end: int, *, now_ms: int
+) -> int:
     """Rebuild one segment's indexes up to its last valid batch and cut the rest; the offset after it."""
     size, position = segment.size, 0
     segment.forget()
@@ -228,6 +234,8 @@ def _recover_segment(segment: Segment, producers: ProducerStates, end: int, *, n
         except CorruptRecordError:
             break
         aborted = replay_batch(producers, segment, position, header, now_ms=now_ms)
+        if header.partition_leader_epoch > (epochs[-1][0] if epochs else -1):
+            epochs.append((header.partition_leader_epoch, header.base_offset))
         segment.add_to_indexes(
             position, header.size, last_offset=header.last_offset, max_timestamp=header.max_timestamp
         )

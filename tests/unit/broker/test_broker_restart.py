@@ -185,14 +185,14 @@ def test_no_producer_id_is_handed_out_that_the_disk_did_not_take(
     def full(path: Path, content: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    ids = ProducerIds(tmp_path / "producer-ids")
+    ids = ProducerIds(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr("suiro.broker.transactions.producer_ids.write_atomically", full)
         for _ in range(2):
             with pytest.raises(NoProducerIdError, match="No space"):
                 ids.take()
     first = ids.take()
-    assert ProducerIds(tmp_path / "producer-ids").take() > first
+    assert ProducerIds(tmp_path).take() > first
 
 
 def test_a_topic_that_could_not_be_made_whole_is_not_there(

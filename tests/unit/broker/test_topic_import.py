@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from suiro.broker import import_topics
 from suiro.broker.topic_list import TopicList
+from suiro.broker.transactions.producer_ids import ProducerIds
 from suiro.cli.app import app
 from suiro.clock import ManualClock
 from suiro.errors import ConfigError
@@ -137,3 +138,36 @@ def test_a_death_before_the_list_names_them_leaves_no_topic(
     assert not (tmp_path / "node" / "flights-0").exists()
     shutil.rmtree(tmp_path / "kafka" / "flights-0" / "nothing", ignore_errors=True)
     assert import_topics(tmp_path / "node", folders, configs={}, clock=CLOCK)[0].records == 20
+
+
+def test_what_the_logs_hold_of_epochs_and_producers_counts_on(tmp_path: Path) -> None:
+    """Nobody here ends a transaction that was open, and no new producer gets an id that is in the logs."""
+    directory = DataDirectory.open(tmp_path / "kafka")
+    log = directory.open_partition("flights", 0, topic_id=uuid4(), config=CONFIG, clock=CLOCK)
+    log.begin_epoch(3)
+    log.append(batch(3, producer_id=2600, epoch=7, sequence=0))
+    log.begin_epoch(5)
+    log.append(batch(2, producer_id=17, epoch=0, sequence=0, transactional=True))
+    log.append(batch(1, producer_id=1 << 62, epoch=0, sequence=0))  # made up by a client
+    directory.close()
+    (log.directory / "leader-epoch-checkpoint").unlink()
+    done = CliRunner().invoke(app, ["log", "import", "--data", str(tmp_path / "node"), str(log.directory)])
+    assert done.exit_code == 0, done.output
+    assert "transaction of producer 17 is open since offset 3" in done.stderr
+    assert "--topic flights --partition 0 --start-offset 3" in done.stderr
+    assert ProducerIds(tmp_path / "node").take() == 2601
+    directory = DataDirectory.open(tmp_path / "node")
+    (place,) = directory.partitions()
+    assert place.topic_id is not None
+    log = directory.open_partition("flights", 0, topic_id=place.topic_id, config=CONFIG, clock=CLOCK)
+    assert log.leader_epochs.entries == [(3, 0), (5, 3)]
+    assert log.leader_epoch == 5
+    assert [log.end_offset_for_epoch(epoch) for epoch in range(2, 7)] == [
+        (2, 0),
+        (3, 3),
+        (3, 3),
+        (5, 6),
+        None,
+    ]
+    assert [log.epoch_of(offset) for offset in (0, 2, 3, 6)] == [3, 3, 5, 5]
+    directory.close()

@@ -30,8 +30,9 @@ SMALL = LogConfig(segment_bytes=500, index_interval_bytes=50)
 
 def test_batches_get_their_offsets_and_epoch_and_keep_their_crc(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0")
-    first = log.append(batch(3), leader_epoch=4)
-    second = log.append(batch(2), leader_epoch=4)
+    log.begin_epoch(4)
+    first = log.append(batch(3))
+    second = log.append(batch(2))
     assert (first.base_offset, first.last_offset, first.duplicate) == (0, 2, False)
     assert (second.base_offset, second.last_offset) == (3, 4)
     data = region_bytes(log.read(0, max_bytes=1 << 20, read_committed=False))
@@ -460,16 +461,19 @@ def test_a_disk_full_for_a_new_epoch_or_segment_refuses_the_append(
 ) -> None:
     log = open_log(tmp_path / "t-0", config=LogConfig(segment_bytes=100))
     log.append(batch())
+    log.begin_epoch(1)
     with monkeypatch.context() as patch:
         patch.setattr("suiro.log.checkpoints.replace_file", _no_space)
         with pytest.raises(LogError, match="leader epoch"):
-            log.append(batch(), leader_epoch=1)
+            log.append(batch())
+    assert log.leader_epochs.entries == [(0, 0)]
     with monkeypatch.context() as patch:
         patch.setattr("suiro.log.segment.open_handle", _no_space)
         log.roll()
         with pytest.raises(LogError):
-            log.append(batch(), leader_epoch=1)
-    assert log.append(batch(), leader_epoch=1).base_offset == 1
+            log.append(batch())
+    assert log.append(batch()).base_offset == 1
+    assert log.leader_epochs.entries == [(0, 0), (1, 1)]
     assert read_all(log) == ["0:value", "1:value"]
 
 

@@ -19,7 +19,12 @@ Step = Callable[[PartitionLog], object]
 
 def _transactional(producer: int, sequence: int, epoch: int = 0) -> Step:
     data = batch(2, producer_id=producer, epoch=epoch, sequence=sequence, transactional=True)
-    return lambda log: log.append(data, leader_epoch=epoch)
+
+    def step(log: PartitionLog) -> None:
+        log.begin_epoch(epoch)
+        log.append(data)
+
+    return step
 
 
 def _idempotent(producer: int, sequence: int) -> Step:

@@ -162,7 +162,6 @@ class GroupCoordinator:
                 partition,
                 live[partition.index],
                 timestamp=self._broker.clock.wall_ms(),
-                leader_epoch=self._broker.leader_epoch,
             )
 
     def close(self) -> None:
@@ -196,7 +195,6 @@ class GroupCoordinator:
             self.partition_of(group_id),
             keyed,
             timestamp=self._broker.clock.wall_ms(),
-            leader_epoch=self._broker.leader_epoch,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
         )

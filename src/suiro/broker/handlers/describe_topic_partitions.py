@@ -84,7 +84,7 @@ def _described(broker: Broker, exchange: Exchange, topic: Topic, first: int, las
                 error_code=ErrorCode.none,
                 partition_index=index,
                 leader_id=broker.node_id,
-                leader_epoch=broker.leader_epoch,
+                leader_epoch=topic.partitions[index].log.leader_epoch,
                 replica_nodes=me,
                 isr_nodes=me,
                 eligible_leader_replicas=(),

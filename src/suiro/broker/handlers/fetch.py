@@ -34,7 +34,6 @@ from suiro.broker.fetch_sessions import (
     Wanted,
 )
 from suiro.broker.handlers import whole_ms
-from suiro.broker.handlers.offset_for_leader_epoch import end_of_epoch
 from suiro.broker.purgatory import Delayed
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.log import InRemoteTierError, LogError, OffsetOutOfRangeError, PartitionLog, ReadResult
@@ -258,7 +257,7 @@ class _Fetch:
             return ErrorCode.inconsistent_topic_id
         code = ErrorCode.none
         if wanted.leader_epoch >= 0:
-            code = self._broker.check_leader_epoch(wanted.leader_epoch)
+            code = partition.check_leader_epoch(wanted.leader_epoch)
         if self._from_replica and code is ErrorCode.none:
             # Nobody but this node is a replica of anything here.
             if wanted.leader_epoch >= 0:
@@ -270,12 +269,13 @@ class _Fetch:
         """(epoch, end offset) where the client's log left ours, going by the epoch of what it read last."""
         assert wanted.partition is not None
         log = wanted.partition.log
-        epoch, end = end_of_epoch(self._broker, log, wanted.last_fetched_epoch)
-        if epoch < 0 or wanted.offset < log.log_start_offset:
+        found = log.end_offset_for_epoch(wanted.last_fetched_epoch)
+        if found is None or wanted.offset < log.log_start_offset:
             raise OffsetOutOfRangeError(
                 f"where epoch {wanted.last_fetched_epoch} of {log.topic}-{log.partition} ended is not known"
             )
-        return (epoch, end) if epoch < wanted.last_fetched_epoch or end < wanted.offset else None
+        epoch, end = found
+        return found if epoch < wanted.last_fetched_epoch or end < wanted.offset else None
 
     def begin_with_tier(self) -> None:
         """Read what is only in the remote tier, then answer."""

@@ -146,7 +146,7 @@ def _answer(broker: Broker, exchange: Exchange, request: Any, in_tier: _Found) -
                     error_code=code,
                     timestamp=timestamp,
                     offset=offset,
-                    leader_epoch=broker.leader_epoch if offset >= 0 else -1,
+                    leader_epoch=_epoch(broker, *key, entry.timestamp, offset),
                 )
             )
         if partitions:
@@ -154,6 +154,14 @@ def _answer(broker: Broker, exchange: Exchange, request: Any, in_tier: _Found) -
                 exchange.make("ListOffsetsTopicResponse", name=topic.name, partitions=tuple(partitions))
             )
     return exchange.response(throttle_time=NO_THROTTLE, topics=tuple(topics))
+
+
+def _epoch(broker: Broker, topic: str, index: int, timestamp: int, offset: int) -> int:
+    """Of the record that was found; the end is where the next one comes, in the current epoch."""
+    partition = broker.topics.partition(topic, index) if offset >= 0 else None
+    if partition is None:
+        return -1
+    return partition.log.leader_epoch if timestamp == LATEST else partition.log.epoch_of(offset)
 
 
 def _one(
@@ -172,7 +180,7 @@ def _one(
     partition = broker.topics.partition(topic, index)
     if partition is None:
         return ErrorCode.unknown_topic_or_partition, _NOWHERE
-    code = broker.check_leader_epoch(getattr(entry, "current_leader_epoch", -1))
+    code = partition.check_leader_epoch(getattr(entry, "current_leader_epoch", -1))
     if code is not ErrorCode.none:
         return code, _NOWHERE
     if (topic, index) in in_tier:

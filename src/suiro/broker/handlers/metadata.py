@@ -143,7 +143,7 @@ def _found(broker: Broker, exchange: Exchange, request: Any, topic: Topic) -> An
                 error_code=ErrorCode.none,
                 partition_index=partition.index,
                 leader_id=broker.node_id,
-                leader_epoch=broker.leader_epoch,
+                leader_epoch=partition.log.leader_epoch,
                 replica_nodes=me,
                 isr_nodes=me,
                 offline_replicas=(),

@@ -11,9 +11,8 @@ from suiro.protocol.messages import ErrorCode
 if TYPE_CHECKING:
     from suiro.broker.broker import Broker
     from suiro.broker.dispatch import Exchange
-    from suiro.log import PartitionLog
 
-UNKNOWN = (-1, -1)
+_UNKNOWN = (-1, -1)
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
@@ -34,16 +33,16 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
 
 
 def _one(broker: Broker, exchange: Exchange, topic: str, entry: Any, *, allowed: bool) -> Any:
-    code, found = ErrorCode.none, UNKNOWN
+    code, found = ErrorCode.none, _UNKNOWN
     partition = broker.topics.partition(topic, entry.partition) if allowed else None
     if not allowed:
         code = ErrorCode.topic_authorization_failed
     elif partition is None:
         code = ErrorCode.unknown_topic_or_partition
     else:
-        code = broker.check_leader_epoch(entry.current_leader_epoch)
+        code = partition.check_leader_epoch(entry.current_leader_epoch)
         if code is ErrorCode.none:
-            found = end_of_epoch(broker, partition.log, entry.leader_epoch)
+            found = partition.log.end_offset_for_epoch(entry.leader_epoch) or _UNKNOWN
     return exchange.make(
         "EpochEndOffset",
         error_code=code,
@@ -52,16 +51,3 @@ def _one(broker: Broker, exchange: Exchange, topic: str, entry: Any, *, allowed:
         end_offset=found[1],
     )
 
-
-def end_of_epoch(broker: Broker, log: PartitionLog, epoch: int) -> tuple[int, int]:
-    """(largest epoch at most this one, where it ended); `UNKNOWN` for one that has not begun.
-
-    An epoch older than all that the log still knows ended where the first of those began.
-    """
-    if epoch == broker.leader_epoch:
-        return epoch, log.log_end_offset
-    if epoch == -1 or epoch > max(broker.leader_epoch, log.leader_epoch):
-        return UNKNOWN
-    entries = log.leader_epochs.entries
-    end = next((start for later, start in entries if later > epoch), log.log_end_offset)
-    return max((known for known, _ in entries if known <= epoch), default=epoch), end

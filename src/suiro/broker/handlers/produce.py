@@ -242,7 +242,7 @@ def _append(broker: Broker, write: _Write) -> Appended:
     if config.compacted or config.message_timestamp_before_max_ms != MAX_LONG:
         _check_records(partition, write.records, config, now_ms=broker.clock.wall_ms())
     try:
-        return partition.log.append(write.records, leader_epoch=broker.leader_epoch, origin="client")
+        return partition.log.append(write.records)
     except InvalidTimestampError:
         _check_records(partition, write.records, config, now_ms=broker.clock.wall_ms())
         raise

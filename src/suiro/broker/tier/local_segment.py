@@ -31,14 +31,14 @@ class LocalSegment:
     @property
     def leader_epochs(self) -> tuple[tuple[int, int], ...]:
         """The epochs that have records in the segment, and where each begins in it."""
-        entries = self.log.leader_epochs.entries
+        entries = self.log.leader_epochs.entries or [(self.log.leader_epoch, self.start_offset)]
         ends = [start for _, start in entries[1:]] + [self.end_offset]
         within = [
             (epoch, max(start, self.start_offset))
             for (epoch, start), end in zip(entries, ends, strict=True)
             if start < self.end_offset and end > self.start_offset
         ]
-        return tuple(within) or ((0, self.start_offset),)
+        return tuple(within) or ((self.log.epoch_of(self.start_offset), self.start_offset),)
 
     def sources(self) -> list[Source]:
         """The files as they are now, open, so that they can be sent whatever becomes of their names.

@@ -53,12 +53,7 @@ class MetadataTopic:
             records.append((segment.key, encode(segment)))
             if segment.state is SegmentState.DELETE_FINISHED:
                 records.append((segment.key, None))
-        system_log.append(
-            self._partition(),
-            records,
-            timestamp=self._broker.clock.wall_ms(),
-            leader_epoch=self._broker.leader_epoch,
-        )
+        system_log.append(self._partition(), records, timestamp=self._broker.clock.wall_ms())
 
     async def sync(self) -> None:
         """Have what was appended on the disk. Raises OSError."""

@@ -119,7 +119,9 @@ class RemoteTier:
         for partition in self._broker.topics.partitions():
             if partition.log.config.remote_storage_enable:
                 remote = self._of(partition.log.topic_id, partition.index).remote
-                partition.log.found_in_tier(remote.start_offset, remote.next_offset)
+                partition.log.found_in_tier(
+                    remote.start_offset, remote.next_offset, remote.leader_epochs
+                )
 
     def close(self) -> None:
         """Stop. What was under way is garbage, and the next start removes it."""
@@ -345,6 +347,7 @@ class RemoteTier:
             tiered_still = log.config.remote_storage_enable
             start = expired[-1].next_offset if tiered_still else log.local_log_start_offset
             log.delete_records_before(max(log.log_start_offset, min(start, log.log_end_offset)))
+            partition.grown()  # Fetch sessions tell their clients the new start, as after local retention.
         for segment in expired:
             self._note(tiered, replace(segment, state=SegmentState.DELETE_STARTED))
 

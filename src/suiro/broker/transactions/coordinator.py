@@ -43,12 +43,14 @@ class TransactionCoordinator:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._transactions: dict[str, Transaction] = {}
-        self._producer_ids = ProducerIds(broker.config.data / "producer-ids")
+        self._producer_ids = ProducerIds(broker.config.data)
 
     def load(self) -> None:
         """Replay `__transaction_state`, then finish what was decided."""
         topic = self._broker.topics.topic(TRANSACTIONS_TOPIC)
         highest = -1
+        if self._broker.topics.adopted:
+            self._producer_ids.keep_off(part.log for part in self._broker.topics.partitions())
         for partition in topic.partitions if topic else ():
             for _, batch in system_log.replay(partition.log):
                 for record in batch:
@@ -76,9 +78,7 @@ class TransactionCoordinator:
             for t in self._transactions.values()
             if system_log.partition_for(t.transactional_id, count) == partition.index
         ]
-        system_log.compact(
-            partition, live, timestamp=self._broker.clock.wall_ms(), leader_epoch=self._broker.leader_epoch
-        )
+        system_log.compact(partition, live, timestamp=self._broker.clock.wall_ms())
 
     def __iter__(self) -> Iterator[Transaction]:
         return iter(self._transactions.values())
@@ -257,7 +257,6 @@ class TransactionCoordinator:
             topic.partitions[system_log.partition_for(transactional_id, len(topic.partitions))],
             [(records.encode_key(transactional_id), value)],
             timestamp=self._broker.clock.wall_ms(),
-            leader_epoch=self._broker.leader_epoch,
         )
 
     def _complete(self, transaction: Transaction) -> None:

@@ -28,7 +28,6 @@ def write_marker(
         coordinator_epoch=coordinator_epoch,
         transaction_version=version,
         timestamp=broker.clock.wall_ms(),
-        leader_epoch=broker.leader_epoch,
     )
     end_offsets(broker, partition, producer_id, commit=commit)
     partition.grown()

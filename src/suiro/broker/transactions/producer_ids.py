@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from suiro.broker.topics import write_atomically
 
+if TYPE_CHECKING:
+    from suiro.log import PartitionLog
+
+FILE_NAME = "producer-ids"
 _BLOCK = 1000
+_FAR_BEYOND = 1 << 62
+"""No broker gives such ids. A producer that made one up must not use up all that there are."""
 
 
 class NoProducerIdError(Exception):
@@ -16,8 +24,8 @@ class NoProducerIdError(Exception):
 class ProducerIds:
     """`take` one; the file says up to which they may have been taken."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, data: Path) -> None:
+        self._path = path = data / FILE_NAME
         self._next = self._reserved = int(path.read_text()) if path.exists() else 0
 
     def take(self) -> int:
@@ -31,6 +39,15 @@ class ProducerIds:
             self._reserved = reserved  # only now: on a full disk none of the block may be handed out
         self._next += 1
         return self._next - 1
+
+    def keep_off(self, logs: Iterable[PartitionLog]) -> None:
+        """Never give a producer of these logs' away again: they were written elsewhere, by producers whose ids this
+        file does not know, and the batches of another one would be taken for theirs. Raises OSError."""
+        ids = (producer.producer_id for log in logs for producer in log.producer_states())
+        highest = max((each for each in ids if each < _FAR_BEYOND), default=-1)
+        if highest >= self._reserved:
+            write_atomically(self._path, str(highest + 1).encode())
+            self._next = self._reserved = highest + 1
 
     def skip_to(self, producer_id: int) -> None:
         """Ids below were seen in use: a directory that comes from elsewhere has no file of ours."""

@@ -65,6 +65,15 @@ class RemoteLog:
         return self._readable[-1].next_offset if self._readable else 0
 
     @property
+    def leader_epochs(self) -> Sequence[tuple[int, int]]:
+        """(epoch, first copied offset), as they rise."""
+        first: dict[int, int] = {}
+        for segment in self._readable:
+            for epoch, offset in segment.leader_epochs:
+                first.setdefault(epoch, offset)
+        return sorted(first.items())
+
+    @property
     def size(self) -> int:
         return sum(segment.size for segment in self._readable)
 
