@@ -167,7 +167,8 @@ class Exchange:
         self._on_abandoned = callback
 
     def _encode(self, response: Any) -> list[Piece]:
-        code = getattr(response, "error_code", ErrorCode.none)
+        raw = isinstance(response, RawResponse)
+        code = ErrorCode.none if raw else getattr(response, "error_code", ErrorCode.none)
         self._metrics.answered(code)
         if self._bare:
             return [] if code is not ErrorCode.none else [_bare_token(response.auth_bytes)]
@@ -239,24 +240,28 @@ class Exchange:
 class RawResponse:
     """A response body encoded by its handler, in pieces; `flexible` tells which response header it gets.
 
-    The first four bytes of the body are throttle_time_ms, which `encode` fills in.
+    The first piece is bytes; `throttle_at` is where in it throttle_time_ms stands, which `encode` fills in.
     """
 
     pieces: list[Piece]
     flexible: bool
+    throttle_at: int = 0
 
 
 def encode(response: Any, correlation_id: int, throttle_ms: int = 0) -> list[Piece]:
     """A response's frame with its length in front, and with its throttle time if it has one."""
     if isinstance(response, RawResponse):
         header = correlation_id.to_bytes(4, "big", signed=True) + (b"\0" if response.flexible else b"")
-        size = len(header) + sum(len(p) if isinstance(p, bytes) else p[2] for p in response.pieces)
-        pieces = response.pieces
+        first, *rest = response.pieces
+        assert isinstance(first, bytes)
         if throttle_ms:
-            first = pieces[0]
-            assert isinstance(first, bytes)
-            pieces = [throttle_ms.to_bytes(4, "big") + first[4:], *pieces[1:]]
-        return [size.to_bytes(4, "big") + header, *pieces]
+            at = response.throttle_at
+            first = first[:at] + throttle_ms.to_bytes(4, "big") + first[at + 4 :]
+        size = len(header) + len(first)
+        for piece in rest:
+            size += len(piece) if isinstance(piece, bytes) else piece[2]
+        # In one piece what goes out before the first file region: each piece is a call of the system.
+        return [size.to_bytes(4, "big") + header + first, *rest]
     if throttle_ms and "throttle_time" in _field_names(response.__class__):
         response = replace(response, throttle_time=timedelta(milliseconds=throttle_ms))
     body = messages.write_response(response, correlation_id=correlation_id)

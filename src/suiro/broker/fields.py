@@ -1,6 +1,6 @@
-"""Kafka's primitive fields in the records of the coordinators' topics: big-endian.
+"""Kafka's primitive fields, big-endian: in the records of the coordinators' topics, in answers laid out by hand.
 
-The older records have strings with a 16-bit length; the flexible ones (KIP-482) have compact lengths, where 0 is
+The older structures have strings with a 16-bit length; the flexible ones (KIP-482) have compact lengths, where 0 is
 null and otherwise the length plus one, and end each structure with tagged fields.
 """
 
@@ -13,6 +13,29 @@ from uuid import UUID
 
 _INT8, _INT16 = struct.Struct(">b"), struct.Struct(">h")
 _INT32, _INT64 = struct.Struct(">i"), struct.Struct(">q")
+
+
+def uvarint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes((value,))
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def array_length(count: int, *, flexible: bool) -> bytes:
+    return uvarint(count + 1) if flexible else count.to_bytes(4, "big")
+
+
+def string(text: str | None, *, flexible: bool) -> bytes:
+    """A string that may be null."""
+    if text is None:
+        return b"\0" if flexible else b"\xff\xff"
+    encoded = text.encode()
+    return (uvarint(len(encoded) + 1) if flexible else len(encoded).to_bytes(2, "big")) + encoded
 
 
 class FieldWriter:
