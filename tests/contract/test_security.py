@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import UUID
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -64,6 +65,7 @@ SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:admin;User:ANONYMOUS",
     "connection.failed.authentication.delay.ms": "20",
+    "quota.window.num": "3",
 }
 ADD_SCRAM = ("--add-scram", "SCRAM-SHA-256=[name=carol,password=secret-carol]")
 ADD_SCRAM += ("--add-scram", "SCRAM-SHA-512=[name=carol,password=secret-carol-512]")
@@ -145,6 +147,29 @@ def test_nothing_is_answered_before_the_login(guarded: Guarded) -> None:
         }
         with pytest.raises((ConnectionError, OSError)):
             ask_and_leave(wire, "metadata", 9)
+
+
+@pytest.mark.parametrize("moment", ["at-once", "mechanism-chosen", "login-failed"])
+def test_no_api_is_served_before_the_login(guarded: Guarded, moment: str) -> None:
+    """Each API's request ends the connection, and no byte of an answer comes."""
+    if moment != "at-once" and guarded.name == "kafka":
+        pytest.skip("Apache Kafka first says ILLEGAL_SASL_STATE in the request's own form, or takes its time")
+    world = World(topic="any", topic_id=UUID(int=1))
+    served = []
+    for api in APIS.values():
+        if api.name in ("api_versions", "sasl_handshake", "sasl_authenticate"):
+            continue
+        request = fill(messages.request_class(api.key, api.max_version), world)
+        with Wire(guarded.bootstrap_servers) as wire:
+            if moment != "at-once":
+                ask(wire, "sasl_handshake", 1, mechanism="PLAIN")
+            if moment == "login-failed":
+                answer = ask(wire, "sasl_authenticate", 2, auth_bytes=b"\0admin\0guess")
+                assert answer["error_code"] == "sasl_authentication_failed"
+            with suppress(OSError):
+                wire.send_bytes(messages.write_request(request, correlation_id=7, client_id="raw"))
+                served.append((api.name, wire.receive_bytes()))
+    assert served == []
 
 
 def ask_mechanisms(guarded: Guarded) -> list[str]:
@@ -870,6 +895,51 @@ def test_who_is_too_fast_is_held_back(guarded: Guarded, admin: Wire) -> None:
     assert 0 < max(throttled) < 60
     alter(admin, {"user": "alice"}, producer_byte_rate=None)
     producer.purge()
+
+
+def test_who_reads_too_fast_is_held_back(guarded: Guarded, admin: Wire) -> None:
+    """Every record comes all the same; the client hears why it waits."""
+    topic = {"name": "fast-read", "num_partitions": 1, "replication_factor": 1}
+    ask(admin, "create_topics", 5, topics=[topic], timeout=5000)
+    rules = [binding("READ topic:fast-read", user="alice"), binding("READ group:fast-read", user="alice")]
+    ask(admin, "create_acls", 3, creations=rules)
+    batch = batch_of("x" * 5_000)  # key and value: 10 kB
+    wait_until(lambda: admin.produce("fast-read", batch)[0] == "none", what="the topic")
+    for _ in range(3):
+        assert admin.produce("fast-read", batch)[0] == "none"
+    alter(admin, {"user": "alice"}, consumer_byte_rate=10_000.0)  # 20 kB in the two seconds that count
+    throttled: list[float] = []
+    consumer = Consumer(
+        {
+            **guarded.client("alice"),
+            "group.id": "fast-read",
+            "fetch.message.max.bytes": 10_000,
+            "throttle_cb": lambda event: throttled.append(event.throttle_time),
+        }
+    )
+    found: list[int] = []
+
+    def all_there() -> bool:
+        if len(found) in (0, 4):  # until the quota holds
+            found.clear()
+            consumer.assign([TopicPartition("fast-read", 0, 0)])
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            found.append(message.offset())
+        return len(found) == 4 and bool(throttled)
+
+    wait_until(all_there, what="all records, and a throttle")
+    alter(admin, {"user": "alice"}, consumer_byte_rate=None)
+    consumer.close()
+    assert found == [0, 1, 2, 3]
+
+
+def test_who_asks_too_much_is_held_back(guarded: Guarded, admin: Wire) -> None:
+    """The time that handlers spend for a client is rationed too."""
+    alter(admin, {"user": "bob"}, request_percentage=0.001)
+    with guarded.wire("bob") as wire:
+        wait_until(lambda: ask(wire, "metadata", 9, topics=None)["throttle_time"], what="a throttle")
+    alter(admin, {"user": "bob"}, request_percentage=None)
 
 
 def test_topics_are_changed_only_so_fast(guarded: Guarded, admin: Wire) -> None:
