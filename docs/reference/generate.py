@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from suiro.broker.apis import APIS
+from suiro.broker.metric_families import FAMILIES
 from suiro.cli.app import app
 from suiro.cli.node import _parser as node_parser
 from suiro.config import NodeSettings
@@ -25,10 +27,15 @@ def settings() -> str:
         "Given with `--set NAME=VALUE`, in a file with `--config`, or as `settings=` in Python. Names are Kafka's. An",
         "unknown name is an error, and so is a setting of Kafka that the node does not have.",
         "",
+        "What is said of listeners may be said of one, `listener.name.inside.ssl.keystore.location`, or of one of its",
+        "SASL mechanisms, `listener.name.inside.plain.sasl.jaas.config` ([guide](../guides/security.md)).",
+        "",
         "| setting | default | for a topic | meaning |",
         "|---|---|---|---|",
     ]
     for field in dataclasses.fields(NodeSettings):
+        if "doc" not in field.metadata:
+            continue
         default = str(field.default).lower() if isinstance(field.default, bool) else field.default
         topic = f"`{field.metadata['topic']}`" if field.metadata.get("topic") else ""
         lines.append(f"| `{field.name.replace('_', '.')}` | {default} | {topic} | {field.metadata['doc']} |")
@@ -41,17 +48,112 @@ def apis() -> str:
         "",
         "Kafka APIs and their versions, as the node tells clients in ApiVersions. Whatever is not here is refused.",
         "",
-        "| key | API | versions |",
-        "|---|---|---|",
+        "They are those of Apache Kafka 4.3, but for share groups, delegation tokens, Streams groups, client telemetry",
+        "and what brokers say among themselves.",
+        "",
+        "| key | API | versions | notes |",
+        "|---|---|---|---|",
     ]
-    for api in APIS.values():
+    for api in sorted(APIS.values(), key=lambda api: api.key):
         name = "".join(part.capitalize() for part in api.name.split("_"))
-        lines.append(f"| {api.key} | {name} | {api.min_version} to {api.max_version} |")
+        versions = f"{api.min_version} to {api.max_version}"
+        lines.append(f"| {api.key} | {name} | {versions} | {_first_sentence(api.name, name)} |")
     return "\n".join(lines) + "\n"
+
+
+def _first_sentence(module: str, name: str) -> str:
+    """What the handler says of itself, without its name."""
+    said = import_module(f"suiro.broker.handlers.{module}").__doc__ or ""
+    sentence = " ".join(said.split("\n\n")[0].split()).removeprefix(name).lstrip(" :.,").split(". ")[0]
+    return sentence[0].upper() + sentence[1:].rstrip(".") + "."
+
+
+STAGES = (
+    (
+        "network",
+        (
+            "max.connections",
+            "max.connections.per.ip",
+            "max.connection.creation.rate",
+            "socket.request.max.bytes",
+        ),
+        ("connection_count", "connection_refused_total"),
+        "The next client waits outside, or is closed; too large a request closes its connection.",
+    ),
+    (
+        "request queue",
+        ("queued.max.request.bytes", "queued.max.requests"),
+        ("requestqueuesize", "memorypoolused", "requestqueuetimems"),
+        "Nothing more is read from who holds nothing yet; TCP slows the clients down.",
+    ),
+    (
+        "handlers",
+        (),
+        ("requesthandleravgidle_percent", "localtimems"),
+        "One handler at a time, one request of a connection at a time.",
+    ),
+    (
+        "purgatory",
+        ("max.connections", "fetch.max.wait.ms"),
+        ("purgatorysize", "remotetimems"),
+        "At most one request of each connection waits here.",
+    ),
+    (
+        "response queue",
+        ("queued.max.response.bytes",),
+        ("responsequeuesize", "responsebytes", "responsesendtimems", "slowconnectionsclosed_total"),
+        "The connection that has taken nothing for the longest is closed.",
+    ),
+)
+"""(stage, settings that limit it, ends of the metrics' names, what happens when it is full)"""
+
+METRICS = """# Metrics
+
+A node that is started with `--metrics HOST:PORT` (the setting `metrics.listen`) has them at `/metrics`, in Prometheus'
+text format, for everybody who can reach that address: bind it where only Prometheus is. Where Apache Kafka has the
+metric, it has Kafka's name as the JMX exporter's sample rules write it; names that begin with `suiro_` are our own.
+
+```
+suiro node --metrics 127.0.0.1:9404
+```
+
+A histogram has `_count`, `_sum` and the quantiles 0.5 to 0.999 of the last two and a half to five minutes, each within
+3 % of the truth. The empty topic is the sum over all topics, those that were deleted included.
+
+## The way of a request
+
+```text
+read -> request queue -> handler -> purgatory -> response queue -> sent
+```
+
+Requests of one connection are handled one at a time, in order. Each stage has a limit:
+
+| stage | limited by | seen by | when it is full |
+|---|---|---|---|
+"""
+
+
+def metrics() -> str:
+    known = {field.name.replace("_", ".") for field in dataclasses.fields(NodeSettings)}
+    lines = [METRICS.rstrip("\n")]
+    for stage, limits, ends, full in STAGES:
+        assert set(limits) <= known, f"{stage}: no settings {set(limits) - known}"
+        names = [next(name for name in FAMILIES if name.endswith(f"_{end}")) for end in ends]
+        lines.append(f"| {stage} | {_code(limits) or 'its nature'} | {_code(names)} | {full} |")
+    lines += ["", "## All of them", "", "| metric | kind | labels | meaning |", "|---|---|---|---|"]
+    for family in FAMILIES.values():
+        kind = "summary" if family.kind == "histogram" else family.kind
+        lines.append(f"| `{family.name}` | {kind} | {_code(family.labels)} | {family.doc} |")
+    return "\n".join(lines) + "\n"
+
+
+def _code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 EXAMPLES = {
     "node": "suiro node --listen 127.0.0.1:9092 --data ./log --set auto.create.topics.enable=false",
+    "log import": "suiro log import /kafka/flights-0 /kafka/flights-1 --data ./data --config retention.ms=-1",
     "run": "suiro run delays.py --application-id delays --bootstrap-servers 127.0.0.1:9092",
     "demo": "suiro demo --plain",
 }
@@ -64,6 +166,9 @@ def commands() -> str:
         if name == "node":
             parser = node_parser()
             found[name] = (parser.description or "", list(_of_argparse(parser)))
+        elif hasattr(command, "commands"):
+            for part, inner in command.commands.items():
+                found[f"{name} {part}"] = (inner.help or "", list(_of_typer(inner)))
         else:
             found[name] = (command.help or "", list(_of_typer(command)))
     lines = ["# Commands", "", "`suiro --version` prints the version, `suiro COMMAND --help` what is here."]
@@ -94,7 +199,7 @@ def _of_argparse(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
             yield f"`{action.option_strings[0]} {action.metavar}`", action.help or ""
 
 
-PAGES = {"settings.md": settings, "apis.md": apis, "commands.md": commands}
+PAGES = {"settings.md": settings, "apis.md": apis, "commands.md": commands, "metrics.md": metrics}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

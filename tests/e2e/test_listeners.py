@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,7 +24,7 @@ from support.wire import TIMEOUT_S, Wire
 from suiro.client import Client, NewTopic
 from suiro.errors import ConfigError
 from suiro.node import InProcessNode
-from suiro.protocol.messages import API_KEYS, nested, request_class
+from suiro.protocol.messages import API_KEYS, nested, request_class, write_request
 from suiro.protocol.records import decode_batch
 
 PLAIN_JAAS = (
@@ -145,8 +146,6 @@ def fetch_bytes(wire: Wire, running: InProcessNode, topic: str, *, wanted: int) 
         partition=0, current_leader_epoch=-1, fetch_offset=0, last_fetched_epoch=-1, log_start_offset=-1,
         partition_max_bytes=50_000_000,
     )  # fmt: skip
-    from datetime import timedelta
-
     response = wire.call(
         message(
             max_wait=timedelta(0), min_bytes=1, max_bytes=50_000_000, isolation_level=0, session_id=0,
@@ -429,6 +428,50 @@ def test_the_metrics_tell_what_happened(caplog: Any) -> None:
         assert found["kafka_network_requestchannel_requestqueuesize"] == 0
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(url.replace("metrics", "other"), timeout=TIMEOUT_S)
+
+
+def test_each_stage_of_a_request_is_seen() -> None:
+    """A fetch waits in purgatory, requests behind it in the queue, answers for a peer that takes none."""
+    queue = "kafka_network_requestchannel_requestqueuesize"
+    memory = "kafka_network_socketserver_memorypoolused"
+    purgatory = 'kafka_server_delayedoperationpurgatory_purgatorysize{delayedoperation="Fetch"}'
+    answers, answer_bytes = "kafka_network_requestchannel_responsequeuesize", "suiro_network_responsebytes"
+    with node(metrics__listen="127.0.0.1:0") as running:
+        url = running.broker.metrics_url
+        assert url is not None
+        with Client(running.bootstrap_servers) as client, Wire(running.bootstrap_servers) as waiting:
+            client.create_topics([NewTopic("t", 1), NewTopic("wide", 100)])
+            waiting.send_bytes(write_request(long_fetch("t"), correlation_id=1, client_id="w"))
+            versions = write_request(request_class(18, 0)(), correlation_id=2, client_id="w")
+            for _ in range(3):
+                waiting.send_bytes(versions)
+            found = wait_until(lambda: (now := scrape(url))[queue] == 3 and now)
+            assert (found[purgatory], found[answers]) == (1, 0)
+            assert found[memory] >= 3 * len(versions)
+            client.produce({("t", 0): batch_of("a")})
+            for _ in range(4):
+                waiting.receive_bytes()
+            found = scrape(url)
+            assert (found[queue], found[memory], found[purgatory]) == (0, 0, 0)
+        with connect(running) as slow:
+            metadata = struct.pack(">hhihi", 3, 1, 7, -1, -1)
+            slow.sendall((struct.pack(">i", len(metadata)) + metadata) * 5000)
+            found = wait_until(lambda: (now := scrape(url))[answers] and now)
+            assert found[answer_bytes] > 0
+        wait_until(lambda: scrape(url)[answer_bytes] == 0)
+
+
+def long_fetch(topic: str) -> Any:
+    message = request_class(API_KEYS["fetch"], 12)
+    partition = nested(message, "FetchPartition")(
+        partition=0, current_leader_epoch=-1, fetch_offset=0, last_fetched_epoch=-1, log_start_offset=-1,
+        partition_max_bytes=1000,
+    )  # fmt: skip
+    return message(
+        max_wait=timedelta(seconds=30), min_bytes=1, max_bytes=1000, isolation_level=0, session_id=0,
+        session_epoch=-1, forgotten_topics_data=(), rack_id="",
+        topics=(nested(message, "FetchTopic")(topic=topic, partitions=(partition,)),),
+    )  # fmt: skip
 
 
 def test_a_wrong_keystore_is_told_with_the_way_out(tmp_path: Path) -> None:

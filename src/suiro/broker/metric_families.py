@@ -1,4 +1,4 @@
-"""The list of what a node measures: names, labels and meanings. `docs/reference/metrics.md` says the same to users.
+"""The list of what a node measures: names, labels and meanings. `docs/reference/metrics.md` is made from it.
 
 Where Apache Kafka has a metric, this is its name as the JMX exporter's sample rules give it.
 """
@@ -234,12 +234,17 @@ FAMILIES: dict[str, Family] = _table(
     ),
     ("kafka_server_replicamanager_partitioncount", "gauge", "", "Partitions."),
     ("kafka_server_replicamanager_leadercount", "gauge", "", "Partitions that this node leads: all."),
-    ("kafka_server_replicamanager_underreplicatedpartitions", "gauge", "", "Always 0."),
-    ("kafka_server_replicamanager_offlinereplicacount", "gauge", "", "Always 0."),
-    ("kafka_controller_kafkacontroller_activecontrollercount", "gauge", "", "Always 1."),
+    (
+        "kafka_server_replicamanager_underreplicatedpartitions",
+        "gauge",
+        "",
+        "Always 0: a partition has one replica.",
+    ),
+    ("kafka_server_replicamanager_offlinereplicacount", "gauge", "", "Partitions whose disk failed."),
+    ("kafka_controller_kafkacontroller_activecontrollercount", "gauge", "", "Always 1: the node."),
     ("kafka_controller_kafkacontroller_globaltopiccount", "gauge", "", "Topics."),
     ("kafka_controller_kafkacontroller_globalpartitioncount", "gauge", "", "Partitions."),
-    ("kafka_controller_kafkacontroller_offlinepartitionscount", "gauge", "", "Always 0."),
+    ("kafka_controller_kafkacontroller_offlinepartitionscount", "gauge", "", "The same."),
     ("kafka_server_kafkaserver_brokerstate", "gauge", "", "3: running."),
 )
 """Every family by its name. Names that begin with `suiro_` are our own; the rest are Kafka's."""

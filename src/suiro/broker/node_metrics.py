@@ -29,6 +29,9 @@ def offer_gauges(broker: Broker) -> None:
     def partitions() -> int:
         return sum(len(topic.partitions) for topic in broker.topics)
 
+    def offline() -> int:
+        return sum(partition.log.offline is not None for partition in broker.topics.partitions())
+
     gauges, gauge = broker.metrics.gauges, broker.metrics.gauge
     gauges(_LOG + "size", of_partitions(lambda partition: partition.log.size))
     gauges(_LOG + "numlogsegments", of_partitions(lambda partition: len(partition.log.segments)))
@@ -37,9 +40,9 @@ def offer_gauges(broker: Broker) -> None:
     gauge(_REPLICAS + "partitioncount", partitions)
     gauge(_REPLICAS + "leadercount", partitions)
     gauge(_REPLICAS + "underreplicatedpartitions", lambda: 0)
-    gauge(_REPLICAS + "offlinereplicacount", lambda: 0)
+    gauge(_REPLICAS + "offlinereplicacount", offline)
     gauge(_CONTROLLER + "activecontrollercount", lambda: 1)
     gauge(_CONTROLLER + "globaltopiccount", lambda: sum(1 for _ in broker.topics))
     gauge(_CONTROLLER + "globalpartitioncount", partitions)
-    gauge(_CONTROLLER + "offlinepartitionscount", lambda: 0)
+    gauge(_CONTROLLER + "offlinepartitionscount", offline)
     gauge("kafka_server_kafkaserver_brokerstate", lambda: _RUNNING)
