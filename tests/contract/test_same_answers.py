@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from support.wire import Wire
 
 from suiro.broker.apis import APIS
 from suiro.client import LATEST, Client, NewTopic
+from suiro.kafka import KafkaProcess
+from suiro.node import NodeProcess
 from suiro.protocol import messages
 from suiro.protocol.messages import read_response, request_class, write_request
 
@@ -84,8 +87,19 @@ def requests(world: World) -> Iterator[tuple[str, Any]]:
                     yield f"{api.name} {version} {which}", request
 
 
-def test_the_same_answers(kafka: Any, suiro_node: Any) -> None:
-    ours, theirs = suiro_node.bootstrap_servers, kafka.bootstrap_servers
+@pytest.fixture
+def both(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """A node and an Apache Kafka that nobody else has talked to: many answers list all there is."""
+    with KafkaProcess.start(tmp_path / "kafka") as theirs:
+        ours = NodeProcess.start(data=tmp_path / "node", listen="127.0.0.1:0")
+        try:
+            yield ours.bootstrap_servers, theirs.bootstrap_servers
+        finally:
+            ours.stop()
+
+
+def test_the_same_answers(both: tuple[str, str]) -> None:
+    ours, theirs = both
     found = {}
     for (name, mine), (_, other) in zip(requests(world_of(ours)), requests(world_of(theirs)), strict=True):
         if name in NOT_COMPARED or name.split()[0] in NOT_COMPARED:

@@ -53,4 +53,11 @@ def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
             for index, (one, other) in enumerate(zip(ours, theirs, strict=True))
             for line in differences(one, other, f"{path}[{index}]")
         ]
+    if isinstance(ours, list) and isinstance(theirs, list):
+        return [
+            f"{path}: only {whose} {item!r}"
+            for whose, some, others in (("node", ours, theirs), ("kafka", theirs, ours))
+            for item in some
+            if item not in others
+        ]
     return [] if ours == theirs else [f"{path}: node {ours!r}, kafka {theirs!r}"]

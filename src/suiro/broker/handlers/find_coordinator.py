@@ -8,6 +8,7 @@ from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
+from suiro.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from suiro.protocol.messages import ErrorCode
 
 GROUP = 0
@@ -21,6 +22,7 @@ _RESOURCES = {
         "Transactional Id authorization failed.",
     ),
 }
+_TOPICS = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTIONS_TOPIC}
 _FOUND = "NONE"  # Kafka's message of no error
 _NOWHERE = {"node_id": -1, "host": "", "port": -1}
 _FIRST_VERSION_WITH_BATCHES = 4
@@ -48,4 +50,5 @@ def _check(exchange: Exchange, kind: int, key: str) -> tuple[ErrorCode, str]:
     resource, refusal, message = _RESOURCES[kind]
     if not exchange.may(Operation.DESCRIBE, resource, key):
         return refusal, message
+    exchange.broker.internal_topic(_TOPICS[kind])  # whoever looks for the coordinator finds its topic too
     return ErrorCode.none, _FOUND
