@@ -9,6 +9,7 @@ This module imports no broker until one is started, so that it is cheap to impor
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -115,6 +116,7 @@ def _serve(
             loop.add_reader(sys.stdin.fileno(), stop_at_end_of_input)
         try:
             broker.start()
+            gc.freeze()  # Topics and logs stay; a collection need not look at them.
         except BaseException as error:
             failure.append(error)
             loop.stop()

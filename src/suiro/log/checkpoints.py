@@ -15,12 +15,12 @@ from pathlib import Path
 from uuid import UUID
 
 from suiro.errors import ConfigError
-from suiro.log.files import replace_file
+from suiro.log.files import read_file, replace_file
 
 PARTITION_METADATA = "partition.metadata"
 
 
-def read_checkpoint(path: Path, *, columns: int) -> list[list[str]]:
+def read_checkpoint(path: str | Path, *, columns: int) -> list[list[str]]:
     """Rows of a checkpoint file; [] where it is absent or empty. Raises ConfigError where it is not one."""
     lines = _lines(path)
     if not lines:
@@ -51,7 +51,7 @@ def id_from_text(text: str) -> UUID:
 
 def read_partition_metadata(directory: Path) -> UUID | None:
     """The topic id that a partition's directory belongs to; None where there is no such file, or an empty one."""
-    lines = _lines(directory / PARTITION_METADATA)
+    lines = _lines(f"{directory}/{PARTITION_METADATA}")
     if not lines:
         return None
     values = dict(line.split(": ", 1) for line in lines if ": " in line)
@@ -80,9 +80,6 @@ def write_properties(path: Path, values: Mapping[str, str]) -> None:
     replace_file(path, "".join(f"{name}={value}\n" for name, value in values.items()).encode())
 
 
-def _lines(path: Path) -> list[str]:
+def _lines(path: str | Path) -> list[str]:
     """[] for a file that is absent, or that a power cut left empty (on some file systems: full of zeros)."""
-    try:
-        return path.read_text().strip("\0").splitlines()
-    except FileNotFoundError:
-        return []
+    return (read_file(path) or b"").decode().strip("\0").splitlines()

@@ -22,8 +22,8 @@ _CHUNK_BYTES = 4096
 class EntryFile:
     """An append-only file of fixed-size ascending entries."""
 
-    def __init__(self, path: Path, entry: struct.Struct, *, max_bytes: int) -> None:
-        self.path = path
+    def __init__(self, path: str | Path, entry: struct.Struct, *, max_bytes: int) -> None:
+        self._path = os.fspath(path)
         self._entry = entry
         self._max_entries = max_bytes // entry.size
         self._handle: FileHandle | None = None
@@ -31,11 +31,15 @@ class EntryFile:
         self._known_flushed: int | None = None
 
     @property
+    def path(self) -> Path:
+        return Path(self._path)
+
+    @property
     def _flushed(self) -> int:
         """Entries in the file. Asked of the disk when first needed: most segments are never looked into."""
         if self._known_flushed is None:
             try:
-                self._known_flushed = os.stat(self.path).st_size // self._entry.size
+                self._known_flushed = os.stat(self._path).st_size // self._entry.size
             except FileNotFoundError:
                 self._known_flushed = 0
         return self._known_flushed
@@ -107,7 +111,7 @@ class EntryFile:
         if not self._pending:
             return
         # Opened for this once if need be: a partition that is only written to keeps no index open.
-        handle = open_handle(self.path, create=True) if self._handle is None else self._handle
+        handle = open_handle(self._path, create=True) if self._handle is None else self._handle
         while self._pending:
             written = os.pwrite(handle, self._pending, self._flushed * self._entry.size)
             whole = written // self._entry.size
@@ -136,7 +140,7 @@ class EntryFile:
     def handle(self) -> FileHandle:
         handle = self._handle
         if handle is None:
-            handle = self._handle = open_handle(self.path, create=True)
+            handle = self._handle = open_handle(self._path, create=True)
             OPEN_FILES.opened(self)
         return handle
 
@@ -144,8 +148,10 @@ class EntryFile:
 class OffsetIndex(EntryFile):
     """(relative last offset of a batch, its position), one entry about every `index.interval.bytes`."""
 
-    def __init__(self, path: Path, *, max_bytes: int) -> None:
-        super().__init__(path, struct.Struct(">ii"), max_bytes=max_bytes)
+    _ENTRY = struct.Struct(">ii")
+
+    def __init__(self, path: str | Path, *, max_bytes: int) -> None:
+        super().__init__(path, self._ENTRY, max_bytes=max_bytes)
 
     def position_before(self, relative_offset: int) -> int:
         """A batch start at or before the batch that holds this offset."""
@@ -161,8 +167,10 @@ class OffsetIndex(EntryFile):
 class TimeIndex(EntryFile):
     """(largest timestamp so far, relative last offset of the first batch that has it), both ascending."""
 
-    def __init__(self, path: Path, *, max_bytes: int) -> None:
-        super().__init__(path, struct.Struct(">qi"), max_bytes=max_bytes)
+    _ENTRY = struct.Struct(">qi")
+
+    def __init__(self, path: str | Path, *, max_bytes: int) -> None:
+        super().__init__(path, self._ENTRY, max_bytes=max_bytes)
 
     def add_if_later(self, timestamp: int, relative_offset: int) -> None:
         last = self.last()

@@ -18,7 +18,7 @@ class LeaderEpochs:
     """(epoch, start offset) pairs, both ascending."""
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / FILE_NAME
+        self._path = f"{directory}/{FILE_NAME}"
         self.entries: list[tuple[int, int]] = [
             (int(epoch), int(start)) for epoch, start in read_checkpoint(self._path, columns=2)
         ]
@@ -78,4 +78,4 @@ class LeaderEpochs:
             self._write()
 
     def _write(self) -> None:
-        write_checkpoint(self._path, [f"{epoch} {start}" for epoch, start in self.entries])
+        write_checkpoint(Path(self._path), [f"{epoch} {start}" for epoch, start in self.entries])

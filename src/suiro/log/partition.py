@@ -110,9 +110,9 @@ class PartitionLog:
         graveyard: Graveyard | None = None,
     ) -> PartitionLog:
         """Create the partition, or open and, unless it was closed cleanly, recover it."""
-        directory.mkdir(parents=True, exist_ok=True)
         found_id = read_partition_metadata(directory)
         if found_id is None:
+            directory.mkdir(parents=True, exist_ok=True)
             write_partition_metadata(directory, topic_id)
         elif found_id != topic_id:
             raise ConfigError(f"{directory} belongs to topic id {found_id}, not to {topic_id} ({topic})")

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from suiro.log.errors import CorruptBatchError
+from suiro.log.files import read_file
 from suiro.log.producer_state import BATCHES_REMEMBERED, NO_SEQUENCE, AppendedBatch, ProducerEntry
 from suiro.protocol.crc32c import crc32c
 
@@ -98,14 +99,17 @@ def write(directory: Path, offset: int, entries: Iterable[ProducerEntry]) -> Non
 
 def offsets(directory: Path) -> list[int]:
     """Offsets of the snapshots in a partition's directory, ascending."""
-    return sorted(int(p.stem) for p in directory.glob(f"*{SUFFIX}") if p.stem.isdigit())
+    stems = (name.removesuffix(SUFFIX) for name in os.listdir(directory) if name.endswith(SUFFIX))
+    return sorted(int(stem) for stem in stems if stem.isdigit())
 
 
 def load_newest(directory: Path, *, at_most: int) -> tuple[int, list[ProducerEntry]]:
     """The newest readable snapshot at or before an offset: (its offset, producers); (-1, []) if none."""
     for offset in reversed([o for o in offsets(directory) if o <= at_most]):
         try:
-            return offset, decode(snapshot_path(directory, offset).read_bytes())
+            data = read_file(f"{directory}/{offset:020d}{SUFFIX}")
+            if data is not None:
+                return offset, decode(data)
         except (CorruptBatchError, OSError):
             snapshot_path(directory, offset).unlink(missing_ok=True)
     return -1, []

@@ -65,7 +65,7 @@ def open_segments(
         if end is not None:
             producers = _producers_at(directory, segments, end, now_ms=now_ms)
             segments[-1].release()
-            closed = producer_snapshot.snapshot_path(directory, end).exists()
+            closed = os.path.exists(f"{directory}/{end:020d}{producer_snapshot.SUFFIX}")
             return Opened(segments=segments, producers=producers, log_end_offset=end, as_closed=closed)
         logger.warning("%s was closed cleanly but its tail is not whole; it is recovered", directory)
         recovery_point = segments[-1].base_offset
@@ -143,9 +143,11 @@ def _sweep(directory: Path) -> list[int]:
     if complete_swaps(directory, names, _end_of_file):
         names = set(os.listdir(directory))
     for name in names:
-        stem, suffix = os.path.splitext(name)
-        orphan = suffix in _INDEX_SUFFIXES and stem + LOG_SUFFIX not in names
-        if suffix in _LEFTOVERS or orphan:
+        if name.endswith(_INDEX_SUFFIXES):
+            leftover = name.rpartition(".")[0] + LOG_SUFFIX not in names
+        else:
+            leftover = name.endswith(_LEFTOVERS)
+        if leftover:
             (directory / name).unlink(missing_ok=True)
     stems = (name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX))
     return sorted(int(stem) for stem in stems if stem.isdigit())

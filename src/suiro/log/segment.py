@@ -32,13 +32,13 @@ class Segment:
     """Offsets from `base_offset` to the next segment's. Opens its files when they are first needed."""
 
     def __init__(self, directory: Path, base_offset: int, config: LogConfig, *, created_ms: int) -> None:
-        stem = directory / f"{base_offset:020d}"
+        stem = f"{directory}/{base_offset:020d}"  # text: there may be a hundred thousand of these objects
         self.base_offset = base_offset
-        self.path = stem.with_suffix(LOG_SUFFIX)
-        self.offset_index = OffsetIndex(stem.with_suffix(".index"), max_bytes=config.segment_index_bytes)
-        self.time_index = TimeIndex(stem.with_suffix(".timeindex"), max_bytes=config.segment_index_bytes)
-        self.transaction_index = TransactionIndex(stem.with_suffix(".txnindex"))
-        self.size = _size_of(self.path)
+        self._path = stem + LOG_SUFFIX
+        self.offset_index = OffsetIndex(stem + ".index", max_bytes=config.segment_index_bytes)
+        self.time_index = TimeIndex(stem + ".timeindex", max_bytes=config.segment_index_bytes)
+        self.transaction_index = TransactionIndex(stem + ".txnindex")
+        self.size = _size_of(self._path)
         self.created_ms = created_ms
         self._index_interval_bytes = config.index_interval_bytes
         # Partitions that were made together are not to roll together.
@@ -51,11 +51,15 @@ class Segment:
         self._positions: dict[int, int] = {}
 
     @property
+    def path(self) -> Path:
+        return Path(self._path)
+
+    @property
     def handle(self) -> FileHandle:
         """The open log file. Whoever sends from it later keeps this object (see `files`)."""
         handle = self._handle
         if handle is None:
-            handle = self._handle = open_handle(self.path, create=True)
+            handle = self._handle = open_handle(self._path, create=True)
             OPEN_FILES.opened(self)
         return handle
 
@@ -251,7 +255,7 @@ class Segment:
         return self._max_timestamp
 
 
-def _size_of(path: Path) -> int:
+def _size_of(path: str) -> int:
     try:
         return os.stat(path).st_size
     except FileNotFoundError:

@@ -19,6 +19,7 @@ from pathlib import Path
 from suiro.log.compaction import CLEANED_SUFFIX, SWAP_SUFFIX
 
 DELETED_SUFFIX = ".deleted"
+_PASSING = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)
 SEGMENT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
 EndOf = Callable[[Path], int]
@@ -48,11 +49,11 @@ def complete_swaps(directory: Path, names: Iterable[str], end_of: EndOf) -> bool
 
     `end_of(path)` tells the offset behind the last batch of a log file.
     """
+    if not any(name.endswith(_PASSING) for name in names):
+        return False
     cleaned = [name for name in names if name.endswith(CLEANED_SUFFIX)]
     swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
     deleted = [name for name in names if name.endswith(DELETED_SUFFIX)]
-    if not (cleaned or swaps or deleted):
-        return False
     earliest = min((_offset(name) for name in cleaned), default=None)
     undone = [name for name in swaps if earliest is not None and _offset(name) >= earliest]
     # The doomed `.swap` files go before the `.cleaned` ones that condemn them.

@@ -7,11 +7,12 @@ that overlap its range; the client leaves their records out. Small, so it is rea
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from suiro.log.files import FileHandle, open_handle, write_all
+from suiro.log.files import FileHandle, open_handle, read_file, write_all
 
 _ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0
@@ -33,19 +34,19 @@ def decode_transactions(data: bytes) -> list[AbortedTransaction]:
 class TransactionIndex:
     """Absent while no transaction was aborted, as Kafka has it."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: str | Path) -> None:
+        self._path = os.fspath(path)
         self._entries: list[AbortedTransaction] | None = None
         self._flushed = 0
 
     @property
+    def path(self) -> Path:
+        return Path(self._path)
+
+    @property
     def entries(self) -> list[AbortedTransaction]:
         if self._entries is None:
-            try:
-                data = self.path.read_bytes()
-            except FileNotFoundError:
-                data = b""
-            self._entries = decode_transactions(data)
+            self._entries = decode_transactions(read_file(self._path) or b"")
             self._flushed = len(self._entries)
         return self._entries
 
