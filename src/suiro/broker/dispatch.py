@@ -10,6 +10,7 @@ with file regions), or `None` when the answer comes later through the exchange, 
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -38,6 +39,7 @@ SASL_HANDSHAKE_KEY = 17
 SASL_AUTHENTICATE_KEY = 36
 _LOGIN_KEYS = frozenset((API_VERSIONS_KEY, SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY))
 _SHORTEST_REQUEST = 8
+_KEY_AND_VERSION = struct.Struct(">hh")
 
 QuotaKind: TypeAlias = Literal["produce", "fetch", "request"]
 
@@ -172,7 +174,8 @@ class Exchange:
         self._metrics.answered(code)
         if self._bare:
             return [] if code is not ErrorCode.none else [_bare_token(response.auth_bytes)]
-        self._record_request()
+        if self.broker.quotas is not None:
+            self._record_request()
         return encode(response, self.correlation_id, self._throttle_ms)
 
     def _send(self, pieces: list[Piece]) -> None:
@@ -293,13 +296,12 @@ class Dispatcher:
         self._metrics: dict[int, RequestMetrics] = {}
 
     def handle(self, connection: Connection, frame: memoryview) -> bool:
-        api_key = int.from_bytes(frame[0:2], "big", signed=True)
-        version = int.from_bytes(frame[2:4], "big", signed=True)
         connection.last_active_ms = self._broker.clock.monotonic_ms()
         if not connection.authenticated:
-            bare = self._check_login(connection, api_key, frame)
+            bare = self._check_login(connection, frame)
             if bare is not None:
                 return self._run(bare[0], bare[1], len(frame))
+        api_key, version = _KEY_AND_VERSION.unpack_from(frame)
         api = APIS.get(api_key)
         if api is None:
             raise BadFrameError(f"no API has the key {api_key}, or this node does not have it")
@@ -348,9 +350,7 @@ class Dispatcher:
         self._metrics[api.key].count(exchange.version, size)
         return done
 
-    def _check_login(
-        self, connection: Connection, api_key: int, frame: memoryview
-    ) -> tuple[Exchange, Any] | None:
+    def _check_login(self, connection: Connection, frame: memoryview) -> tuple[Exchange, Any] | None:
         """Before a login only logging in is answered. Returns the exchange of a message without a request."""
         login = connection.sasl
         if isinstance(login, Login) and login.bare and login.server is not None:
@@ -367,6 +367,7 @@ class Dispatcher:
             return exchange, messages.request_class(SASL_AUTHENTICATE_KEY, 0)(auth_bytes=bytes(frame))
         if len(frame) < _SHORTEST_REQUEST:
             raise BadFrameError(f"a frame of {len(frame)} bytes cannot be a Kafka request")
+        api_key, _ = _KEY_AND_VERSION.unpack_from(frame)
         if api_key not in _LOGIN_KEYS:
             if connection.session.principal == ANONYMOUS:
                 raise BadFrameError(f"a request with API key {api_key} came before the client has logged in")

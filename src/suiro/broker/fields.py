@@ -15,9 +15,12 @@ _INT8, _INT16 = struct.Struct(">b"), struct.Struct(">h")
 _INT32, _INT64 = struct.Struct(">i"), struct.Struct(">q")
 
 
+_ONE_BYTE = [bytes((value,)) for value in range(0x80)]
+
+
 def uvarint(value: int) -> bytes:
     if value < 0x80:
-        return bytes((value,))
+        return _ONE_BYTE[value]
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)

@@ -69,6 +69,17 @@ class Histogram:
         self.total += value
         self._now[_SMALL[value] if value < _SMALL_END else _bucket(value)] += 1
 
+    def record_all(self, values: Iterable[int]) -> None:
+        """The same for many values."""
+        now, total = self._now, 0
+        for value in values:
+            total += value
+            now[_SMALL[value] if value < _SMALL_END else _bucket(value)] += 1
+        self.total += total
+
+    def record_zeros(self, count: int) -> None:
+        self._now[0] += count
+
     @property
     def count(self) -> int:
         return self._counted + sum(self._now)
@@ -143,6 +154,7 @@ class Metrics:
         self._counters: dict[str, dict[tuple[str, ...], Counter]] = {}
         self._histograms: dict[str, dict[tuple[str, ...], Histogram]] = {}
         self._gauges: dict[str, list[Callable[[], Samples]]] = {}
+        self._before_looks: list[Callable[[], None]] = []
         self._topics: dict[str, TopicCounts] = {}
         self._all_topics = TopicCounts()  # of topics that were deleted
 
@@ -171,6 +183,10 @@ class Metrics:
             raise ValueError(f"{name} is a histogram")
         self._gauges.setdefault(name, []).append(read)
 
+    def before_looks(self, count: Callable[[], None]) -> None:
+        """Call this before numbers are looked at: it counts what was put by to be counted many at once."""
+        self._before_looks.append(count)
+
     def topic(self, name: str) -> TopicCounts:
         """The counts of one topic."""
         found = self._topics.get(name)
@@ -186,12 +202,16 @@ class Metrics:
 
     def rotate(self) -> None:
         """Begin a new window of every histogram's quantiles."""
+        for count in self._before_looks:
+            count()
         for of_name in self._histograms.values():
             for histogram in of_name.values():
                 histogram.rotate()
 
     def snapshot(self) -> list[FamilySnapshot]:
         """Every number now, family by family; families without any are left out."""
+        for count in self._before_looks:
+            count()
         shown = []
         for family in FAMILIES.values():
             samples: list[tuple[tuple[str, ...], float | HistogramView]] = [

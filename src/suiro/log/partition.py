@@ -396,14 +396,16 @@ class PartitionLog:
             )
         regions: list[Region] = []
         aborted: list[tuple[int, int]] = []
+        size = 0
         if found is not None and (found[0][2] <= max_bytes or min_one_batch):
             region, upper = found
             regions.append(region)
+            size = region[2]
             if read_committed:
                 aborted = self._segments.aborted(offset, upper)
         return ReadResult(
             regions=regions,
-            size=sum(region[2] for region in regions),
+            size=size,
             high_watermark=self.log_end_offset,
             last_stable_offset=self.last_stable_offset,
             log_start_offset=self.log_start_offset,

@@ -67,9 +67,13 @@ _MIN_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 _SEQUENCES = 1 << 31
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BatchHeader:
-    """The header's fields as they stand in the bytes (Kafka's names; `count` is its recordsCount)."""
+    """The header's fields as they stand in the bytes (Kafka's names; `count` is its recordsCount).
+
+    Nobody changes one. It is not frozen only because making a frozen one takes twice as long, and every batch that is
+    written, read or recovered has one made.
+    """
 
     base_offset: int
     length: int

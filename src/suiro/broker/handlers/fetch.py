@@ -17,7 +17,6 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
 from typing import Any
 from uuid import UUID
 
@@ -33,6 +32,7 @@ from suiro.broker.fetch_sessions import (
     Key,
     Wanted,
 )
+from suiro.broker.fields import array_length, string, uvarint
 from suiro.broker.handlers import whole_ms
 from suiro.broker.purgatory import Delayed
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
@@ -405,7 +405,7 @@ def _nothing(log: PartitionLog) -> ReadResult:
 # diverging epoch) after every structure; version 13 names topics by id.
 
 _NO_TAGS = b"\0"
-_ERROR_AND_SESSION = struct.Struct(">hi")
+_HEAD = struct.Struct(">ihi")  # throttle time, error, session
 _PARTITION_5 = struct.Struct(">ihqqq")
 _PARTITION_4 = struct.Struct(">ihqq")
 _ABORTED = struct.Struct(">qq")
@@ -422,19 +422,21 @@ def _layout(
 ) -> RawResponse:
     flexible = version >= 12
     pieces: list[Piece] = []
-    head = bytearray(4)  # throttle time
-    if version >= 7:
-        head += _ERROR_AND_SESSION.pack(error, session_id)
-    topics = [(key, list(group)) for key, group in groupby(partitions, key=lambda wanted: wanted.key[0])]
-    head += _array_length(len(topics), flexible)
-    for key, wanted in topics:
-        head += _topic_key(key, version)
-        head += _array_length(len(wanted), flexible)
-        for part in wanted:
+    head = bytearray(_HEAD.pack(0, error, session_id) if version >= 7 else 4)
+    topics: list[list[Wanted]] = []
+    for part in partitions:
+        if not topics or topics[-1][0].key[0] != part.key[0]:
+            topics.append([])
+        topics[-1].append(part)
+    head += array_length(len(topics), flexible=flexible)
+    for parts in topics:
+        head += _topic_key(parts[0].key[0], version)
+        head += array_length(len(parts), flexible=flexible)
+        for part in parts:
             _partition_head(head, part, version, read_committed=read_committed)
             result = part.result
             size = result.size if result is not None else 0
-            head += _uvarint(size + 1) if flexible else size.to_bytes(4, "big")
+            head += uvarint(size + 1) if flexible else size.to_bytes(4, "big")
             if result is not None and size:
                 pieces.append(bytes(head))
                 pieces.extend(result.regions)
@@ -453,9 +455,11 @@ def _layout(
 def _partition_head(head: bytearray, part: Wanted, version: int, *, read_committed: bool) -> None:
     """Everything of a partition in front of its records' length."""
     flexible, result, code = version >= 12, part.result, part.code
-    high_watermark = result.high_watermark if result else -1
-    stable = result.last_stable_offset if result else -1
-    start = result.log_start_offset if result else -1
+    if result is None:
+        high_watermark = stable = start = -1
+    else:
+        high_watermark, stable = result.high_watermark, result.last_stable_offset
+        start = result.log_start_offset
     if version >= 5:
         head += _PARTITION_5.pack(part.key[1], code, high_watermark, stable, start)
     else:
@@ -463,11 +467,11 @@ def _partition_head(head: bytearray, part: Wanted, version: int, *, read_committ
     if part.refused:
         head += b"\1" if flexible else b"\0\0\0\0"  # an empty array
     elif read_committed and result is not None and part.diverging is None:
-        head += _array_length(len(result.aborted), flexible)
+        head += array_length(len(result.aborted), flexible=flexible)
         for producer_id, first_offset in result.aborted:
             head += _ABORTED.pack(producer_id, first_offset)
             if flexible:
-                head.append(0)
+                head += _NO_TAGS
     else:
         head += b"\0" if flexible else b"\xff\xff\xff\xff"  # null
     if version >= 11:
@@ -480,22 +484,6 @@ def _diverging_tag(epoch: int, end_offset: int) -> bytes:
 
 
 def _topic_key(key: str | UUID | None, version: int) -> bytes:
-    if version >= 13:
+    if version >= _TOPIC_IDS_SINCE:
         return key.bytes if isinstance(key, UUID) else bytes(16)
-    name = str(key).encode()
-    return (_uvarint(len(name) + 1) if version >= 12 else len(name).to_bytes(2, "big")) + name
-
-
-def _array_length(count: int, flexible: bool) -> bytes:
-    return _uvarint(count + 1) if flexible else count.to_bytes(4, "big")
-
-
-def _uvarint(value: int) -> bytes:
-    if value < 0x80:
-        return bytes((value,))
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    return string(str(key), flexible=version >= 12)
