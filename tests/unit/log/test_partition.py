@@ -488,8 +488,8 @@ def test_a_segment_that_could_not_be_made_leaves_no_file(
     log.append(batch())
     real = files.open_handle
 
-    def no_descriptor_left(path: Path, *, create: bool = False) -> FileHandle:
-        if path.name == f"{2:020d}.index":
+    def no_descriptor_left(path: str | Path, *, create: bool = False) -> FileHandle:
+        if Path(path).name == f"{2:020d}.index":
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return real(path, create=create)
 
