@@ -1,6 +1,7 @@
 # suiro: every command a contributor needs. Only Python >= 3.11, make and git are expected.
 
-PYTHON ?= python3
+PYTHON  ?= python3
+WORKERS ?= 2
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -11,9 +12,9 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 demo: $(VENV)/.installed-demo
 	$(BIN)/suiro demo $(DEMO)
 
-## Everything a change must pass. TESTS="tests/unit -k codec" narrows it.
+## Everything a change must pass, WORKERS files of tests at a time. TESTS="tests/unit -k codec" narrows it.
 test: lint
-	$(BIN)/python -m pytest $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 ## Style, types and the layer contracts.
 lint: $(VENV)/.installed-dev
