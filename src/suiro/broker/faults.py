@@ -170,8 +170,11 @@ def _refuse(
             return _with_error(answered, rule, code)
         return answer
     answered = handler(broker, exchange, rest)
-    if answered is None or isinstance(answered, RawResponse):
+    if answered is None or exchange.api_key == messages.API_KEYS["fetch"]:
         return answer  # a long poll is not waited for: the client asks again for the others
+    if isinstance(answered, RawResponse):
+        laid_out = b"".join(piece for piece in answered.pieces if isinstance(piece, bytes))
+        answered, _ = messages.read_body(exchange.response_class, laid_out)
     return _merged(answered, answer)
 
 
