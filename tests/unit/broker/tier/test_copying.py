@@ -75,10 +75,13 @@ def test_retention_by_time_removes_remote_segments(node: TieredNode) -> None:
     node.create(retention_ms="1000000")
     node.produce(20)
     node.until_copied()
+    told: list[int] = []  # a fetch that waits is woken, and a fetch session tells its client the new start
+    node.partition.waiters["a fetch"] = lambda: told.append(node.log.log_start_offset)
     node.clock.advance(990_010)
     node.tier.work()
     node.until(lambda: node.log.log_start_offset > 0, "retention")
     node.until_idle()
+    assert told[-1] == node.log.log_start_offset
     assert node.log.log_start_offset == int(node.stored(".log")[0].split("/")[-1][:20])
     assert node.read_all() == expected(node.log.log_start_offset, 20)
 

@@ -207,7 +207,9 @@ def test_a_death_at_any_step_of_deleting_is_finished_by_the_next_start(tmp_path:
 def test_a_log_whose_end_was_lost_goes_on_behind_the_tier(tmp_path: Path) -> None:
     node = TieredNode(tmp_path)
     node.create()
-    node.produce(20)
+    node.produce(8)
+    node.log.begin_epoch(3)
+    node.produce(12)
     node.until_copied()
     end = node.copied + 1
     node.kill()
@@ -217,6 +219,8 @@ def test_a_log_whose_end_was_lost_goes_on_behind_the_tier(tmp_path: Path) -> Non
             path.unlink()
     node.start()
     assert node.log.log_end_offset == end
+    assert node.log.leader_epoch == 3
+    assert node.log.end_offset_for_epoch(0) == (0, 8)
     assert node.read_all() == expected(0, end)
     node.produce(5)
     assert node.read_all() == expected(0, end + 5)
