@@ -34,7 +34,7 @@ from suiro.errors import ConfigError, SuiroError, TransientError
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-    from suiro.broker import BrokerConfig
+    from suiro.broker import BrokerConfig, ScramUser
 
 T = TypeVar("T")
 
@@ -96,10 +96,11 @@ def _serve(
     while_stdin_is_open: bool,
 ) -> None:
     loop = _new_loop()
-    from suiro.broker import Broker, BrokerConfig, ScramUser
+    from suiro.broker import Broker, BrokerConfig
 
-    users = tuple(ScramUser.parse(text) for text in add_scram)
-    config = BrokerConfig(data=data, host=host, port=port, settings=settings, scram_users=users)
+    config = BrokerConfig(
+        data=data, host=host, port=port, settings=settings, scram_users=_scram_users(add_scram)
+    )
     broker = Broker(config, loop=loop)
     failure: list[BaseException] = []
 
@@ -142,6 +143,14 @@ def _serve(
     finally:
         broker.stop()
         loop.close()
+
+
+def _scram_users(texts: Sequence[str]) -> tuple[ScramUser, ...]:
+    if not texts:
+        return ()
+    from suiro.broker import ScramUser
+
+    return tuple(ScramUser.parse(text) for text in texts)
 
 
 def _new_loop() -> AbstractEventLoop:
@@ -292,7 +301,7 @@ class InProcessNode:
 
         `add_scram` are users that the node begins with, `SCRAM-SHA-256=[name=...,password=...]`.
         """
-        from suiro.broker import BrokerConfig, ScramUser
+        from suiro.broker import BrokerConfig
 
         made = NodeSettings.from_mapping(settings or {}, source="settings")
         host, port = _listen_address(listen, made, otherwise=FREE_ADDRESS)
@@ -302,7 +311,7 @@ class InProcessNode:
             host=host,
             port=port,
             settings=made,
-            scram_users=tuple(ScramUser.parse(text) for text in add_scram),
+            scram_users=_scram_users(add_scram),
         )
         try:
             return cls(config, clock=clock or SystemClock(), temporary=temporary)

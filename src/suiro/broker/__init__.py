@@ -9,10 +9,14 @@ groups, delegation tokens. Clients fall back by what ApiVersions offers.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from suiro.broker.broker import Broker, BrokerConfig
-from suiro.broker.faults import Crash, Delay, Drop, Error, Fault, Faults, Rule
-from suiro.broker.security.scram_store import ScramUser
-from suiro.broker.topic_import import ImportedTopic, import_topics
+
+if TYPE_CHECKING:
+    from suiro.broker.faults import Crash, Delay, Drop, Error, Fault, Faults, Rule
+    from suiro.broker.security.scram_store import ScramUser
+    from suiro.broker.topic_import import ImportedTopic, import_topics
 
 __all__ = [
     "Broker",
@@ -28,3 +32,18 @@ __all__ = [
     "ScramUser",
     "import_topics",
 ]
+
+_MODULES = {
+    "ScramUser": "security.scram_store",
+    "ImportedTopic": "topic_import",
+    "import_topics": "topic_import",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # What a node's start does not need is imported when asked for.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'faults')}"), name)

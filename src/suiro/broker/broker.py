@@ -2,7 +2,8 @@
 
 Everything runs on one event loop's thread. One owner per state: topics and partitions in `TopicRegistry`, groups
 and committed offsets in `GroupCoordinator`, transactions in `TransactionCoordinator`, sockets in `Server`.
-Handlers ask them; nothing else changes them.
+Handlers ask them; nothing else changes them. What a node does without until somebody asks for it (groups, logins,
+quotas) is imported and made then, so that the start is short.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 from asyncio import AbstractEventLoop, Task, TimerHandle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,14 +23,10 @@ from suiro.broker.dispatch import Dispatcher, Quotas
 from suiro.broker.dynamic_settings import DynamicSettings, Layer
 from suiro.broker.features import Features
 from suiro.broker.fetch_sessions import FetchSessions
-from suiro.broker.groups import GroupCoordinator
 from suiro.broker.listeners import read_listeners
 from suiro.broker.metrics import Metrics
 from suiro.broker.node_metrics import offer_gauges
-from suiro.broker.quotas import ClientQuotas, QuotaStore
 from suiro.broker.security import AclAuthorizer, AllowAll, Authorizer, make_authorizer
-from suiro.broker.security.logins import Logins
-from suiro.broker.security.scram_store import ScramStore, ScramUser
 from suiro.broker.server import Server
 from suiro.broker.topics import (
     INTERNAL_TOPICS,
@@ -46,7 +44,11 @@ from suiro.log import DataDirectory
 
 if TYPE_CHECKING:
     from suiro.broker.faults import Faults
+    from suiro.broker.groups import GroupCoordinator
     from suiro.broker.metrics_endpoint import MetricsEndpoint
+    from suiro.broker.quotas import ClientQuotas
+    from suiro.broker.security.logins import Logins
+    from suiro.broker.security.scram_store import ScramStore, ScramUser
     from suiro.broker.tier import RemoteTier
     from suiro.log.tier import RemoteStore
 
@@ -56,6 +58,7 @@ _IDLE_CHECK_MS = 30_000
 _CERTIFICATE_CHECK_MS = 2_000
 _METRICS_WINDOW_MS = 150_000
 GROUP_CONFIGS = "group-configs"
+QUOTAS = "quotas"
 _DELETED_FILES_CHECK_MS = 1000
 
 
@@ -93,6 +96,7 @@ class Broker:
         )
         self.authorizer: Authorizer = AllowAll()
         self.quotas: Quotas | None = None
+        self._groups: GroupCoordinator | None = None
         self.metrics = Metrics()
         self.fetch_sessions = FetchSessions(
             slots=self.settings.max_incremental_fetch_session_cache_slots, metrics=self.metrics
@@ -124,26 +128,23 @@ class Broker:
             self.authorizer = make_authorizer(self.settings, self.cluster_state)
             if isinstance(self.authorizer, AclAuthorizer):
                 self.authorizer.acls.on_change(self.fetch_sessions.stir_all)
-            self.scram = ScramStore(self.cluster_state)
-            self.scram.add_missing(self.config.scram_users)
-            self.logins = Logins(self.settings, self.scram, clock=self.clock)
-            store = QuotaStore(self.cluster_state)
-            self.client_quotas = ClientQuotas(store, lambda: self.settings, clock=self.clock)
-            self._quotas_changed()
-            store.on_change(self._quotas_changed)
+            if self.config.scram_users:
+                self.scram.add_missing(self.config.scram_users)
+            if self.cluster_state.read(QUOTAS, None):
+                self._quotas_changed()
             self.topics = TopicRegistry(directory, settings=self.settings, clock=self.clock)
             self.topics.load()
             self._open_tier()
-            self.groups = GroupCoordinator(self)
             self.transactions = TransactionCoordinator(self)
-            self.groups.load()
+            if self.topics.topic(OFFSETS_TOPIC) is not None:
+                self.groups.load()
             self.transactions.load()
-            self.groups.compact()
+            if self._groups is not None:
+                self._groups.compact()
             listeners = read_listeners(self.settings, otherwise=(self.config.host, self.config.port))
             for listener in listeners:
                 if listener.protocol.sasl:
                     self.logins.of(listener.name)  # what is set wrong is told now, not to the first client
-            self.server.connection_quota = self.client_quotas.record_connection
             self.server.listen(listeners)
             first = self.server.listeners[0]
             self.host, self.port = first.host, first.port
@@ -175,7 +176,35 @@ class Broker:
             self.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms,
             self.transactions.retry_and_time_out,
         )
-        every(self.settings.offsets_retention_check_interval_ms, self.groups.expire_offsets)
+        every(self.settings.offsets_retention_check_interval_ms, self._expire_offsets)
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        if self._groups is None:
+            from suiro.broker.groups import GroupCoordinator
+
+            self._groups = GroupCoordinator(self)
+        return self._groups
+
+    @cached_property
+    def scram(self) -> ScramStore:
+        from suiro.broker.security.scram_store import ScramStore
+
+        return ScramStore(self.cluster_state)
+
+    @cached_property
+    def logins(self) -> Logins:
+        from suiro.broker.security.logins import Logins
+
+        return Logins(self.settings, self.scram, clock=self.clock)
+
+    @cached_property
+    def client_quotas(self) -> ClientQuotas:
+        from suiro.broker.quotas import ClientQuotas, QuotaStore
+
+        store = QuotaStore(self.cluster_state)
+        store.on_change(self._quotas_changed)
+        return ClientQuotas(store, lambda: self.settings, clock=self.clock)
 
     def abandon(self) -> None:
         """Let go of everything as a killed process does: nothing more is written, nobody is told."""
@@ -186,7 +215,8 @@ class Broker:
         if self.tier is not None:
             self.tier.close()
         if self._directory is not None:
-            self.groups.close()
+            if self._groups is not None:
+                self._groups.close()
             self.topics.close()
             self._directory.abandon()
             self._directory = None
@@ -198,7 +228,8 @@ class Broker:
         """Do now what waits for a time: the clock was moved (by a test)."""
         for action in self._periodic:
             action()
-        self.groups.look_again()
+        if self._groups is not None:
+            self._groups.look_again()
 
     def stop(self) -> None:
         """Close every connection and log; the next start needs no recovery."""
@@ -212,7 +243,8 @@ class Broker:
         if self.tier is not None:
             self.tier.close()
         if self._directory is not None:
-            self.groups.close()
+            if self._groups is not None:
+                self._groups.close()
             self.topics.close()
             self._directory.close()
             self._directory = None
@@ -246,8 +278,10 @@ class Broker:
         return connection.listener.address_for(connection.local_address)
 
     def _quotas_changed(self) -> None:
-        """While no quota is set, requests do not even ask."""
-        self.quotas = self.client_quotas if self.client_quotas.active else None
+        """While no quota is set, requests and new connections do not even ask."""
+        quotas = self.client_quotas
+        self.quotas = quotas if quotas.active else None
+        self.server.connection_quota = quotas.record_connection if quotas.active else None
 
     def on_settings(self, callback: Callable[[NodeSettings], None]) -> None:
         """Be called with the new settings after each change."""
@@ -316,7 +350,8 @@ class Broker:
     def delete_topic(self, topic: Topic) -> None:
         self.topics.delete(topic)
         self.metrics.forget_topic(topic.name)
-        self.groups.forget_topic(topic.name)
+        if self._groups is not None:
+            self._groups.forget_topic(topic.name)
         if self.tier is not None:
             self.tier.work()
 
@@ -365,6 +400,10 @@ class Broker:
         oldest = self.clock.wall_ms() - self.settings.producer_id_expiration_ms
         for partition in self.topics.partitions():
             partition.log.expire_producers(oldest)
+
+    def _expire_offsets(self) -> None:
+        if self._groups is not None:
+            self._groups.expire_offsets()
 
     def _apply_retention(self) -> None:
         now = self.clock.wall_ms()

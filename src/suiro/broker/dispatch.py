@@ -22,7 +22,6 @@ from suiro.broker.apis import APIS, Api
 from suiro.broker.connection import BadFrameError, Connection, Piece
 from suiro.broker.request_metrics import RequestMetrics, StageMetrics
 from suiro.broker.security import ANONYMOUS
-from suiro.broker.security.logins import Login
 from suiro.clock import stopwatch_ns
 from suiro.protocol import messages
 from suiro.protocol.messages import ErrorCode
@@ -352,6 +351,8 @@ class Dispatcher:
 
     def _check_login(self, connection: Connection, frame: memoryview) -> tuple[Exchange, Any] | None:
         """Before a login only logging in is answered. Returns the exchange of a message without a request."""
+        from suiro.broker.security.logins import Login
+
         login = connection.sasl
         if isinstance(login, Login) and login.bare and login.server is not None:
             exchange = Exchange(

@@ -52,7 +52,7 @@ class Server:
         self._by_host: Tally[str] = Tally()
         self._rate = CreationRate()
         self._held_back: set[socket.socket] = set()
-        self.connection_quota: Callable[[str], int] = lambda host: 0
+        self.connection_quota: Callable[[str], int] | None = None
         """Counts a new connection of an address against its quota; how long it must wait, to be closed then."""
         self.connections: set[Connection] = set()
         self.killed_when_expired = 0
@@ -153,7 +153,7 @@ class Server:
             door.refused.add()
             sock.close()
             return
-        throttle_ms = self.connection_quota(host)
+        throttle_ms = 0 if self.connection_quota is None else self.connection_quota(host)
         if throttle_ms:
             door.refused.add()
             self._held_back.add(sock)

@@ -15,6 +15,7 @@ from suiro.broker.cluster_state import ClusterState
 from suiro.protocol.messages import ErrorCode
 
 SECTION = "quotas"
+"""In the cluster's state."""
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 
 _LONG, _INT = (2**63 - 1, "a LONG"), (2**31 - 1, "an INT")
