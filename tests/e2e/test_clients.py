@@ -7,19 +7,17 @@ is Kafka's own tools, in `test_kafka_tools`. What each scenario must come to is 
 from __future__ import annotations
 
 import asyncio
-import shutil
 import subprocess
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from conftest import LogUnderTest
+from support.franz_client import franz
 from support.waiting import wait_until
 
-FRANZ = Path(__file__).parent.parent / "support" / "franz"
 COUNT = 600
 
 
@@ -41,22 +39,10 @@ def at(log_under_test: LogUnderTest) -> str:
 # -- Go -------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="session")
-def franz(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("franz-go's scenarios need Go")
-    binary = tmp_path_factory.mktemp("franz") / "franz"
-    built = subprocess.run([go, "build", "-o", str(binary), "."], cwd=FRANZ, capture_output=True, text=True)
-    if built.returncode != 0:
-        pytest.skip(f"franz-go cannot be built here: {built.stderr[-500:]}")
-    return binary
-
-
 @pytest.mark.parametrize("scenario", ["records", "groups", "transactions", "admin"])
-def test_go(franz: Path, at: str, prefix: str, scenario: str) -> None:
+def test_go(at: str, prefix: str, scenario: str) -> None:
     done = subprocess.run(
-        [str(franz), at, prefix, scenario], capture_output=True, text=True, timeout=90, check=False
+        [str(franz()), at, prefix, scenario], capture_output=True, text=True, timeout=90, check=False
     )
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
 

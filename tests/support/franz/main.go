@@ -1,9 +1,13 @@
 // Scenarios through franz-go, a Kafka client in Go. Usage: franz BOOTSTRAP PREFIX SCENARIO
 // Each makes its own topics, whose names begin with PREFIX; it prints "ok" or says what it found, and exits with 1.
+// `security` takes a PEM file with the trusted certificate, and the password of the user "app", who may write and read
+// topics that begin with PREFIX, which there must be, and no others.
 package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -14,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 var (
@@ -27,7 +32,7 @@ func main() {
 	ctx, cancel = context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	scenarios := map[string]func() error{
-		"records": records, "groups": groups, "transactions": transactions, "admin": admin,
+		"records": records, "groups": groups, "transactions": transactions, "admin": admin, "security": security,
 	}
 	if err := scenarios[os.Args[3]](); err != nil {
 		fmt.Println(err)
@@ -302,6 +307,46 @@ func admin() error {
 	deleted, err := admin.DeleteTopics(ctx, name)
 	if err != nil || deleted[name].Err != nil {
 		return fmt.Errorf("delete: %v %v", err, deleted)
+	}
+	return nil
+}
+
+// A login by SCRAM over TLS: what may be done is done, what may not is refused, and a wrong password is told.
+func security() error {
+	pem, err := os.ReadFile(os.Args[4])
+	if err != nil {
+		return err
+	}
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(pem)
+	as := func(password string) []kgo.Opt {
+		login := scram.Auth{User: "app", Pass: password}
+		return []kgo.Opt{kgo.DialTLSConfig(&tls.Config{RootCAs: trusted}), kgo.SASL(login.AsSha512Mechanism())}
+	}
+	made := client(as(os.Args[5])...)
+	defer made.Close()
+	name := prefix + "go"
+	for i := 0; i < 100; i++ {
+		record := &kgo.Record{Topic: name, Value: []byte(strconv.Itoa(i))}
+		if err := made.ProduceSync(ctx, record).FirstErr(); err != nil {
+			return err
+		}
+	}
+	found, err := consume(name, 100, append(as(os.Args[5]), kgo.ConsumerGroup(prefix+"go"))...)
+	if err == nil {
+		err = isRange(found, 100)
+	}
+	if err != nil {
+		return err
+	}
+	err = made.ProduceSync(ctx, &kgo.Record{Topic: "payroll", Value: []byte("x")}).FirstErr()
+	if !errors.Is(err, kerr.TopicAuthorizationFailed) {
+		return fmt.Errorf("a write to payroll: %v", err)
+	}
+	stranger := client(as("guess")...)
+	defer stranger.Close()
+	if err := stranger.Ping(ctx); !errors.Is(err, kerr.SaslAuthenticationFailed) {
+		return fmt.Errorf("a wrong password: %v", err)
 	}
 	return nil
 }
