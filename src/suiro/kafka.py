@@ -223,7 +223,8 @@ class KafkaProcess:
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = [java, "-XX:TieredStopAtLevel=1", *LOGGING_OPTIONS, "-cp", classpath]
         command += ["kafka.tools.StorageTool", "format", "--standalone", "--ignore-formatted"]
-        command += ["-t", cluster_id, "-c", str(self._properties_path), *options]
+        # One argument: an id may begin with a dash.
+        command += [f"--cluster-id={cluster_id}", "-c", str(self._properties_path), *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S, check=False)
         if done.returncode != 0:
             said = (done.stderr or done.stdout).strip()
