@@ -670,7 +670,9 @@ def is_sensitive(name: str) -> bool:
 
 
 def is_dynamic(name: str) -> bool:
-    """Whether a node setting may be altered while the node runs."""
+    """Whether a node setting, or one of a listener, may be altered while the node runs."""
+    if name.startswith(LISTENER_PREFIX):
+        name = _setting_of_listener(name, "AlterConfigs")
     return bool(_fields()[name].metadata["dynamic"])
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from support.admin import ask
 from support.batches import batch_of
 from support.certificates import Authority
 from support.waiting import wait_until
@@ -229,6 +230,41 @@ def test_certificates_are_taken_up_when_their_files_change(tmp_path: Path, caplo
             assert cluster(kept).controller_id == 1
 
 
+def test_a_certificate_is_altered_by_an_admin_client(authority: Authority, server_pem: Path) -> None:
+    """One that cannot be used is refused: the node could not start with it."""
+    other = authority.sign("other", subject="/CN=other")
+    listener = {"listeners": "PLAINTEXT://127.0.0.1:0,OUT://127.0.0.1:0"}
+    listener["listener__security__protocol__map"] = "PLAINTEXT:PLAINTEXT,OUT:SSL"
+    name = "listener.name.out.ssl.keystore.location"
+    with (
+        node(**listener, ssl__keystore__location=str(server_pem)) as running,
+        Wire(running.bootstrap_servers) as wire,
+    ):
+
+        def alter(name: str, value: str) -> tuple[str, str | None]:
+            configs = [{"name": name, "config_operation": 0, "value": value}]
+            resource = {"resource_type": 4, "resource_name": "1", "configs": configs}
+            (answer,) = ask(wire, "incremental_alter_configs", 1, resources=[resource])["responses"]
+            return answer["error_code"], answer["error_message"]
+
+        def shown() -> bytes | None:
+            with OverTls(addresses(running)["OUT"], trusting(authority)) as over_tls:
+                return over_tls.server_certificate
+
+        first = shown()
+        code, message = alter(name, "/not/there.pem")
+        assert code == "invalid_request"
+        assert message == ("listener OUT: ssl.keystore.location = /not/there.pem: No such file or directory")
+        assert shown() == first
+        assert alter(name, str(other)) == ("none", None)
+        assert shown() != first
+        assert alter("listener.name.out.sasl.enabled.mechanisms", "PLAIN")[1] == (
+            "Cannot update these configs dynamically: [listener.name.out.sasl.enabled.mechanisms]"
+        )
+        running.restart()
+        assert shown() != first
+
+
 # Logins
 
 
@@ -382,7 +418,7 @@ def test_requests_that_come_in_slowly_share_a_limited_memory() -> None:
 def test_who_takes_no_answers_is_closed_when_they_fill_the_memory(caplog: Any) -> None:
     with node(queued__max__response__bytes="1000000") as running:
         with Client(running.bootstrap_servers) as client:
-            client.create_topics([NewTopic(f"t-{uuid4()}", 1000)])
+            client.create_topics([NewTopic(f"t-{uuid4()}", 100)])
         metadata = struct.pack(">hhihi", 3, 1, 7, -1, -1)
         asked = (struct.pack(">i", len(metadata)) + metadata) * 2000
         host, _, port = running.bootstrap_servers.rpartition(":")

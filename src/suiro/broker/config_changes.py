@@ -165,7 +165,7 @@ def _alter_node(broker: Broker, name: str, make_content: MakeContent, *, validat
     before = broker.dynamic_settings.layer(layer)
     content = make_content(before)
     try:
-        broker.dynamic_settings.checked(layer, content)
+        broker.server.check_settings(broker.dynamic_settings.checked(layer, content))
     except ConfigError as error:
         raise RefusedError(ErrorCode.invalid_request, str(error)) from None
     if broker.features.finalized[ELIGIBLE_LEADERS] > 0:

@@ -64,7 +64,7 @@ class DynamicSettings:
 
     def checked(self, layer: Layer, content: Mapping[str, str]) -> NodeSettings:
         """What the node would work by if the layer had this content. Raises `ConfigError`."""
-        fixed = sorted(name for name in content if name in _known() and not is_dynamic(name))
+        fixed = sorted(name for name in content if _is_ours(name) and not is_dynamic(name))
         if fixed:
             raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
         for name, text in content.items():
@@ -83,7 +83,7 @@ class DynamicSettings:
         settings = self.static
         for layer in ("default", "broker"):
             content = layers[layer].items()
-            ours = {n: text for n, text in content if n in _known() or n.startswith(LISTENER_PREFIX)}
+            ours = {name: text for name, text in content if _is_ours(name)}
             settings = settings.with_settings(ours, source=_SOURCES[layer])
         return settings
 
@@ -100,6 +100,10 @@ class DynamicSettings:
 
 def _known() -> frozenset[str]:
     return frozenset(node_setting_names())
+
+
+def _is_ours(name: str) -> bool:
+    return name in _known() or name.startswith(LISTENER_PREFIX)
 
 
 def _check(name: str, text: str, *, source: str) -> None:

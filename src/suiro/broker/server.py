@@ -250,6 +250,12 @@ class Server:
             if door.tls is not None:
                 door.tls.refresh(self._settings())
 
+    def check_settings(self, settings: NodeSettings) -> None:
+        """Raises `ConfigError` where a listener could not work by these settings."""
+        for door in self._doors.values():
+            if door.tls is not None:
+                door.tls.check(settings)
+
     def settings_changed(self, settings: NodeSettings) -> None:
         """Limits may have been raised, certificates replaced."""
         self.refresh_certificates()

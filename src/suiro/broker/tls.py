@@ -14,6 +14,7 @@ import re
 import socket
 import ssl
 import tempfile
+from dataclasses import fields
 from pathlib import Path
 
 from suiro.broker.listeners import Listener, SecurityProtocol
@@ -41,17 +42,20 @@ class ListenerTls:
 
     def __init__(self, listener: Listener, settings: NodeSettings) -> None:
         self._listener = listener
-        self._settings = settings
-        self._files = _stamps(_own(listener, settings))
+        self._made_of = _made_of(listener, settings)
         self.context = make_context(listener, settings)
+
+    def check(self, settings: NodeSettings) -> None:
+        """Raises `ConfigError` where these settings are others than now, and do not work."""
+        if _made_of(self._listener, settings) != self._made_of:
+            make_context(self._listener, settings)
 
     def refresh(self, settings: NodeSettings) -> None:
         """Take up what changed in the settings or in their files. What does not work is logged and not taken."""
-        own = _own(self._listener, settings)
-        files = _stamps(own)
-        if files == self._files and own == _own(self._listener, self._settings):
+        made_of = _made_of(self._listener, settings)
+        if made_of == self._made_of:
             return
-        self._files, self._settings = files, settings
+        self._made_of = made_of
         try:
             self.context = make_context(self._listener, settings)
         except ConfigError as error:
@@ -123,6 +127,13 @@ def _client_auth(listener: Listener, settings: NodeSettings) -> str:
         name = f"listener.name.{listener.name.lower()}.ssl.client.auth"
         return own if any(known == name for known, _ in settings.listener_settings) else "none"
     return own
+
+
+def _made_of(listener: Listener, settings: NodeSettings) -> tuple[object, ...]:
+    """All that a context depends on."""
+    own = _own(listener, settings)
+    set_here = tuple(getattr(own, field.name) for field in fields(own) if field.name.startswith("ssl_"))
+    return (*set_here, _client_auth(listener, settings), *_stamps(own))
 
 
 def _stamps(own: NodeSettings) -> tuple[tuple[str, int, int], ...]:
