@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ACCEPTS_PER_WAKEUP = 64
+_MOST_HELD_BACK = 1000
+"""Connections over their address's quota that are kept for a while before they are closed; more are closed at once."""
 _SOCKET = "kafka_server_socket_server_metrics_"
 
 
@@ -156,8 +158,11 @@ class Server:
         throttle_ms = 0 if self.connection_quota is None else self.connection_quota(host)
         if throttle_ms:
             door.refused.add()
-            self._held_back.add(sock)
-            self._loop.call_later(throttle_ms / 1000, self._let_go, sock)
+            if len(self._held_back) >= _MOST_HELD_BACK:
+                sock.close()
+            else:
+                self._held_back.add(sock)
+                self._loop.call_later(throttle_ms / 1000, self._let_go, sock)
             return
         tls = None
         try:

@@ -192,6 +192,21 @@ def test_connections_of_an_address(store: QuotaStore, quotas: ClientQuotas, cloc
     assert quotas.record_connection("10.0.0.7") == 0
 
 
+def test_a_client_that_goes_through_names_fills_nothing(
+    store: QuotaStore, quotas: ClientQuotas, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And who is held back all the while stays held back."""
+    monkeypatch.setattr("suiro.broker.quotas.client_quotas._MOST_MEASURED", 200)
+    put(store, "client-id=", 100)
+    for number in range(450):
+        clock.advance(1)
+        quotas.record(session(), f"name-{number}", "produce", 1)
+        if number % 10 == 0:
+            held_back = quotas.record(session(), "busy", "produce", 100)
+    assert held_back > 0
+    assert len(quotas._rates) <= 200
+
+
 def test_what_is_set_is_there_after_a_restart(store: QuotaStore, tmp_path: Path) -> None:
     put(store, "user=alice client-id=", 1.5, "request_percentage")
     put(store, "ip=", 7, "connection_creation_rate")

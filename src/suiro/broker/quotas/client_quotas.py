@@ -32,7 +32,6 @@ _PERCENT_OF_A_NANOSECOND = 100 / 1e9
 _MOST_MEASURED = 20_000
 _Key = TypeVar("_Key")
 _Measurement = TypeVar("_Measurement", SampledRate, TokenBucket)
-_FORGET_AFTER_MS = 3_600_000
 
 Measured: TypeAlias = tuple[str, str, str]
 """(kind, user, client id): whose measurement; user or client id is empty where all share one."""
@@ -78,7 +77,7 @@ class ClientQuotas:
         now_ms = self._clock.monotonic_ms()
         rate = self._rates.get(quota.measured)
         if rate is None:
-            self._make_room(now_ms)
+            _make_room(self._rates)
             settings = self._settings()
             rate = SampledRate(
                 samples=settings.quota_window_num, sample_ms=settings.quota_window_size_seconds * 1000
@@ -112,7 +111,7 @@ class ClientQuotas:
             return MutationQuota(None, 0.0, clock=self._clock, strict=strict)
         bucket = self._buckets.get(quota.measured)
         if bucket is None:
-            self._make_room(self._clock.monotonic_ms())
+            _make_room(self._buckets)
             settings = self._settings()
             seconds = settings.controller_quota_window_num * settings.controller_quota_window_size_seconds
             self._buckets[quota.measured] = bucket = TokenBucket(burst_s=seconds)
@@ -129,7 +128,7 @@ class ClientQuotas:
         now_ms = self._clock.monotonic_ms()
         rate = self._connections.get(host)
         if rate is None:
-            self._make_room(now_ms)
+            _make_room(self._connections)
             settings = self._settings()
             rate = SampledRate(
                 samples=settings.quota_window_num, sample_ms=settings.quota_window_size_seconds * 1000
@@ -172,17 +171,15 @@ class ClientQuotas:
                 return _Quota(bound, measured)
         return None
 
-    def _make_room(self, now_ms: int) -> None:
-        """Before something new is measured: forget who has been silent, so that names cannot fill us."""
-        _forget_silent(self._rates, now_ms)
-        _forget_silent(self._buckets, now_ms)
-        _forget_silent(self._connections, now_ms)
 
-
-def _forget_silent(measured: dict[_Key, _Measurement], now_ms: int) -> None:
-    if len(measured) >= _MOST_MEASURED:
-        for key in [key for key, item in measured.items() if now_ms - item.last_ms > _FORGET_AFTER_MS]:
-            del measured[key]
+def _make_room(measured: dict[_Key, _Measurement]) -> None:
+    """Before something new is measured: where there is too much, those who were silent for the longest are
+    forgotten, so that a client which goes through names cannot fill us."""
+    if len(measured) < _MOST_MEASURED:
+        return
+    by_silence = sorted(measured, key=lambda key: measured[key].last_ms)
+    for key in by_silence[: len(by_silence) // 2]:
+        del measured[key]
 
 
 class MutationQuota:
