@@ -15,6 +15,7 @@ from support.batches import TIMESTAMP, batch_of, owned_batch, read_all
 from support.wire import Wire
 
 from suiro.client import Client
+from suiro.protocol.crc32c import crc32c
 from suiro.protocol.messages import API_KEYS, nested, request_class
 from suiro.protocol.records import Record, encode_batch
 
@@ -230,6 +231,74 @@ def test_timestamps_outside_of_what_the_topic_allows(wire: Wire, new_topic: NewT
     old = stamped(now, now - 120_000, now)
     assert (old["error_code"], old["log_start_offset"]) == ("invalid_timestamp", 0)
     assert [error["batch_index"] for error in old["record_errors"]] == [1]
+
+
+def stamped_by_hand(batch: bytes, position: int, value: bytes) -> bytes:
+    """With other bytes under a CRC that is right."""
+    altered = with_bytes(batch, position, value)
+    return with_bytes(altered, 17, crc32c(altered[21:]).to_bytes(4, "big"))
+
+
+# What a header says of itself: the CRC is right, so nothing was spoiled on the way.
+CONTRADICTIONS: dict[str, tuple[bytes, str]] = {
+    "an offset of its own": (stamped_by_hand(BATCH, 0, bytes(7) + b"\5"), "invalid_record"),
+    "more records": (stamped_by_hand(BATCH, 57, b"\0\0\0\3"), "invalid_record"),
+    "fewer records": (stamped_by_hand(BATCH, 57, b"\0\0\0\1"), "invalid_record"),
+    "no records": (stamped_by_hand(BATCH, 57, b"\0\0\0\0"), "invalid_record"),
+    "a negative count": (stamped_by_hand(BATCH, 57, b"\xff\xff\xff\xff"), "invalid_record"),
+    "another last offset": (stamped_by_hand(BATCH, 23, b"\0\0\0\5"), "invalid_record"),
+    "a producer without sequence": (
+        stamped_by_hand(BATCH, 43, bytes(7) + b"\7" + bytes(2) + b"\xff" * 4),
+        "invalid_record",
+    ),
+    "a sequence without producer": (stamped_by_hand(BATCH, 53, b"\0\0\0\4"), "none"),
+    "a leader epoch": (stamped_by_hand(BATCH, 12, b"\0\0\0\7"), "none"),
+    "an attribute to come": (stamped_by_hand(BATCH, 21, b"\0\x80"), "none"),
+    "a largest timestamp that is not": (stamped_by_hand(BATCH, 35, bytes(8)), "none"),
+    "no timestamps": (batch_of("a", timestamp=-1), "none"),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_headers_that_contradict_themselves(wire: Wire, new_topic: NewTopic, name: str) -> None:
+    batch, code = CONTRADICTIONS[name]
+    (answer,) = produce(wire, new_topic(), (0, batch))
+    assert (answer["error_code"], answer["log_start_offset"]) == (code, 0)
+
+
+def test_a_batch_larger_than_a_segment(wire: Wire, new_topic: NewTopic) -> None:
+    topic = new_topic(max_message_bytes="3000000", segment_bytes=str(1 << 20))
+    (answer,) = produce(wire, topic, (0, batch_of("x" * (1 << 20))))
+    assert (answer["error_code"], answer["log_start_offset"]) == ("record_list_too_large", -1)
+    assert codes(produce(wire, topic, (0, batch_of("x" * 400_000)))) == ["none"]
+
+
+@pytest.mark.parametrize("name", ["a b", "..", "x" * 300, ""])
+def test_topics_that_cannot_be_are_unknown(wire: Wire, new_topic: NewTopic, name: str) -> None:
+    assert codes(produce(wire, name, (0, BATCH))) == ["unknown_topic_or_partition"]
+
+
+@pytest.mark.parametrize("at", [61, 65], ids=["a length", "a key"])
+def test_a_compacted_topic_takes_no_record_that_cannot_be_read(
+    wire: Wire, new_topic: NewTopic, at: int, log_under_test: LogUnderTest
+) -> None:
+    """Compaction would stop at it for ever. (Apache Kafka has no name for some of them.)"""
+    topic = new_topic(cleanup_policy="compact")
+    (answer,) = produce(wire, topic, (0, stamped_by_hand(BATCH, at, b"\x7f")))
+    wanted = (
+        {"invalid_record"} if log_under_test.name == "node" else {"invalid_record", "unknown_server_error"}
+    )
+    assert answer["error_code"] in wanted
+    (answer,) = produce(wire, topic, (0, BATCH))
+    assert (answer["error_code"], answer["base_offset"]) == ("none", 0)
+
+
+def test_only_the_log_gives_its_time(wire: Wire, new_topic: NewTopic) -> None:
+    claims = stamped_by_hand(BATCH, 21, b"\0\x08")
+    (answer,) = produce(wire, new_topic(message_timestamp_type="LogAppendTime"), (0, claims))
+    assert (answer["error_code"], answer["log_start_offset"]) == ("invalid_timestamp", 0)
+    assert [error["batch_index"] for error in answer["record_errors"]] == [0, 1]
+    assert codes(produce(wire, new_topic(), (0, claims))) == ["none"]
 
 
 def test_the_append_time_where_the_topic_asks_for_it(wire: Wire, new_topic: NewTopic) -> None:

@@ -13,7 +13,7 @@ from suiro.errors import CorruptRecordError, UsageError
 from suiro.log import LogConfig
 from suiro.log.config import MAX_LONG
 from suiro.protocol.messages import ErrorCode
-from suiro.protocol.record_batch import read_header
+from suiro.protocol.record_batch import read_header, verify
 from suiro.protocol.records import count_without_key, decode_batch
 
 _SHOWN = 3
@@ -29,7 +29,7 @@ class Blamed:
 
 
 def blame(batch: bytes, config: LogConfig, *, now_ms: int) -> Blamed | None:
-    """None where nothing is wrong, or where the log will say better what is."""
+    """None where nothing is wrong, or where the log will say better what is (a checksum that does not match)."""
     earliest = now_ms - config.message_timestamp_before_max_ms
     latest = now_ms + config.message_timestamp_after_max_ms
     try:
@@ -37,11 +37,12 @@ def blame(batch: bytes, config: LogConfig, *, now_ms: int) -> Blamed | None:
         dated = config.message_timestamp_type == "CreateTime" and (
             config.message_timestamp_before_max_ms != MAX_LONG or header.max_timestamp > latest
         )
-        if not dated and header.compression == 0 and not count_without_key(batch):
+        stamped = config.message_timestamp_type == "LogAppendTime" and header.is_log_append_time
+        if not dated and not stamped and header.compression == 0 and not count_without_key(batch):
             return None
         records = decode_batch(batch)
-    except (CorruptRecordError, UsageError):
-        return None
+    except (CorruptRecordError, UsageError) as error:
+        return _garbled(batch, str(error))
     keyless = {
         place: "a compacted topic takes no record without a key"
         for place, record in enumerate(records)
@@ -53,9 +54,20 @@ def blame(batch: bytes, config: LogConfig, *, now_ms: int) -> Blamed | None:
         for place, record in enumerate(records)
         if dated and record.timestamp >= 0 and not earliest <= record.timestamp <= latest
     }
+    if stamped:
+        misdated = dict.fromkeys(range(len(records)), "only the log gives its time (message.timestamp.type)")
     if not keyless and not misdated:
         return None
     together = dict(sorted((misdated | keyless).items()))
     shown = "; ".join(f"record {place}: {text}" for place, text in list(together.items())[:_SHOWN])
     code = ErrorCode.invalid_timestamp if misdated else ErrorCode.invalid_record
     return Blamed(code=code, message=f"{len(together)} records are refused: {shown}", records=together)
+
+
+def _garbled(batch: bytes, why: str) -> Blamed | None:
+    """Records that contradict their batch, as the producer made them: nobody could read or compact them."""
+    try:
+        verify(batch, 0, read_header(batch))
+    except CorruptRecordError:
+        return None
+    return Blamed(code=ErrorCode.invalid_record, message=f"the batch cannot be read: {why}", records={})

@@ -80,7 +80,12 @@ def _check_client_header(header: BatchHeader, config: LogConfig, now_ms: int) ->
             f"producer {header.producer_id} sent epoch {header.producer_epoch} and sequence "
             f"{header.base_sequence}; both must be 0 or more"
         )
-    if config.message_timestamp_type == "CreateTime":
+    if config.message_timestamp_type == "LogAppendTime":
+        if header.is_log_append_time:
+            raise InvalidTimestampError(
+                "the batch claims to bear the log's time, which only the log can give"
+            )
+    else:
         latest = now_ms + config.message_timestamp_after_max_ms
         earliest = now_ms - config.message_timestamp_before_max_ms
         if header.max_timestamp > latest or (header.max_timestamp < earliest and header.max_timestamp >= 0):

@@ -139,11 +139,12 @@ def decode_batch(buf: BytesLike, position: int = 0) -> tuple[Record, ...]:
 def count_without_key(batch: bytes) -> int:
     """How many records of an uncompressed batch have a null key, without making an object of any.
 
-    Raises `CorruptRecordError` where records lead out of the batch.
+    Raises `CorruptRecordError` where records lead out of the batch, or are not as many as it claims.
     """
-    position, end, found = HEADER_SIZE, len(batch), 0
+    position, end, found, count = HEADER_SIZE, len(batch), 0, 0
     try:
         while position < end:
+            count += 1
             byte = batch[position]
             position += 1
             length, shift = byte & 0x7F, 7
@@ -163,6 +164,9 @@ def count_without_key(batch: bytes) -> int:
             position += length >> 1
     except IndexError:
         raise CorruptRecordError("a record leads out of its batch") from None
+    claimed = int.from_bytes(batch[HEADER_SIZE - 4 : HEADER_SIZE], "big", signed=True)
+    if position != end or count != claimed:
+        raise CorruptRecordError(f"the batch claims {claimed} records and does not hold them")
     return found
 
 
