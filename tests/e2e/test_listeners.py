@@ -466,6 +466,43 @@ def test_the_metrics_tell_what_happened(caplog: Any) -> None:
             urllib.request.urlopen(url.replace("metrics", "other"), timeout=TIMEOUT_S)
 
 
+def test_what_happens_to_a_topic_is_counted() -> None:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    def counted(topic: str) -> dict[str, float]:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+            page = answer.read().decode()
+        stem = "kafka_server_brokertopicmetrics_"
+        return {
+            sample.name.removeprefix(stem).removesuffix("_total"): sample.value
+            for family in text_string_to_metric_families(page)
+            for sample in family.samples
+            if sample.name.startswith(stem) and sample.labels["topic"] == topic
+        }
+
+    with node(metrics__listen="127.0.0.1:0") as running:
+        url = running.broker.metrics_url
+        assert url is not None
+        batch, large = batch_of("a", "b"), batch_of("x" * 500)
+        with Wire(running.bootstrap_servers) as wire:
+            topic = {"name": "t", "num_partitions": 1, "replication_factor": 1}
+            topic["configs"] = [{"name": "max.message.bytes", "value": "300"}]
+            ask(wire, "create_topics", 5, topics=[topic], timeout=5000)
+            assert wire.produce("t", batch)[0] == "none"
+            assert wire.produce("t", large)[0] == "message_too_large"
+            assert wire.produce("t", batch[:-1] + b"!")[0] == "corrupt_message"
+            assert len(wire.call(long_fetch("t")).responses[0].partitions[0].records) == len(batch)
+            expected = {
+                "messagesin": 2, "bytesin": len(batch), "bytesout": len(batch), "bytesrejected": len(large),
+                "totalproducerequests": 3, "totalfetchrequests": 1,
+                "failedproducerequests": 0, "failedfetchrequests": 0,
+            }  # fmt: skip
+            assert counted("t") == expected
+            ask(wire, "delete_topics", 5, topic_names=["t"], timeout=5000)
+            assert counted("t") == {}
+            assert counted("") == expected
+
+
 def test_each_stage_of_a_request_is_seen() -> None:
     """A fetch waits in purgatory, requests behind it in the queue, answers for a peer that takes none."""
     queue = "kafka_network_requestchannel_requestqueuesize"
