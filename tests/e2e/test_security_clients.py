@@ -22,7 +22,7 @@ from support.kafka_tools import KafkaTools
 from support.waiting import wait_until
 
 from suiro.kafka import KafkaProcess, KafkaUnavailable
-from suiro.node import NodeProcess
+from suiro.node import InProcessNode, NodeProcess
 
 COUNT = 100
 PASSWORD = "its password"
@@ -179,6 +179,36 @@ def test_java(guarded: Guarded, tools: KafkaTools, tmp_path: Path) -> None:
     code, said = run("kafka-topics", "guess", "--list")
     assert code != 0
     assert "invalid credentials with SASL mechanism SCRAM-SHA-512" in said
+
+
+def test_java_logs_in_again_on_the_same_connection(tools: KafkaTools, tmp_path: Path) -> None:
+    """KIP-368: the producer goes on over the end of its login, and no record is lost."""
+    settings = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "connections.max.reauth.ms": "1500",
+    }
+    user = f'SCRAM-SHA-512=[name=app,password="{PASSWORD}"]'
+    config = tmp_path / "app.properties"
+    login = f'sasl.jaas.config={SCRAM_MODULE} username="app" password="{PASSWORD}";\n'
+    config.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n{login}")
+    with InProcessNode.start(settings=settings, add_scram=[user]) as node:
+        said = tools(
+            "kafka-producer-perf-test", "--bootstrap-server", node.bootstrap_servers, "--command-config",
+            str(config), "--topic", "t", "--num-records", "3000", "--record-size", "10", "--throughput", "1000",
+        )  # fmt: skip
+        assert "3000 records sent" in said
+        listed = node.call(lambda: node.broker.topics.partition("t", 0))
+        assert listed is not None
+        assert listed.log.log_end_offset == 3000
+        logins = {
+            shown.family.name.partition("metrics_")[2]: sum(value for _, value in shown.samples)  # type: ignore[misc]
+            for shown in node.call(node.broker.metrics.snapshot)
+            if "authentication" in shown.family.name
+        }
+    assert logins["successful_reauthentication_total"] >= 1
+    assert logins["failed_reauthentication_total"] == logins["failed_authentication_total"] == 0
+    assert node.broker.server.killed_when_expired == 0
 
 
 def test_quotas_through_kafkas_tool(guarded: Guarded, admin: Callable[..., str]) -> None:

@@ -1,0 +1,120 @@
+"""Memory that connections hold for their peers: who is read again when, and who must go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from suiro.broker.held_memory import RequestMemory, ResponseMemory
+
+
+class Turns:
+    """An event loop of which only `call_soon` is used."""
+
+    def __init__(self) -> None:
+        self.due: list[Callable[[], None]] = []
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.due.append(callback)
+
+    def run(self) -> None:
+        while self.due:
+            self.due.pop(0)()
+
+
+class Reader:
+    """Takes `wants` bytes when it is read again."""
+
+    def __init__(self, memory: RequestMemory, wants: int, log: list[Reader]) -> None:
+        self._memory = memory
+        self._wants = wants
+        self._log = log
+
+    def read_again(self) -> None:
+        self._log.append(self)
+        self._memory.change(0, self._wants)
+
+
+def memory_of(loop: Any, *, max_bytes: int = 100, max_holders: int = 10) -> RequestMemory:
+    return RequestMemory(loop, max_bytes=max_bytes, max_holders=max_holders)
+
+
+def test_readers_go_on_in_their_order_as_far_as_there_is_memory() -> None:
+    turns = Turns()
+    log: list[Reader] = []
+    memory = memory_of(turns)
+    memory.change(0, 120)
+    readers = [Reader(memory, 60, log) for _ in range(4)]
+    for reader in readers:
+        memory.wait(reader)
+    memory.forget(readers[1])
+    turns.run()
+    assert log == []
+    memory.change(120, 0)
+    turns.run()
+    assert log == [readers[0], readers[2]]
+    assert memory.exhausted
+    memory.change(60, 0)
+    turns.run()
+    assert log[2:] == [readers[3]]
+
+
+def test_many_readers_go_on_a_few_a_turn() -> None:
+    turns = Turns()
+    log: list[Reader] = []
+    memory = memory_of(turns)
+    memory.change(0, 100)
+    for _ in range(100):
+        memory.wait(Reader(memory, 0, log))
+    memory.change(100, 0)
+    turns.due.pop(0)()
+    assert 0 < len(log) < 100
+    turns.run()
+    assert len(log) == 100
+
+
+def test_requests_behind_others_get_half_of_the_memory_and_only_so_many_connections() -> None:
+    memory = memory_of(Turns(), max_holders=2)
+    memory.change(0, 49)
+    assert memory.may_read_ahead
+    memory.change(49, 50)
+    assert not memory.may_read_ahead
+    memory.change(50, 10)
+    memory.change(0, 1)
+    assert not memory.may_read_ahead, "two connections hold requests"
+    memory.change(1, 0)
+    assert memory.may_read_ahead
+
+
+class Writer:
+    def __init__(self, memory: ResponseMemory) -> None:
+        self._memory = memory
+        self.is_open = True
+
+    def close_slow(self) -> None:
+        self.is_open = False
+        self._memory.release(self)
+
+
+def test_who_took_nothing_for_the_longest_goes_first() -> None:
+    memory = ResponseMemory(max_bytes=100)
+    first, second, third = (Writer(memory) for _ in range(3))
+    memory.hold(first, 40)
+    memory.hold(second, 40)
+    memory.hold(first, 30)  # it has taken ten
+    assert (memory.used, memory.holders) == (70, 2)
+    memory.hold(third, 50)
+    assert [writer.is_open for writer in (first, second, third)] == [True, False, True]
+    assert (memory.used, memory.holders) == (80, 2)
+
+
+def test_an_answer_larger_than_all_memory_costs_everybody_who_is_slow() -> None:
+    memory = ResponseMemory(max_bytes=100)
+    slow, large = Writer(memory), Writer(memory)
+    memory.hold(slow, 10)
+    memory.hold(large, 200)
+    assert not slow.is_open
+    assert not large.is_open
+    assert (memory.used, memory.holders) == (0, 0)
+    memory.release(large)
+    assert memory.used == 0
