@@ -202,7 +202,7 @@ def test_java_logs_in_again_on_the_same_connection(tools: KafkaTools, tmp_path: 
         assert listed is not None
         assert listed.log.log_end_offset == 3000
         logins = {
-            shown.family.name.partition("metrics_")[2]: sum(value for _, value in shown.samples)  # type: ignore[misc]
+            shown.family.name.partition("metrics_")[2]: sum(value for _, value in shown.samples)
             for shown in node.call(node.broker.metrics.snapshot)
             if "authentication" in shown.family.name
         }
