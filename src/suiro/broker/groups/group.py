@@ -588,7 +588,10 @@ class Group:
     # Look-ups
 
     def _check_member(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        if instance_id is not None and self.static_ids.get(instance_id, member_id) != member_id:
+        known = member_id if instance_id is None else self.static_ids.get(instance_id)
+        if known is None:
+            return ErrorCode.unknown_member_id
+        if known != member_id:
             return ErrorCode.fenced_instance_id
         if member_id not in self.members:
             return ErrorCode.unknown_member_id
