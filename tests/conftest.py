@@ -11,6 +11,9 @@ import pytest
 
 from suiro.client import LATEST, Client, NewTopic
 
+SETTINGS = {"log.cleaner.backoff.ms": "50"}
+"""Of both brokers: a test that waits for the cleaner does not wait for long."""
+
 
 @dataclass(frozen=True)
 class LogUnderTest:
@@ -26,7 +29,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from suiro.kafka import KafkaProcess, KafkaUnavailable
 
     try:
-        process = KafkaProcess.start(tmp_path_factory.mktemp("kafka"))
+        process = KafkaProcess.start(tmp_path_factory.mktemp("kafka"), settings=SETTINGS)
     except KafkaUnavailable as error:
         pytest.skip(f"no Apache Kafka here: {error}")
     with process:
@@ -38,7 +41,8 @@ def suiro_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The node as a process of its own, for the whole session (`suiro.node.NodeProcess`)."""
     from suiro.node import NodeProcess
 
-    process = NodeProcess.start(data=tmp_path_factory.mktemp("node"), listen="127.0.0.1:0")
+    data = tmp_path_factory.mktemp("node")
+    process = NodeProcess.start(data=data, listen="127.0.0.1:0", settings=SETTINGS)
     try:
         yield process
     finally:

@@ -170,6 +170,7 @@ def test_records_that_may_not_be_deleted(wire: Wire, new_topic: NewTopicFixture)
     assert delete_records(wire, compacted, 0) == ("policy_violation", -1)
     assert delete_records(wire, compacted, 99) == ("policy_violation", -1)
     assert delete_records(wire, both, 0) == ("none", 0)
+    assert delete_records(wire, new_topic(cleanup_policy=""), 0) == ("none", 0)
     wire.new_producer(f"id-{uuid4().hex}")  # there is a __transaction_state now
     assert delete_records(wire, "__transaction_state", 0) == ("invalid_topic_exception", -1)
 

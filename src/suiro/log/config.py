@@ -219,8 +219,12 @@ def parse_topic_setting(name: str, text: str | None) -> Any:
 
 
 def _words(name: str, setting: TopicSetting, text: str) -> str | tuple[str, ...]:
-    given = (word.strip() for word in text.split(",")) if setting.type == "LIST" else (text,)
-    words = tuple(dict.fromkeys(word for word in given if word or setting.type == "STRING"))
+    if setting.type == "STRING":
+        words: tuple[str, ...] = (text,)
+    else:
+        words = tuple(dict.fromkeys(word.strip() for word in text.split(","))) if text else ()
+        if "" in words:
+            raise ConfigError(f"Configuration '{name}' values must not be empty.")
     for word in words:
         if setting.pattern and not re.fullmatch(setting.pattern, word):
             raise _invalid(name, word, f"Every element must match {setting.pattern}")

@@ -46,6 +46,7 @@ def test_small_segments_for_tests_have_kafkas_internal_name() -> None:
         ("segment.bytes", "99999999999", "Not a number of type INT"),
         ("min.cleanable.dirty.ratio", "2", "no more than 1"),
         ("retention.ms", "-2", "at least -1"),
+        ("cleanup.policy", "delete,", "values must not be empty"),
         ("cleanup.policy", "shred", "must be one of: compact, delete"),
         ("message.timestamp.type", "Never", "must be one of: CreateTime, LogAppendTime"),
         ("unclean.leader.election.enable", "perhaps", "true or false"),

@@ -50,7 +50,7 @@ def _delete(broker: Broker, topic: str, index: int, offset: int) -> tuple[ErrorC
     if broker.is_internal(topic):
         return ErrorCode.invalid_topic_exception, -1
     log = partition.log
-    if not log.config.deletes_old_segments:
+    if log.config.compacted and not log.config.deletes_old_segments:
         return ErrorCode.policy_violation, -1
     offset = log.high_watermark if offset == HIGH_WATERMARK else offset
     if offset < 0:

@@ -73,7 +73,7 @@ def _changed(broker: Broker, kind: ResourceKind, content: Mapping[str, str], cha
                         ErrorCode.invalid_config,
                         f"Can't {_Op(operation).name} to key {change.name} because its type is not LIST.",
                     )
-                before = _parts(changed.get(change.name, default))
+                before = [part for part in _parts(changed.get(change.name, default)) if part]
                 given = _parts(change.value)
                 if operation == _Op.APPEND:
                     after = [*before, *(part for part in given if part not in before)]
@@ -84,7 +84,11 @@ def _changed(broker: Broker, kind: ResourceKind, content: Mapping[str, str], cha
 
 
 def _parts(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
+    """As Java splits: a last comma adds nothing, but an empty text is one empty part, which no list takes."""
+    parts = [part.strip() for part in text.split(",")]
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    return parts
 
 
 def _alter_levels(broker: Broker, name: str, changes: Any, *, validate_only: bool) -> None:

@@ -292,7 +292,8 @@ def _not_from_the_start(
     codes = {}
     for write in writes:
         place = (write.partition.topic, write.partition.index)
-        if place in refused or int.from_bytes(write.records[_BASE_SEQUENCE], "big", signed=True) == 0:
+        sequence = int.from_bytes(write.records[_BASE_SEQUENCE], "big", signed=True)
+        if place in refused or sequence <= 0:  # below 0 is no sequence at all, which the log tells
             continue
         entry = write.partition.log.producer(producer_id)
         if entry is None or (not entry.batches and entry.producer_epoch <= epoch):
