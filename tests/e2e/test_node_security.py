@@ -207,6 +207,7 @@ def test_what_was_set_is_there_after_a_kill_and_no_secret_is_in_the_log(tmp_path
                 "topics"
             ]
             assert topics[0]["error_code"] == "topic_authorization_failed"
+        assert (data / "cluster-state.json").stat().st_mode & 0o777 == 0o600
         node.kill()
     with guarded(data, log, carol) as node:
         assert not scram_works(node, "hush-carol"), "the password that was changed stays changed"

@@ -7,7 +7,6 @@ whole when it changes; the file is replaced at once, so a crash leaves the old c
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +40,5 @@ class ClusterState:
         """Down first, then true. Raises OSError, and then nothing has changed. The file is its owner's only."""
         sections = {**self._sections, section: value}
         content = json.dumps({"version": _VERSION, "sections": sections}, indent=1).encode()
-        replace_file(self._path, content)
-        os.chmod(self._path, 0o600)
+        replace_file(self._path, content, mode=0o600)  # it holds what passwords are checked with
         self._sections = sections

@@ -106,10 +106,10 @@ def write_all(handle: FileHandle, buffers: Sequence[bytes | memoryview], positio
         written += count
 
 
-def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:
-    """Whole or not at all: written beside, synced, renamed."""
+def replace_file(path: Path, content: bytes, *, sync: bool = True, mode: int = 0o644) -> None:
+    """Whole or not at all: written beside, synced, renamed. `mode` is who may open it."""
     beside = path.with_name(path.name + ".tmp")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
         while content:
             content = content[os.write(descriptor, content) :]
