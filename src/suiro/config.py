@@ -387,27 +387,27 @@ class NodeSettings:
     )
     compression_type: str = _setting(
         "producer",
-        "Accepted without effect: records are kept as the producer compressed them.",
+        "Batches are stored in this codec; those of producers that use another one are compressed again.",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         topic="compression.type",
     )
     compression_gzip_level: int = _setting(
         -1,
-        "Accepted without effect: the node does not compress.",
+        "How hard batches that are stored as gzip are compressed again.",
         low=-1,
         high=9,
         topic="compression.gzip.level",
     )
     compression_lz4_level: int = _setting(
         9,
-        "Accepted without effect: the node does not compress.",
+        "The same for lz4; 9 is the fast way.",
         low=1,
         high=17,
         topic="compression.lz4.level",
     )
     compression_zstd_level: int = _setting(
         3,
-        "Accepted without effect: the node does not compress.",
+        "The same for zstd.",
         low=-131_072,
         high=22,
         topic="compression.zstd.level",

@@ -32,12 +32,7 @@ def group(wire: Wire, unique: str) -> str:
         lambda: ask(wire, "find_coordinator", 4, **asked)["coordinators"][0]["error_code"] == "none",
         what="a coordinator",
     )
-    wait_until(
-        lambda: (
-            heartbeat(wire, unique) != "not_coordinator" and heartbeat(wire, unique) == "unknown_member_id"
-        ),
-        what="a loaded coordinator",
-    )
+    wait_until(lambda: heartbeat(wire, unique) == "unknown_member_id", what="a loaded coordinator")
     return unique
 
 

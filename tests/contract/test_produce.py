@@ -17,6 +17,7 @@ from support.wire import Wire
 from suiro.client import Client
 from suiro.protocol.crc32c import crc32c
 from suiro.protocol.messages import API_KEYS, nested, request_class
+from suiro.protocol.record_batch import iter_headers
 from suiro.protocol.records import Record, encode_batch
 
 NewTopic = Callable[..., str]
@@ -305,6 +306,44 @@ def test_the_append_time_where_the_topic_asks_for_it(wire: Wire, new_topic: NewT
     topic = new_topic(message_timestamp_type="LogAppendTime")
     (answer,) = produce(wire, topic, (0, BATCH))
     assert answer["log_append_time"].timestamp() > TIMESTAMP / 1000
+
+
+@pytest.mark.parametrize("wanted", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_batches_are_stored_in_the_codec_of_the_topic(
+    wire: Wire, new_topic: NewTopic, client: Client, wanted: str
+) -> None:
+    topic = new_topic(compression_type=wanted)
+    codec = ("uncompressed", "gzip", "snappy", "lz4", "zstd").index(wanted)
+    values = [letter * 2000 for letter in "abc"]
+    producer_id, epoch = wire.new_producer()
+    owned = owned_batch(*values, producer_id=producer_id, epoch=epoch, sequence=0)
+    for _ in range(2):  # the second time it is known again
+        assert produce(wire, topic, (0, owned))[0]["base_offset"] == 0
+    for sent in range(5):
+        assert codes(produce(wire, topic, (0, batch_of(*values, compression=sent)))) == ["none"]
+    assert read_all(client, topic) == values * 6
+    stored = client.fetch({(topic, 0): 0}, max_wait_ms=0)[topic, 0].data
+    found = [(header.compression, header.size) for _, header in iter_headers(stored)]
+    assert {each for each, _ in found} == {codec}
+    assert all((size < 2000) == (codec > 0) for _, size in found)
+
+
+def test_a_batch_that_cannot_be_taken_out_of_its_codec(
+    wire: Wire, new_topic: NewTopic, log_under_test: LogUnderTest
+) -> None:
+    garbled = stamped_by_hand(batch_of("a", compression=2), 61, bytes(4))
+    (answer,) = produce(wire, new_topic(compression_type="gzip"), (0, garbled))
+    # Apache Kafka has no name for it.
+    code = "invalid_record" if log_under_test.name == "node" else "unknown_server_error"
+    assert (answer["error_code"], answer["log_start_offset"]) == (code, 0)
+
+
+def test_the_size_of_a_batch_counts_as_it_comes_and_as_it_is_stored(wire: Wire, new_topic: NewTopic) -> None:
+    smaller, larger = (
+        new_topic(compression_type=codec, max_message_bytes="500") for codec in ("gzip", "uncompressed")
+    )
+    assert codes(produce(wire, smaller, (0, batch_of("x" * 1000)))) == ["message_too_large"]
+    assert codes(produce(wire, larger, (0, batch_of("x" * 1000, compression=GZIP)))) == ["message_too_large"]
 
 
 # Identities.

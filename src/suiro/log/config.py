@@ -104,8 +104,7 @@ class LogConfig:
     """What a partition log needs to know; sizes in bytes, times in milliseconds.
 
     Settings that are accepted and have no effect here: `min.insync.replicas`,
-    `unclean.leader.election.enable` and the throttled replicas (one replica), `preallocate`, and those of
-    compression (batches are stored as the producer compressed them, which every consumer reads).
+    `unclean.leader.election.enable` and the throttled replicas (one replica), and `preallocate`.
     """
 
     segment_bytes: int = 1 << 30
@@ -120,6 +119,10 @@ class LogConfig:
     message_timestamp_before_max_ms: int = MAX_LONG
     message_timestamp_after_max_ms: int = 3_600_000
     cleanup_policy: tuple[str, ...] = ("delete",)
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
     flush_messages: int = MAX_LONG
     flush_ms: int = MAX_LONG
     file_delete_delay_ms: int = 60_000

@@ -23,6 +23,7 @@ __all__ = [
     "NONE",
     "SNAPPY",
     "ZSTD",
+    "TooMuchError",
     "codec_id",
     "codec_name",
     "compress",
@@ -46,6 +47,10 @@ _LZ4_STORED = 0x80000000
 _CHUNK = 256 * 1024
 
 
+class TooMuchError(CorruptRecordError):
+    """A batch decompresses to more than whoever asks can take."""
+
+
 def codec_name(codec: int) -> str:
     """`compression.type`'s word for a codec id. Raises `CorruptRecordError` for ids without one (5-7)."""
     try:
@@ -62,20 +67,20 @@ def codec_id(name: str) -> int:
         raise UsageError(f"unknown compression {name!r}; choose one of {', '.join(CODEC_IDS)}") from None
 
 
-def compress(codec: int, data: BytesLike) -> bytes:
-    """`data` in the codec's form, as the bytes after a batch's header."""
+def compress(codec: int, data: BytesLike, *, level: int | None = None) -> bytes:
+    """`data` in the codec's form, as the bytes after a batch's header; without a level, at the codec's own."""
     match codec:
         case 0:
             return bytes(data)
         case 1:
-            compressor = zlib.compressobj(wbits=31)
+            compressor = zlib.compressobj(-1 if level is None else level, wbits=31)
             return compressor.compress(data) + compressor.flush()
         case 2:
             return _arrow_codec("snappy").compress(data, asbytes=True)  # type: ignore[no-any-return]
         case 3:
-            return _lz4_frame(memoryview(data))
+            return _lz4_frame(memoryview(data), level)
         case 4:
-            return _arrow_codec("zstd").compress(data, asbytes=True)  # type: ignore[no-any-return]
+            return _arrow_codec("zstd", level).compress(data, asbytes=True)  # type: ignore[no-any-return]
         case _:
             raise UsageError(f"no compression codec has the id {codec}; known: {CODEC_NAMES}")
 
@@ -98,14 +103,17 @@ def decompress(codec: int, data: BytesLike, *, limit: int = MAX_DECOMPRESSED_BYT
 
 
 @cache
-def _arrow_codec(name: str) -> Any:
+def _arrow_codec(name: str, level: int | None = None) -> Any:
     import pyarrow as pa
 
-    return pa.Codec(name)
+    if level is None:
+        return pa.Codec(name)
+    low, high = pa.Codec.minimum_compression_level(name), pa.Codec.maximum_compression_level(name)
+    return pa.Codec(name, compression_level=min(max(level, low), high))
 
 
-def _lz4_frame(data: memoryview) -> bytes:
-    codec = _arrow_codec("lz4_raw")
+def _lz4_frame(data: memoryview, level: int | None) -> bytes:
+    codec = _arrow_codec("lz4_raw", level)
     parts = [_LZ4_FRAME_START]
     for start in range(0, len(data), _LZ4_BLOCK_SIZE):
         block = data[start : start + _LZ4_BLOCK_SIZE]
@@ -184,4 +192,4 @@ def _read_stream(name: str, data: BytesLike, limit: int) -> bytes:
 
 def _check_limit(size: int, limit: int) -> None:
     if size > limit:
-        raise CorruptRecordError(f"a batch decompresses to more than {limit} bytes; it was made to do harm")
+        raise TooMuchError(f"a batch decompresses to more than {limit} bytes")

@@ -241,8 +241,11 @@ def _append(broker: Broker, write: _Write) -> Appended:
     config = partition.log.config
     if config.compacted or config.message_timestamp_before_max_ms != MAX_LONG:
         _check_records(partition, write.records, config, now_ms=broker.clock.wall_ms())
+    records = write.records
+    if config.compression_type != "producer":
+        records = _recompressed(partition, records, config)
     try:
-        return partition.log.append(write.records)
+        return partition.log.append(records)
     except InvalidTimestampError:
         _check_records(partition, write.records, config, now_ms=broker.clock.wall_ms())
         raise
@@ -308,6 +311,17 @@ def _for_old_clients(code: ErrorCode, version: int) -> ErrorCode:
         case ErrorCode.transaction_abortable if version < 11:
             return ErrorCode.invalid_txn_state
     return code
+
+
+def _recompressed(partition: Partition, batch: bytes, config: LogConfig) -> bytes:
+    from suiro.broker.recompression import UnreadableBatchError, recompressed
+
+    try:
+        return recompressed(batch, config)
+    except UnreadableBatchError as error:
+        raise _RefusedError(
+            ErrorCode.invalid_record, str(error), log_start_offset=partition.log.log_start_offset
+        ) from error
 
 
 def _check_records(partition: Partition, batch: bytes, config: LogConfig, *, now_ms: int) -> None:
