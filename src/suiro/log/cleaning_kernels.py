@@ -10,14 +10,20 @@ of this run, so that nobody can make two keys collide) and its latest offset + 1
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import numba
 import numpy as np
 from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
+
+from suiro.protocol.compiling import (
+    BYTES_IN,
+    BYTES_OUT,
+    INT,
+    INT64S_OUT,
+    TABLE_IN,
+    TABLE_OUT,
+    compiled,
+    copy_bytes,
+    inlined,
+)
 
 # Statuses.
 OK, BAD_MAGIC, BAD_LENGTH, BAD_RECORD, BAD_CRC, MAP_FULL, GROW = range(7)
@@ -53,49 +59,7 @@ _CRC_START = 21
 _COMPRESSION, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL, DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
 _OF_COMMITTED, _OF_ABORTED = 0, 1
 
-_bytes_in = types.Array(types.uint8, 1, "C", readonly=True)
-_bytes_out = types.Array(types.uint8, 1, "C")
 _uint64s_out = types.Array(types.uint64, 1, "C")
-_int64s_out = types.Array(types.int64, 1, "C")
-_table_in = types.Array(types.int64, 2, "C", readonly=True)
-_table_out = types.Array(types.int64, 2, "C")
-_int = types.int64
-
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-_inlined = numba.njit(**_OPTIONS)
-
-
-def _compiled(*signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    def compile_kernel(function: Callable[..., Any]) -> Any:
-        try:
-            return numba.njit(signature, cache=True, **_OPTIONS)(function)
-        except RuntimeError as error:
-            if "cannot cache" not in str(error):
-                raise
-            return numba.njit(signature, **_OPTIONS)(function)
-
-    return compile_kernel
-
-
-def _memcpy(typing_context: Any, target: Any, at: Any, source: Any, start: Any, size: Any) -> Any:
-    """target[at:at+size] = source[start:start+size], as one memcpy; the caller has checked both ranges."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        to = context.make_array(signature.args[0])(context, builder, arguments[0])
-        origin = context.make_array(signature.args[2])(context, builder, arguments[2])
-        cgutils.raw_memcpy(
-            builder,
-            builder.gep(to.data, [arguments[1]]),
-            builder.gep(origin.data, [arguments[3]]),
-            arguments[4],
-            1,
-        )
-        return context.get_dummy_value()
-
-    return types.void(target, types.int64, source, types.int64, types.int64), generate
-
-
-_copy: Any = intrinsic(_memcpy)
 
 
 def _crc_tables() -> np.ndarray:
@@ -118,7 +82,7 @@ _CRC = _crc_tables()
 # --- numbers in and out ------------------------------------------------------------------------------------
 
 
-@_inlined
+@inlined
 def _int32_at(data, at):
     return np.int64(
         np.int32(
@@ -130,18 +94,18 @@ def _int32_at(data, at):
     )
 
 
-@_inlined
+@inlined
 def _int64_at(data, at):
     return (_int32_at(data, at) << 32) | (_int32_at(data, at + 4) & 0xFFFFFFFF)
 
 
-@_inlined
+@inlined
 def _put_int(out, at, value, size):
     for i in range(size):
         out[at + i] = np.uint8((value >> (8 * (size - 1 - i))) & 0xFF)
 
 
-@_inlined
+@inlined
 def _varlong(data, at, end):
     """(value, next place); the place is -1 where the number is torn or too long."""
     value = np.uint64(0)
@@ -158,7 +122,7 @@ def _varlong(data, at, end):
     return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at
 
 
-@_inlined
+@inlined
 def _varlong_size(value):
     rest = np.uint64((value << 1) ^ (value >> 63))
     size = np.int64(1)
@@ -168,7 +132,7 @@ def _varlong_size(value):
     return size
 
 
-@_inlined
+@inlined
 def _put_varlong(out, at, value):
     rest = np.uint64((value << 1) ^ (value >> 63))
     while rest >= np.uint64(0x80):
@@ -179,7 +143,7 @@ def _put_varlong(out, at, value):
     return at + 1
 
 
-@_inlined
+@inlined
 def _crc32c(data, at, end):
     crc = np.uint32(0xFFFFFFFF)
     while end - at >= 8:
@@ -209,7 +173,7 @@ def _crc32c(data, at, end):
 # --- records -----------------------------------------------------------------------------------------------
 
 
-@_inlined
+@inlined
 def _record(data, at, end):
     """(next record or -1, place of the timestamp delta, its value, place behind it, offset delta,
     key, key size, value size) of the record at `at`; a size below 0 is null."""
@@ -235,12 +199,12 @@ def _record(data, at, end):
     return after, delta_at, timestamp_delta, rest, offset_delta, key, key_size, value_size
 
 
-@_inlined
+@inlined
 def _rotl(value, bits):
     return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
 
 
-@_inlined
+@inlined
 def _round(v0, v1, v2, v3):
     v0 += v1
     v1 = _rotl(v1, 13) ^ v0
@@ -255,7 +219,7 @@ def _round(v0, v1, v2, v3):
     return v0, v1, v2, v3
 
 
-@_inlined
+@inlined
 def _siphash(data, at, size, k0, k1):
     """Both halves of SipHash-2-4-128."""
     v0 = k0 ^ np.uint64(0x736F6D6570736575)
@@ -292,13 +256,13 @@ def _siphash(data, at, size, k0, k1):
     return low, v0 ^ v1 ^ v2 ^ v3
 
 
-@_compiled(_bytes_in, types.uint64, types.uint64, _uint64s_out)
+@compiled(BYTES_IN, types.uint64, types.uint64, _uint64s_out)
 def hash_of(data, k0, k1, halves):
     """The hash of one key, for the test that compares it with SipHash's published vectors."""
     halves[0], halves[1] = _siphash(data, np.int64(0), np.int64(len(data)), k0, k1)
 
 
-@_inlined
+@inlined
 def _slot(low, high, lows, highs, offsets):
     """The key's slot, or the free one that it would take. There is always a free one: the map is never full."""
     slots = np.uint64(len(offsets))
@@ -313,7 +277,7 @@ def _slot(low, high, lows, highs, offsets):
 # --- batches -----------------------------------------------------------------------------------------------
 
 
-@_inlined
+@inlined
 def _find(ids, key):
     """The first row whose id is at least `key`."""
     low, high = np.int64(0), np.int64(len(ids))
@@ -326,7 +290,7 @@ def _find(ids, key):
     return low
 
 
-@_inlined
+@inlined
 def _aborted_at(aborted, producer_id, offset):
     """The row of the aborted transaction that an offset of a producer belongs to, or -1."""
     row = _find(aborted, producer_id)
@@ -344,7 +308,7 @@ def _aborted_at(aborted, producer_id, offset):
     return np.int64(-1)
 
 
-@_inlined
+@inlined
 def _take(seen, count, producer_id, kind):
     """Remove (producer, kind) from those seen; how many are left (one less where it was there)."""
     for i in range(count):
@@ -355,7 +319,7 @@ def _take(seen, count, producer_id, kind):
     return count
 
 
-@_compiled(_bytes_in, _table_in, _table_in, _int, _int, _table_out, _table_out, _int64s_out)
+@compiled(BYTES_IN, TABLE_IN, TABLE_IN, INT, INT, TABLE_OUT, TABLE_OUT, INT64S_OUT)
 def scan(data, aborted, last_of_producer, round_end, now_ms, seen, table, result):
     """Judge the whole batches in `data` by their headers (Kafka's CleanedTransactionMetadata and batch retention).
 
@@ -463,9 +427,9 @@ def scan(data, aborted, last_of_producer, round_end, now_ms, seen, table, result
     result[3] = seens
 
 
-@_compiled(
-    _bytes_in, _bytes_in, _table_in, _int, _int, types.uint64, types.uint64,
-    _uint64s_out, _uint64s_out, _int64s_out, _int64s_out,
+@compiled(
+    BYTES_IN, BYTES_IN, TABLE_IN, INT, INT, types.uint64, types.uint64,
+    _uint64s_out, _uint64s_out, INT64S_OUT, INT64S_OUT,
 )  # fmt: skip
 def index_keys(data, unpacked, table, start_offset, most, k0, k1, lows, highs, offsets, result):
     """Put the keys of records from `start_offset` on into the offset map, which takes `most` keys.
@@ -508,10 +472,10 @@ def index_keys(data, unpacked, table, start_offset, most, k0, k1, lows, highs, o
     result[3] = latest
 
 
-@_inlined
+@inlined
 def _put_header(out, at, data, origin, size, attributes, base_timestamp, max_timestamp, count):
     """A batch header that keeps the place, epochs and sequence of the batch at `origin`, and has the right CRC."""
-    _copy(out, at, data, origin, np.int64(HEADER_SIZE))
+    copy_bytes(out, at, data, origin, np.int64(HEADER_SIZE))
     _put_int(out, at + 8, size - 12, 4)
     _put_int(out, at + 21, attributes, 2)
     _put_int(out, at + 27, base_timestamp, 8)
@@ -520,9 +484,9 @@ def _put_header(out, at, data, origin, size, attributes, base_timestamp, max_tim
     _put_int(out, at + 17, _crc32c(out, at + _CRC_START, at + size), 4)
 
 
-@_compiled(
-    _bytes_in, _bytes_in, _table_in, _int, _int, _int, types.uint64, types.uint64,
-    _uint64s_out, _uint64s_out, _int64s_out, _bytes_out, _bytes_out, _table_out, _int64s_out,
+@compiled(
+    BYTES_IN, BYTES_IN, TABLE_IN, INT, INT, INT, types.uint64, types.uint64,
+    _uint64s_out, _uint64s_out, INT64S_OUT, BYTES_OUT, BYTES_OUT, TABLE_OUT, INT64S_OUT,
 )  # fmt: skip
 def filter_batches(
     data, unpacked, table, latest_offset, now_ms, delete_retention_ms, k0, k1, lows, highs, offsets,
@@ -606,7 +570,7 @@ def filter_batches(
         kept[rows, OUT_PACK] = 0
         kept[rows, OUT_MAX_TIMESTAMP] = max_timestamp
         if retained == count and not new_horizon:
-            _copy(out, out_at, data, position, table[row, SIZE])
+            copy_bytes(out, out_at, data, position, table[row, SIZE])
             out_at += table[row, SIZE]
             kept[rows, OUT_END] = out_at
             rows += 1
@@ -632,14 +596,14 @@ def filter_batches(
             if not keep[number]:
                 continue
             if new_base == base_timestamp or log_append_time:
-                _copy(out, out_at, source, start, at - start)
+                copy_bytes(out, out_at, source, start, at - start)
                 out_at += at - start
                 continue
             delta = base_timestamp + timestamp_delta - new_base
             out_at = _put_varlong(out, out_at, 1 + _varlong_size(delta) + at - rest)
             out[out_at] = source[delta_at - 1]
             out_at = _put_varlong(out, out_at + 1, delta)
-            _copy(out, out_at, source, rest, at - rest)
+            copy_bytes(out, out_at, source, rest, at - rest)
             out_at += at - rest
         kept[rows, OUT_END] = out_at
         kept[rows, OUT_BASE_TIMESTAMP] = new_base
@@ -658,7 +622,7 @@ def filter_batches(
     result[4] = keyless
 
 
-@_compiled(_table_in, _int, _int, _table_out, _table_out, _int64s_out)
+@compiled(TABLE_IN, INT, INT, TABLE_OUT, TABLE_OUT, INT64S_OUT)
 def index_batches(batches, base_offset, interval_bytes, offset_entries, time_entries, state):
     """The index entries of batches written one after another; rows are (size, last offset, largest timestamp).
 

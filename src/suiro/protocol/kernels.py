@@ -14,14 +14,24 @@ A bitmap is Arrow's validity bitmap (least significant bit first, 1 = not null).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import numba
 import numpy as np
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
+
+from suiro.protocol.compiling import (
+    BOOL,
+    BYTES_IN,
+    BYTES_OUT,
+    COLUMN,
+    INT,
+    INT32S_IN,
+    INT32S_OUT,
+    INT64S_IN,
+    INT64S_OUT,
+    TABLE_IN,
+    TABLE_OUT,
+    compiled,
+    copy_bytes,
+    inlined,
+)
 
 # Statuses.
 OK, BAD_MAGIC, BAD_LENGTH, COMPRESSED_CONTROL, BAD_RECORD, LEFT_OVER = range(6)
@@ -38,61 +48,11 @@ MAX_RECORD_OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5 + 5  # everything in a record but k
 MAX_HEADER_OVERHEAD = 5 + 5
 _MIN_LENGTH = 49
 
-_bytes_in = types.Array(types.uint8, 1, "C", readonly=True)
-_bytes_out = types.Array(types.uint8, 1, "C")
-_int32s_in = types.Array(types.int32, 1, "C", readonly=True)
-_int32s_out = types.Array(types.int32, 1, "C")
-_int64s_in = types.Array(types.int64, 1, "C", readonly=True)
-_int64s_out = types.Array(types.int64, 1, "C")
-_table_in = types.Array(types.int64, 2, "C", readonly=True)
-_table_out = types.Array(types.int64, 2, "C")
-_int = types.int64
-_bool = types.boolean
-_column = (_int32s_in, _bytes_in, _bytes_in, _int, _bool)  # offsets, data, bitmap, first bit, has nulls
-
-
-def _compiled(*signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    def compile_kernel(function: Callable[..., Any]) -> Any:
-        try:
-            return numba.njit(signature, cache=True, **_OPTIONS)(function)
-        except RuntimeError as error:
-            # Neither __pycache__ nor the user's cache folder can be written (numba: "no locator available").
-            if "cannot cache" not in str(error):
-                raise
-            return numba.njit(signature, **_OPTIONS)(function)
-
-    return compile_kernel
-
-
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-_inlined = numba.njit(**_OPTIONS)  # compiled into the kernels that call it
-
-
-def _memcpy(typing_context: Any, target: Any, at: Any, source: Any, start: Any, size: Any) -> Any:
-    """target[at:at+size] = source[start:start+size], as one memcpy; the caller has checked both ranges."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        to = context.make_array(signature.args[0])(context, builder, arguments[0])
-        origin = context.make_array(signature.args[2])(context, builder, arguments[2])
-        cgutils.raw_memcpy(
-            builder,
-            builder.gep(to.data, [arguments[1]]),
-            builder.gep(origin.data, [arguments[3]]),
-            arguments[4],
-            1,
-        )
-        return context.get_dummy_value()
-
-    return types.void(target, types.int64, source, types.int64, types.int64), generate
-
-
-_copy: Any = intrinsic(_memcpy)
-
 
 # --- reading -----------------------------------------------------------------------------------------------
 
 
-@_inlined
+@inlined
 def _int32_at(data, at):
     return np.int64(
         np.int32(
@@ -104,12 +64,12 @@ def _int32_at(data, at):
     )
 
 
-@_inlined
+@inlined
 def _int64_at(data, at):
     return (_int32_at(data, at) << 32) | (_int32_at(data, at + 4) & 0xFFFFFFFF)
 
 
-@_inlined
+@inlined
 def _varint(data, at, end):
     """(value, next place); the place is -1 where the number is torn or longer than 32 bits can be."""
     value = np.int64(0)
@@ -127,7 +87,7 @@ def _varint(data, at, end):
     return (value >> 1) ^ -(value & 1), at
 
 
-@_inlined
+@inlined
 def _varlong(data, at, end):
     value = np.uint64(0)
     shift = np.int64(0)
@@ -143,7 +103,7 @@ def _varlong(data, at, end):
     return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at
 
 
-@_inlined
+@inlined
 def _skip_bytes(data, at, end):
     """(start, size, next place) of a length-prefixed field; a size below 0 is null."""
     size, at = _varint(data, at, end)
@@ -154,7 +114,7 @@ def _skip_bytes(data, at, end):
     return at, size, at + size
 
 
-@_inlined
+@inlined
 def _skip_headers(data, at, end):
     """(headers, bytes of their names, bytes of their values, next place) of a record's headers."""
     count, at = _varint(data, at, end)
@@ -174,7 +134,7 @@ def _skip_headers(data, at, end):
     return count, name_bytes, value_bytes, at
 
 
-@_inlined
+@inlined
 def _is_abort_marker(data, at, end):
     """Whether the control record at `at` says abort: key = version i16, type i16 (0 abort, 1 commit)."""
     size, at = _varint(data, at, end)
@@ -190,7 +150,7 @@ def _is_abort_marker(data, at, end):
     return at >= 0 and key_size >= 4 and data[key + 2] == 0 and data[key + 3] == 0
 
 
-@_compiled(_bytes_in, _int, _int, _int64s_in, _int64s_in, _bool, _table_out, _int64s_out)
+@compiled(BYTES_IN, INT, INT, INT64S_IN, INT64S_IN, BOOL, TABLE_OUT, INT64S_OUT)
 def scan_batches(data, start_offset, end_offset, aborted_ids, aborted_offsets, read_committed, table, result):
     """Find the batches with records in [start_offset, end_offset) that a reader may see.
 
@@ -264,21 +224,21 @@ def scan_batches(data, start_offset, end_offset, aborted_ids, aborted_offsets, r
     result[3] = at
 
 
-@_compiled(
-    _bytes_in,
-    _table_in,
-    _int,
-    _int,
-    _int64s_out,
-    _int64s_out,
-    _int32s_out,
-    _bytes_out,
-    _bytes_out,
-    _int32s_out,
-    _bytes_out,
-    _bytes_out,
-    _int64s_out,
-    _int64s_out,
+@compiled(
+    BYTES_IN,
+    TABLE_IN,
+    INT,
+    INT,
+    INT64S_OUT,
+    INT64S_OUT,
+    INT32S_OUT,
+    BYTES_OUT,
+    BYTES_OUT,
+    INT32S_OUT,
+    BYTES_OUT,
+    BYTES_OUT,
+    INT64S_OUT,
+    INT64S_OUT,
 )
 def read_records(
     data,
@@ -358,13 +318,13 @@ def read_records(
                 key_bitmap[rows >> 3] &= ~(1 << (rows & 7))
                 null_keys += 1
             else:
-                _copy(key_data, key_at, data, key, key_size)
+                copy_bytes(key_data, key_at, data, key, key_size)
                 key_at += key_size
             if value_size < 0:
                 value_bitmap[rows >> 3] &= ~(1 << (rows & 7))
                 null_values += 1
             else:
-                _copy(value_data, value_at, data, value, value_size)
+                copy_bytes(value_data, value_at, data, value, value_size)
                 value_at += value_size
             header_places[rows] = header_place
             headers += record_headers
@@ -385,16 +345,16 @@ def read_records(
     result[7] = header_value_bytes
 
 
-@_compiled(
-    _bytes_in,
-    _int64s_in,
-    _int32s_out,
-    _int32s_out,
-    _bytes_out,
-    _int32s_out,
-    _bytes_out,
-    _bytes_out,
-    _int64s_out,
+@compiled(
+    BYTES_IN,
+    INT64S_IN,
+    INT32S_OUT,
+    INT32S_OUT,
+    BYTES_OUT,
+    INT32S_OUT,
+    BYTES_OUT,
+    BYTES_OUT,
+    INT64S_OUT,
 )
 def read_headers(
     data, places, list_offsets, name_offsets, names, value_offsets, values, value_bitmap, result
@@ -423,7 +383,7 @@ def read_headers(
                 value_bitmap[rows >> 3] &= ~(1 << (rows & 7))
                 nulls += 1
             else:
-                _copy(values, value_at, data, value, size)
+                copy_bytes(values, value_at, data, value, size)
                 value_at += size
             rows += 1
             name_offsets[rows] = name_at
@@ -436,12 +396,12 @@ def read_headers(
 # --- writing -----------------------------------------------------------------------------------------------
 
 
-@_inlined
+@inlined
 def _zigzag(value):
     return np.uint64((value << 1) ^ (value >> 63))
 
 
-@_inlined
+@inlined
 def _varint_size(value):
     rest = _zigzag(np.int64(value))
     size = np.int64(1)
@@ -451,7 +411,7 @@ def _varint_size(value):
     return size
 
 
-@_inlined
+@inlined
 def _put_varint(out, at, value):
     rest = _zigzag(np.int64(value))
     while rest >= np.uint64(0x80):
@@ -462,7 +422,7 @@ def _put_varint(out, at, value):
     return at + 1
 
 
-@_inlined
+@inlined
 def _is_null(bitmap, first_bit, has_nulls, row):
     if not has_nulls:
         return False
@@ -470,23 +430,21 @@ def _is_null(bitmap, first_bit, has_nulls, row):
     return (bitmap[bit >> 3] >> (bit & 7)) & 1 == 0
 
 
-@_inlined
+@inlined
 def _field_size(size):
     return _varint_size(size) + max(size, 0)
 
 
-@_inlined
+@inlined
 def _put_field(out, at, source, start, size):
     at = _put_varint(out, at, size)
     if size > 0:
-        _copy(out, at, source, start, size)
+        copy_bytes(out, at, source, start, size)
         at += size
     return at
 
 
-@_compiled(
-    _int32s_in, _int32s_in, _int32s_in, _int32s_in, _bool, _int32s_in, _int32s_in, _int64s_out, _int64s_out
-)
+@compiled(INT32S_IN, INT32S_IN, INT32S_IN, INT32S_IN, BOOL, INT32S_IN, INT32S_IN, INT64S_OUT, INT64S_OUT)
 def measure_partitions(
     partitions,
     key_offsets,
@@ -517,19 +475,19 @@ def measure_partitions(
     return True
 
 
-@_compiled(
-    _int32s_in,
-    _int64s_in,
-    *_column,
-    *_column,
-    _int32s_in,
-    _bool,
-    *_column[:2],
-    *_column,
-    _int,
-    _int64s_in,
-    _bytes_out,
-    _table_out,
+@compiled(
+    INT32S_IN,
+    INT64S_IN,
+    *COLUMN,
+    *COLUMN,
+    INT32S_IN,
+    BOOL,
+    *COLUMN[:2],
+    *COLUMN,
+    INT,
+    INT64S_IN,
+    BYTES_OUT,
+    TABLE_OUT,
 )
 def write_batches(
     partitions,
@@ -644,7 +602,7 @@ def write_batches(
 # --- partitions --------------------------------------------------------------------------------------------
 
 
-@_compiled(*_column, _int, _int32s_out)
+@compiled(*COLUMN, INT, INT32S_OUT)
 def hash_keys(offsets, data, bitmap, first_bit, has_nulls, num_partitions, partitions):
     """Kafka's murmur2 of every key, made positive, modulo the partitions; -1 for null keys."""
     m = np.uint32(0x5BD1E995)

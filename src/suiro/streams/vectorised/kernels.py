@@ -12,7 +12,6 @@ file, so that what is compiled is loaded from the disk cache.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -22,59 +21,33 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from suiro.protocol.compiling import (
+    BOOL,
+    BYTES_IN,
+    BYTES_OUT,
+    COLUMN,
+    INT,
+    INT32S_IN,
+    INT32S_OUT,
+    INT64S_IN,
+    INT64S_OUT,
+    OPTIONS,
+    compiled,
+    copy_bytes,
+)
+
 # What an aggregate does with the next number.
 COUNT, SUM, MIN, MAX, FIRST, LAST = range(6)
 
 _MOST, _LEAST = np.int64((1 << 63) - 1), np.int64(-(1 << 63))
 _AHEAD = 32  # keys whose hashes are made before the first is looked up
 
-_bytes_in = types.Array(types.uint8, 1, "C", readonly=True)
-_bytes_out = types.Array(types.uint8, 1, "C")
-_int32s_in = types.Array(types.int32, 1, "C", readonly=True)
-_int32s_out = types.Array(types.int32, 1, "C")
-_int64s_in = types.Array(types.int64, 1, "C", readonly=True)
-_int64s_out = types.Array(types.int64, 1, "C")
 _doubles_in = types.Array(types.float64, 1, "C", readonly=True)
 _doubles_out = types.Array(types.float64, 1, "C")
-_int = types.int64
-_bool = types.boolean
-_column = (_int32s_in, _bytes_in, _bytes_in, _int, _bool)  # offsets, data, bitmap, first bit, has nulls
-_index = (_int64s_out, _bytes_out, _int64s_out, _int64s_out)  # table, arena, starts, result
+_index = (INT64S_OUT, BYTES_OUT, INT64S_OUT, INT64S_OUT)  # table, arena, starts, result
 
 
-def _compiled(*signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    def compile_kernel(function: Callable[..., Any]) -> Any:
-        try:
-            return numba.njit(signature, cache=True, **_OPTIONS)(function)
-        except RuntimeError as error:
-            # Neither __pycache__ nor the user's cache folder can be written (numba: "no locator available").
-            if "cannot cache" not in str(error):
-                raise
-            return numba.njit(signature, **_OPTIONS)(function)
-
-    return compile_kernel
-
-
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-_inlined = numba.njit(inline="always", **_OPTIONS)  # becomes part of the kernels that call it
-
-
-def _memcpy(typing_context: Any, target: Any, at: Any, source: Any, start: Any, size: Any) -> Any:
-    """target[at:at+size] = source[start:start+size], as one memcpy; the caller has checked both ranges."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        to = context.make_array(signature.args[0])(context, builder, arguments[0])
-        origin = context.make_array(signature.args[2])(context, builder, arguments[2])
-        cgutils.raw_memcpy(
-            builder,
-            builder.gep(to.data, [arguments[1]]),
-            builder.gep(origin.data, [arguments[3]]),
-            arguments[4],
-            1,
-        )
-        return context.get_dummy_value()
-
-    return types.void(target, types.int64, source, types.int64, types.int64), generate
+_inlined = numba.njit(inline="always", **OPTIONS)  # becomes part of the kernels that call it
 
 
 def _load(typing_context: Any, source: Any, start: Any) -> Any:
@@ -107,7 +80,6 @@ def _touch(typing_context: Any, source: Any, at: Any) -> Any:
     return types.void(source, types.int64), generate
 
 
-_copy: Any = intrinsic(_memcpy)
 _prefetch: Any = intrinsic(_touch)
 _word: Any = intrinsic(_load)
 
@@ -217,7 +189,7 @@ def _find(table, arena, starts, data, start, size, h):
         place = (place + 1) & mask
 
 
-@_compiled(*_column, _int, *_index, _int32s_out)
+@compiled(*COLUMN, INT, *_index, INT32S_OUT)
 def add_keys(offsets, data, bitmap, first_bit, has_nulls, first_row, table, arena, starts, result, slots):
     """Slots of the keys from `first_row` on, -1 for null; unknown ones are added.
 
@@ -243,7 +215,7 @@ def add_keys(offsets, data, bitmap, first_bit, has_nulls, first_row, table, aren
         if 2 * (count + 1) > len(table) or count + 2 > len(starts) or at + size > len(arena):
             result[0] = count
             return row
-        _copy(arena, at, data, start, size)
+        copy_bytes(arena, at, data, start, size)
         slots[row] = count
         count += 1
         starts[count] = at + size
@@ -252,7 +224,7 @@ def add_keys(offsets, data, bitmap, first_bit, has_nulls, first_row, table, aren
     return len(slots)
 
 
-@_compiled(*_column, *_index, _int32s_out)
+@compiled(*COLUMN, *_index, INT32S_OUT)
 def find_keys(offsets, data, bitmap, first_bit, has_nulls, table, arena, starts, result, slots):
     """The same without adding: -1 for unknown keys too."""
     hashes = np.empty(_AHEAD, np.uint64)
@@ -269,7 +241,7 @@ def find_keys(offsets, data, bitmap, first_bit, has_nulls, table, arena, starts,
     return result[0]
 
 
-@_compiled(*_index)
+@compiled(*_index)
 def rehash(table, arena, starts, result):
     """Fills an empty table with all keys of the arena."""
     mask = np.int64(len(table) - 1)
@@ -281,7 +253,7 @@ def rehash(table, arena, starts, result):
         table[place] = (np.int64(h >> np.uint64(32)) << 32) | (slot + 1)
 
 
-@_compiled(_bytes_out, _int64s_out, _int32s_in, _int, _int32s_out)
+@compiled(BYTES_OUT, INT64S_OUT, INT32S_IN, INT, INT32S_OUT)
 def measure_keys(arena, starts, slots, added, offsets):
     """Offsets of the keys of these slots, each `added` bytes longer; returns their sum, -1 where it exceeds 2 GB."""
     size = np.int64(0)
@@ -295,41 +267,41 @@ def measure_keys(arena, starts, slots, added, offsets):
     return size
 
 
-@_compiled(_bytes_out, _int64s_out, _int32s_in, _int32s_out, _bytes_out)
+@compiled(BYTES_OUT, INT64S_OUT, INT32S_IN, INT32S_OUT, BYTES_OUT)
 def gather_keys(arena, starts, slots, offsets, out):
     for row in range(len(slots)):
         slot = slots[row]
-        _copy(out, offsets[row], arena, starts[slot], starts[slot + 1] - starts[slot])
+        copy_bytes(out, offsets[row], arena, starts[slot], starts[slot + 1] - starts[slot])
 
 
-@_compiled(_bytes_out, _int64s_out, _int32s_in, _int64s_in, _int32s_out, _bytes_out)
+@compiled(BYTES_OUT, INT64S_OUT, INT32S_IN, INT64S_IN, INT32S_OUT, BYTES_OUT)
 def gather_window_keys(arena, starts, slots, window_starts, offsets, out):
     """Keys followed by the window's start and a sequence number of 0, as a window store has them."""
     for row in range(len(slots)):
         slot = slots[row]
         size = starts[slot + 1] - starts[slot]
         at = np.int64(offsets[row])
-        _copy(out, at, arena, starts[slot], size)
+        copy_bytes(out, at, arena, starts[slot], size)
         _put_int64(out, at + size, window_starts[row])
         for place in range(4):
             out[at + size + 8 + place] = 0
 
 
-@_compiled(_int32s_in, _bytes_in, _int, _int64s_out)
+@compiled(INT32S_IN, BYTES_IN, INT, INT64S_OUT)
 def read_window_starts(offsets, data, tail, starts):
     """The int64 that begins `tail` bytes before the end of each key."""
     for row in range(len(starts)):
         starts[row] = _int64_at(data, np.int64(offsets[row + 1]) - tail)
 
 
-@_compiled(_int32s_in, _bytes_in, _int, _int32s_out, _bytes_out)
+@compiled(INT32S_IN, BYTES_IN, INT, INT32S_OUT, BYTES_OUT)
 def cut_tails(offsets, data, tail, out_offsets, out):
     """Every row without its last `tail` bytes."""
     at = np.int64(0)
     for row in range(len(offsets) - 1):
         out_offsets[row] = at
         size = np.int64(offsets[row + 1]) - np.int64(offsets[row]) - tail
-        _copy(out, at, data, np.int64(offsets[row]), size)
+        copy_bytes(out, at, data, np.int64(offsets[row]), size)
         at += size
     out_offsets[len(offsets) - 1] = at
     return at
@@ -350,7 +322,7 @@ def _combine(op, partial, slot, value, is_first):
             partial[slot] = value
 
 
-@_compiled(_int32s_in, _int64s_in, _int64s_in, _int, _int64s_out, _int64s_out, _int64s_out)
+@compiled(INT32S_IN, INT64S_IN, INT64S_IN, INT, INT64S_OUT, INT64S_OUT, INT64S_OUT)
 def combine(slots, timestamps, values, op, partial, latest, last):
     """Per slot: the numbers put together, the latest timestamp, the last row (-1 before)."""
     for row in range(len(slots)):
@@ -376,12 +348,12 @@ def _pair_place(table, pair_slots, pair_starts, slot, start):
         place = (place + 1) & mask
 
 
-@_compiled(
-    *(_int32s_in, _int64s_in, _int64s_in, _int),  # slots, timestamps, values, op
-    *(_int, _int, _int),  # size, advance, grace
-    *(_int32s_out, _int32s_out, _int64s_out),  # table, pairs' slots, pairs' starts
-    *(_int64s_out, _int64s_out, _int64s_out, _int64s_out),  # partial, latest, last, counts
-    _int64s_out,  # result: next row, number of pairs, time, late
+@compiled(
+    *(INT32S_IN, INT64S_IN, INT64S_IN, INT),  # slots, timestamps, values, op
+    *(INT, INT, INT),  # size, advance, grace
+    *(INT32S_OUT, INT32S_OUT, INT64S_OUT),  # table, pairs' slots, pairs' starts
+    *(INT64S_OUT, INT64S_OUT, INT64S_OUT, INT64S_OUT),  # partial, latest, last, counts
+    INT64S_OUT,  # result: next row, number of pairs, time, late
 )
 def combine_windows(
     slots,
@@ -449,18 +421,18 @@ def combine_windows(
     result[3] = late
 
 
-@_compiled(_int32s_out, _int32s_out, _int64s_out, _int)
+@compiled(INT32S_OUT, INT32S_OUT, INT64S_OUT, INT)
 def rehash_pairs(table, pair_slots, pair_starts, pairs):
     for pair in range(pairs):
         place, _ = _pair_place(table, pair_slots, pair_starts, pair_slots[pair], pair_starts[pair])
         table[place] = pair + 1
 
 
-@_compiled(
-    *(_int32s_in, _int64s_in),  # slots, timestamps
-    *(_int, _int, _int),  # size, advance, grace
-    *(_int64s_out, _int32s_out, _int64s_out, _int64s_out),  # rows, slots, starts, order of each piece
-    _int64s_out,  # result: pieces, time, late
+@compiled(
+    *(INT32S_IN, INT64S_IN),  # slots, timestamps
+    *(INT, INT, INT),  # size, advance, grace
+    *(INT64S_OUT, INT32S_OUT, INT64S_OUT, INT64S_OUT),  # rows, slots, starts, order of each piece
+    INT64S_OUT,  # result: pieces, time, late
 )
 def spread_windows(slots, timestamps, size, advance, grace, rows, out_slots, starts, order, result):
     """One piece for each record and window that takes it, in order; there is room for all."""
@@ -505,10 +477,10 @@ def _exceeds(one, other):
     return one < _LEAST - other
 
 
-@_compiled(
-    *(_int32s_in, _int64s_in, _int64s_in, _int64s_in),  # slots, partial, latest, order
-    *(_int, _int, _bool),  # op, initial, has an initial
-    *(_bytes_out, _int64s_out, _int64s_out, _int64s_out),  # present, times, numbers, changed
+@compiled(
+    *(INT32S_IN, INT64S_IN, INT64S_IN, INT64S_IN),  # slots, partial, latest, order
+    *(INT, INT, BOOL),  # op, initial, has an initial
+    *(BYTES_OUT, INT64S_OUT, INT64S_OUT, INT64S_OUT),  # present, times, numbers, changed
 )
 def apply_partials(slots, partial, latest, order, op, initial, has_initial, present, times, numbers, changed):
     """Puts what was combined into the rows; `changed` is the order of a slot's last update.
@@ -548,10 +520,10 @@ def apply_partials(slots, partial, latest, order, op, initial, has_initial, pres
     return -1
 
 
-@_compiled(
-    *(_int32s_in, _int64s_in, _bytes_in, _int64s_in, _int64s_in),  # slots, numbers, valid, timestamps, order
-    *(_int, _int, _bool, _bool),  # op, initial, has an initial, an initial of reduce: the first value
-    *(_bytes_out, _int64s_out, _int64s_out, _int64s_out, _int64s_out),
+@compiled(
+    *(INT32S_IN, INT64S_IN, BYTES_IN, INT64S_IN, INT64S_IN),  # slots, numbers, valid, timestamps, order
+    *(INT, INT, BOOL, BOOL),  # op, initial, has an initial, an initial of reduce: the first value
+    *(BYTES_OUT, INT64S_OUT, INT64S_OUT, INT64S_OUT, INT64S_OUT),
 )
 def apply_longs(
     slots,
@@ -608,10 +580,10 @@ def apply_longs(
     return -1
 
 
-@_compiled(
-    *(_int32s_in, _doubles_in, _bytes_in, _int64s_in, _int64s_in),
-    *(_int, types.float64, _bool, _bool),
-    *(_bytes_out, _int64s_out, _doubles_out, _int64s_out, _int64s_out),
+@compiled(
+    *(INT32S_IN, _doubles_in, BYTES_IN, INT64S_IN, INT64S_IN),
+    *(INT, types.float64, BOOL, BOOL),
+    *(BYTES_OUT, INT64S_OUT, _doubles_out, INT64S_OUT, INT64S_OUT),
 )
 def apply_doubles(
     slots,
@@ -657,7 +629,7 @@ def apply_doubles(
     return -1
 
 
-@_compiled(*_column, _int32s_in, _bytes_out, _int64s_out, _int64s_out)
+@compiled(*COLUMN, INT32S_IN, BYTES_OUT, INT64S_OUT, INT64S_OUT)
 def load_numbers(offsets, data, bitmap, first_bit, has_nulls, slots, present, times, numbers):
     """Rows as a store has them, timestamp and number of 8 bytes each; returns a row of another size, or -1."""
     for row in range(len(slots)):
@@ -674,7 +646,7 @@ def load_numbers(offsets, data, bitmap, first_bit, has_nulls, slots, present, ti
     return -1
 
 
-@_compiled(_int32s_in, _bytes_out, _int64s_out, _int64s_out, _int32s_out, _bytes_out, _bytes_out)
+@compiled(INT32S_IN, BYTES_OUT, INT64S_OUT, INT64S_OUT, INT32S_OUT, BYTES_OUT, BYTES_OUT)
 def save_numbers(slots, present, times, numbers, offsets, out, bitmap):
     """The same back: offsets, bytes and bitmap of a column; returns how many are null."""
     at = np.int64(0)
@@ -698,10 +670,10 @@ def save_numbers(slots, present, times, numbers, offsets, out, bitmap):
 # Per slot: where its row begins in a buffer of bytes and how long it is, -1 for none.
 
 
-@_compiled(
-    *_column,  # values
-    *(_int32s_in, _int64s_in, _bool),  # slots, timestamps, whether they are put in front
-    *(_bytes_out, _int64s_out, _int64s_out, _int),  # buffer, places, sizes; where to write
+@compiled(
+    *COLUMN,  # values
+    *(INT32S_IN, INT64S_IN, BOOL),  # slots, timestamps, whether they are put in front
+    *(BYTES_OUT, INT64S_OUT, INT64S_OUT, INT),  # buffer, places, sizes; where to write
 )
 def put_rows(
     offsets, data, bitmap, first_bit, has_nulls, slots, timestamps, adds_time, buffer, places, sizes, at
@@ -722,22 +694,22 @@ def put_rows(
             _put_int64(buffer, at, timestamps[row])
             at += 8
             sizes[slot] = size + 8
-        _copy(buffer, at, data, start, size)
+        copy_bytes(buffer, at, data, start, size)
         at += size
     return at
 
 
-@_compiled(
-    *(_int64s_in, _int64s_in, _int32s_in),  # order, which row of the table's each is (-1: a record), slots
-    *_column,  # the table's values
+@compiled(
+    *(INT64S_IN, INT64S_IN, INT32S_IN),  # order, which row of the table's each is (-1: a record), slots
+    *COLUMN,  # the table's values
     *(
-        _int64s_in,
-        _bytes_out,
-        _int64s_out,
-        _int64s_out,
-        _int,
+        INT64S_IN,
+        BYTES_OUT,
+        INT64S_OUT,
+        INT64S_OUT,
+        INT,
     ),  # timestamps, buffer, places, sizes, where to write
-    *(_int64s_out, _int64s_out),  # places and sizes of the rows that records meet, by their row
+    *(INT64S_OUT, INT64S_OUT),  # places and sizes of the rows that records meet, by their row
 )
 def meet_rows(
     order,
@@ -779,12 +751,12 @@ def meet_rows(
         places[slot] = at
         sizes[slot] = size + 8
         _put_int64(buffer, at, timestamps[row])
-        _copy(buffer, at + 8, data, start, size)
+        copy_bytes(buffer, at + 8, data, start, size)
         at += size + 8
     return at
 
 
-@_compiled(_bytes_in, _int64s_in, _int64s_in, _int64s_out)
+@compiled(BYTES_IN, INT64S_IN, INT64S_IN, INT64S_OUT)
 def read_timestamps(data, places, sizes, timestamps):
     """The int64 that each row begins with; left as it is where the size is -1."""
     for row in range(len(places)):
@@ -792,7 +764,7 @@ def read_timestamps(data, places, sizes, timestamps):
             timestamps[row] = _int64_at(data, places[row])
 
 
-@_compiled(_bytes_in, _int64s_in, _int64s_in, _int, _int32s_out, _bytes_out, _bytes_out)
+@compiled(BYTES_IN, INT64S_IN, INT64S_IN, INT, INT32S_OUT, BYTES_OUT, BYTES_OUT)
 def gather_rows(buffer, places, sizes, skipped, offsets, out, bitmap):
     """Rows from the buffer without their first `skipped` bytes; null where the size is -1. Returns how many are null.
 
@@ -804,11 +776,11 @@ def gather_rows(buffer, places, sizes, skipped, offsets, out, bitmap):
             nulls += 1
             continue
         bitmap[row >> 3] |= np.uint8(1 << (row & 7))
-        _copy(out, offsets[row], buffer, places[row] + skipped, sizes[row] - skipped)
+        copy_bytes(out, offsets[row], buffer, places[row] + skipped, sizes[row] - skipped)
     return nulls
 
 
-@_compiled(_int64s_in, _int, _int32s_out)
+@compiled(INT64S_IN, INT, INT32S_OUT)
 def measure_rows(sizes, skipped, offsets):
     """Offsets of such rows; returns their sum, -1 where it exceeds 2 GB."""
     size = np.int64(0)

@@ -1,0 +1,72 @@
+"""How kernels are compiled: once for each written-out signature, without the GIL, kept on disk.
+
+What is always true: a kernel is compiled (or loaded from numba's cache) when its module is imported, never in the
+middle of a query. Inputs are read-only arrays, so that there is one compiled form of each kernel. Loops that a
+kernel calls stand in the kernel's own file: numba's cache notices a change there, but not in another file. What
+is here is compiled into kernels of other files; who changes `copy_bytes` deletes their caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+
+BYTES_IN = types.Array(types.uint8, 1, "C", readonly=True)
+BYTES_OUT = types.Array(types.uint8, 1, "C")
+INT32S_IN = types.Array(types.int32, 1, "C", readonly=True)
+INT32S_OUT = types.Array(types.int32, 1, "C")
+INT64S_IN = types.Array(types.int64, 1, "C", readonly=True)
+INT64S_OUT = types.Array(types.int64, 1, "C")
+TABLE_IN = types.Array(types.int64, 2, "C", readonly=True)
+TABLE_OUT = types.Array(types.int64, 2, "C")
+INT = types.int64
+BOOL = types.boolean
+COLUMN = (INT32S_IN, BYTES_IN, BYTES_IN, INT, BOOL)
+"""Of Arrow's: offsets, data, validity bitmap, the bitmap's first bit, whether there are nulls."""
+
+inlined = numba.njit(**OPTIONS)
+"""Compiled into the kernels that call it."""
+
+
+def compiled(*signature: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Decorates a kernel that takes these types."""
+
+    def compile_kernel(function: Callable[..., Any]) -> Any:
+        try:
+            return numba.njit(signature, cache=True, **OPTIONS)(function)
+        except RuntimeError as error:
+            # Neither __pycache__ nor the user's cache folder can be written (numba: "no locator available").
+            if "cannot cache" not in str(error):
+                raise
+            return numba.njit(signature, **OPTIONS)(function)
+
+    return compile_kernel
+
+
+def _memcpy(typing_context: Any, target: Any, at: Any, source: Any, start: Any, size: Any) -> Any:
+    """target[at:at+size] = source[start:start+size], as one memcpy; the caller has checked both ranges."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to = context.make_array(signature.args[0])(context, builder, arguments[0])
+        origin = context.make_array(signature.args[2])(context, builder, arguments[2])
+        cgutils.raw_memcpy(
+            builder,
+            builder.gep(to.data, [arguments[1]]),
+            builder.gep(origin.data, [arguments[3]]),
+            arguments[4],
+            1,
+        )
+        return context.get_dummy_value()
+
+    return types.void(target, types.int64, source, types.int64, types.int64), generate
+
+
+copy_bytes: Any = intrinsic(_memcpy)
+"""`copy_bytes(target, at, source, start, size)`: one memcpy."""
