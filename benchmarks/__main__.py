@@ -1,7 +1,13 @@
-"""`make bench`: every benchmark, small, one after the other. Each file alone takes options for longer runs."""
+"""`make bench`: every benchmark, small, one after the other. Each file alone takes options for longer runs.
+
+python -m benchmarks                                    # all, small
+python -m benchmarks node.py restart.py                 # only these
+python -m benchmarks --full node.py connections.py      # as long as they run alone
+"""
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -10,18 +16,33 @@ SMALL = {
     "codec.py": ["--records", "200000"],
     "log_append.py": [],
     "node.py": ["--rounds", "1"],
+    "connections.py": ["--rounds", "1", "--seconds", "5"],
+    "fetch_session.py": ["--rounds", "1", "--fetches", "500"],
+    "compaction.py": ["--rounds", "1", "--megabytes", "200", "--keys", "100000"],
+    "restart.py": ["crash", "--rounds", "1", "--gigabytes", "0.2"],
     "spark.py": ["--rounds", "1"],
     "streams.py": ["--rounds", "1", "--records", "1000000"],
 }
 
 
+FULL = {"restart.py": ["crash"]}
+"""What a benchmark must be told for its full length."""
+
+
 def main() -> int:
+    parser = argparse.ArgumentParser(description="Every benchmark, small, one after the other.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these files")
+    parser.add_argument("--full", action="store_true", help="at full length, as for published figures")
+    asked = parser.parse_args()
+    for name in asked.names:
+        if name not in SMALL:
+            parser.error(f"there is no benchmark {name}: choose from {', '.join(SMALL)}")
     folder = Path(__file__).parent
-    failed = [
-        name
-        for name, options in SMALL.items()
-        if subprocess.run([sys.executable, str(folder / name), *options], check=False).returncode != 0
-    ]
+    failed = []
+    for name in asked.names or SMALL:
+        options = FULL.get(name, []) if asked.full else SMALL[name]
+        if subprocess.run([sys.executable, str(folder / name), *options], check=False).returncode != 0:
+            failed.append(name)
     for name in failed:
         print(f"benchmarks/{name} failed: see above", file=sys.stderr)
     return 1 if failed else 0

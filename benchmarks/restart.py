@@ -1,11 +1,12 @@
-"""How long a node takes to start on a large folder: many partitions and segments, or one crash with 1 GB to read.
+"""How long a start takes on a large folder: many partitions and segments, or one crash with 1 GB to read.
 
     python benchmarks/restart.py clean [--partitions 10000] [--gigabytes 100]
-    python benchmarks/restart.py crash [--gigabytes 1]
+    python benchmarks/restart.py crash [--gigabytes 1] [--rounds 3] [--only suiro|kafka]
 
-`clean` makes a folder as a clean stop leaves it, its segments sparse behind a few real batches; `crash` writes one
-partition's active segment through the log's own code and leaves out the stop. Prints one JSON line: seconds from
-starting `suiro node` to its answer, its memory and its descriptors.
+`clean` makes a folder as a clean stop leaves it, its segments sparse behind a few real batches, and prints one JSON
+line: seconds from starting `suiro node` to its answer, its memory and its descriptors. `crash` fills the active
+segment of one partition through the broker, kills it with -9, and measures from the new start until the partition
+answers with its end, for the node and for Apache Kafka.
 """
 
 from __future__ import annotations
@@ -19,21 +20,28 @@ import time
 import uuid
 from pathlib import Path
 
+from sides import (
+    KAFKA,
+    Raw,
+    Side,
+    Subject,
+    batch,
+    create_topic,
+    end_offset,
+    fill,
+    interleaved,
+    ours_and_theirs,
+    until,
+)
+from table import Row, show
+
 from suiro.clock import SystemClock
-from suiro.log import DataDirectory, LogConfig
+from suiro.log import DataDirectory
 from suiro.log.checkpoints import id_text
 from suiro.node import NodeProcess
-from suiro.protocol.record_batch import HEADER_SIZE, patch_offset
-from suiro.protocol.records import Record, encode_batch
+from suiro.protocol.record_batch import patch_offset
 
 SEGMENT_BYTES = 1 << 30
-
-
-def batch(records: int, size: int) -> bytes:
-    now = SystemClock().wall_ms()
-    return encode_batch(
-        [Record(offset=i, timestamp=now, key=b"%08d" % i, value=os.urandom(size)) for i in range(records)]
-    )
 
 
 def make_clean(folder: Path, partitions: int, gigabytes: int) -> int:
@@ -94,17 +102,31 @@ def _empty_snapshot(folder: Path) -> Path:
     return path
 
 
-def make_crashed(folder: Path, gigabytes: float) -> int:
-    directory = DataDirectory.open(folder)
-    log = directory.open_partition(
-        "large", 0, topic_id=uuid.uuid4(), config=LogConfig(segment_bytes=(1 << 31) - 1), clock=SystemClock()
-    )
-    data = batch(150, 100)  # 16 KB, as a busy producer's
-    while log.size < gigabytes * (1 << 30):
-        log.append(data)
-    size = log.size
-    directory.abandon()
-    return size // (len(data) or HEADER_SIZE)
+def killed(side: Side, *, megabytes: float) -> dict[str, float]:
+    """Seconds from the start after a kill -9 until the partition answers with its end."""
+    raw = Raw(side.bootstrap_servers)
+    create_topic(raw, "large", 1, {"segment.bytes": str((1 << 31) - 1)})
+    fill(raw, "large", [batch(150, 100)], megabytes=megabytes)  # 16 KB, as a busy producer's
+    end = end_offset(raw, "large", 0)
+    raw.close()
+    side.kill()
+    began = time.monotonic()
+    side.restart()
+    until(lambda: _knows(side, end), within_s=300)
+    return {"start after kill -9": time.monotonic() - began}
+
+
+def _knows(side: Side, end: int) -> bool:
+    try:
+        raw = Raw(side.bootstrap_servers)
+    except OSError:
+        return False
+    try:
+        return end_offset(raw, "large", 0) == end
+    except OSError:
+        return False
+    finally:
+        raw.close()
 
 
 def measure(folder: Path) -> dict[str, object]:
@@ -135,15 +157,31 @@ def main() -> None:
     parser.add_argument("kind", choices=["clean", "crash"])
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--gigabytes", type=float, default=None)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=("suiro", "kafka"))
     options = parser.parse_args()
+    if options.kind == "crash":
+        crash(options.gigabytes or 1.0, rounds=options.rounds, only=options.only)
+        return
     with tempfile.TemporaryDirectory(prefix="suiro-restart-") as name:
         folder = Path(name)
-        if options.kind == "clean":
-            gigabytes = int(options.gigabytes or 100)
-            made: dict[str, object] = {"segments": make_clean(folder, options.partitions, gigabytes)}
-        else:
-            made = {"batches": make_crashed(folder, options.gigabytes or 1.0)}
-        print(json.dumps({"kind": options.kind, **made, "first": measure(folder), "second": measure(folder)}))
+        gigabytes = int(options.gigabytes or 100)
+        segments = make_clean(folder, options.partitions, gigabytes)
+        first, second = measure(folder), measure(folder)
+        print(json.dumps({"kind": "clean", "segments": segments, "first": first, "second": second}))
+
+
+def crash(gigabytes: float, *, rounds: int, only: Subject | None) -> None:
+    figures = interleaved(
+        lambda side: killed(side, megabytes=gigabytes * 1000), rounds=rounds, settings={}, only=only
+    )
+    rows = []
+    for work in figures:
+        ours, theirs = ours_and_theirs(figures, work)
+        rows.append(
+            Row(work=work, unit="s", peer=KAFKA, ours=ours, theirs=theirs, target=1.0, less_is_better=True)
+        )
+    show(f"{gigabytes:g} GB in the active segment, {rounds} rounds", rows)
 
 
 if __name__ == "__main__":
