@@ -203,6 +203,41 @@ FAMILIES: dict[str, Family] = _table(
         "topic",
         "The same, failed for another reason than an offset that is not there, or a disk that fails.",
     ),
+    # the remote tier
+    (_TOPIC + "remotecopyrequests_total", "counter", "topic", "Segments that were begun to be copied."),
+    (_TOPIC + "remotecopybytes_total", "counter", "topic", "Bytes of segments copied to the remote store."),
+    (_TOPIC + "remotecopyerrors_total", "counter", "topic", "Copies that failed; they are tried again."),
+    (
+        _TOPIC + "remotefetchrequests_total",
+        "counter",
+        "topic",
+        "Fetches that need records of the remote store, per partition.",
+    ),
+    (_TOPIC + "remotefetchbytes_total", "counter", "topic", "Bytes of record batches read there for them."),
+    (_TOPIC + "remotefetcherrors_total", "counter", "topic", "The same, failed."),
+    (_TOPIC + "remotecopylagbytes", "gauge", "topic", "Bytes of closed segments that are not copied yet."),
+    (_TOPIC + "remotecopylagsegments", "gauge", "topic", "Their number."),
+    (_TOPIC + "remotelogsizebytes", "gauge", "topic", "Bytes of segments in the remote store."),
+    # groups, producers, cleaner
+    (
+        "kafka_server_group_coordinator_metrics_group_count",
+        "gauge",
+        "protocol",
+        "Groups, classic ones and those of KIP-848.",
+    ),
+    (
+        "kafka_coordinator_group_groupmetadatamanager_numoffsets",
+        "gauge",
+        "",
+        "Committed offsets.",
+    ),
+    ("kafka_server_replicamanager_produceridcount", "gauge", "", "Producers that partitions remember."),
+    (
+        "kafka_log_logcleanermanager_uncleanable_partitions_count",
+        "gauge",
+        "",
+        "Compacted partitions that cannot be read, and are left alone until the next start.",
+    ),
     # fetch sessions
     (
         _FETCH_SESSIONS + "numincrementalfetchsessions",
@@ -258,5 +293,11 @@ OF_TOPICS = {
     _TOPIC + "totalfetchrequests_total": "fetch_requests",
     _TOPIC + "failedproducerequests_total": "failed_produce_requests",
     _TOPIC + "failedfetchrequests_total": "failed_fetch_requests",
+    _TOPIC + "remotecopyrequests_total": "remote_copy_requests",
+    _TOPIC + "remotecopybytes_total": "remote_copy_bytes",
+    _TOPIC + "remotecopyerrors_total": "remote_copy_errors",
+    _TOPIC + "remotefetchrequests_total": "remote_fetch_requests",
+    _TOPIC + "remotefetchbytes_total": "remote_fetch_bytes",
+    _TOPIC + "remotefetcherrors_total": "remote_fetch_errors",
 }
 """Families whose numbers are fields of `TopicCounts`; the empty topic is the sum over all."""

@@ -141,6 +141,12 @@ class TopicCounts:
     fetch_requests: int = 0
     failed_produce_requests: int = 0
     failed_fetch_requests: int = 0
+    remote_copy_requests: int = 0
+    remote_copy_bytes: int = 0
+    remote_copy_errors: int = 0
+    remote_fetch_requests: int = 0
+    remote_fetch_bytes: int = 0
+    remote_fetch_errors: int = 0
 
     def take_over(self, other: TopicCounts) -> None:
         for name in TopicCounts.__slots__:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from suiro.broker.groups.consumer_group import ConsumerGroup
 from suiro.broker.metrics import Samples
 from suiro.broker.topics import Partition
 
 if TYPE_CHECKING:
     from suiro.broker.broker import Broker
+    from suiro.broker.tier import RemoteTier
 
 _RUNNING = 3
 _LOG = "kafka_log_log_"
 _REPLICAS = "kafka_server_replicamanager_"
+_TOPICS = "kafka_server_brokertopicmetrics_"
 _CONTROLLER = "kafka_controller_kafkacontroller_"
 
 
@@ -46,3 +49,42 @@ def offer_gauges(broker: Broker) -> None:
     gauge(_CONTROLLER + "globalpartitioncount", partitions)
     gauge(_CONTROLLER + "offlinepartitionscount", offline)
     gauge("kafka_server_kafkaserver_brokerstate", lambda: _RUNNING)
+    gauge(_REPLICAS + "produceridcount", lambda: _producers(broker))
+    gauge(
+        "kafka_log_logcleanermanager_uncleanable_partitions_count",
+        lambda: broker.cleaner.uncleanable_partitions,
+    )
+    gauge("kafka_coordinator_group_groupmetadatamanager_numoffsets", lambda: _offsets(broker))
+    gauges("kafka_server_group_coordinator_metrics_group_count", lambda: _groups(broker))
+    gauges(
+        _TOPICS + "remotecopylagbytes", lambda: _of_tier(broker, lambda tier, part: tier.not_copied(part)[0])
+    )
+    gauges(
+        _TOPICS + "remotecopylagsegments",
+        lambda: _of_tier(broker, lambda tier, part: tier.not_copied(part)[1]),
+    )
+    gauges(_TOPICS + "remotelogsizebytes", lambda: _of_tier(broker, lambda tier, part: tier.size(part)))
+
+
+def _producers(broker: Broker) -> int:
+    return sum(len(partition.log.producer_states()) for partition in broker.topics.partitions())
+
+
+def _offsets(broker: Broker) -> int:
+    return sum(len(committed) for _, committed in broker.groups.offsets.store)
+
+
+def _groups(broker: Broker) -> Samples:
+    groups = broker.groups.groups.values()
+    consumer = sum(isinstance(group, ConsumerGroup) for group in groups)
+    return [(("classic",), len(groups) - consumer), (("consumer",), consumer)]
+
+
+def _of_tier(broker: Broker, read: Callable[[RemoteTier, Partition], int]) -> Samples:
+    tier = broker.tier
+    by_topic: dict[str, int] = {}
+    if tier is not None:
+        for partition in broker.topics.partitions():
+            if partition.log.config.remote_storage_enable:
+                by_topic[partition.topic] = by_topic.get(partition.topic, 0) + read(tier, partition)
+    return [((topic,), size) for topic, size in by_topic.items()]

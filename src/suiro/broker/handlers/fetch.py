@@ -303,6 +303,7 @@ class _Fetch:
             if max_bytes == 0 and not min_one_batch:
                 continue
             assert wanted.partition is not None
+            self._broker.metrics.topic(wanted.partition.topic).remote_fetch_requests += 1
             read = tier.read(
                 wanted.partition,
                 wanted.offset,
@@ -322,9 +323,13 @@ class _Fetch:
             if not task.done() or task.cancelled():
                 continue
             error = task.exception()
+            assert wanted.partition is not None
+            counts = self._broker.metrics.topic(wanted.partition.topic)
             if error is None:
                 wanted.result = task.result()
+                counts.remote_fetch_bytes += wanted.result.size
             else:
+                counts.remote_fetch_errors += 1
                 wanted.result = None
                 wanted.code = error.code if isinstance(error, LogError) else ErrorCode.unknown_server_error
                 logger.warning("reading %s-%d: %s", wanted.name, wanted.key[1], error)

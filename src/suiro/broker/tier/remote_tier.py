@@ -119,9 +119,7 @@ class RemoteTier:
         for partition in self._broker.topics.partitions():
             if partition.log.config.remote_storage_enable:
                 remote = self._of(partition.log.topic_id, partition.index).remote
-                partition.log.found_in_tier(
-                    remote.start_offset, remote.next_offset, remote.leader_epochs
-                )
+                partition.log.found_in_tier(remote.start_offset, remote.next_offset, remote.leader_epochs)
 
     def close(self) -> None:
         """Stop. What was under way is garbage, and the next start removes it."""
@@ -156,6 +154,18 @@ class RemoteTier:
         if following > 0:
             return max(following, log.log_start_offset)
         return log.log_start_offset if log.local_log_start_offset == log.log_start_offset else -1
+
+    def size(self, partition: Partition) -> int:
+        """Bytes of what readers find in the remote store."""
+        return sum(segment.size for segment in self._remote(partition).readable)
+
+    def not_copied(self, partition: Partition) -> tuple[int, int]:
+        """(bytes, number) of closed segments that are only here."""
+        following = self._remote(partition).next_offset
+        waiting = [
+            segment.size for segment in partition.log.segments[:-1] if segment.base_offset >= following
+        ]
+        return sum(waiting), len(waiting)
 
     def _remote(self, partition: Partition) -> RemoteLog:
         return self._of(partition.log.topic_id, partition.index).remote
@@ -321,7 +331,14 @@ class RemoteTier:
         )
         if log.config.compacted and not tiered.remote.readable:
             self._set_cleaned(tiered.key, 0)  # From the first one on it is known what they were cleaned with.
-        await self._store_segment(tiered, segment, sources)
+        counts = self._broker.metrics.topic(log.topic)
+        counts.remote_copy_requests += 1
+        try:
+            await self._store_segment(tiered, segment, sources)
+        except (RemoteStoreError, OSError):
+            counts.remote_copy_errors += 1
+            raise
+        counts.remote_copy_bytes += segment.size
         log.tiered_end_offset = tiered.remote.next_offset
 
     async def _store_segment(self, tiered: _Tiered, segment: RemoteSegment, sources: list[Source]) -> None:
