@@ -281,13 +281,8 @@ class Connection:
         self._count_held()
 
     def _count_held(self) -> None:
-        """Count what waits here; of a request that is coming in all of it, for it will be held."""
-        held = 0
-        if self._buffer is not None:
-            held = len(self._buffer)
-            if not self._blocked() and self._end - self._start >= 4:
-                claimed = int.from_bytes(self._buffer[self._start : self._start + 4], "big")
-                held = max(held, claimed + 4)
+        """Count what waits here; of a request that is coming in what has come, for it may have claimed anything."""
+        held = 0 if self._buffer is None else len(self._buffer)
         if held != self._held:
             before, self._held = self._held, held
             self._requests.change(before, held)

@@ -3,9 +3,10 @@
 Both are bounded over all connections. Neither costs anything while requests are handled as they come and answers
 leave at once, which is nearly always: only what stays is counted.
 
-Requests. A connection takes memory when a request is not whole yet, at once for all of it, and when requests come
-behind one that is being answered. Once the limit is reached nobody who holds none is read. Those who hold some go
-on, or they could never give it back; and requests behind others get half of the limit at most, because they wait
+Requests. A connection takes memory when a request is not whole yet, for what has come of it, and when requests come
+behind one that is being answered. What a peer only claims to send does not count: a few of them that claim much and
+send nothing would shut out all others. Once the limit is reached nobody who holds none is read. Those who hold some
+go on, or they could never give it back; and requests behind others get half of the limit at most, because they wait
 for what others have yet to send.
 
 Answers. Once the limit is passed, the connection whose peer has taken nothing for the longest is closed.

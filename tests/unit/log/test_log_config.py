@@ -62,7 +62,6 @@ def test_wrong_settings_name_themselves(name: str, value: str, message: str) -> 
 
 def test_settings_without_effect_are_taken() -> None:
     given = {
-        "compression.type": "zstd",
         "preallocate": "true",
         "leader.replication.throttled.replicas": "0:1,1:1",
     }
