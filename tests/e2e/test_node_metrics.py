@@ -66,12 +66,13 @@ def test_the_remote_tier(tmp_path: Path) -> None:
         for _ in range(25):
             producer.produce("t", b"x" * 100_000)
             producer.flush(30)
-        wait_until(lambda: of_topic("remotecopyerrors_total") > 0)
+        wait_until(lambda: of_topic("remotecopyerrors_total") > 0, what="a copy to fail")
         assert (of_topic("remotecopylagsegments"), of_topic("remotecopybytes_total")) == (2, 0)
         assert of_topic("remotecopylagbytes") > 1_900_000
         store.unlink()
-        wait_until(lambda: of_topic("remotecopylagbytes") == 0)
-        assert of_topic("remotelogsizebytes") == of_topic("remotecopybytes_total") > 1_900_000
+        wait_until(lambda: of_topic("remotecopybytes_total") > 1_900_000, what="both segments to be copied")
+        assert of_topic("remotelogsizebytes") == of_topic("remotecopybytes_total")
+        assert of_topic("remotecopylagbytes") == 0
         assert of_topic("remotecopyrequests_total") == 2 + of_topic("remotecopyerrors_total")
         wait_until(
             lambda: node.call(lambda: node.broker.topics.partition("t", 0).log.local_log_start_offset) > 0
