@@ -477,7 +477,9 @@ def test_what_happens_to_a_topic_is_counted() -> None:
             sample.name.removeprefix(stem).removesuffix("_total"): sample.value
             for family in text_string_to_metric_families(page)
             for sample in family.samples
-            if sample.name.startswith(stem) and sample.labels["topic"] == topic
+            if sample.name.startswith(stem)
+            and sample.labels["topic"] == topic
+            and not sample.name.startswith(f"{stem}remote")
         }
 
     with node(metrics__listen="127.0.0.1:0") as running:
