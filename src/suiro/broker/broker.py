@@ -8,6 +8,7 @@ quotas) is imported and made then, so that the start is short.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from asyncio import AbstractEventLoop, Task, TimerHandle
 from collections.abc import Callable, Mapping
@@ -212,6 +213,7 @@ class Broker:
             timer.cancel()
         self._timers.clear()
         self.cleaner.stop()
+        self._end_syncing()
         if self.tier is not None:
             self.tier.close()
         if self._directory is not None:
@@ -237,6 +239,7 @@ class Broker:
             timer.cancel()
         self._timers.clear()
         self.cleaner.stop()
+        self._end_syncing()
         self.server.close()
         if self.metrics_endpoint is not None:
             self.metrics_endpoint.stop()
@@ -248,6 +251,15 @@ class Broker:
             self.topics.close()
             self._directory.close()
             self._directory = None
+
+    def _end_syncing(self) -> None:
+        """A sync that is under way in its thread is none of ours any more: closing a log syncs it."""
+        syncing = self._syncing
+        if syncing is None or syncing.done():
+            return
+        syncing.cancel()
+        if not self.loop.is_running():
+            self.loop.run_until_complete(asyncio.wait([syncing]))
 
     def _start_metrics_endpoint(self) -> None:
         address = self.settings.metrics_listen
