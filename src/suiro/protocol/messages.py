@@ -16,6 +16,8 @@ from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 
+from suiro.protocol.frame_check import check_counts
+
 __all__ = [
     "API_KEYS",
     "API_NAMES",
@@ -78,8 +80,9 @@ def read_body(message_class: Any, frame: bytes, position: int = 0) -> tuple[Any,
 
 
 def read_request(frame: bytes, api_key: int, version: int) -> tuple[Any, Any]:
-    """(header, request) of one request frame whose first four bytes named `api_key` and `version`."""
+    """(header, request) of one request frame whose first four bytes named `api_key` and `version`. Garbage raises."""
     message_class = request_class(api_key, version)
+    check_counts(frame, message_class)
     header, size = read_body(message_class.__header_schema__, frame)
     request, _ = read_body(message_class, frame, size)
     return header, request
