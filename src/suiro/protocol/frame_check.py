@@ -1,0 +1,174 @@
+"""Whether the counts and lengths in a request can be true, seen before kio's parser believes them.
+
+kio makes room for as many elements as an array claims. A claim of billions in a frame of a few bytes would end the
+process, not raise. Here nothing is read but counts and lengths; each must fit into what is left of the frame.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import typing
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeAlias
+
+Bytes: TypeAlias = bytes | memoryview
+_Check: TypeAlias = Callable[[Bytes, int], int]
+"""Goes over one value: from its first position to the one behind it."""
+
+_FIXED = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "float64": 8,
+    "uuid": 16,
+    "timedelta_i32": 4,
+    "timedelta_i64": 8,
+}
+_COUNT_BYTES = 5  # of a varint of 32 bits
+
+
+def check_counts(frame: Bytes, message_class: Any) -> None:
+    """Raises `ValueError` unless every count and length of a request, header included, fits into its frame."""
+    try:
+        position = _message(message_class.__header_schema__)(frame, 0)
+        position = _message(message_class)(frame, position)
+    except IndexError:
+        position = len(frame) + 1
+    if position > len(frame):
+        raise ValueError("it ends in the middle")
+
+
+def _fits(frame: Bytes, position: int, size: int) -> int:
+    if size > len(frame) - position:
+        raise ValueError(
+            f"at byte {position} it claims {size} more, and has {max(0, len(frame) - position)} left"
+        )
+    return position
+
+
+def _varint(frame: Bytes, position: int) -> tuple[int, int]:
+    value = 0
+    for turn in range(_COUNT_BYTES):
+        byte = frame[position + turn]
+        value |= (byte & 0x7F) << (7 * turn)
+        if byte < 0x80:
+            return value, position + turn + 1
+    raise ValueError(f"the number at byte {position} has more than 32 bits")
+
+
+def _plain(size: int) -> Callable[[Bytes, int], tuple[int, int]]:
+    """Reads a length of so many bytes; null is -1, which takes nothing, as 0."""
+
+    def read(frame: Bytes, position: int) -> tuple[int, int]:
+        value = int.from_bytes(frame[position : position + size], "big", signed=True)
+        return max(0, value), position + size
+
+    return read
+
+
+def _compact(frame: Bytes, position: int) -> tuple[int, int]:
+    value, position = _varint(frame, position)
+    return max(0, value - 1), position
+
+
+def _counted(read: Callable[[Bytes, int], tuple[int, int]], element: int | _Check) -> _Check:
+    """An array; with an element of fixed size, as a byte is, the elements are not visited."""
+
+    def check(frame: Bytes, position: int) -> int:
+        count, position = read(frame, position)
+        if isinstance(element, int):
+            return _fits(frame, position, count * element) + count * element
+        _fits(frame, position, count)  # none takes less than a byte
+        for _ in range(count):
+            position = element(frame, position)
+        return position
+
+    return check
+
+
+@cache
+def _message(message_class: Any) -> _Check:
+    flexible = message_class.__flexible__
+    hints = typing.get_type_hints(message_class, vars(sys.modules[message_class.__module__]))
+    steps: list[int | _Check] = []
+    tagged: dict[int, _Check] = {}
+    for field in dataclasses.fields(message_class):
+        if field.name == "client_id" and "header" in message_class.__module__:
+            step: int | _Check = _counted(_plain(2), 1)  # in every header of the old form
+        else:
+            step = _field(hints[field.name], field.metadata.get("kafka_type", ""), flexible=flexible)
+        if "tag" in field.metadata:
+            tagged[field.metadata["tag"]] = _sequence([step])
+        else:
+            steps.append(step)
+    if flexible:
+        steps.append(_tags(tagged))
+    return _sequence(steps)
+
+
+def _field(hint: Any, kind: str, *, flexible: bool) -> int | _Check:
+    parts = typing.get_args(hint)
+    optional = type(None) in parts
+    inner = next((part for part in parts if part is not type(None)), hint) if optional else hint
+    many = typing.get_origin(inner) is tuple
+    element = typing.get_args(inner)[0] if many else inner
+    nested: Any = element if dataclasses.is_dataclass(element) else None
+    one: int | _Check
+    if nested is not None:
+        one = _message(nested)
+        if optional and not many:
+            one = _nullable(one)
+    elif kind in _FIXED:
+        one = _FIXED[kind]
+    else:  # strings and bytes; only strings have short lengths, and only without compact ones
+        one = _counted(_compact if flexible else _plain(2 if kind == "string" else 4), 1)
+    return _counted(_compact if flexible else _plain(4), one) if many else one
+
+
+def _nullable(message: _Check) -> _Check:
+    def check(frame: Bytes, position: int) -> int:
+        return position + 1 if frame[position] > 0x7F else message(frame, position + 1)
+
+    return check
+
+
+def _tags(known: dict[int, _Check]) -> _Check:
+    def check(frame: Bytes, position: int) -> int:
+        count, position = _varint(frame, position)
+        _fits(frame, position, count)
+        for _ in range(count):
+            tag, position = _varint(frame, position)
+            size, position = _varint(frame, position)
+            _fits(frame, position, size)
+            if tag in known:
+                known[tag](frame, position)
+            position += size
+        return position
+
+    return check
+
+
+def _sequence(steps: list[int | _Check]) -> _Check:
+    """One after another; neighbours of fixed size are passed over in one step."""
+    merged: list[int | _Check] = []
+    for step in steps:
+        if isinstance(step, int) and merged and isinstance(merged[-1], int):
+            merged[-1] += step
+        else:
+            merged.append(step)
+    checks = [_passed(step) if isinstance(step, int) else step for step in merged]
+
+    def check(frame: Bytes, position: int) -> int:
+        for one in checks:
+            position = one(frame, position)
+        return position
+
+    return check
+
+
+def _passed(size: int) -> _Check:
+    return lambda frame, position: position + size
