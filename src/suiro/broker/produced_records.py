@@ -12,11 +12,16 @@ from dataclasses import dataclass
 from suiro.errors import CorruptRecordError, UsageError
 from suiro.log import LogConfig
 from suiro.log.config import MAX_LONG
+from suiro.protocol.compression import TooMuchError
 from suiro.protocol.messages import ErrorCode
 from suiro.protocol.record_batch import read_header, verify
 from suiro.protocol.records import count_without_key, decode_batch
 
 _SHOWN = 3
+_LEAST_RECORD = 7  # bytes of a record without key, value and headers
+EXPANSION = 16
+"""A compressed batch is looked into up to so many times `max.message.bytes`: a few crafted bytes must not fill the
+node's memory. Nor may it hold more records than an uncompressed one could."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +45,11 @@ def blame(batch: bytes, config: LogConfig, *, now_ms: int) -> Blamed | None:
         stamped = config.message_timestamp_type == "LogAppendTime" and header.is_log_append_time
         if not dated and not stamped and header.compression == 0 and not count_without_key(batch):
             return None
-        records = decode_batch(batch)
+        if header.count > config.max_message_bytes // _LEAST_RECORD:
+            raise TooMuchError(f"a batch of {header.count} records")
+        records = decode_batch(batch, limit=EXPANSION * config.max_message_bytes)
     except (CorruptRecordError, UsageError) as error:
-        return _garbled(batch, str(error))
+        return _garbled(batch, error)
     keyless = {
         place: "a compacted topic takes no record without a key"
         for place, record in enumerate(records)
@@ -64,10 +71,18 @@ def blame(batch: bytes, config: LogConfig, *, now_ms: int) -> Blamed | None:
     return Blamed(code=code, message=f"{len(together)} records are refused: {shown}", records=together)
 
 
-def _garbled(batch: bytes, why: str) -> Blamed | None:
-    """Records that contradict their batch, as the producer made them: nobody could read or compact them."""
+def _garbled(batch: bytes, error: Exception) -> Blamed | None:
+    """Records that contradict their batch, as the producer made them, which nobody could read or compact; or too
+    many to look at, which a producer sends again in smaller batches when it is told so."""
     try:
         verify(batch, 0, read_header(batch))
     except CorruptRecordError:
         return None
-    return Blamed(code=ErrorCode.invalid_record, message=f"the batch cannot be read: {why}", records={})
+    if isinstance(error, TooMuchError):
+        return Blamed(
+            code=ErrorCode.message_too_large,
+            message=f"{error}, too many for a topic that looks into batches: send smaller ones, or set a higher "
+            f"max.message.bytes (a batch may expand to {EXPANSION} times as much)",
+            records={},
+        )
+    return Blamed(code=ErrorCode.invalid_record, message=f"the batch cannot be read: {error}", records={})

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from suiro.broker.produced_records import EXPANSION
 from suiro.errors import CorruptRecordError
 from suiro.log import LogConfig
 from suiro.protocol import compression
 from suiro.protocol.crc32c import crc32c
+from suiro.protocol.messages import ErrorCode
 from suiro.protocol.record_batch import COMPRESSION_BITS, HEADER_SIZE, pack_header, read_header, verify
 from suiro.protocol.records import count_without_key
 
@@ -24,7 +26,11 @@ _LZ4_FAST = 9
 
 
 class UnreadableBatchError(Exception):
-    """Its checksum is right and its records cannot be taken out: the producer made it so."""
+    """Its checksum is right and its records cannot be taken out, as the producer made it, or are too many."""
+
+    def __init__(self, message: str, code: ErrorCode) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def recompressed(batch: bytes, config: LogConfig) -> bytes:
@@ -44,10 +50,16 @@ def recompressed(batch: bytes, config: LogConfig) -> bytes:
     except CorruptRecordError:
         return batch
     try:
-        plain = compression.decompress(header.compression, memoryview(batch)[HEADER_SIZE:])
+        plain = compression.decompress(
+            header.compression,
+            memoryview(batch)[HEADER_SIZE:],
+            limit=max(len(batch), EXPANSION * config.max_message_bytes),
+        )
         count_without_key(batch[:HEADER_SIZE] + plain)  # for what it raises
+    except compression.TooMuchError as error:
+        raise UnreadableBatchError(str(error), ErrorCode.message_too_large) from error
     except CorruptRecordError as error:
-        raise UnreadableBatchError(str(error)) from error
+        raise UnreadableBatchError(str(error), ErrorCode.invalid_record) from error
     records = compression.compress(target, plain, level=_level(target, config))
     new = replace(
         header,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from suiro.errors import CorruptRecordError, UsageError
-from suiro.protocol.compression import NONE, compress, decompress
+from suiro.protocol.compression import MAX_DECOMPRESSED_BYTES, NONE, compress, decompress
 from suiro.protocol.crc32c import BytesLike, crc32c
 from suiro.protocol.record_batch import (
     CONTROL_BIT,
@@ -112,10 +112,13 @@ def encode_batch(
     return pack_header(header, crc_tail=crc32c(payload)) + payload
 
 
-def decode_batch(buf: BytesLike, position: int = 0) -> tuple[Record, ...]:
+def decode_batch(
+    buf: BytesLike, position: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES
+) -> tuple[Record, ...]:
     """All records of the batch at `position`, control records too. The CRC is not checked (`verify` does).
 
-    Raises `CorruptRecordError` for a torn batch and for lengths that lie.
+    Raises `CorruptRecordError` for a torn batch and for lengths that lie, `TooMuchError` where the records are
+    more than `limit` bytes.
     """
     header = read_header(buf, position)
     view = memoryview(buf)[position : position + header.size]
@@ -124,7 +127,7 @@ def decode_batch(buf: BytesLike, position: int = 0) -> tuple[Record, ...]:
             f"the batch at byte {position} (offset {header.base_offset}) is cut:"
             f" {len(view)} of {header.size} bytes"
         )
-    reader = _Reader(decompress(header.compression, view[HEADER_SIZE:]))
+    reader = _Reader(decompress(header.compression, view[HEADER_SIZE:], limit=limit))
     if header.count < 0:
         raise CorruptRecordError(f"the batch at offset {header.base_offset} claims {header.count} records")
     try:

@@ -320,7 +320,7 @@ def _recompressed(partition: Partition, batch: bytes, config: LogConfig) -> byte
         return recompressed(batch, config)
     except UnreadableBatchError as error:
         raise _RefusedError(
-            ErrorCode.invalid_record, str(error), log_start_offset=partition.log.log_start_offset
+            error.code, str(error), log_start_offset=partition.log.log_start_offset
         ) from error
 
 
