@@ -7,6 +7,7 @@ process, not raise. Here nothing is read but counts and lengths; each must fit i
 from __future__ import annotations
 
 import dataclasses
+import struct
 import sys
 import typing
 from collections.abc import Callable
@@ -36,7 +37,7 @@ def check_counts(frame: Bytes, message_class: Any) -> None:
     try:
         position = _message(message_class.__header_schema__)(frame, 0)
         position = _message(message_class)(frame, position)
-    except IndexError:
+    except (IndexError, struct.error):
         position = len(frame) + 1
     if position > len(frame):
         raise ValueError("it ends in the middle")
@@ -62,29 +63,46 @@ def _varint(frame: Bytes, position: int) -> tuple[int, int]:
 
 def _plain(size: int) -> Callable[[Bytes, int], tuple[int, int]]:
     """Reads a length of so many bytes; null is -1, which takes nothing, as 0."""
+    unpack = struct.Struct(">h" if size == 2 else ">i").unpack_from
 
     def read(frame: Bytes, position: int) -> tuple[int, int]:
-        value = int.from_bytes(frame[position : position + size], "big", signed=True)
-        return max(0, value), position + size
+        value: int = unpack(frame, position)[0]
+        return (value if value > 0 else 0), position + size
 
     return read
 
 
 def _compact(frame: Bytes, position: int) -> tuple[int, int]:
-    value, position = _varint(frame, position)
-    return max(0, value - 1), position
+    value = frame[position]
+    if value < 0x80:
+        position += 1
+    else:
+        value, position = _varint(frame, position)
+    return (value - 1 if value else 0), position
 
 
 def _counted(read: Callable[[Bytes, int], tuple[int, int]], element: int | _Check) -> _Check:
     """An array; with an element of fixed size, as a byte is, the elements are not visited."""
 
+    if isinstance(element, int):
+        size = element
+
+        def check_fixed(frame: Bytes, position: int) -> int:
+            count, position = read(frame, position)
+            end = position + count * size
+            if end > len(frame):
+                _fits(frame, position, count * size)
+            return end
+
+        return check_fixed
+    one = element
+
     def check(frame: Bytes, position: int) -> int:
         count, position = read(frame, position)
-        if isinstance(element, int):
-            return _fits(frame, position, count * element) + count * element
-        _fits(frame, position, count)  # none takes less than a byte
+        if position + count > len(frame):  # none takes less than a byte
+            _fits(frame, position, count)
         for _ in range(count):
-            position = element(frame, position)
+            position = one(frame, position)
         return position
 
     return check
@@ -138,6 +156,8 @@ def _nullable(message: _Check) -> _Check:
 
 def _tags(known: dict[int, _Check]) -> _Check:
     def check(frame: Bytes, position: int) -> int:
+        if not frame[position]:
+            return position + 1  # none, as nearly always
         count, position = _varint(frame, position)
         _fits(frame, position, count)
         for _ in range(count):
@@ -160,15 +180,18 @@ def _sequence(steps: list[int | _Check]) -> _Check:
             merged[-1] += step
         else:
             merged.append(step)
-    checks = [_passed(step) if isinstance(step, int) else step for step in merged]
+    checks: list[tuple[int, _Check]] = []  # each with what is passed over before it
+    skip = 0
+    for step in merged:
+        if isinstance(step, int):
+            skip = step
+        else:
+            checks.append((skip, step))
+            skip = 0
 
     def check(frame: Bytes, position: int) -> int:
-        for one in checks:
-            position = one(frame, position)
-        return position
+        for before, one in checks:
+            position = one(frame, position + before)
+        return position + skip
 
     return check
-
-
-def _passed(size: int) -> _Check:
-    return lambda frame, position: position + size
