@@ -106,13 +106,20 @@ def offsets(directory: Path) -> list[int]:
 def load_newest(directory: Path, *, at_most: int) -> tuple[int, list[ProducerEntry]]:
     """The newest readable snapshot at or before an offset: (its offset, producers); (-1, []) if none."""
     for offset in reversed([o for o in offsets(directory) if o <= at_most]):
-        try:
-            data = read_file(f"{directory}/{offset:020d}{SUFFIX}")
-            if data is not None:
-                return offset, decode(data)
-        except (CorruptBatchError, OSError):
-            snapshot_path(directory, offset).unlink(missing_ok=True)
+        entries = load(directory, offset)
+        if entries is not None:
+            return offset, entries
     return -1, []
+
+
+def load(directory: Path, offset: int) -> list[ProducerEntry] | None:
+    """The producers at an offset; None where there is no snapshot, or one that cannot be read, which goes."""
+    try:
+        data = read_file(f"{directory}/{offset:020d}{SUFFIX}")
+        return None if data is None else decode(data)
+    except (CorruptBatchError, OSError):
+        snapshot_path(directory, offset).unlink(missing_ok=True)
+        return None
 
 
 def remove(directory: Path, *, keep: Iterable[int]) -> None:

@@ -63,10 +63,18 @@ def open_segments(
     if clean:
         end = _end_of(segments[-1])
         if end is not None:
-            producers = _producers_at(directory, segments, end, now_ms=now_ms)
+            closed = producer_snapshot.load(directory, end)
+            if closed is None:
+                producers = _producers_at(directory, segments, end, now_ms=now_ms)
+            else:
+                producers = ProducerStates(closed)
             segments[-1].release()
-            closed = os.path.exists(f"{directory}/{end:020d}{producer_snapshot.SUFFIX}")
-            return Opened(segments=segments, producers=producers, log_end_offset=end, as_closed=closed)
+            return Opened(
+                segments=segments,
+                producers=producers,
+                log_end_offset=end,
+                as_closed=closed is not None,
+            )
         logger.warning("%s was closed cleanly but its tail is not whole; it is recovered", directory)
         recovery_point = segments[-1].base_offset
     opened = _recover(directory, segments, recovery_point, now_ms=now_ms)
