@@ -50,4 +50,3 @@ def _one(broker: Broker, exchange: Exchange, topic: str, entry: Any, *, allowed:
         leader_epoch=found[0],
         end_offset=found[1],
     )
-
