@@ -4,8 +4,8 @@
     python benchmarks/restart.py crash [--gigabytes 1] [--rounds 3] [--only suiro|kafka]
 
 `clean` makes a folder as a clean stop leaves it, its segments sparse behind a few real batches, and prints one JSON
-line: seconds from starting `suiro node` to its answer, its memory and its descriptors. `crash` fills the active
-segment of one partition through the broker, kills it with -9, and measures from the new start until the partition
+line: seconds from starting `suiro node` to its answer and of a processor, its memory and its descriptors. `crash` fills
+the active segment of one partition through the broker, kills it with -9, and measures from the new start until the partition
 answers with its end, for the node and for Apache Kafka.
 """
 
@@ -134,6 +134,7 @@ def measure(folder: Path) -> dict[str, object]:
     node = NodeProcess.start(data=folder, listen="127.0.0.1:0")
     took = time.monotonic() - began
     try:
+        ticks = Path(f"/proc/{node.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
         status = Path(f"/proc/{node.pid}/status").read_text()
         memory = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))
         descriptors = len(os.listdir(f"/proc/{node.pid}/fd"))
@@ -144,6 +145,7 @@ def measure(folder: Path) -> dict[str, object]:
         node.kill()
     return {
         "start_s": round(took, 2),
+        "start_cpu_s": sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK"),
         "stop_s": round(stopped, 2),
         "memory_mb": int(memory) // 1024,
         "descriptors": descriptors,
