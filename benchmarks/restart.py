@@ -5,8 +5,8 @@
 
 `clean` makes a folder as a clean stop leaves it, its segments sparse behind a few real batches, and prints one JSON
 line: seconds from starting `suiro node` to its answer and of a processor, its memory and its descriptors. `crash` fills
-the active segment of one partition through the broker, kills it with -9, and measures from the new start until the partition
-answers with its end, for the node and for Apache Kafka.
+the active segment of one partition through the broker, kills it with -9, and measures from the new start until the
+partition answers with its end, for the node and for Apache Kafka.
 """
 
 from __future__ import annotations
