@@ -54,7 +54,7 @@ class KilledNode:
 
     def start(self) -> NodeProcess:
         """Killed before it is ready, now and then."""
-        if self.rounds and self._chance.random() < 0.3:
+        if self.rounds and self._chance.random() < 0.2:
             try:
                 self._started(self._chance.uniform(0.05, 0.4)).kill()
             except TransientError:
@@ -82,7 +82,7 @@ class KilledNode:
                 self.load.run(node.bootstrap_servers, only=TableWriter)
                 self._wait(node, lambda: self._cleaned() != before, "a cleaning")
             self.load.run(node.bootstrap_servers)
-            enough = self.load.answers + self._chance.randrange(5, 200)
+            enough = self.load.answers + self._chance.randrange(5, 120)
             self._wait(node, lambda: self.load.answers >= enough, f"{enough} answers")
             assert node.is_running, f"it died by itself:\n{self.log()}"
         finally:
