@@ -132,8 +132,13 @@ class DataDirectory:
     ) -> PartitionLog:
         """Create or open a partition; it is closed with the directory."""
         key = (topic, partition)
+        folder = self.path / f"{topic}-{partition}"
+        if not folder.exists():
+            # A node that was killed while it deleted a topic left rows of it. Believed of a new one of that name,
+            # they would take what is before that start for deleted, after the next kill too.
+            self._forget(key)
         log = PartitionLog.open(
-            self.path / f"{topic}-{partition}",
+            folder,
             topic=topic,
             partition=partition,
             topic_id=topic_id,
@@ -205,12 +210,18 @@ class DataDirectory:
         """Remove a partition and what the checkpoints say of it."""
         key = (topic, partition)
         log = self.logs.pop(key, None)
-        self._recovery_points.pop(key, None)
-        self._log_starts.pop(key, None)
-        self._cleaner_offsets.pop(key, None)
         if log is not None:
             log.delete()
-        self.checkpoint()
+        self._forget(key)
+
+    def _forget(self, key: tuple[str, int]) -> None:
+        """Have no checkpoint name a partition that is gone."""
+        if key in self._recovery_points or key in self._log_starts:
+            self._recovery_points.pop(key, None)
+            self._log_starts.pop(key, None)
+            self.checkpoint()
+        if self._cleaner_offsets.pop(key, None) is not None:
+            self._write_offsets(CLEANER_OFFSETS, self._cleaner_offsets)
 
     def checkpoint(self) -> None:
         """Write down how far each log was synced and where it starts. Call it now and then."""

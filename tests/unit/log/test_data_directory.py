@@ -102,6 +102,26 @@ def test_a_deleted_partition_is_gone_even_when_half_removed(tmp_path: Path) -> N
     assert not half.exists()
 
 
+def test_a_new_partition_does_not_inherit_what_checkpoints_say_of_a_deleted_one(tmp_path: Path) -> None:
+    """Killed between the removal of the folder and the writing of the checkpoints."""
+    rows = {
+        "recovery-point-offset-checkpoint": "flights 0 5",
+        "log-start-offset-checkpoint": "flights 0 5",
+        "cleaner-offset-checkpoint": "flights 0 4",
+    }
+    for name, row in rows.items():
+        (tmp_path / name).write_text(f"0\n1\n{row}\n")
+    directory = DataDirectory.open(tmp_path)
+    log = _open_partition(directory)
+    assert (log.log_start_offset, log.log_end_offset, log.cleaned_offset) == (0, 0, None)
+    log.append(batch())
+    directory.abandon()
+    again = DataDirectory.open(tmp_path)
+    log = _open_partition(again)
+    assert (log.log_start_offset, log.log_end_offset, log.cleaned_offset) == (0, 1, None)
+    again.close()
+
+
 def test_a_directory_of_another_topic_is_refused(tmp_path: Path) -> None:
     directory = DataDirectory.open(tmp_path)
     _open_partition(directory)
