@@ -32,6 +32,7 @@ def check_regex(regex: str) -> None:
 
     try:
         _matches(regex, [""])
+        matching_topics(regex, [""])  # in its frame too, which may be what makes it too large
     except pyarrow.ArrowInvalid as error:
         why = str(error).removeprefix(_ARROW_PREFIX)
         raise GroupRefusal(
@@ -42,8 +43,13 @@ def check_regex(regex: str) -> None:
 
 def matching_topics(regex: str, names: Iterable[str]) -> frozenset[str]:
     """Those names that a valid regular expression matches from the first character to the last."""
+    import pyarrow
+
     listed = list(names)
-    found = _matches(rf"\A(?:{regex})\z", listed)
+    try:
+        found = _matches(rf"\A(?:{regex})\z", listed)
+    except pyarrow.ArrowInvalid:  # a `\Q` that is left open runs to the end, over what stands behind it here
+        found = _matches(rf"\A(?:{regex}\E)\z", listed)
     return frozenset(name for name, matches in zip(listed, found, strict=True) if matches)
 
 
