@@ -269,8 +269,7 @@ class ConsumerGroups:
                     self._fence(group, [member_id])
         except GroupRefusal as refusal:
             logger.error("group %s cannot be written down: %s", group.group_id, refusal.message)
-            for member in group.members.values():  # try again after another session
-                self._start_timers(group, member)
+            group.timers.put_off(self._coordinator.now() + self.limits(group.group_id).session_timeout_ms)
 
     def _fence(self, group: ConsumerGroup, member_ids: Sequence[str]) -> None:
         """These members are out; and if only members of the classic protocol are left, the group is classic."""

@@ -45,6 +45,14 @@ class MemberTimers:
             deadlines.pop(member_id, None)
         self._revocations.pop(member_id, None)
 
+    def put_off(self, until: int) -> None:
+        """What is due before then is due then: it could not be done."""
+        for deadlines in (self._sessions, self._joins, self._syncs):
+            for member_id, deadline in deadlines.items():
+                deadlines[member_id] = max(deadline, until)
+        for member_id, (owned, deadline) in self._revocations.items():
+            self._revocations[member_id] = (owned, max(deadline, until))
+
     def _all(self) -> list[tuple[int, str]]:
         plain = (self._sessions, self._joins, self._syncs)
         found = [(deadline, member_id) for each in plain for member_id, deadline in each.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -169,6 +170,43 @@ def test_what_cannot_be_written_down_did_not_happen(
         group = broker.groups.groups["g"]
         assert isinstance(group, Group)
         assert group.state is GroupState.PREPARING_REBALANCE, "all start over"
+
+
+def test_who_does_not_give_back_in_time_is_tried_again_later_where_it_cannot_be_written_down(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> int:
+        raise StorageError("no space left")
+
+    with started(tmp_path, clock) as broker:
+        broker.create_topic("t", partitions=2)
+        first = join(broker, "a", "t")
+        join(broker, "b", "t")
+        group = broker.groups.groups["g"]
+        told = beat(broker, "a", first.member_epoch, rebalance_timeout_ms=1000, owned=first.assignment)
+        assert told.assignment is not None, "it has a partition to give back"
+        clock.advance(1001)
+        with monkeypatch.context() as patch:
+            patch.setattr(broker.groups, "write", full)
+            broker.groups.look_again()
+        assert list(group.members) == ["a", "b"]
+        again = group.next_deadline()
+        assert again is not None
+        assert again > clock.monotonic_ms(), "not at once and for ever"
+        clock.advance(again - clock.monotonic_ms())
+        broker.groups.look_again()
+        assert "a" not in group.members
+
+
+def test_a_regular_expression_may_leave_a_quotation_open(tmp_path: Path, clock: ManualClock) -> None:
+    with started(tmp_path, clock) as broker:
+        for topic in ("a.b", "a.bc", "axb"):
+            broker.create_topic(topic)
+        joined = beat(broker, "m", 0, rebalance_timeout_ms=1000, topic_regex=r"\Qa.b", owned={})
+        broker.loop.run_until_complete(asyncio.sleep(0))
+        beat(broker, "m", joined.member_epoch)
+        group = broker.groups.groups["g"]
+        assert [group.is_subscribed_to(topic) for topic in ("a.b", "a.bc", "axb")] == [True, False, False]
 
 
 def test_offsets_of_consumers_that_manage_themselves_expire_each_for_itself(
