@@ -38,7 +38,7 @@ from suiro.log.retention import SegmentFacts, expired_segments
 from suiro.log.segment import Segment
 from suiro.log.segments import Region, Segments
 from suiro.log.sequencing import check_batch, check_together
-from suiro.log.swap import begin_swap, end_swap
+from suiro.log.swap import begin_swap, discard_unfinished, end_swap
 from suiro.log.transaction_index import AbortedTransaction
 from suiro.protocol.record_batch import BatchHeader
 from suiro.protocol.records import control_batch
@@ -540,10 +540,11 @@ class PartitionLog:
         self._check_open()
         segments = tuple(self._segments)
         try:
+            discard_unfinished(self.directory)
             for segment in segments:
                 segment.transaction_index.flush()
         except OSError as error:
-            raise StorageError(f"cannot write a transaction index of {self.directory}: {error}") from error
+            raise StorageError(f"cannot prepare a cleaning of {self.directory}: {error}") from error
         self._being_cleaned = True
         return CleaningJob(
             directory=self.directory,

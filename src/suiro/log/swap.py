@@ -36,6 +36,17 @@ def change_suffix(directory: Path, base_offset: int, old: str, new: str) -> None
                 raise
 
 
+def discard_unfinished(directory: Path) -> None:
+    """Before a cleaning: remove what a cleaner that was killed in this node's life has left.
+
+    A start takes any `.cleaned` file for the sign that the swaps from its offset on had not begun in earnest, and
+    would drop the only copy of a segment that is cleaned later.
+    """
+    for name in os.listdir(directory):
+        if name.endswith(CLEANED_SUFFIX):
+            os.unlink(directory / name)
+
+
 def begin_swap(directory: Path, base_offset: int) -> None:
     change_suffix(directory, base_offset, CLEANED_SUFFIX, SWAP_SUFFIX)
 

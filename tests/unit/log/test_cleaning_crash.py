@@ -15,6 +15,7 @@ from support.logs import NOW_MS, open_log
 
 from suiro.clock import ManualClock
 from suiro.log import LogConfig, PartitionLog
+from suiro.log.swap import end_swap
 from suiro.protocol.records import Record, encode_batch
 
 CONFIG = LogConfig(
@@ -166,3 +167,37 @@ def assert_mended_after_deaths(
         assert_mended(directory, end, expected)
         shutil.rmtree(directory)
         step += 1
+
+
+def test_what_a_killed_cleaner_has_left_condemns_no_later_cleaning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the cleaning process alone (it took too much memory); later the node dies while a segment is put in place."""
+    log = written(tmp_path / "log")
+    expected, end = view(log), log.log_end_offset
+    log.close()
+    deaths, finished = 0, False
+    while not finished:
+        directory = tmp_path / f"death-{deaths}"
+        shutil.copytree(tmp_path / "log", directory)
+        log = reopened(directory, end)
+        for suffix in (".log", ".index"):
+            (directory / f"{1:020d}{suffix}.cleaned").write_bytes(b"half")
+        swaps: list[int] = []
+
+        def dying(directory: Path, base: int, swaps: list[int] = swaps, last: int = deaths) -> None:
+            if len(swaps) == last:
+                raise Death
+            swaps.append(base)
+            end_swap(directory, base)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("suiro.log.partition.end_swap", dying)
+            try:
+                clean_log(log, NOW_MS)
+                finished = True
+            except Death:
+                deaths += 1
+        log.abandon()
+        assert_mended(directory, end, expected)
+    assert deaths > 2
