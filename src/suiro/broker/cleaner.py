@@ -124,10 +124,11 @@ class Cleaner:
         try:
             return await self._carry_out(log, job, began)
         except (OSError, EOFError, LogError) as error:
+            # The child may be in the middle of the job, and its other answers would be taken for those to the next.
+            self._end_child()
             if not log.is_open:
                 return True  # The topic was deleted under the cleaner.
             logger.warning("cleaning %s failed, it is tried again later: %r", log.directory.name, error)
-            self._end_child()
             return False
         finally:
             log.end_cleaning()
