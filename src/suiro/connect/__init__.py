@@ -1,0 +1,1 @@
+"""Data in and out: sources and sinks beside the log."""
