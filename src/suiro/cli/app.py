@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import suiro
+from suiro.cli.connect import connect
 from suiro.cli.demo import demo
 from suiro.cli.log import log
 from suiro.cli.run import run
@@ -43,3 +44,4 @@ def _node(context: typer.Context) -> None:
 app.command("demo")(demo)
 app.command("run")(run)
 app.add_typer(log)
+app.add_typer(connect)
