@@ -5,7 +5,7 @@
 | `bytes` | bytes or str, as they are | bytes |
 | `string` | str in UTF-8 | str |
 | `json` | any JSON value; bytes count as JSON already | what `json.loads` gives |
-| `avro` | a dict, by the connector's schema file | the datum as fastavro reads it: Decimal, datetime, ... |
+| `avro` | a dict or the bytes of a JSON object, by the schema file | the datum as fastavro reads it: Decimal, datetime, ... |
 
 Null stays null in every format. What cannot be decoded raises `ValueError` with the reason.
 """
@@ -161,6 +161,8 @@ class _AvroEncoder:
             self._schema = fastavro.parse_schema(json.loads(self._text))
             schema_id = self._registry.register(self._subject, Schema(text=self._text))
             self._prefix = _PREFIX.pack(0, schema_id)
+        if isinstance(value, bytes):
+            value = json.loads(value)
         out = io.BytesIO()
         out.write(self._prefix)
         try:
