@@ -41,6 +41,17 @@ def _node(context: typer.Context) -> None:
     raise typer.Exit(main(context.args))
 
 
+@app.command(
+    "registry",
+    help="Run a schema registry with Confluent's REST API. `suiro registry --help` has the options.",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+)
+def _registry(context: typer.Context) -> None:
+    from suiro.cli.registry import main
+
+    raise typer.Exit(main(context.args))
+
+
 app.command("demo")(demo)
 app.command("run")(run)
 app.add_typer(log)

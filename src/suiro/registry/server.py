@@ -1,0 +1,159 @@
+"""The registry as a server: in the foreground of its own process until SIGTERM (`suiro registry` is that).
+
+It listens before it has read the log, so that its address is known at once; requests are answered from then on when
+everything in the log was read. The ready line says that it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvicorn
+
+from suiro.errors import ConfigError
+from suiro.registry.app import RegistryApp
+from suiro.registry.storage import DEFAULT_TIMEOUT_MS, DEFAULT_TOPIC, Storage
+from suiro.registry.users import Users
+
+__all__ = ["RegistryConfig", "listen_on", "serve", "url_of"]
+
+STOP_TIMEOUT_S = 3
+BACKLOG = 512
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryConfig:
+    bootstrap_servers: str
+    host: str = "127.0.0.1"
+    port: int = 8081
+    topic: str = DEFAULT_TOPIC
+    client_settings: Mapping[str, str | int] = field(default_factory=dict)
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
+    users: Path | None = None
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ConfigError("TLS takes both: --tls-certificate and --tls-key")
+
+
+def listen_on(host: str, port: int) -> socket.socket:
+    """Raises `ConfigError` where somebody else listens there."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"the registry cannot listen on {host}:{port}: {error.strerror}") from None
+    return listener
+
+
+def url_of(listener: socket.socket, *, tls: bool = False) -> str:
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"{'https' if tls else 'http'}://{host}:{port}"
+
+
+def serve(
+    config: RegistryConfig, *, listener: socket.socket | None = None, while_stdin_is_open: bool = False
+) -> None:
+    """Until SIGTERM or SIGINT; with `while_stdin_is_open` also until nobody holds its standard input any more.
+
+    `listener` is a socket that listens already. Prints the ready line on stdout. Raises `ConfigError`.
+    """
+    users = Users(config.users) if config.users is not None else None
+    if config.tls_certificate is not None and config.tls_key is not None:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.tls_certificate, config.tls_key)
+        except OSError as error:
+            raise ConfigError(f"TLS: {config.tls_certificate}, {config.tls_key}: {error}") from None
+    made = listener or listen_on(config.host, config.port)
+    url = url_of(made, tls=config.tls_certificate is not None)
+    storage = Storage(
+        config.bootstrap_servers,
+        topic=config.topic,
+        client_settings=config.client_settings,
+        timeout_ms=config.timeout_ms,
+    )
+    try:
+        storage.start()
+        app = RegistryApp(storage, users)
+        with asyncio.Runner(loop_factory=_new_loop) as runner:
+            runner.run(_run(app, config, made, url, while_stdin_is_open))
+    finally:
+        storage.stop()
+        made.close()
+
+
+async def _run(
+    app: RegistryApp, config: RegistryConfig, listener: socket.socket, url: str, while_stdin_is_open: bool
+) -> None:
+    loop = asyncio.get_running_loop()
+    server = _Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=STOP_TIMEOUT_S,
+            ssl_certfile=config.tls_certificate,
+            ssl_keyfile=config.tls_key,
+        ),
+        lambda: print(json.dumps({"event": "ready", "registry": url, "pid": os.getpid()}), flush=True),
+    )
+
+    def stop() -> None:
+        server.should_exit = True
+
+    def stop_at_end_of_input() -> None:
+        if not os.read(sys.stdin.fileno(), 4096):
+            loop.remove_reader(sys.stdin.fileno())
+            stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    if while_stdin_is_open:
+        loop.add_reader(sys.stdin.fileno(), stop_at_end_of_input)
+    await server.serve(sockets=[listener])
+    logger.info("stopping")
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn's, with our signals, and a word once it serves."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._tell = started
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if not self.should_exit:
+            self._tell()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    import uvloop
+
+    return uvloop.new_event_loop()
