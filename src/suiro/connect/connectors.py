@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from suiro.clock import Clock
-from suiro.errors import DataLossError, UsageError
+from suiro.errors import TransientError, UsageError
 
 __all__ = [
     "About",
@@ -32,6 +32,7 @@ __all__ = [
     "SinkRecord",
     "Source",
     "SourceRecord",
+    "TopicPartition",
     "check_expected",
 ]
 
@@ -170,8 +171,8 @@ def check_expected(
     for target, first in expected.items():
         stored = found.get(target)
         if stored is not None and stored != first:
-            raise DataLossError(
+            raise TransientError(
                 f"{where} holds {target[0]}-{target[1]} up to offset {stored}, this connector was about to write from "
-                f"{first} on: another process runs the same connector, or somebody changed the stored offset. Stop "
-                "the other one; a restart goes on from what is stored"
+                f"{first} on: another process runs the same connector, or ran it until now. A restart goes on from "
+                "what is stored; if this comes again and again, stop the other one"
             )

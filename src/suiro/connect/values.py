@@ -5,7 +5,7 @@
 | `bytes` | bytes or str, as they are | bytes |
 | `string` | str in UTF-8 | str |
 | `json` | any JSON value; bytes count as JSON already | what `json.loads` gives |
-| `avro` | a dict or the bytes of a JSON object, by the schema file | the datum as fastavro reads it: Decimal, datetime, ... |
+| `avro` | a dict or the bytes of a JSON object, by the schema file | the datum as fastavro reads it |
 
 Null stays null in every format. What cannot be decoded raises `ValueError` with the reason.
 """
