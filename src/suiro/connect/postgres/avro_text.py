@@ -199,7 +199,9 @@ def _timestamp(text: bytes, *, zoned: bool) -> bytes:
         raise Unfit(_NO_DATE)
     value = days * _DAY + micros
     if not -MICROS_INFINITY <= value < MICROS_INFINITY:
-        raise Unfit("it is beyond the year 294246, the last that fits microseconds since 1970 in 64 bits")
+        raise Unfit(
+            "it is after 294247-01-10 04:00:54, the last that 64 bits of microseconds since 1970 hold"
+        )
     return varint(value)
 
 

@@ -14,15 +14,30 @@ import struct
 import uuid
 from collections.abc import Callable, Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from suiro.connect.postgres.avro_text import DAYS_INFINITY, MICROS_INFINITY, Unfit, string, varint
+from suiro.connect.postgres.engine import kernels
 from suiro.connect.postgres.pgoutput import EPOCH_MICROS, CorruptMessageError
 from suiro.connect.postgres.schemas import Relation, forms_of
 from suiro.connect.postgres.types import Form, Rules
 
-__all__ = ["SIGNATURE", "binary_to_avro", "copy_columns", "quoted", "rows_of"]
+__all__ = [
+    "SIGNATURE",
+    "binary_to_avro",
+    "copy_columns",
+    "fields_of",
+    "quoted",
+    "row_places",
+    "rows_of",
+    "values_at",
+]
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 _EPOCH_DAYS = 10_957
+_Int64s = npt.NDArray[np.int64]
+_Bytes = npt.NDArray[np.uint8]
 
 
 def copy_columns(relation: Relation, rules: Rules) -> str:
@@ -42,12 +57,65 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def row_places(data: bytes | bytearray | memoryview, columns: int) -> tuple[_Bytes, _Int64s, int]:
+    """(the bytes, where each row begins, where the last ends), by the kernels; otherwise as `rows_of`."""
+    array = np.frombuffer(data, np.uint8)
+    array.flags.writeable = False
+    at = _begin(array[:32].tobytes())
+    starts = np.empty(len(array) // (2 + 4 * columns) + 1, np.int64)
+    result = np.zeros(3, np.int64)
+    compiled = kernels()
+    compiled.copy_rows(array, at, columns, starts, result)
+    status, rows, end = result.tolist()
+    if status != compiled.OK:
+        rows_of(array.tobytes(), columns)  # says what is wrong
+        raise CorruptMessageError(f"row {rows} of COPY is torn")
+    return array, starts[:rows], end
+
+
+def fields_of(data: bytes | bytearray | memoryview, columns: int) -> tuple[_Bytes, _Int64s, _Int64s]:
+    """(the bytes, where every value stands, its size or -1 for null): both tables have a row per column.
+
+    For rows that are not a table's: messages of pgoutput that a query gives, for one.
+    """
+    compiled = kernels()
+    if compiled is not None:
+        array, starts, _ = row_places(data, columns)
+        places = np.empty((columns, len(starts)), np.int64)
+        sizes = np.empty_like(places)
+        compiled.copy_fields(array, starts, places, sizes)
+        return array, places, sizes
+    array = np.frombuffer(data, np.uint8)
+    rows = rows_of(array.tobytes(), columns)
+    sizes = np.array([[-1 if value is None else len(value) for value in row] for row in rows], np.int64)
+    sizes = np.ascontiguousarray(sizes.reshape(len(rows), columns).T)
+    # Before each value stand the row's count of columns, the values before it, and all their lengths.
+    taken = np.maximum(sizes, 0).T
+    before = np.cumsum(taken, axis=1) - taken
+    begins = np.cumsum(taken.sum(axis=1) + 2 + 4 * columns) - (taken.sum(axis=1) + 2 + 4 * columns)
+    lengths = 2 + 4 * np.arange(1, columns + 1)
+    places = begins[:, None] + before + lengths + _begin(array[:32].tobytes())
+    return array, np.ascontiguousarray(places.T), sizes
+
+
+def values_at(data: _Bytes, at: int, end: int) -> list[bytes | None]:
+    """The values of the row of COPY that stands there."""
+    count = int.from_bytes(data[at : at + 2].tobytes(), "big")
+    return list(rows_of(data[at:end].tobytes(), count)[0])
+
+
+def _begin(data: bytes) -> int:
+    """Where the first row begins: behind the header of the file, if that is there."""
+    if not data.startswith(SIGNATURE):
+        return 0
+    _need(data, 0, 19, 0)
+    extension: int = struct.unpack_from(">I", data, 15)[0]
+    return 19 + extension
+
+
 def rows_of(data: bytes, columns: int) -> list[Sequence[bytes | None]]:
     """The values of every row; `data` begins at a row or at the header of the file, and ends between rows."""
-    at = 0
-    if data.startswith(SIGNATURE):
-        _need(data, at, 19, 0)
-        at = 19 + struct.unpack_from(">I", data, 15)[0]
+    at = _begin(data)
     rows: list[Sequence[bytes | None]] = []
     while at < len(data):
         _need(data, at, 2, len(rows))
@@ -126,7 +194,9 @@ def _timestamp(value: bytes) -> bytes:
     if micros not in (MICROS_INFINITY, -MICROS_INFINITY - 1):
         micros += EPOCH_MICROS
         if micros >= MICROS_INFINITY:
-            raise Unfit("it is beyond the year 294246, the last that fits microseconds since 1970 in 64 bits")
+            raise Unfit(
+                "it is after 294247-01-10 04:00:54, the last that 64 bits of microseconds since 1970 hold"
+            )
     return varint(micros)
 
 

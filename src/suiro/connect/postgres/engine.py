@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -40,7 +39,7 @@ def load(*, wait: bool = False) -> None:
 
 def kernels() -> Any:
     """The module of kernels; None while it is not loaded (the first call begins to load it)."""
-    if _forced is False or importlib.util.find_spec(_MODULE) is None:
+    if _forced is False:
         return None
     if _loaded is None:
         load(wait=_forced is True)

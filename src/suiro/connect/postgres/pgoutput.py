@@ -255,7 +255,7 @@ class Parser:
             facts[XID, index] = reader.integer(">I")
         if kind == "B":
             facts[LSN, index] = reader.integer(">q")
-            facts[TIME, index] = reader.integer(">q") + EPOCH_MICROS
+            facts[TIME, index] = reader.time()
             self._transaction = reader.integer(">I")
             facts[TRANSACTION, index] = facts[XID, index] = self._transaction
         elif kind in "Cc":
@@ -264,7 +264,7 @@ class Parser:
             reader.integer(">B")
             facts[LSN, index] = reader.integer(">q")
             facts[END_LSN, index] = reader.integer(">q")
-            facts[TIME, index] = reader.integer(">q") + EPOCH_MICROS
+            facts[TIME, index] = reader.time()
             self._transaction = 0
         elif kind == "S":
             self._transaction = reader.integer(">I")
@@ -279,7 +279,7 @@ class Parser:
             facts[XID, index] = reader.integer(">I")
         elif kind == "O":
             facts[LSN, index] = reader.integer(">q")
-            reader.text()
+            reader.name()
         elif kind in "RYTM":
             if kind == "R":
                 facts[RELATION, index] = int.from_bytes(reader.take(4), "big")
@@ -343,14 +343,25 @@ class _Reader:
         value: int = struct.unpack(form, self.take(struct.calcsize(form)))[0]
         return value
 
-    def text(self) -> str:
+    def time(self) -> int:
+        """Microseconds since 1970."""
+        value = self.integer(">q") + EPOCH_MICROS
+        if value >= 1 << 63:
+            raise self.corrupt("a time beyond all times")
+        return value
+
+    def name(self) -> bytes:
         rest = self.data[self.at : self.end].tobytes()
         size = rest.find(b"\0")
         if size < 0:
             raise self.corrupt("a name that does not end")
         self.at += size + 1
+        return rest[:size]
+
+    def text(self) -> str:
+        name = self.name()
         try:
-            return rest[:size].decode()
+            return name.decode()
         except UnicodeDecodeError:
             raise self.corrupt(
                 "a name that is not UTF-8; the session's client_encoding must be UTF8"

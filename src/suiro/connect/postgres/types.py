@@ -13,7 +13,7 @@
 | `date` | `int`, `date` | `infinity` is 2147483647, `-infinity` -2147483648 |
 | `time` | `long`, `time-micros` | `24:00` is 86400000000 |
 | `timetz` | `string` | `04:05:06.789-08`; Avro has no such type |
-| `timestamp` | `long`, `local-timestamp-micros` | `infinity` is 9223372036854775807, `-infinity` -9223372036854775808, the numbers Postgres uses; the last days of the year 294246 and later do not fit and stop capture |
+| `timestamp` | `long`, `local-timestamp-micros` | `infinity` is 9223372036854775807, `-infinity` -9223372036854775808, the numbers Postgres uses; later than 294247-01-10 04:00:54 does not fit and stops capture |
 | `timestamptz` | `long`, `timestamp-micros` | the same |
 | `interval` | `string` | ISO 8601: `P1Y2M3DT4H5M6.789S`; Avro's duration cannot be negative |
 | `uuid` | `string`, `uuid` | |

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a line for each type is easier to read
 """Every type of Postgres, from a real server, through pgoutput and COPY, by both engines, read back with fastavro."""
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ import fastavro
 import numpy as np
 import psycopg
 import pytest
+from support.postgres import Postgres
+
 from suiro.connect.postgres import engine
-from suiro.connect.postgres.avro_rows import EncodedRows, RowEncoder, UnfitValueError
+from suiro.connect.postgres.avro_rows import EncodedRows, RowEncoder
 from suiro.connect.postgres.copy_binary import copy_columns
 from suiro.connect.postgres.pgoutput import Messages, Parser
 from suiro.connect.postgres.schemas import (
     RELATION_QUERY,
     Relation,
     announced,
-    key_schema,
     relation_of,
     value_schema,
 )
 from suiro.connect.postgres.types import SESSION_SETTINGS, TYPES_QUERY, Rules, types_of
-from support.postgres import Postgres
 
 RULES = Rules(namespace="shop")
 
@@ -163,8 +164,12 @@ def facts(connection: psycopg.Connection[Any], table: str, oids: list[int] | Non
     return row, types_of(connection.execute(TYPES_QUERY, {"oids": wanted}).fetchall())
 
 
-def snapshot(connection: psycopg.Connection[Any], table: str, relation: Relation, rules: Rules = RULES) -> bytes:
-    statement = f"copy (select {copy_columns(relation, rules)} from {table} order by 1) to stdout (format binary)"
+def snapshot(
+    connection: psycopg.Connection[Any], table: str, relation: Relation, rules: Rules = RULES
+) -> bytes:
+    statement = (
+        f"copy (select {copy_columns(relation, rules)} from {table} order by 1) to stdout (format binary)"
+    )
     with connection.cursor().copy(statement) as copy:  # type: ignore[arg-type]
         return b"".join(bytes(block) for block in copy)
 
@@ -213,7 +218,9 @@ def same(found: Any, wanted: Any) -> bool:
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["reference", "kernels"])
-def test_every_type_comes_out_as_documented(connection: psycopg.Connection[Any], slot: Slot, compiled: bool) -> None:
+def test_every_type_comes_out_as_documented(
+    connection: psycopg.Connection[Any], slot: Slot, compiled: bool
+) -> None:
     columns = ", ".join(f"c{number} {kind}" for number, (kind, _) in enumerate(CASES))
     connection.execute(f"create table every_type (id integer primary key, {columns})")
     try:
