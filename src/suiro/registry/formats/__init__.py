@@ -90,6 +90,14 @@ def format_of(type_: str) -> Format:
             from suiro.registry.formats.avro_format import AvroFormat
 
             return AvroFormat()
+        case "JSON":
+            from suiro.registry.formats.json_format import JsonFormat
+
+            return JsonFormat()
+        case "PROTOBUF":
+            from suiro.registry.formats.protobuf_format import ProtobufFormat
+
+            return ProtobufFormat()
     raise InvalidSchema(f"Invalid schema type {type_}; there are {AVRO}, {JSON} and {PROTOBUF}")
 
 
