@@ -1,6 +1,7 @@
 """A schema registry with Confluent's REST API, its client, and serdes that use it.
 
 - `schemas`: `Schema`, `Reference`, `RegisteredSchema`. `client`: `RegistryClient`, for any registry with this API.
+- `process`: the registry as a child process, also beside a node.
 - `server`, `app`, `endpoints`, `users`: HTTP. They load Starlette and are imported when a registry is served.
 - `registration`, `deletion`, `settings`, `compatibility`, `queries`, `merging`, `associations`: the rules, pure.
 - `state`: the topic folded. `records`: its bytes. `storage`: reads and writes it, one registry at a time.
@@ -9,39 +10,41 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from suiro.registry.client import RegistryClient
+from suiro.registry.process import RegistryBeside, RegistryProcess, listen_on
 from suiro.registry.schemas import Reference, RegisteredSchema, Schema, SchemaType
 
 if TYPE_CHECKING:
-    from suiro.registry.server import RegistryConfig, listen_on, serve, url_of
+    from suiro.registry.client import RegistryClient
+    from suiro.registry.server import RegistryConfig, serve
     from suiro.registry.users import hash_password
 
 __all__ = [
     "Reference",
     "RegisteredSchema",
+    "RegistryBeside",
     "RegistryClient",
     "RegistryConfig",
+    "RegistryProcess",
     "Schema",
     "SchemaType",
     "hash_password",
     "listen_on",
     "serve",
-    "url_of",
 ]
 
-_SERVER = ("RegistryConfig", "listen_on", "serve", "url_of")
+# A node that starts a registry loads no HTTP client, and a client that encodes records no web server.
+_MODULES = {
+    "RegistryClient": "client",
+    "RegistryConfig": "server",
+    "hash_password": "users",
+    "serve": "server",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # A client that only encodes records does not load a web server.
-    if name in _SERVER:
-        from suiro.registry import server
-
-        return getattr(server, name)
-    if name == "hash_password":
-        from suiro.registry.users import hash_password
-
-        return hash_password
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

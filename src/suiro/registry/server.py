@@ -23,13 +23,13 @@ import uvicorn
 
 from suiro.errors import ConfigError
 from suiro.registry.app import RegistryApp
+from suiro.registry.process import listen_on, url_of
 from suiro.registry.storage import DEFAULT_TIMEOUT_MS, DEFAULT_TOPIC, Storage
 from suiro.registry.users import Users
 
-__all__ = ["RegistryConfig", "listen_on", "serve", "url_of"]
+__all__ = ["RegistryConfig", "serve"]
 
 STOP_TIMEOUT_S = 3
-BACKLOG = 512
 
 logger = logging.getLogger(__name__)
 
@@ -49,26 +49,6 @@ class RegistryConfig:
     def __post_init__(self) -> None:
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ConfigError("TLS takes both: --tls-certificate and --tls-key")
-
-
-def listen_on(host: str, port: int) -> socket.socket:
-    """Raises `ConfigError` where somebody else listens there."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise ConfigError(f"the registry cannot listen on {host}:{port}: {error.strerror}") from None
-    return listener
-
-
-def url_of(listener: socket.socket, *, tls: bool = False) -> str:
-    host, port = listener.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-    return f"{'https' if tls else 'http'}://{host}:{port}"
 
 
 def serve(

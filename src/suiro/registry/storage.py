@@ -145,7 +145,7 @@ class Storage:
             self._stopping = True
             self._changed.notify_all()
         if self._reader is not None:
-            self._reader.join(FETCH_WAIT_MS / 1000 + 5)
+            self._reader.join(FETCH_WAIT_MS * 2 / 1000)  # a fetch ends by then, unless the broker is gone
         self._writer.close()
         self._asker.close()
 
