@@ -52,6 +52,17 @@ def _registry(context: typer.Context) -> None:
     raise typer.Exit(main(context.args))
 
 
+@app.command(
+    "capture",
+    help="Capture a database: its tables become topics. `suiro capture --help` has the options.",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+)
+def _capture(context: typer.Context) -> None:
+    from suiro.cli.capture import main
+
+    raise typer.Exit(main(context.args))
+
+
 app.command("demo")(demo)
 app.command("run")(run)
 app.add_typer(log)

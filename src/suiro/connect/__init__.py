@@ -6,6 +6,7 @@
 - `sources`, `sinks`: those that come along, one file each, loaded when a configuration names them. `postgres`: capture.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from suiro.connect.configuration import Configuration, Connector, read_configuration
@@ -29,10 +30,15 @@ from suiro.connect.settings import SettingError, read_settings
 
 if TYPE_CHECKING:
     from suiro.connect.control import serve_control
+    from suiro.connect.postgres.capture import PostgresCapture
+    from suiro.connect.postgres.options import CaptureOptions
+    from suiro.connect.postgres.requests import request_snapshot
+    from suiro.connect.postgres.status import serve_metrics as serve_capture_metrics
 
 __all__ = [
     "About",
     "BadRecordError",
+    "CaptureOptions",
     "Configuration",
     "Connector",
     "HearsOfCommits",
@@ -40,6 +46,7 @@ __all__ = [
     "KeepsParts",
     "KnowsItsLag",
     "Polled",
+    "PostgresCapture",
     "Runtime",
     "SettingError",
     "Sink",
@@ -51,9 +58,18 @@ __all__ = [
     "check_expected",
     "read_configuration",
     "read_settings",
+    "request_snapshot",
+    "serve_capture_metrics",
     "serve_control",
     "summary",
 ]
+
+_CAPTURE = {
+    "CaptureOptions": ("options", "CaptureOptions"),
+    "PostgresCapture": ("capture", "PostgresCapture"),
+    "request_snapshot": ("requests", "request_snapshot"),
+    "serve_capture_metrics": ("status", "serve_metrics"),
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -61,4 +77,7 @@ def __getattr__(name: str) -> Any:
         from suiro.connect.control import serve_control
 
         return serve_control
+    if name in _CAPTURE:  # psycopg2, NumPy and Arrow, only where a database is captured
+        module, attribute = _CAPTURE[name]
+        return getattr(import_module(f"suiro.connect.postgres.{module}"), attribute)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
