@@ -10,27 +10,18 @@ from decimal import Decimal
 from typing import Any
 
 import fastavro
-import numpy as np
-import psycopg
 import pytest
-from support.postgres import Postgres
+from support.postgres_rows import Connection, changes_of, decoded, facts, slot_over_all, snapshot
 
 from suiro.connect.postgres import engine
-from suiro.connect.postgres.avro_rows import EncodedRows, RowEncoder
-from suiro.connect.postgres.copy_binary import copy_columns
-from suiro.connect.postgres.pgoutput import Messages, Parser
-from suiro.connect.postgres.schemas import (
-    RELATION_QUERY,
-    Relation,
-    announced,
-    relation_of,
-    value_schema,
-)
-from suiro.connect.postgres.types import SESSION_SETTINGS, TYPES_QUERY, Rules, types_of
+from suiro.connect.postgres.avro_rows import RowEncoder
+from suiro.connect.postgres.schemas import Relation, announced, key_schema, relation_of, value_schema
+from suiro.connect.postgres.types import Rules
 
 RULES = Rules(namespace="shop")
 
 SETUP = """
+create extension if not exists vector;
 create type mood as enum ('sad', 'it''s "fine"', 'größe');
 create domain positive as integer check (value > 0);
 create domain money_like as numeric(12,3);
@@ -113,98 +104,6 @@ CASES: list[tuple[str, list[tuple[str, Any]]]] = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[psycopg.Connection[Any]]:
-    server = Postgres(tmp_path_factory.mktemp("postgres") / "data")
-    options = " ".join(f"-c {name}={value}" for name, value in SESSION_SETTINGS.items())
-    try:
-        with psycopg.connect(server.dsn, options=options, autocommit=True) as connected:
-            connected.execute(SETUP)
-            connected.execute("create extension vector")
-            yield connected
-    finally:
-        server.stop()
-
-
-class Slot:
-    """A slot over all tables, read by SQL."""
-
-    def __init__(self, connection: psycopg.Connection[Any], name: str) -> None:
-        self.connection = connection
-        self.name = name
-        connection.execute(f"create publication {name} for all tables")
-        connection.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [name])
-
-    def messages(self) -> list[bytes]:
-        rows = self.connection.execute(
-            "select data from pg_logical_slot_get_binary_changes(%s, null, null,"
-            " 'proto_version', '1', 'publication_names', %s)",
-            [self.name, self.name],
-        )
-        return [row[0] for row in rows]
-
-    def close(self) -> None:
-        self.connection.execute("select pg_drop_replication_slot(%s)", [self.name])
-        self.connection.execute(f"drop publication {self.name}")
-
-
-@pytest.fixture
-def slot(connection: psycopg.Connection[Any]) -> Iterator[Slot]:
-    opened = Slot(connection, "types_slot")
-    yield opened
-    opened.close()
-
-
-def facts(connection: psycopg.Connection[Any], table: str, oids: list[int] | None = None) -> tuple[Any, Any]:
-    oid = connection.execute("select %s::regclass::oid::int8", [table]).fetchone()
-    assert oid is not None
-    row = connection.execute(RELATION_QUERY, {"relations": [oid[0]]}).fetchone()
-    assert row is not None
-    wanted = oids or [attribute[1] for attribute in row[4]]
-    return row, types_of(connection.execute(TYPES_QUERY, {"oids": wanted}).fetchall())
-
-
-def snapshot(
-    connection: psycopg.Connection[Any], table: str, relation: Relation, rules: Rules = RULES
-) -> bytes:
-    statement = (
-        f"copy (select {copy_columns(relation, rules)} from {table} order by 1) to stdout (format binary)"
-    )
-    with connection.cursor().copy(statement) as copy:  # type: ignore[arg-type]
-        return b"".join(bytes(block) for block in copy)
-
-
-def streamed(messages: list[bytes], relation: Any) -> tuple[Messages, Any]:
-    parsed = Parser().parse_all(messages)
-    return parsed, np.flatnonzero(np.isin(parsed.kind, list(b"IUD")) & (parsed.relation == relation.oid))
-
-
-def decoded(encoded: EncodedRows, schema: dict[str, Any], schema_id: int) -> list[Any]:
-    parsed = fastavro.parse_schema(without_logical_types(schema))
-    out = []
-    for record in range(len(encoded)):
-        value = encoded.value(record)
-        assert value is not None
-        assert value[:5] == b"\0" + schema_id.to_bytes(4, "big")
-        stream = io.BytesIO(value[5:])
-        out.append(fastavro.schemaless_reader(stream, parsed, None))
-        assert stream.read() == b""
-    return out
-
-
-def without_logical_types(schema: Any) -> Any:
-    """Only decimals stay: datetime knows neither infinity nor years beyond 9999."""
-    if isinstance(schema, list):
-        return [without_logical_types(part) for part in schema]
-    if isinstance(schema, dict):
-        return {
-            name: without_logical_types(part)
-            for name, part in schema.items()
-            if name != "logicalType" or part == "decimal"
-        }
-    return schema
-
-
 def same(found: Any, wanted: Any) -> bool:
     if isinstance(found, Decimal):
         return isinstance(wanted, str) and found == Decimal(wanted) and f"{found:f}" == f"{Decimal(wanted):f}"
@@ -217,41 +116,112 @@ def same(found: Any, wanted: Any) -> bool:
     return type(found) is type(wanted) and bool(found == wanted)
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["reference", "kernels"])
-def test_every_type_comes_out_as_documented(
-    connection: psycopg.Connection[Any], slot: Slot, compiled: bool
-) -> None:
+@pytest.fixture(scope="module")
+def table(connection: Connection) -> Iterator[tuple[list[bytes], Relation, bytes]]:
+    """(messages, table, snapshot) of a table with every type."""
+    connection.execute(SETUP)
     columns = ", ".join(f"c{number} {kind}" for number, (kind, _) in enumerate(CASES))
-    connection.execute(f"create table every_type (id integer primary key, {columns})")
-    try:
-        depth = max(len(values) for _, values in CASES) + 1
-        for row in range(depth):
+    with slot_over_all(connection, "types") as slot:
+        connection.execute(f"create table every_type (id integer primary key, {columns})")
+        for row in range(DEPTH):
             given = {
                 f"c{number}": values[row][0] for number, (_, values) in enumerate(CASES) if row < len(values)
             }
             names = ", ".join(["id", *given])
             literals = ", ".join([str(row), *given.values()])
-            connection.execute(f"insert into every_type ({names}) values ({literals})")
+            connection.execute(f"insert into every_type ({names}) values ({literals})".encode())
         row, types = facts(connection, "every_type")
         relation = relation_of(row, types=types)
         messages = slot.messages()
-        with engine.choose(compiled=compiled):
-            parsed, changes = streamed(messages, relation)
-            encoder = RowEncoder(relation, RULES, key_schema_id=7, value_schema_id=70000)
-            live = encoder.encode_changes(parsed, changes)
-            copied = encoder.encode_copy(snapshot(connection, "every_type", relation))
-        live_rows = decoded(live, value_schema(relation, RULES), 70000)
-        copied_rows = decoded(copied, value_schema(relation, RULES), 70000)
-        for found in (live_rows, copied_rows):
-            assert len(found) == depth
-            for row_number, record in enumerate(found):
-                assert record["id"] == row_number
-                for number, (kind, values) in enumerate(CASES):
-                    wanted = values[row_number][1] if row_number < len(values) else None
-                    assert same(record[f"c{number}"], wanted), (kind, record[f"c{number}"], wanted)
-        assert [live.key(n) for n in range(depth)] == [copied.key(n) for n in range(depth)]
-        assert [live.value(n) for n in range(depth)] == [copied.value(n) for n in range(depth)]
-        announcement = next(n for n in range(len(parsed)) if parsed.kind[n] == ord("R"))
-        assert announced(parsed.relation_message(announcement), types=types, row=row) == relation
-    finally:
-        connection.execute("drop table every_type")
+    parsed, _ = changes_of(messages, relation.oid)
+    announcement = next(n for n in range(len(parsed)) if parsed.kind[n] == ord("R"))
+    assert announced(parsed.relation_message(announcement), types=types, row=row) == relation
+    yield messages, relation, snapshot(connection, "every_type", relation, RULES)
+    connection.execute("drop table every_type")
+
+
+DEPTH = max(len(values) for _, values in CASES) + 1
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["reference", "kernels"])
+def test_every_type_comes_out_as_documented(
+    table: tuple[list[bytes], Relation, bytes], compiled: bool
+) -> None:
+    messages, relation, copied_bytes = table
+    with engine.choose(compiled=compiled):
+        encoder = RowEncoder(relation, RULES, key_schema_id=7, value_schema_id=70000)
+        live = encoder.encode_changes(*changes_of(messages, relation.oid))
+        copied = encoder.encode_copy(copied_bytes)
+    for encoded in (live, copied):
+        found = decoded(encoded, value_schema(relation, RULES))
+        assert len(found) == DEPTH
+        for row_number, record in enumerate(found):
+            assert record["id"] == row_number
+            for number, (kind, values) in enumerate(CASES):
+                wanted = values[row_number][1] if row_number < len(values) else None
+                assert same(record[f"c{number}"], wanted), (kind, record[f"c{number}"], wanted)
+    assert [live.key(n) for n in range(DEPTH)] == [copied.key(n) for n in range(DEPTH)]
+    assert [live.value(n) for n in range(DEPTH)] == [copied.value(n) for n in range(DEPTH)]
+    assert [live.key(n) for n in range(3)] == [b"\0\0\0\0\7" + bytes([2 * n]) for n in range(3)]
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["reference", "kernels"])
+def test_every_column_as_text_is_what_postgres_prints(
+    connection: Connection, table: tuple[list[bytes], Relation, bytes], compiled: bool
+) -> None:
+    messages, relation, _ = table
+    rules = Rules(
+        namespace="shop", as_text=frozenset(f"public.every_type.c{number}" for number in range(len(CASES)))
+    )
+    with engine.choose(compiled=compiled):
+        encoder = RowEncoder(relation, rules, key_schema_id=7, value_schema_id=8)
+        parsed, changes = changes_of(messages, relation.oid)
+        live = encoder.encode_changes(parsed, changes)
+        copied = encoder.encode_copy(snapshot(connection, "every_type", relation, rules))
+    schema = value_schema(relation, rules)
+    found = decoded(live, schema)
+    assert found == decoded(copied, schema)
+    for record, index in zip(found, changes.tolist(), strict=True):
+        printed = parsed.values(index)
+        assert printed is not None
+        texts = [value.decode() if isinstance(value, bytes) else None for value in printed]
+        assert [str(record["id"]), *list(record.values())[1:]] == texts
+
+
+def test_values_read_with_logical_types_are_those_of_psycopg(connection: Connection) -> None:
+    """What Python's own types can hold, as a consumer with fastavro sees it, and as a client of Postgres does."""
+    kinds = [
+        "smallint",
+        "numeric(10,2)",
+        "double precision",
+        "boolean",
+        "text",
+        "bytea",
+        "date",
+        "time",
+        "uuid",
+    ]
+    kinds += ["timestamp", "timestamptz", "integer[]", "integer[][]", "text[]", "bytea[]", "boolean[]"]
+    literals = {kind: values[0][0] for kind, values in CASES} | {"double precision": "1e23"}
+    connection.execute(
+        f"create table python_values ({', '.join(f'c{n} {kind}' for n, kind in enumerate(kinds))})".encode()
+    )
+    connection.execute("alter table python_values replica identity full")
+    connection.execute(
+        f"insert into python_values values ({', '.join(literals[kind] for kind in kinds)})".encode()
+    )
+    wanted = connection.execute("select * from python_values").fetchone()
+    row, types = facts(connection, "python_values")
+    relation = relation_of(row, types=types)
+    assert relation.nullable_key
+    encoder = RowEncoder(relation, RULES, key_schema_id=7, value_schema_id=8)
+    encoded = encoder.encode_copy(snapshot(connection, "python_values", relation, RULES))
+    for schema, data in (
+        (value_schema(relation, RULES), encoded.value(0)),
+        (key_schema(relation, RULES), encoded.key(0)),
+    ):
+        assert data is not None
+        record: Any = fastavro.schemaless_reader(io.BytesIO(data[5:]), fastavro.parse_schema(schema), None)
+        assert [type(value) for value in record.values()] == [type(value) for value in wanted]
+        assert list(record.values()) == list(wanted)
+    connection.execute("drop table python_values")
