@@ -142,7 +142,8 @@ class _Check:
             one for one in old_types if one in new_types or (one == "integer" and "number" in new_types)
         }
         if shared != old_types:
-            kind = "TYPE_NARROWED" if shared else "TYPE_CHANGED"
+            overlap = shared or ("integer" in new_types and "number" in old_types)
+            kind = "TYPE_NARROWED" if overlap else "TYPE_CHANGED"
             lost = ", ".join(sorted(old_types - shared))
             return [_found(kind, path, f"does not take the type {lost} any more at")]
         found = _compare_values(new, old, path)
