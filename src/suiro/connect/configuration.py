@@ -37,6 +37,7 @@ __all__ = ["SINKS", "SOURCES", "Configuration", "Connector", "read_configuration
 
 SOURCES = {
     "files": "suiro.connect.sources.files:FilesSource",
+    "postgres": "suiro.connect.sources.postgres:PostgresCaptureTask",
     "rest": "suiro.connect.sources.rest:RestSource",
     "webhook": "suiro.connect.sources.webhook:WebhookSource",
 }
@@ -132,7 +133,7 @@ class _Section:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, SettingError):
+        if isinstance(error, ConfigError) and not str(error).startswith(self._where):
             raise ConfigError(f"{self._where}{error}") from None
 
 

@@ -22,7 +22,6 @@ from suiro.clock import Clock, SystemClock
 from suiro.connect.configuration import Configuration, Connector
 from suiro.connect.task import Ended, Progress, TaskContext
 from suiro.errors import FatalError, UsageError
-from suiro.registry import RegistryClient
 
 __all__ = ["Runtime", "UnknownConnectorError"]
 
@@ -48,7 +47,11 @@ class Runtime:
         reach: Callable[[str], None] = lambda point: None,
     ) -> None:
         settings = configuration.settings
-        registry = None if settings.registry is None else RegistryClient(settings.registry)
+        registry = None
+        if settings.registry is not None:
+            from suiro.registry import RegistryClient
+
+            registry = RegistryClient(settings.registry)
 
         def context(name: str, progress: Progress) -> TaskContext:
             return TaskContext(
@@ -56,6 +59,7 @@ class Runtime:
                 bootstrap_servers=settings.bootstrap_servers,
                 client_settings=settings.client,
                 registry=registry,
+                registry_url=settings.registry,
                 clock=clock or SystemClock(),
                 progress=progress,
                 folder=Path(configuration.folder),

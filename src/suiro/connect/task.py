@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,9 @@ from suiro.clock import Clock, SystemClock
 from suiro.connect.connectors import Headers
 from suiro.errors import UnknownTopicError
 from suiro.protocol import columnar
-from suiro.registry import RegistryClient
+
+if TYPE_CHECKING:
+    from suiro.registry import RegistryClient
 
 __all__ = ["Ended", "Outgoing", "Progress", "Task", "TaskContext", "Topics", "batches_of"]
 
@@ -40,6 +42,7 @@ class TaskContext:
     bootstrap_servers: str
     client_settings: Mapping[str, str | int] = field(default_factory=dict)
     registry: RegistryClient | None = None
+    registry_url: str | None = None
     clock: Clock = field(default_factory=SystemClock)
     stopping: threading.Event = field(default_factory=threading.Event)
     progress: Progress = field(default_factory=Progress)

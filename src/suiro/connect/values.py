@@ -20,10 +20,14 @@ import struct
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.connect.settings import SettingError
-from suiro.registry import RegistryClient, Schema
+from suiro.errors import SchemaNotFoundError
+from suiro.registry import Schema
+
+if TYPE_CHECKING:
+    from suiro.registry import RegistryClient
 
 __all__ = ["FORMATS", "Decoder", "Encoder", "decoder", "encoder", "plain_json", "to_json"]
 
@@ -126,20 +130,31 @@ class _AvroDecoder:
         (_, schema_id) = _PREFIX.unpack_from(data)
         schema = self._schemas.get(schema_id)
         if schema is None:
-            registered = self._registry.schema(schema_id)
-            if registered.type != "AVRO":
-                raise ValueError(f"schema {schema_id} is {registered.type}, not AVRO")
-            if registered.references:
-                raise ValueError(
-                    f"schema {schema_id} refers to other schemas, which this format does not follow"
-                )
-            schema = self._schemas[schema_id] = fastavro.parse_schema(json.loads(registered.text))
+            schema = self._schemas[schema_id] = self._parsed(schema_id)
         stream = io.BytesIO(data)
         stream.seek(_PREFIX.size)
         try:
             return fastavro.schemaless_reader(stream, schema, None)
         except Exception as error:  # fastavro raises whatever the bytes run into
             raise ValueError(f"is not of schema {schema_id}: {type(error).__name__}: {error}") from error
+
+    def _parsed(self, schema_id: int) -> Any:
+        import fastavro
+
+        named: dict[str, Any] = {}
+
+        def parse(schema: Schema) -> Any:
+            for reference in schema.references:
+                parse(self._registry.version(reference.subject, reference.version).schema)
+            return fastavro.parse_schema(json.loads(schema.text), named)
+
+        try:
+            registered = self._registry.schema(schema_id)
+        except SchemaNotFoundError as error:
+            raise ValueError(f"names schema {schema_id}, which the registry does not have") from error
+        if registered.type != "AVRO":
+            raise ValueError(f"schema {schema_id} is {registered.type}, not AVRO")
+        return parse(registered)
 
 
 class _AvroEncoder:
@@ -159,7 +174,7 @@ class _AvroEncoder:
 
         if self._prefix is None:
             self._schema = fastavro.parse_schema(json.loads(self._text))
-            schema_id = self._registry.register(self._subject, Schema(text=self._text))
+            schema_id = self._registry.register(self._subject, Schema(self._text))
             self._prefix = _PREFIX.pack(0, schema_id)
         if isinstance(value, bytes):
             value = json.loads(value)
