@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from suiro.broker.apis import APIS
 from suiro.cli.app import app
 from suiro.cli.node import _parser as node_parser
 from suiro.config import NodeSettings
+from suiro.connect.postgres import types
 
 HERE = Path(__file__).parent
 
@@ -94,7 +96,16 @@ def _of_argparse(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
             yield f"`{action.option_strings[0]} {action.metavar}`", action.help or ""
 
 
-PAGES = {"settings.md": settings, "apis.md": apis, "commands.md": commands}
+def postgres_types() -> str:
+    return f"# Types of Postgres in Avro\n\n{inspect.getdoc(types)}\n"
+
+
+PAGES = {
+    "settings.md": settings,
+    "apis.md": apis,
+    "commands.md": commands,
+    "postgres-types.md": postgres_types,
+}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():
