@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import threading
 import time
 import warnings
@@ -18,12 +17,21 @@ import pytest
 from conftest import LogUnderTest
 from support.certificates import Authority
 from support.registry import Blocking
+from support.waiting import wait_until
 
 from suiro.client import EARLIEST, LATEST, Client
 from suiro.errors import IncompatibleSchemaError, RegistryRefusedError, SchemaNotFoundError
 from suiro.protocol.record_batch import iter_headers
 from suiro.protocol.records import decode_batch
-from suiro.registry import Reference, RegistryClient, RegistryProcess, Schema
+from suiro.registry import (
+    InProcessRegistry,
+    Reference,
+    RegistryClient,
+    RegistryConfig,
+    RegistryProcess,
+    Schema,
+    hash_password,
+)
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what confluent-kafka imports warns of itself
@@ -39,39 +47,35 @@ def avro(name: str, *fields: str, type_: str = "int", default: bool = False) -> 
 
 
 @pytest.fixture(scope="module")
-def registry(log_under_test: LogUnderTest) -> Iterator[RegistryProcess]:
+def registry(log_under_test: LogUnderTest) -> Iterator[InProcessRegistry]:
     """A registry on a topic of its own."""
-    topic = f"_schemas-{uuid4().hex[:8]}"
-    with RegistryProcess.start(log_under_test.bootstrap_servers, options=["--topic", topic]) as process:
-        yield process
+    with begin(log_under_test.bootstrap_servers, new_name()) as started:
+        yield started
+
+
+def new_name() -> str:
+    return f"_schemas-{uuid4().hex[:8]}"
+
+
+def begin(bootstrap_servers: str, topic: str, **more: Any) -> InProcessRegistry:
+    return InProcessRegistry(RegistryConfig(bootstrap_servers=bootstrap_servers, port=0, topic=topic, **more))
 
 
 @pytest.fixture(scope="module")
 def secured(
     suiro_node: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[RegistryProcess, Authority]]:
+) -> Iterator[tuple[InProcessRegistry, Authority]]:
     """A registry with users and TLS."""
     folder = tmp_path_factory.mktemp("registry")
     authority = Authority(folder / "ca")
     certificate = authority.sign("registry", subject="/CN=registry")
     users = folder / "users"
-    hashed = subprocess.run(
-        [*COMMAND, "--hash-password"], input=PASSWORD.encode(), capture_output=True, check=True
-    )
-    users.write_text(f"# who may call\n{USER}:{hashed.stdout.decode()}plain:simple\n")
-    options = ["--topic", "_schemas-secured", "--auth-file", str(users)]
-    options += ["--tls-certificate", str(certificate), "--tls-key", str(certificate)]
-    with RegistryProcess.start(suiro_node.bootstrap_servers, options=options) as process:
-        yield process, authority
+    users.write_text(f"# who may call\n{USER}:{hash_password(PASSWORD)}\nplain:simple\n")
+    secure = {"users": users, "tls_certificate": certificate, "tls_key": certificate}
+    with begin(suiro_node.bootstrap_servers, new_name(), **secure) as started:
+        yield started, authority
 
 
-def _command() -> list[str]:
-    import sys
-
-    return [sys.executable, "-m", "suiro.cli", "registry"]
-
-
-COMMAND = _command()
 CLIENTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "blocking": confluent.SchemaRegistryClient,
     "asynchronous": Blocking,
@@ -206,13 +210,13 @@ def every_call(client: Any, s: str) -> None:
 
 
 def test_every_call_of_confluents_clients(
-    registry: RegistryProcess, make_client: Callable[[dict[str, Any]], Any], subject: str
+    registry: InProcessRegistry, make_client: Callable[[dict[str, Any]], Any], subject: str
 ) -> None:
     every_call(make_client({"url": registry.url}), subject)
 
 
 def test_every_call_with_a_password_and_tls(
-    secured: tuple[RegistryProcess, Authority], make_client: Callable[[dict[str, Any]], Any], subject: str
+    secured: tuple[InProcessRegistry, Authority], make_client: Callable[[dict[str, Any]], Any], subject: str
 ) -> None:
     registry, authority = secured
     tls = {"url": registry.url, "ssl.ca.location": str(authority.certificate)}
@@ -229,7 +233,7 @@ def test_every_call_with_a_password_and_tls(
         assert (refused.value.http_status_code, refused.value.error_code) == (401, 401)
 
 
-def test_our_own_client(registry: RegistryProcess, subject: str) -> None:
+def test_our_own_client(registry: InProcessRegistry, subject: str) -> None:
     with RegistryClient(registry.url) as client:
         assert client.compatible(subject, Schema(avro("R", "a"))) == []
         schema_id = client.register(subject, Schema(avro("R", "a")))
@@ -252,7 +256,7 @@ def test_our_own_client(registry: RegistryProcess, subject: str) -> None:
         assert subject in client.subjects()
 
 
-def test_the_serialisers_of_confluents_client(registry: RegistryProcess, subject: str) -> None:
+def test_the_serialisers_of_confluents_client(registry: InProcessRegistry, subject: str) -> None:
     from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
     from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
     from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
@@ -341,31 +345,29 @@ def schemas_in(log: list[tuple[bytes | None, bytes | None]]) -> list[dict[str, A
     return [json.loads(value) for key, value in log if value and key and b'"SCHEMA"' in key]
 
 
-def test_two_registries_on_one_log(log_under_test: LogUnderTest, tmp_path: Path) -> None:
+def test_two_registries_on_one_log(log_under_test: LogUnderTest) -> None:
     """Both register the same new schemas at the same time, in an order of their own: one id and version each."""
-    bootstrap, topic = log_under_test.bootstrap_servers, f"_schemas-{uuid4().hex[:8]}"
-    start = lambda n: RegistryProcess.start(bootstrap, options=["--topic", topic], log=tmp_path / f"{n}.log")  # noqa: E731
-    with ThreadPoolExecutor(4) as pool:
-        first, second = pool.map(start, range(2))
-        with first, second:
-            names = [f"s{n}" for n in range(20)]
+    bootstrap, topic = log_under_test.bootstrap_servers, new_name()
+    names = [f"s{n}" for n in range(20)]
+    with begin(bootstrap, topic) as first, begin(bootstrap, topic) as second, ThreadPoolExecutor(4) as pool:
 
-            def register_all(job: int) -> dict[str, int]:
-                order = random.Random(job).sample(names, len(names))
-                with RegistryClient((first, second)[job % 2].url) as client:
-                    return {name: client.register(name, Schema(avro(name, "a"))) for name in order}
+        def register_all(job: int) -> dict[str, int]:
+            order = random.Random(job).sample(names, len(names))
+            with RegistryClient((first, second)[job % 2].url) as client:
+                return {name: client.register(name, Schema(avro(name, "a"))) for name in order}
 
-            answers = list(pool.map(register_all, range(4)))
-            assert all(answer == answers[0] for answer in answers)
-            assert sorted(answers[0].values()) == list(range(1, len(names) + 1))
-            # What one answered the other knows, at once.
-            with RegistryClient(first.url) as one, RegistryClient(second.url) as other:
-                for n in range(10):
-                    schema_id = one.register(
-                        "turns", Schema(avro("T", *(f"f{i}" for i in range(n)), default=True))
-                    )
-                    assert other.latest("turns").id == schema_id
-                    one, other = other, one
+        answers = list(pool.map(register_all, range(4)))
+        assert all(answer == answers[0] for answer in answers)
+        assert sorted(answers[0].values()) == list(range(1, len(names) + 1))
+        # What one answered the other finds at once; what can change, such as the latest version, soon.
+        with RegistryClient(first.url) as one, RegistryClient(second.url) as other:
+            for n in range(10):
+                schema = Schema(avro("T", *(f"f{i}" for i in range(n)), default=True))
+                schema_id = one.register("turns", schema)
+                assert other.schema(schema_id) == schema
+                assert other.version("turns", n + 1).id == other.lookup("turns", schema).id == schema_id
+                wait_until(lambda: other.latest("turns").id == schema_id, what="the other's latest version")  # noqa: B023
+                one, other = other, one
     written = schemas_in(read_log(bootstrap, topic))
     assert len(written) == len(names) + 10
     assert len({(value["subject"], value["version"]) for value in written}) == len(written)
@@ -375,7 +377,7 @@ def test_two_registries_on_one_log(log_under_test: LogUnderTest, tmp_path: Path)
 def test_a_registry_that_is_killed_while_it_registers(log_under_test: LogUnderTest, tmp_path: Path) -> None:
     """kill -9 at drawn moments: what was answered is there afterwards, and no id means two schemas."""
     draw = random.Random(20_261_121)
-    bootstrap, topic = log_under_test.bootstrap_servers, f"_schemas-{uuid4().hex[:8]}"
+    bootstrap, topic = log_under_test.bootstrap_servers, new_name()
     answered: dict[str, int] = {}
     number = 0
     for _ in range(3):
@@ -419,26 +421,18 @@ def test_a_registry_that_is_killed_while_it_registers(log_under_test: LogUnderTe
     )
 
 
-def test_an_id_is_never_given_again_though_compaction_took_its_schema(
-    log_under_test: LogUnderTest, tmp_path: Path
-) -> None:
+def test_an_id_is_never_given_again_though_compaction_took_its_schema(log_under_test: LogUnderTest) -> None:
     """The highest id is in the records that stay: a registry that reads only those still goes on behind it."""
-    bootstrap, topic = log_under_test.bootstrap_servers, f"_schemas-{uuid4().hex[:8]}"
-    with (
-        RegistryProcess.start(bootstrap, options=["--topic", topic]) as process,
-        RegistryClient(process.url) as client,
-    ):
+    bootstrap, topic = log_under_test.bootstrap_servers, new_name()
+    with begin(bootstrap, topic) as started, RegistryClient(started.url) as client:
         client.register("s", Schema('"int"'))
         last = client.register("t", Schema('"long"'))
-        plain = confluent.SchemaRegistryClient({"url": process.url})
+        plain = confluent.SchemaRegistryClient({"url": started.url})
         plain.delete_subject("t")
         plain.delete_subject("t", permanent=True)
     copied = f"{topic}-copy"
     _copy_compacted(bootstrap, topic, copied)
-    with (
-        RegistryProcess.start(bootstrap, options=["--topic", copied]) as process,
-        RegistryClient(process.url) as client,
-    ):
+    with begin(bootstrap, copied) as started, RegistryClient(started.url) as client:
         assert client.subjects() == ["s"]
         assert client.register("u", Schema('"string"')) == last + 1
 
@@ -475,7 +469,7 @@ def _copy_compacted(bootstrap: str, topic: str, copied: str) -> None:
     [({"cleanup.policy": "delete"}, "cleanup.policy=delete"), ({"partitions": "2"}, "2 partitions")],
 )
 def test_a_topic_that_schemas_cannot_live_in(
-    client: Client, log_under_test: LogUnderTest, tmp_path: Path, settings: dict[str, str], message: str
+    client: Client, log_under_test: LogUnderTest, settings: dict[str, str], message: str
 ) -> None:
     from suiro.client import NewTopic
     from suiro.errors import ConfigError
@@ -484,9 +478,7 @@ def test_a_topic_that_schemas_cannot_live_in(
     partitions = int(settings.pop("partitions", "1"))
     client.create_topics([NewTopic(topic, partitions, configs={"cleanup.policy": "compact"} | settings)])
     with pytest.raises(ConfigError, match=message):
-        RegistryProcess.start(
-            log_under_test.bootstrap_servers, options=["--topic", topic], log=tmp_path / "log"
-        )
+        begin(log_under_test.bootstrap_servers, topic)
 
 
 def test_it_stops_cleanly_and_its_port_is_taken_once(suiro_node: Any, tmp_path: Path) -> None:

@@ -18,10 +18,11 @@ from suiro.registry.schemas import Reference, RegisteredSchema, Schema, SchemaTy
 
 if TYPE_CHECKING:
     from suiro.registry.client import RegistryClient
-    from suiro.registry.server import RegistryConfig, serve
+    from suiro.registry.server import InProcessRegistry, RegistryConfig, serve
     from suiro.registry.users import hash_password
 
 __all__ = [
+    "InProcessRegistry",
     "Reference",
     "RegisteredSchema",
     "RegistryBeside",
@@ -37,6 +38,7 @@ __all__ = [
 
 # A node that starts a registry loads no HTTP client, and a client that encodes records no web server.
 _MODULES = {
+    "InProcessRegistry": "server",
     "RegistryClient": "client",
     "RegistryConfig": "server",
     "hash_password": "users",

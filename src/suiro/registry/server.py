@@ -1,4 +1,5 @@
-"""The registry as a server: in the foreground of its own process until SIGTERM (`suiro registry` is that).
+"""The registry as a server: in the foreground of its own process until SIGTERM (`suiro registry` is that), or on a
+thread of another.
 
 It listens before it has read the log, so that its address is known at once; requests are answered from then on when
 everything in the log was read. The ready line says that it was.
@@ -15,9 +16,11 @@ import signal
 import socket
 import ssl
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import uvicorn
 
@@ -27,7 +30,7 @@ from suiro.registry.process import listen_on, url_of
 from suiro.registry.storage import DEFAULT_TIMEOUT_MS, DEFAULT_TOPIC, Storage
 from suiro.registry.users import Users
 
-__all__ = ["RegistryConfig", "serve"]
+__all__ = ["InProcessRegistry", "RegistryConfig", "serve"]
 
 STOP_TIMEOUT_S = 3
 
@@ -58,35 +61,79 @@ def serve(
 
     `listener` is a socket that listens already. Prints the ready line on stdout. Raises `ConfigError`.
     """
-    users = Users(config.users) if config.users is not None else None
-    if config.tls_certificate is not None and config.tls_key is not None:
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.tls_certificate, config.tls_key)
-        except OSError as error:
-            raise ConfigError(f"TLS: {config.tls_certificate}, {config.tls_key}: {error}") from None
+    users = _prepare(config)
     made = listener or listen_on(config.host, config.port)
     url = url_of(made, tls=config.tls_certificate is not None)
-    storage = Storage(
-        config.bootstrap_servers,
-        topic=config.topic,
-        client_settings=config.client_settings,
-        timeout_ms=config.timeout_ms,
-    )
+    storage = _storage(config)
     try:
         storage.start()
-        app = RegistryApp(storage, users)
+        server = _server(
+            config,
+            RegistryApp(storage, users),
+            lambda: print(json.dumps({"event": "ready", "registry": url, "pid": os.getpid()}), flush=True),
+        )
         with asyncio.Runner(loop_factory=_new_loop) as runner:
-            runner.run(_run(app, config, made, url, while_stdin_is_open))
+            runner.run(_run(server, made, while_stdin_is_open))
     finally:
         storage.stop()
         made.close()
 
 
-async def _run(
-    app: RegistryApp, config: RegistryConfig, listener: socket.socket, url: str, while_stdin_is_open: bool
-) -> None:
-    loop = asyncio.get_running_loop()
-    server = _Server(
+class InProcessRegistry:
+    """A registry on a thread of this process: the quickest to start, gone with it. For tests and notebooks."""
+
+    def __init__(self, config: RegistryConfig) -> None:
+        users = _prepare(config)
+        self._listener = listen_on(config.host, config.port)
+        self.url = url_of(self._listener, tls=config.tls_certificate is not None)
+        self._storage = _storage(config)
+        started = threading.Event()
+        try:
+            self._storage.start()
+        except BaseException:
+            self._listener.close()
+            raise
+        self._server = _server(config, RegistryApp(self._storage, users), started.set)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._listener],), name="registry", daemon=True
+        )
+        self._thread.start()
+        started.wait()
+
+    def stop(self) -> None:
+        """Safe to call again."""
+        self._server.should_exit = True
+        self._thread.join()
+        self._storage.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+
+def _prepare(config: RegistryConfig) -> Users | None:
+    """Everything that can be wrong with the configuration is found before anything is started."""
+    if config.tls_certificate is not None and config.tls_key is not None:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.tls_certificate, config.tls_key)
+        except OSError as error:
+            raise ConfigError(f"TLS: {config.tls_certificate}, {config.tls_key}: {error}") from None
+    return Users(config.users) if config.users is not None else None
+
+
+def _storage(config: RegistryConfig) -> Storage:
+    return Storage(
+        config.bootstrap_servers,
+        topic=config.topic,
+        client_settings=config.client_settings,
+        timeout_ms=config.timeout_ms,
+    )
+
+
+def _server(config: RegistryConfig, app: RegistryApp, started: Callable[[], None]) -> _Server:
+    return _Server(
         uvicorn.Config(
             app,
             log_config=None,
@@ -97,8 +144,12 @@ async def _run(
             ssl_certfile=config.tls_certificate,
             ssl_keyfile=config.tls_key,
         ),
-        lambda: print(json.dumps({"event": "ready", "registry": url, "pid": os.getpid()}), flush=True),
+        started,
     )
+
+
+async def _run(server: _Server, listener: socket.socket, while_stdin_is_open: bool) -> None:
+    loop = asyncio.get_running_loop()
 
     def stop() -> None:
         server.should_exit = True

@@ -144,9 +144,7 @@ class Storage:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        if self._reader is not None:
-            self._reader.join(FETCH_WAIT_MS * 2 / 1000)  # a fetch ends by then, unless the broker is gone
-        self._writer.close()
+        self._writer.close()  # the reading thread ends by itself, once its fetch is answered
         self._asker.close()
 
     def _ensure_topic(self, client: Client) -> None:
