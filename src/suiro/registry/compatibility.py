@@ -13,16 +13,17 @@ value for the property of that name.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from suiro.registry.formats import Import, InvalidSchema, Parsed, format_of, parse
-from suiro.registry.refusals import invalid_schema
+from suiro.registry.refusals import ApiError, invalid_schema
 from suiro.registry.settings import config_in_scope
 from suiro.registry.state import State, StoredSchema
 from suiro.registry.subjects import qualify_reference
 
-__all__ = ["check", "imports_of", "parse_for", "parse_stored", "previous_versions"]
+__all__ = ["Text", "check", "imports_of", "parse_for", "parse_stored", "prepare", "previous_versions"]
 
 
 def imports_of(state: State, references: Sequence[dict[str, Any]], parent: str) -> tuple[Import, ...]:
@@ -50,20 +51,52 @@ def imports_of(state: State, references: Sequence[dict[str, Any]], parent: str) 
     return tuple(found.values())
 
 
+def prepare(
+    state: State, subject: str, type_: str, text: str, references: Sequence[dict[str, Any]]
+) -> list[Text]:
+    """All that will be parsed to register this: parsing takes its time, and need not hold the state up."""
+    found: list[Text] = []
+    with contextlib.suppress(ApiError):  # what is wrong is said when it counts
+        found.append(Text(type_, text, imports_of(state, references, subject), True))
+    for one in state.versions(subject):
+        with contextlib.suppress(ApiError):
+            found.append(Text(one.type, one.text, imports_of(state, one.references, one.subject), False))
+    return found
+
+
+class Text(NamedTuple):
+    """What is parsed once and then known."""
+
+    type: str
+    text: str
+    imports: tuple[Import, ...]
+    strict: bool
+
+    def warm(self) -> None:
+        with contextlib.suppress(InvalidSchema):
+            parse(self.type, self.text, self.imports, strict=self.strict)
+
+
 def parse_for(
     state: State, type_: str, text: str, references: Sequence[dict[str, Any]], subject: str
 ) -> Parsed:
     """Raises `ApiError` 42201."""
     imports = imports_of(state, references, subject)
     try:
-        return parse(type_, text, imports)
+        return parse(type_, text, imports, strict=True)
     except InvalidSchema as error:
         shown = text if len(text) <= 500 else f"{text[:500]}..."
         raise invalid_schema(f"Invalid schema {shown} of type {type_}, details: {error}") from None
 
 
 def parse_stored(state: State, schema: StoredSchema) -> Parsed:
-    return parse_for(state, schema.type, schema.text, schema.references, schema.subject)
+    """Raises `ApiError` 42201 where what is registered cannot be understood any more."""
+    imports = imports_of(state, schema.references, schema.subject)
+    try:
+        return parse(schema.type, schema.text, imports, strict=False)
+    except InvalidSchema as error:
+        place = f"version {schema.version} of subject {schema.subject!r}"
+        raise invalid_schema(f"{place}, which is registered, cannot be parsed: {error}") from None
 
 
 def previous_versions(state: State, subject: str, metadata: dict[str, Any] | None) -> list[StoredSchema]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from suiro.registry import associations, deletion, queries, settings
+from suiro.registry.compatibility import prepare
 from suiro.registry.queries import parse_version
 from suiro.registry.refusals import schema_not_found, subject_not_found, unprocessable
 from suiro.registry.registration import Request, compatible, look_up, register
@@ -111,8 +112,19 @@ def _subjects(storage: Storage, call: Call) -> Any:
     return call.paged(found)
 
 
-def _look_up(storage: Storage, call: Call) -> Any:
+def _request(storage: Storage, call: Call) -> Request:
+    """The request's schema. It and what it will be held against are parsed here, before the state is held for it."""
     request = Request.from_json(call.object())
+    with storage.state() as state:
+        subject = _aliased(state, call.subject())
+        texts = prepare(state, subject, request.type, request.text, request.references)
+    for one in texts:
+        one.warm()
+    return request
+
+
+def _look_up(storage: Storage, call: Call) -> Any:
+    request = _request(storage, call)
     deleted = call.flag("deleted")
     with storage.state() as state:
         subject = _aliased(state, call.subject())
@@ -143,7 +155,7 @@ def _versions(storage: Storage, call: Call) -> Any:
 
 
 def _register(storage: Storage, call: Call) -> Any:
-    request = Request.from_json(call.object())
+    request = _request(storage, call)
     normalize = call.asked("normalize")
     made = storage.write(
         lambda state: register(_aliased(state, call.subject()), request, normalize=normalize)(state)
@@ -268,7 +280,7 @@ def _ids_by_guid(storage: Storage, call: Call) -> Any:
 
 def _compatible_with_version(storage: Storage, call: Call) -> Any:
     version = parse_version(call.path["version"])
-    request = Request.from_json(call.object())
+    request = _request(storage, call)
     with storage.state() as state:
         subject = _aliased(state, call.subject())
         if version == queries.LATEST and not state.versions(subject):
@@ -280,7 +292,7 @@ def _compatible_with_version(storage: Storage, call: Call) -> Any:
 
 
 def _compatible_with_all(storage: Storage, call: Call) -> Any:
-    request = Request.from_json(call.object())
+    request = _request(storage, call)
     with storage.state() as state:
         subject = _aliased(state, call.subject())
         messages = compatible(state, subject, request, version=None, normalize=call.asked("normalize"))

@@ -196,6 +196,8 @@ def _formatted(state: State, schema: StoredSchema, form: str) -> str:
         return schema.text
     imports = imports_of(state, schema.references, schema.subject)
     try:
-        return format_of(schema.type).formatted(parse(schema.type, schema.text, imports), imports, form)
+        return format_of(schema.type).formatted(
+            parse(schema.type, schema.text, imports, strict=False), imports, form
+        )
     except InvalidSchema as error:
         raise unprocessable(str(error)) from None

@@ -465,6 +465,20 @@ def test_the_bytes_of_the_log_are_confluents(api: Api) -> None:
     ]
 
 
+def test_what_is_registered_is_not_judged_by_checks_that_came_later(api: Api) -> None:
+    """A default that is no value of its type is refused today; an old registry took it."""
+    old = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int", "default": "x"}]}
+    value = {"subject": "s", "version": 1, "id": 1, "schema": text(old), "deleted": False}
+    api.storage.append(Key.schema("s", 1).encode(), json.dumps(value).encode())
+    assert api.refused("POST", "subjects/t/versions", {"schema": text(old)}) == 42201
+    assert api.register("s", TWO) == 2
+    broken = {**value, "version": 3, "id": 3, "schema": "{"}
+    api.storage.append(Key.schema("s", 3).encode(), json.dumps(broken).encode())
+    status, answer = api("POST", "subjects/s/versions", {"schema": text(ONE)})
+    assert (status, answer["error_code"]) == (422, 42201)
+    assert "version 3 of subject 's', which is registered, cannot be parsed" in answer["message"]
+
+
 def test_a_log_that_another_registry_wrote(api: Api) -> None:
     """Keys in an older order, members we do not know, and records of no registry."""
     old_key = b'{"magic":0,"keytype":"CONFIG","subject":null}'

@@ -70,8 +70,8 @@ class Parsed:
 
 
 class Format(Protocol):
-    def parse(self, text: str, imports: Sequence[Import]) -> Parsed:
-        """Raises `InvalidSchema`."""
+    def parse(self, text: str, imports: Sequence[Import], *, strict: bool) -> Parsed:
+        """Raises `InvalidSchema`. What is registered already is not parsed strictly: it may be older than a check."""
         ...
 
     def incompatibilities(self, reader: Parsed, writer: Parsed) -> list[Incompatibility]:
@@ -102,6 +102,6 @@ def format_of(type_: str) -> Format:
 
 
 @lru_cache(maxsize=CACHE_SIZE)
-def parse(type_: str, text: str, imports: tuple[Import, ...] = ()) -> Parsed:
+def parse(type_: str, text: str, imports: tuple[Import, ...] = (), *, strict: bool = True) -> Parsed:
     """Raises `InvalidSchema`."""
-    return format_of(type_).parse(text, imports)
+    return format_of(type_).parse(text, imports, strict=strict)

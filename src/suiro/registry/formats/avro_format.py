@@ -79,15 +79,15 @@ class Node:
 
 
 class AvroFormat:
-    def parse(self, text: str, imports: Sequence[Import]) -> Parsed:
+    def parse(self, text: str, imports: Sequence[Import], *, strict: bool) -> Parsed:
         names: dict[str, Node] = {}
         for one in imports:
             try:
-                _Parser(names).parse_text(one.text)
+                _Parser(names, strict=False).parse_text(one.text)
             except InvalidSchema as error:
                 raise InvalidSchema(f"reference {one.name!r}: {error}") from None
         known = set(names)
-        node = _Parser(names).parse_text(text)
+        node = _Parser(names, strict=strict).parse_text(text)
         return Parsed(
             type=AVRO,
             canonical=compact_json(_write(node, None, set(known), ordered=False)),
@@ -108,8 +108,9 @@ class AvroFormat:
 
 
 class _Parser:
-    def __init__(self, names: dict[str, Node]) -> None:
+    def __init__(self, names: dict[str, Node], *, strict: bool) -> None:
         self._names = names
+        self._strict = strict
         self._defaults: list[tuple[str, Node, Any]] = []
 
     def parse_text(self, text: str) -> Node:
@@ -121,7 +122,7 @@ class _Parser:
             else:
                 raise InvalidSchema(f"not JSON: {error}") from None
         node = self._type(data, None)
-        for where, type_, default in self._defaults:
+        for where, type_, default in self._defaults if self._strict else ():
             if not _is_value(default, type_.branches[0] if type_.type == "union" else type_):
                 raise InvalidSchema(
                     f"Invalid default for field {where}: {json.dumps(default)} is not a {type_.type}"

@@ -48,7 +48,7 @@ class ProtobufModel:
 
 
 class ProtobufFormat:
-    def parse(self, text: str, imports: Sequence[Import]) -> Parsed:
+    def parse(self, text: str, imports: Sequence[Import], *, strict: bool) -> Parsed:
         from suiro.registry.formats.protobuf_text import write
 
         given = _descriptor(text)
