@@ -6,6 +6,7 @@ of its own and may wait. What refuses raises `ApiError`.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,12 +14,12 @@ from typing import Any
 from suiro.registry import associations, deletion, queries, settings
 from suiro.registry.compatibility import prepare
 from suiro.registry.queries import parse_version
-from suiro.registry.refusals import schema_not_found, subject_not_found, unprocessable
-from suiro.registry.registration import Request, compatible, look_up, register
+from suiro.registry.refusals import ApiError, schema_not_found, subject_not_found, unprocessable
+from suiro.registry.registration import Registered, Request, compatible, look_up, register
 from suiro.registry.schemas import SCHEMA_TYPES
 from suiro.registry.settings import scoped
 from suiro.registry.state import State
-from suiro.registry.storage import Storage
+from suiro.registry.storage import Decision, Storage
 from suiro.registry.subjects import DEFAULT_CONTEXT, WILDCARD, QualifiedSubject, normal
 
 __all__ = ["ROUTES", "Call", "Endpoint", "PlainText"]
@@ -157,10 +158,22 @@ def _versions(storage: Storage, call: Call) -> Any:
 def _register(storage: Storage, call: Call) -> Any:
     request = _request(storage, call)
     normalize = call.asked("normalize")
-    made = storage.write(
-        lambda state: register(_aliased(state, call.subject()), request, normalize=normalize)(state)
-    )
+
+    def decide(state: State) -> Decision[Registered]:
+        return register(_aliased(state, call.subject()), request, normalize=normalize)(state)
+
+    made = _settled(storage, decide) or storage.write(decide)
     return {"id": made.id, "version": made.version, "guid": made.guid}
+
+
+def _settled(storage: Storage, decide: Callable[[State], Decision[Registered]]) -> Registered | None:
+    """The answer, where nothing needs to be written: what every producer asks when it starts, and what is answered
+    also while the log cannot be reached."""
+    with contextlib.suppress(ApiError), storage.state() as state:
+        decision = decide(state)
+        if not decision.changes:
+            return decision.result
+    return None
 
 
 def _version(storage: Storage, call: Call) -> Any:
