@@ -1,6 +1,6 @@
 """Rows of Postgres to Avro, without Postgres: how fast the parser and the encoder are, on one core.
 
-    python -m benchmarks.capture_rows [--rows 200000] [--rounds 5]
+    python benchmarks/capture_rows.py [--rows 200000] [--rounds 5]
 
 pgbench's row (three integers, one text of 84 bytes) and a row of many types, from pgoutput's messages and from
 COPY's binary form, in one joined buffer each; keys and values come out in Confluent's wire format. The plain rules

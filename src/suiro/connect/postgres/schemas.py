@@ -9,7 +9,7 @@ declared type of every column stands there as `postgres.type`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ __all__ = [
     "announced",
     "forms_of",
     "key_schema",
+    "misread",
     "relation_of",
     "value_schema",
 ]
@@ -216,6 +217,32 @@ def forms_of(relation: Relation, rules: Rules, *, namespace: str = "") -> list[F
         )
         for column in relation.columns
     ]
+
+
+def misread(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Fields (by name) whose values in one schema Avro would read with the other, and get wrong.
+
+    Avro's rules, and with them a registry's, look at a decimal's bytes and not at its scale, take days for
+    microseconds, and read the bytes of a decimal as a string. A retyped column is held against this too.
+    """
+    old = {field["name"]: _meaning(field["type"]) for field in before["fields"]}
+    new = {field["name"]: _meaning(field["type"]) for field in after["fields"]}
+    return [name for name, meaning in new.items() if name in old and old[name] != meaning]
+
+
+def _meaning(kind: Any) -> Any:
+    """What the values mean beyond their Avro type; None for nothing."""
+    if isinstance(kind, list):
+        return next((_meaning(branch) for branch in kind if branch != "null"), None)
+    if not isinstance(kind, dict):
+        return None
+    if kind["type"] == "array":
+        return _meaning(kind["items"])
+    if kind["type"] == "record":
+        inner = {field["name"]: _meaning(field["type"]) for field in kind["fields"]}
+        return {name: meaning for name, meaning in inner.items() if meaning is not None} or None
+    logical = kind.get("logicalType")
+    return None if logical in (None, "uuid") else (logical, kind.get("scale"))
 
 
 def _record(

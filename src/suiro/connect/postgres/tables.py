@@ -23,10 +23,11 @@ from suiro.connect.postgres.schemas import (
     Relation,
     announced,
     key_schema,
+    misread,
     value_schema,
 )
 from suiro.connect.postgres.types import TYPES_QUERY, Rules, type_name, types_of
-from suiro.errors import IncompatibleSchemaError, UsageError
+from suiro.errors import IncompatibleSchemaError, SchemaNotFoundError, UsageError
 from suiro.registry import RegistryClient, Schema
 
 __all__ = ["Form", "SchemaRefusedError", "Tables"]
@@ -164,10 +165,32 @@ class Tables:
     def _register(self, subject: str, schema: dict[str, Any], relation: Relation) -> int:
         text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
         try:
+            return self._registry.lookup(subject, Schema(text)).id
+        except SchemaNotFoundError:
+            self._refuse_misread(subject, schema, relation)
+        try:
             return self._registry.register(subject, Schema(text))
         except IncompatibleSchemaError as error:
             before = json.loads(self._registry.latest(subject).schema.text)
             raise SchemaRefusedError(_refusal(subject, before, schema, relation, error)) from error
+
+    def _refuse_misread(self, subject: str, schema: dict[str, Any], relation: Relation) -> None:
+        """A new schema that the registry would take, and with which readers would get old values wrong."""
+        try:
+            before = json.loads(self._registry.latest(subject).schema.text)
+        except SchemaNotFoundError:
+            return
+        old = {field["name"]: field.get("postgres.type") for field in before["fields"]}
+        new = {field["name"]: field.get("postgres.type") for field in schema["fields"]}
+        if wrong := misread(before, schema):
+            changes = "; ".join(f"column {name!r} was {old[name]} and is {new[name]}" for name in wrong)
+            raise SchemaRefusedError(
+                f"table {relation.full_name} changed: {changes}. Avro's rules let readers of subject {subject} take "
+                "the old values for new ones, and they would get them wrong. Choose: undo the change of the table; "
+                "capture into another topic prefix; or, after the subject's readers were told, register this schema "
+                "for it yourself and start the capture again: it goes on at this very change: "
+                + json.dumps(schema, ensure_ascii=False)
+            )
 
 
 def _refusal(

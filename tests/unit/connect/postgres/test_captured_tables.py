@@ -19,7 +19,15 @@ from suiro.connect.postgres.avro_cut import ColumnCutter
 from suiro.connect.postgres.avro_rows import RowEncoder
 from suiro.connect.postgres.names import avro_names
 from suiro.connect.postgres.pgoutput import Parser
-from suiro.connect.postgres.schemas import Column, Relation, announced, key_schema, relation_of, value_schema
+from suiro.connect.postgres.schemas import (
+    Column,
+    Relation,
+    announced,
+    key_schema,
+    misread,
+    relation_of,
+    value_schema,
+)
 from suiro.connect.postgres.types import PgField, PgType, Rules
 from suiro.errors import CorruptRecordError, UsageError
 
@@ -96,6 +104,29 @@ def test_columns_come_and_go_without_breaking_readers() -> None:
     assert reads(widened, before)
     assert not reads(before, widened)
     assert not reads(value_schema(relation(("id", TEXT)), RULES), before)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_misread"),
+    [
+        ((1700, 10, 2), (1700, 12, 2), False),
+        ((1700, 10, 2), (1700, 10, 4), True),  # the same bytes, a hundred times less
+        ((1700, 10, 2), (TEXT, 0, 0), True),  # Avro reads bytes as a string
+        ((1082, 0, 0), (1184, 0, 0), True),  # days as microseconds
+        ((1114, 0, 0), (1184, 0, 0), True),
+        ((INT, 0, 0), (BIGINT, 0, 0), False),
+        ((2950, 0, 0), (TEXT, 0, 0), False),
+    ],
+)
+def test_changes_of_type_that_avro_lets_pass_and_gets_wrong(
+    before: tuple[int, int, int], after: tuple[int, int, int], is_misread: bool
+) -> None:
+    def schema(kind: int, precision: int, scale: int) -> dict[str, Any]:
+        column = Column(name="a", type=kind, typmod=((precision << 16) | scale) + 4 if precision else -1)
+        return value_schema(replace(relation(("id", INT)), columns=(column,)), RULES)
+
+    assert misread(schema(*before), schema(*after)) == (["a"] if is_misread else [])
+    assert reads(schema(*after), schema(*before))
 
 
 def test_a_composite_type_is_defined_once_and_named_after() -> None:
