@@ -12,7 +12,8 @@ import pytest
 from support.connecting import committed, reaches, running, send, state, values
 from support.waiting import wait_until
 
-from suiro.client import Client
+from suiro.client import LATEST, Client
+from suiro.clock import ShiftedClock
 from suiro.connect import (
     About,
     Polled,
@@ -22,6 +23,7 @@ from suiro.connect import (
     UnknownConnectorError,
     serve_control,
 )
+from suiro.testing import node
 
 HERE = "test_connect_runtime"
 
@@ -149,6 +151,34 @@ def test_a_second_process_fences_the_first(
     assert [value["n"] for value in values(client, unique)] == list(range(30))
 
 
+def test_a_machine_that_slept_is_no_other_process(tmp_path: Path, unique: str) -> None:
+    """The coordinator aborts a transaction that was open for too long, and fences its producer: a restart mends it."""
+    clock = ShiftedClock()
+    slept = threading.Event()
+    with node() as log, Client(log.bootstrap_servers) as client:
+
+        def reach(point: str) -> None:
+            if point == "before commit" and not slept.is_set():
+                slept.set()
+                log.advance(120_000)
+                clock.advance(120_000)
+                wait_until(lambda: _undecided(client, unique) == 0, what="the abort")
+
+        text = source(unique, unique, 6)
+        with running(tmp_path, log.bootstrap_servers, text, clock=clock, reach=reach) as runtime:
+            told = reaches(runtime, unique, lambda at: at["records"] == 6, "six records")
+        assert told["restarts"] == 1
+        assert [value["n"] for value in values(client, unique)] == list(range(6))
+
+
+def _undecided(client: Client, topic: str) -> int:
+    target = {(topic, 0): LATEST}
+    ends = (
+        client.list_offsets(target, read_committed=committed)[topic, 0].offset for committed in (False, True)
+    )
+    return next(ends) - next(ends)
+
+
 @pytest.mark.parametrize("kind", ["Gathering", "Ledger"])
 def test_a_sink_takes_committed_records_once(
     tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str, kind: str
@@ -216,6 +246,18 @@ def test_without_a_dead_letter_topic_the_record_is_named(
         told = reaches(runtime, unique, lambda at: at["error"], "an error")
     assert f"{topic}-0@1 cannot be taken: value cannot be decoded" in told["error"]
     assert "dead_letter_topic" in told["error"]
+
+
+def test_a_record_that_is_too_large_is_put_aside(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str
+) -> None:
+    more = f'max_record_bytes = 9\ndead_letter_topic = "dead-{unique}"'  # {"n":10} and its key have nine
+    with running(tmp_path, bootstrap, source(unique, unique, 101, more)) as runtime:
+        reaches(runtime, unique, lambda at: at["records"] == 102 - 1, "all records")
+    assert [value["n"] for value in values(client, unique)] == list(range(100))
+    (dead,) = committed(client, f"dead-{unique}")
+    assert b"has 10 bytes" in dead["headers"]["__connect.errors.exception.message"]
+    assert dead["value"] == b"{'n'"
 
 
 def test_paused_is_paused_until_resumed(tmp_path: Path, bootstrap: str, client: Client, unique: str) -> None:

@@ -80,7 +80,12 @@ class Runtime:
         """Ends every task; false if one did not end in time."""
         for supervised in self._supervised.values():
             supervised.close()
-        ended = [supervised.join(timeout_s) for supervised in self._supervised.values()]
+        clock = SystemClock()
+        ends_ms = clock.monotonic_ms() + int(timeout_s * 1_000)
+        ended = [
+            supervised.join(max(0.0, (ends_ms - clock.monotonic_ms()) / 1_000))
+            for supervised in self._supervised.values()
+        ]
         if self._registry is not None:
             self._registry.close()
         return all(ended)

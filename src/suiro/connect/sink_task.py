@@ -17,7 +17,7 @@ from suiro.client import EARLIEST, LATEST, Client
 from suiro.connect.connectors import BadRecordError, HoldsOffsets, Sink, SinkBatch, SinkRecord
 from suiro.connect.positions import transactional_id
 from suiro.connect.settings import SettingError
-from suiro.connect.task import Ended, Outgoing, TaskContext, Topics, batches_of
+from suiro.connect.task import Ended, Outgoing, TaskContext, Topics, batches_of, one_transaction
 from suiro.connect.values import FORMATS, decoder
 from suiro.errors import DataLossError, OffsetOutOfRangeError, UnknownTopicError
 from suiro.protocol import columnar, compression
@@ -277,10 +277,11 @@ class _Running:
 
     def _commit(self, next_offsets: dict[TopicPartition, int]) -> None:
         producer = self._producer
-        producer.add_offsets(self._group)
-        self._produce_dead_letters()
-        producer.commit_offsets(self._group, {target: (at, "") for target, at in next_offsets.items()})
-        producer.end()
+        with one_transaction(self._context.clock, TRANSACTION_TIMEOUT_MS):
+            producer.add_offsets(self._group)
+            self._produce_dead_letters()
+            producer.commit_offsets(self._group, {target: (at, "") for target, at in next_offsets.items()})
+            producer.end()
         producer.init(expected=producer.identity)
 
     # -- dead letters ----------------------------------------------------------------------------------------
@@ -305,8 +306,9 @@ class _Running:
 
     def _settle(self) -> None:
         if self._dead:
-            self._produce_dead_letters()
-            self._producer.end()
+            with one_transaction(self._context.clock, TRANSACTION_TIMEOUT_MS):
+                self._produce_dead_letters()
+                self._producer.end()
             self._producer.init(expected=self._producer.identity)
 
     def _produce_dead_letters(self) -> None:

@@ -32,7 +32,7 @@ from suiro.connect.positions import (
     transactional_id,
 )
 from suiro.connect.settings import SettingError
-from suiro.connect.task import Outgoing, TaskContext, Topics, batches_of
+from suiro.connect.task import Outgoing, TaskContext, Topics, batches_of, one_transaction
 from suiro.connect.values import FORMATS, Encoder, encoder
 from suiro.protocol import compression
 
@@ -52,6 +52,9 @@ class SourceSettings:
     format_schema: Path | None = None
     dead_letter_topic: str | None = None
     compression: str = "none"
+    max_record_bytes: int = (
+        1_000_000  # of key and value; brokers take a little more by default (max.message.bytes)
+    )
 
     def check(self) -> None:
         for key, value in (("format", self.format), ("key_format", self.key_format)):
@@ -61,8 +64,9 @@ class SourceSettings:
             raise SettingError("key_format", "a source writes keys as json, string or bytes")
         if self.format == "avro" and self.format_schema is None:
             raise SettingError("format_schema", 'is missing: format "avro" needs the file of an Avro schema')
-        if self.partitions < 1:
-            raise SettingError("partitions", f"must be at least 1, got {self.partitions}")
+        for key, number in (("partitions", self.partitions), ("max_record_bytes", self.max_record_bytes)):
+            if number < 1:
+                raise SettingError(key, f"must be at least 1, got {number}")
         try:
             compression.codec_id(self.compression)
         except Exception as error:
@@ -126,10 +130,11 @@ class _Running:
             return
         batches = batches_of(outgoing, self._topics, turn=self._turn, compression=self._codec)
         self._turn += 1
-        producer.add_partitions(list(dict.fromkeys((batch.topic, batch.partition) for batch in batches)))
-        producer.produce(batches)
-        self._context.reach("before commit")
-        producer.end()
+        with one_transaction(self._context.clock, TRANSACTION_TIMEOUT_MS):
+            producer.add_partitions(list(dict.fromkeys((batch.topic, batch.partition) for batch in batches)))
+            producer.produce(batches)
+            self._context.reach("before commit")
+            producer.end()
         self._context.reach("after commit")
         progress = self._context.progress
         progress.commits += 1
@@ -149,6 +154,11 @@ class _Running:
                 raise SettingError("topic", "is missing, and the source gave a record without a topic")
             try:
                 key, value = self._key_encoder(record.key), self._encoder(topic)(record.value)
+                size = len(key or b"") + len(value or b"")
+                if size > self._settings.max_record_bytes:
+                    raise ValueError(
+                        f"has {size} bytes, more than max_record_bytes ({self._settings.max_record_bytes})"
+                    )
             except (ValueError, TypeError) as error:
                 reason = (("__connect.errors.exception.message", str(error).encode()),)
                 rejected.append(replace(record, headers=(*record.headers, *reason)))
@@ -184,9 +194,16 @@ class _Running:
                 f"{self._context.name}: a record cannot be taken ({said}). Mend it, or set dead_letter_topic"
             )
         now = self._context.clock.wall_ms()
+        limit = self._settings.max_record_bytes
         about = (("__connect.errors.connector.name", self._context.name.encode()),)
         return [
-            Outgoing(topic, _raw(record.key), _raw(record.value), (*record.headers, *about), now)
+            Outgoing(
+                topic,
+                _raw(record.key, limit // 4),
+                _raw(record.value, limit // 2),
+                (*record.headers, *about),
+                now,
+            )
             for record in rejected
         ]
 
@@ -198,8 +215,10 @@ class _Running:
         return [Outgoing(POSITIONS_TOPIC, key, value, (), now, self._positions) for key, value in records]
 
 
-def _raw(value: object) -> bytes | None:
-    """As it came, if it came as bytes or text; else in a form that a person can read."""
-    if value is None or isinstance(value, bytes):
-        return value
-    return value.encode() if isinstance(value, str) else repr(value).encode()
+def _raw(value: object, limit: int) -> bytes | None:
+    """As it came, if it came as bytes or text; else in a form that a person can read. Cut off at the limit."""
+    if value is None:
+        return None
+    if not isinstance(value, bytes):
+        value = value.encode() if isinstance(value, str) else repr(value).encode()
+    return value[:limit]

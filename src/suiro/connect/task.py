@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -14,13 +15,13 @@ import pyarrow as pa
 from suiro.client import Client, NewTopic, TransactionalBatch
 from suiro.clock import Clock, SystemClock
 from suiro.connect.connectors import Headers
-from suiro.errors import UnknownTopicError
+from suiro.errors import FencedError, TransientError, UnknownTopicError
 from suiro.protocol import columnar
 
 if TYPE_CHECKING:
     from suiro.registry import RegistryClient
 
-__all__ = ["Ended", "Outgoing", "Progress", "Task", "TaskContext", "Topics", "batches_of"]
+__all__ = ["Ended", "Outgoing", "Progress", "Task", "TaskContext", "Topics", "batches_of", "one_transaction"]
 
 
 @dataclass(slots=True)
@@ -62,6 +63,22 @@ class Task(Protocol):
 
 class Ended(Exception):
     """A task asks to be started anew at once, such as for partitions that were added."""
+
+
+@contextmanager
+def one_transaction(clock: Clock, timeout_ms: int) -> Iterator[None]:
+    """Around everything from the opening of a transaction to its end. The coordinator fences a producer whose
+    transaction was open for too long (a machine that slept); that is no other process, and a restart mends it."""
+    began_ms = clock.wall_ms()
+    try:
+        yield
+    except FencedError as error:
+        took_ms = clock.wall_ms() - began_ms
+        if took_ms < timeout_ms:
+            raise
+        raise TransientError(
+            f"the transaction was open for {took_ms} ms, longer than {timeout_ms}, so the coordinator aborted it"
+        ) from error
 
 
 class Outgoing(NamedTuple):

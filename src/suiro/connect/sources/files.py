@@ -65,7 +65,7 @@ class FilesSettings:
     record: str | None = None  # of XML: the element that is a record
     place_headers: bool = False  # file and line as headers of each record
     max_records: int = 5_000  # in a transaction
-    max_line_bytes: int = 1024 * 1024
+    max_line_bytes: int = 1_000_000
     interval_ms: int = 500  # between two looks at the folder
     settle_ms: int = 5_000
     forget_after_ms: int = 7 * 24 * 3600 * 1000  # a file that is gone for so long is new if it comes back
@@ -108,6 +108,7 @@ class FilesSource:
         self._gone_since_ms: dict[str, int] = {}
         self._open: dict[str, Iterator[Item | Malformed]] = {}  # whole files that are being read
         self._lag = 0
+        self._next_scan_ms = 0
 
     def open_parts(self, parts: dict[str, Any]) -> None:
         self._forget()
@@ -127,7 +128,11 @@ class FilesSource:
     # -- looking ---------------------------------------------------------------------------------------------
 
     def poll(self) -> Polled | None:
-        changed = self._scan()
+        now_ms = self._clock.monotonic_ms()
+        changed: dict[str, Any] = {}
+        if now_ms >= self._next_scan_ms:
+            self._next_scan_ms = now_ms + self._settings.interval_ms
+            changed = self._scan()
         records: list[SourceRecord] = []
         rejected: list[SourceRecord] = []
         lag = 0
@@ -145,6 +150,7 @@ class FilesSource:
             lag += 0 if state.done else look.size - (0 if self._whole else state.at)
         self._lag = lag
         if not changed:
+            self._next_scan_ms = 0
             threading.Event().wait(min(self._settings.interval_ms, 1_000) / 1_000)
             return None
         return Polled(records=records, rejected=rejected, parts=changed)

@@ -93,9 +93,7 @@ class RestSource:
         self._position = position or {}
         self._not_before_ms = 0
         self._failures = 0
-        self._http = httpx.Client(
-            headers=self._settings.headers, timeout=self._settings.timeout_ms / 1_000, follow_redirects=True
-        )
+        self._http = httpx.Client(headers=self._settings.headers, timeout=self._settings.timeout_ms / 1_000)
 
     def close(self) -> None:
         if self._http is not None:

@@ -61,7 +61,7 @@ class WebhookSettings:
     key: tuple[str, ...] = ()  # fields of the body
     headers: tuple[str, ...] = ()  # of the request, that the record gets
     require_json: bool = True
-    max_body_bytes: int = 1024 * 1024
+    max_body_bytes: int = 900_000
     max_waiting: int = 1_000
     max_records: int = 500  # in a transaction
     certificate: Path | None = None
