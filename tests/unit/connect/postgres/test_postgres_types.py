@@ -225,3 +225,67 @@ def test_values_read_with_logical_types_are_those_of_psycopg(connection: Connect
         assert [type(value) for value in record.values()] == [type(value) for value in wanted]
         assert list(record.values()) == list(wanted)
     connection.execute("drop table python_values")
+
+
+def test_random_rows_are_the_same_from_text_and_from_binary(connection: Connection) -> None:
+    """Two independent ways to each value: what pgoutput prints, and the binary form of COPY."""
+    columns = {
+        "f8": "double precision",
+        "f4": "real",
+        "day": "date",
+        "at": "time",
+        "local": "timestamp",
+        "instant": "timestamptz",
+        "key": "uuid",
+        "data": "bytea",
+        "small": "smallint",
+        "big": "bigint",
+        "words": "text",
+    }
+    made = [
+        "(random() - 0.5) * 10 ^ (random() * 600 - 300)",
+        "((random() - 0.5) * 10 ^ (random() * 60 - 30))::real",
+        "date '4713-01-01 BC' + (random() * 2147483000)::integer",
+        "time '00:00' + random() * interval '86399.999999 s'",
+        "timestamp '4713-01-02 BC' + make_interval(days => (random() * 109200000)::integer, secs => random() * 86400)",
+        "timestamptz '4713-01-02 00:00:00+00 BC' + make_interval(days => (random() * 10000000)::integer, secs => random() * 9)",
+        "gen_random_uuid()",
+        "decode(repeat(md5(random()::text), (random() * 5)::integer), 'hex')",
+        "(random() * 65535 - 32768)::integer",
+        "((random() - 0.5) * 2 ^ (random() * 63))::bigint",
+        "repeat(chr((random() * 50000)::integer + 32), (random() * 20)::integer)",
+    ]
+    with slot_over_all(connection, "random") as slot:
+        declared = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+        connection.execute(f"create table random_rows (id integer primary key, {declared})".encode())
+        try:
+            connection.execute("select setseed(0.42)")
+            connection.execute(
+                f"insert into random_rows select n, {', '.join(made)} from generate_series(1, 2000) n".encode()
+            )
+            row, types = facts(connection, "random_rows")
+            relation = relation_of(row, types=types)
+            encoder = RowEncoder(relation, RULES, key_schema_id=7, value_schema_id=8)
+            copied = snapshot(connection, "random_rows", relation, RULES)
+            messages = slot.messages()
+            results = []
+            for compiled in (True, False):
+                with engine.choose(compiled=compiled):
+                    results.append(encoder.encode_changes(*changes_of(messages, relation.oid)))
+                    results.append(encoder.encode_copy(copied))
+            rows = decoded(results[0], value_schema(relation, RULES))
+            for other in results[1:]:
+                assert other.values.to_pylist() == results[0].values.to_pylist()
+                assert other.keys.to_pylist() == results[0].keys.to_pylist()
+            for given, found in zip(
+                connection.execute(
+                    "select id, f8, key, data, small, big, words from random_rows order by id"
+                ),
+                rows,
+                strict=True,
+            ):
+                wanted = {"id": given[0], "f8": given[1], "key": str(given[2]), "data": given[3]}
+                wanted |= {"small": given[4], "big": given[5], "words": given[6]}
+                assert {name: found[name] for name in wanted} == wanted
+        finally:
+            connection.execute("drop table random_rows")

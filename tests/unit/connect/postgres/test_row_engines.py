@@ -22,7 +22,7 @@ from suiro.connect.postgres.types import PgType, Rules
 from suiro.errors import SuiroError
 
 RULES = Rules(namespace="")
-EXAMPLES = settings(max_examples=60, deadline=None)
+EXAMPLES = settings(max_examples=40, deadline=None)
 TYPES = {1007: PgType(oid=1007, schema="pg_catalog", name="_int4", kind="array", element=23)}
 
 
@@ -310,7 +310,7 @@ def test_facts_of_messages(messages: list[bytes], data: st.DataObject) -> None:
         facts(messages)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.floats(allow_nan=False), st.integers(1, 19))
 def test_doubles_are_the_nearest(value: float, digits: int) -> None:
     for text in (repr(value), f"{value:.{digits}e}", f"{value:.{digits}g}"):
@@ -320,7 +320,7 @@ def test_doubles_are_the_nearest(value: float, digits: int) -> None:
             assert found[0][2][6:] == struct.pack("<d", float(text))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(float4s, st.integers(1, 17))
 def test_floats_are_the_nearest(value: float, digits: int) -> None:
     found = changes(relation_with([(700, -1)]), [b"I" + HEAD + b"N" + tuple_bytes([shortest4(value)])])
