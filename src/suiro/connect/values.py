@@ -47,7 +47,7 @@ def decoder(key: str, name: str, registry: RegistryClient | None) -> Decoder:
         case "string":
             return lambda data: None if data is None else data.decode()
         case "json":
-            return lambda data: None if data is None else json.loads(data)
+            return lambda data: None if data is None else json.loads(data.decode())
         case "avro":
             return _AvroDecoder(_required(key, registry))
     raise SettingError(key, f"expected one of {', '.join(FORMATS)}, got {name!r}")

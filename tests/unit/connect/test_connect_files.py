@@ -339,6 +339,7 @@ def test_parquet_is_taken_once_it_is_whole(tmp_path: Path) -> None:
         ({"folder": 3}, "folder: expected a path, got 3"),
         ({"folder": "x", "format_of_files": "tsv"}, "format_of_files: expected one of csv"),
         ({"folder": "x", "format_of_files": "xml"}, "record: is missing"),
+        ({"folder": "x", "format_of_files": "lines", "key": "a"}, "key: lines have no fields"),
         ({"folder": "x", "types": {"a": "int"}}, "types.a: expected one of string"),
         ({"folder": "x", "delimiter": ";;"}, "delimiter: expected one character"),
         ({"folder": "x", "encoding": "latin-99"}, "encoding: there is no encoding"),

@@ -33,6 +33,7 @@ XML_CHUNK_BYTES = 256 * 1024
 class Item:
     line: int  # from 1; of XML the line of its element, of Parquet the row
     value: Any
+    parsed: Any = None  # of JSON, whose value is its bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +102,14 @@ def read_lines(data: bytes, line: int, limit: int, *, as_json: bool) -> Taken:
         text = raw.rstrip(b"\r\n")
         if not text.strip():
             continue
+        parsed: Any = None
         if as_json:
             try:
-                json.loads(text, parse_constant=_no_constant)
+                parsed = _JSON.decode(text.decode())
             except ValueError as error:
                 items.append(Malformed(line, text, f"is not JSON: {error}"))
                 continue
-        items.append(Item(line, text))
+        items.append(Item(line, text, parsed))
     return Taken(items, place, line - first)
 
 
@@ -120,6 +122,9 @@ def _split(data: bytes) -> list[bytes]:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
+
+
+_JSON = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def read_csv(

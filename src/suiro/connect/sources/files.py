@@ -64,7 +64,7 @@ class FilesSettings:
     null: tuple[str, ...] = ()  # texts that mean null
     record: str | None = None  # of XML: the element that is a record
     place_headers: bool = False  # file and line as headers of each record
-    max_records: int = 5_000  # in a transaction
+    max_records: int = 10_000  # in a transaction
     max_line_bytes: int = 1_000_000
     interval_ms: int = 500  # between two looks at the folder
     settle_ms: int = 5_000
@@ -80,6 +80,8 @@ class FilesSettings:
         for name, kind in self.types.items():
             if kind not in CSV_TYPES:
                 raise SettingError(f"types.{name}", f"expected one of {', '.join(CSV_TYPES)}, got {kind!r}")
+        if self.key and self.format_of_files == "lines":
+            raise SettingError("key", "lines have no fields to take a key from")
         if len(self.delimiter) != 1:
             raise SettingError("delimiter", f"expected one character, got {self.delimiter!r}")
         try:
@@ -347,7 +349,7 @@ class FilesSource:
     ) -> None:
         if isinstance(item, Item):
             try:
-                key = self._key(item.value)
+                key = self._key(item.value if item.parsed is None else item.parsed)
             except (KeyError, TypeError, ValueError) as error:
                 raw = item.value if isinstance(item.value, bytes) else repr(item.value).encode()
                 item = Malformed(item.line, raw, f"has no key: {error}")
@@ -359,13 +361,13 @@ class FilesSource:
         errors = tuple((f"__connect.errors.{name}", value) for name, value in _place(path, item.line))
         rejected.append(SourceRecord(value=item.raw, headers=(*errors, reason)))
 
-    def _key(self, value: Any) -> str | None:
+    def _key(self, fields: Any) -> str | None:
         if not self._settings.key:
             return None
-        fields = json.loads(value) if isinstance(value, bytes) else value
         chosen = [fields[name] for name in self._settings.key]
         if len(chosen) == 1:
-            return chosen[0] if isinstance(chosen[0], str) else json.dumps(chosen[0])
+            (only,) = chosen
+            return only if isinstance(only, str) else str(only) if type(only) is int else json.dumps(only)
         return json.dumps(chosen, separators=(",", ":"), ensure_ascii=False)
 
 
