@@ -1,6 +1,7 @@
 """The command line `suiro`: one module a command group, imported when its command is called.
 
-`suiro node`, `suiro capture` and `suiro registry` do not go through Typer: importing that takes longer than a node needs to start.
+`suiro node`, `suiro capture` and `suiro registry` do not go through Typer: importing that takes longer than a node
+needs to start.
 """
 
 from __future__ import annotations

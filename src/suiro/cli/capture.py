@@ -56,6 +56,7 @@ def _postgres(options: argparse.Namespace) -> int:
         snapshot=options.snapshot,
         state_directory=options.state_directory,
         heartbeat_s=options.heartbeat,
+        catch_up_bytes=options.catch_up_mb << 20,
         lag_alert_bytes=options.lag_alert_mb << 20,
         kafka_settings=dict(_assignment(text) for text in options.set),
     )
@@ -139,6 +140,9 @@ def capture_parser() -> argparse.ArgumentParser:
         default=1024,
         metavar="MB",
         help="of Postgres's log held back; default: 1024",
+    )
+    postgres.add_argument(
+        "--catch-up-mb", type=int, default=16, metavar="MB", help="further behind, read by SQL; default: 16"
     )
     postgres.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics there, for Prometheus")
     postgres.add_argument(

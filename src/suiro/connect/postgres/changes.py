@@ -20,9 +20,9 @@ import pyarrow as pa
 from suiro.client import Client
 from suiro.connect.postgres.avro_rows import EncodedRows
 from suiro.connect.postgres.blocks import Block, Int64s
-from suiro.connect.postgres.delivery import Delivery
+from suiro.connect.postgres.delivery import Delivery, binary_column
 from suiro.connect.postgres.headers import OPERATIONS, live_headers
-from suiro.connect.postgres.pgoutput import Messages, Parser
+from suiro.connect.postgres.pgoutput import Messages, Parser, RelationMessage
 from suiro.connect.postgres.tables import Form, Tables
 from suiro.connect.postgres.topic_state import KeyedValues, load
 from suiro.connect.postgres.untouched import Cutters, fill_untouched
@@ -78,6 +78,7 @@ class Changes:
         self._is_being_read = is_being_read
         self._parser = Parser()
         self._carried = (0, 0, 0)
+        self._waiting: dict[int, RelationMessage] = {}  # announcements that no change has followed yet
         self._last_values: dict[str, KeyedValues] = {}
         self._numbers = count()
         self.position = position
@@ -91,6 +92,13 @@ class Changes:
     def close(self) -> None:
         for values in self._last_values.values():
             values.close()
+
+    def reset(self) -> None:
+        """Another way to read begins behind the position: it announces every table again."""
+        self._parser.reset()
+        self._tables.forget_announcements()
+        self._carried = (0, 0, 0)
+        self._waiting.clear()
 
     def process(self, block: Block) -> None:
         messages = self._parser.parse(block.buffer, block.starts, block.ends)
@@ -143,6 +151,7 @@ class Changes:
         kinds = messages.kind[first:end]
         changes = wanted[first:end] & ((kinds == _INSERT) | (kinds == _UPDATE) | (kinds == _DELETE))
         for oid in np.unique(relations[changes]).tolist():
+            self._announce(oid)
             form = self._tables.live.get(oid)
             if form is None:
                 continue  # of a table that is published and not wanted
@@ -156,6 +165,9 @@ class Changes:
         if messages.unchanged[indices].any():
             values = values or self._load_last_values(form)
             window = self.window if self.window is not None and self.window.form.topic == form.topic else None
+
+            if window is not None:
+                self._cutters.set_unregistered(window.form.value_schema)
 
             def last_value(key: bytes) -> bytes | None:
                 found = values.get(key)
@@ -202,11 +214,7 @@ class Changes:
     ) -> None:
         kind = messages.kind[index]
         if kind == _RELATION:
-            announced = self._tables.announce(messages.relation_message(index))
-            if announced is not None:
-                form, is_new = announced
-                if is_new:
-                    self._on_new_form(form)
+            self._waiting[int(messages.relation[index])] = messages.relation_message(index)
         elif kind == _MESSAGE:
             _, prefix, content = messages.logical_message(index)
             if prefix == MESSAGE_PREFIX and is_wanted:
@@ -214,9 +222,19 @@ class Changes:
         elif is_wanted:
             _, oids = messages.truncated(index)
             for oid in oids:
+                self._announce(oid)
                 form_of_table = self._tables.live.get(oid)
                 if form_of_table is not None:
                     self._truncate(form_of_table, block, transactions, index)
+
+    def _announce(self, oid: int) -> None:
+        """Only before a change of the table: what a rolled back subtransaction announced was never the table."""
+        message = self._waiting.pop(oid, None)
+        if message is None:
+            return
+        announced = self._tables.announce(message)
+        if announced is not None and announced[1]:
+            self._on_new_form(announced[0])
 
     def _truncate(self, form: Form, block: Block, transactions: Transactions, index: int) -> None:
         """A tombstone for every key that is alive in the topic."""
@@ -232,7 +250,7 @@ class Changes:
             same = np.zeros(rows, np.int64)
             self._delivery.add(
                 form.topic,
-                keys=pa.array(keys, pa.binary()),
+                keys=binary_column(keys),
                 values=pa.nulls(rows, pa.binary()),
                 timestamps=np.full(rows, transactions.commit_us[of] // 1000, np.int64),
                 headers=live_headers(

@@ -189,9 +189,9 @@ class Database:
         return facts
 
     def wal_position(self) -> int:
-        """Where the log ends now (on a standby: what it has replayed)."""
+        """Up to where the log is on disk now (on a standby: what it has replayed)."""
         found = self.row(
-            "select case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_insert_lsn() end",
+            "select case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_flush_lsn() end",
             what="ask where the log ends",
         )
         assert found is not None

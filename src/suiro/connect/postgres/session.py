@@ -10,12 +10,14 @@ from typing import Any
 
 from suiro.client import Client
 from suiro.clock import SystemClock
+from suiro.connect.postgres.blocks import Block
 from suiro.connect.postgres.changes import MESSAGE_PREFIX, Changes
 from suiro.connect.postgres.database import Database
 from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.lsn import lsn_text
 from suiro.connect.postgres.options import CaptureOptions
-from suiro.connect.postgres.slot import read_slot
+from suiro.connect.postgres.peek import peek
+from suiro.connect.postgres.slot import advance_slot, read_slot, release_slot
 from suiro.connect.postgres.snapshots import Snapshots
 from suiro.connect.postgres.status import CaptureStatus
 from suiro.connect.postgres.stream import ReplicationStream
@@ -29,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 QUIET_COMMIT_MS = 1_000  # positions without records: at most one a second
 WAIT_S = 0.5
+LAG_INTERVAL_MS = 1_000
 
 
 class Stopped(Exception):
@@ -94,6 +97,7 @@ class Session:
         self._committed_records = 0
         self._committed_ms = 0
         self._looked_ms = 0
+        self._asked_ms = 0
 
     def close(self) -> None:
         self._changes.close()
@@ -137,14 +141,13 @@ class Session:
 
     def stream(self, on_ready: Callable[[Session], None]) -> None:
         """Ends with `Stopped`, or an error."""
-        stream = self._stream = ReplicationStream(
-            self._options.dsn,
-            slot=self._options.slot,
-            publication=self._options.publication,
-            start_lsn=self._changes.position,
-            directory=self._directory / "spools",
-        )
+        self._catch_up()
+        stream = self._open_stream()
         while True:
+            if self._fell_behind():
+                stream.close()
+                self._catch_up()
+                stream = self._open_stream()
             busy = False
             for block in stream.blocks():
                 busy = True
@@ -166,7 +169,56 @@ class Session:
                 stream.stay_alive()
                 stream.wait(WAIT_S, self._bell)
 
-    def _settle(self, stream: ReplicationStream) -> None:
+    def _open_stream(self) -> ReplicationStream:
+        self._changes.reset()
+        self._stream = ReplicationStream(
+            self._options.dsn,
+            slot=self._options.slot,
+            publication=self._options.publication,
+            start_lsn=self._changes.position,
+            directory=self._directory / "spools",
+        )
+        return self._stream
+
+    def _fell_behind(self) -> bool:
+        """Asked once a second: whether reading by SQL is worth the change."""
+        now_ms = self._clock.monotonic_ms()
+        if self._is_standby or self._changes.open or now_ms - self._asked_ms < LAG_INTERVAL_MS:
+            return False
+        self._asked_ms = now_ms
+        return self._database.wal_position() - self._changes.position > self._options.catch_up_bytes
+
+    def _catch_up(self) -> None:
+        """By SQL, until little is left."""
+        options, changes = self._options, self._changes
+
+        def take(block: Block) -> None:
+            changes.process(block)
+            if not changes.open:
+                self._settle(None)
+                if self._stopped.is_set():
+                    raise Stopped
+
+        while True:
+            behind = self._database.wal_position() - changes.position
+            if behind <= options.catch_up_bytes:
+                return
+            if not self._is_standby:
+                self._beat()  # so that there is something to read at the end, and the position moves there
+            end = self._database.wal_position()
+            release_slot(self._database, options.slot)
+            changes.reset()
+            with Database(options.dsn) as database:
+                count = peek(
+                    database, slot=options.slot, publication=options.publication, upto=end, on_block=take
+                )
+            if not count:
+                return  # a standby, where we cannot leave a sign: the protocol tells where it is
+            self.commit()
+            advance_slot(self._database, options.slot, changes.position)
+            logger.info("caught up to %s by SQL: %d messages", self.position_text, count)
+
+    def _settle(self, stream: ReplicationStream | None) -> None:
         """Between two transactions of Postgres: what was asked for happens, then Kafka gets its commit."""
         messages, self._changes.messages = self._changes.messages, []
         for message in messages:
@@ -174,13 +226,14 @@ class Session:
                 self._obey(message)
         changes = self._changes
         now_ms = self._clock.monotonic_ms()
-        if self._is_standby and stream.is_idle and stream.wal_end > changes.position:
+        if self._is_standby and stream is not None and stream.is_idle and stream.wal_end > changes.position:
             changes.position = stream.wal_end  # nobody can write heartbeats there
         has_records = self._delivery.records != self._committed_records
         is_quiet_due = changes.position != self._committed and now_ms - self._committed_ms >= QUIET_COMMIT_MS
         if has_records or self._snapshots.has_changed or is_quiet_due:
             self.commit()
-            stream.confirm(changes.position)
+            if stream is not None:
+                stream.confirm(changes.position)
 
     def _obey(self, message: dict[str, Any]) -> None:
         window = self._changes.window
@@ -241,13 +294,16 @@ class Session:
         self._measure(stream)
         if not self._is_standby and now_ms - self._committed_ms >= interval_ms:
             # Moves the slot on where other databases or tables fill the log, and shows us if we are fenced.
-            self._database.emit(MESSAGE_PREFIX, '{"heartbeat": true}')
+            self._beat()
         if self._options.snapshot != "never":
             for table in self._tables.look():
                 self._delivery.create_topics(
                     [self._options.topic(table.schema, table.name)], partitions=self._options.partitions
                 )
                 self._snapshots.consider(table)
+
+    def _beat(self) -> None:
+        self._database.emit(MESSAGE_PREFIX, '{"heartbeat": true}')
 
     def _measure(self, stream: ReplicationStream) -> None:
         options, status = self._options, self._status

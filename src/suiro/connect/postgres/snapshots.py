@@ -17,7 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from suiro.connect.postgres.avro_rows import EncodedRows
 from suiro.connect.postgres.blocks import Int64s
 from suiro.connect.postgres.changes import MESSAGE_PREFIX, Changes
 from suiro.connect.postgres.database import Database
-from suiro.connect.postgres.delivery import Delivery
+from suiro.connect.postgres.delivery import Delivery, binary_column
 from suiro.connect.postgres.headers import snapshot_headers
 from suiro.connect.postgres.lsn import parse_lsn
 from suiro.connect.postgres.options import CaptureOptions
@@ -186,7 +186,7 @@ class Snapshots:
             try:
                 for name in self.running:
                     table = self._tables.facts[name]
-                    form = self._tables.form_of(table)
+                    form = self._tables.form_of(table, is_final=True)
                     size = rows_in_a_chunk(splitter, table, self._options.chunk_rows)
                     for read, rows in readers.read(table, form, ranges(splitter, table, None, size)):
                         self._emit(
@@ -279,6 +279,7 @@ class Snapshots:
         assert window is not None
         if window.table not in self.states:
             return
+        window.rows = _with_schema(window.rows, self._tables.register_value(window.form))
         written = window.left()
         self._emit(
             window.table,
@@ -308,7 +309,8 @@ class Snapshots:
         if count:
             keys, values = rows.keys, rows.values
             if count < len(rows):
-                keys, values = keys.take(pa.array(written)), values.take(pa.array(written))
+                places = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(written)])
+                keys, values = keys.take(places), values.take(places)
             self._delivery.create_topics([form.topic], partitions=self._options.partitions)
             self._delivery.add(
                 form.topic,
@@ -351,7 +353,7 @@ class Snapshots:
     def _tombstones(self, topic: str, keys: list[bytes], lsn: int, read_us: int) -> None:
         self._delivery.add(
             topic,
-            keys=pa.array(keys, pa.binary()),
+            keys=binary_column(keys),
             values=pa.nulls(len(keys), pa.binary()),
             timestamps=np.full(len(keys), read_us // 1000, np.int64),
             headers=snapshot_headers(len(keys), lsn=lsn, read_us=read_us, operation="gone"),
@@ -359,6 +361,15 @@ class Snapshots:
 
     def _now_us(self) -> int:
         return self._clock.wall_ms() * 1000
+
+
+def _with_schema(rows: EncodedRows, schema_id: int) -> EncodedRows:
+    """The rows were encoded when their schema had no id yet: it stands behind the first byte of each value."""
+    data = rows.value_data if rows.value_data.flags.writeable else rows.value_data.copy()
+    places = rows.value_offsets[:-1].astype(np.int64)
+    for byte, number in enumerate(schema_id.to_bytes(4, "big"), start=1):
+        data[places + byte] = number
+    return replace(rows, value_data=data)
 
 
 class _Readers:

@@ -1,7 +1,8 @@
 """Transactions that Postgres streams before they are decided: on disk until their commit, gone with their abort.
 
 Always true: nothing of a transaction comes out before its commit was read, and nothing of a subtransaction that was
-rolled back. A restart begins with empty spools, because Postgres then streams again what was not confirmed.
+rolled back, but announcements of tables. A restart begins with empty spools, because Postgres then streams again
+what was not confirmed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ __all__ = ["Spools"]
 
 _HEAD = struct.Struct("<IqI")  # subtransaction, LSN, length
 _WITH_XID = frozenset(b"IUDTRYM")
+# Announced once in a transaction, also where the subtransaction that needed it first was rolled back.
+_ANNOUNCES = frozenset(b"RY")
 _BUFFER = 1 << 18
 
 
@@ -38,7 +41,7 @@ class _Spool:
         while head := self._file.read(_HEAD.size):
             xid, lsn, length = _HEAD.unpack(head)
             message = self._file.read(length)
-            if xid not in self.aborted:
+            if xid not in self.aborted or message[0] in _ANNOUNCES:
                 yield message, lsn
 
     def remove(self) -> None:

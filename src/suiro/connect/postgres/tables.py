@@ -39,7 +39,10 @@ class SchemaRefusedError(UsageError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """A table as it is at one place in the log: how its rows are written from there on."""
+    """A table as it is at one place in the log: how its rows are written from there on.
+
+    `value_schema_id` is 0 while the schema is not registered: see `Tables.form_of`.
+    """
 
     relation: Relation
     topic: str
@@ -75,13 +78,10 @@ class Tables:
         self._announced: dict[int, RelationMessage] = {}
 
     def look(self) -> list[Table]:
-        """The published tables of now; those that are new, or were made anew, or changed come back."""
-        found = {
-            table.full_name: table for table in published_tables(self._database, self._options, self._version)
-        }
-        changed = [table for name, table in found.items() if self.facts.get(name) != table]
-        self.facts = found
-        return changed
+        """The published tables of now."""
+        found = published_tables(self._database, self._options, self._version)
+        self.facts = {table.full_name: table for table in found}
+        return found
 
     def is_wanted(self, schema: str, name: str) -> bool:
         return not self._options.tables or f"{schema}.{name}" in self._options.tables
@@ -91,8 +91,12 @@ class Tables:
         self.facts[table.full_name] = table
         return table
 
-    def form_of(self, table: Table, database: Database | None = None) -> Form:
-        """As the catalogue has the table now; for snapshots, within whose transaction `database` is."""
+    def form_of(self, table: Table, database: Database | None = None, *, is_final: bool = False) -> Form:
+        """As the catalogue has the table now; for snapshots, within whose transaction `database` is.
+
+        Unless `is_final`, the schema of values is not registered: the stream may be behind the catalogue, and a
+        subject's versions stand in the order in which the table had these forms.
+        """
         asked = database or self._database
         (row,) = asked.rows(RELATION_QUERY, {"relations": [table.oid]}, what=f"look at {table.full_name}")
         depths = {entry[0]: entry[3] for entry in row[4]}
@@ -110,7 +114,11 @@ class Tables:
             nullable_key=not table.key_is_unique,
             types=self._types(columns, asked),
         )
-        return self._registered(relation)
+        return self._form(relation, is_final=is_final)
+
+    def register_value(self, form: Form) -> int:
+        """Now the stream has passed whatever forms came before."""
+        return self._register(f"{form.topic}-value", form.value_schema, form.relation)
 
     def announce(self, message: RelationMessage) -> tuple[Form, bool] | None:
         """The form from here on and whether it is a new one; None for a table that nobody wants."""
@@ -132,7 +140,7 @@ class Tables:
         relation = announced(
             message, types=self._types(columns, self._database), row=rows[0] if rows else None, key=key
         )
-        form = self._registered(relation)
+        form = self._form(relation, is_final=True)
         self.live[message.oid] = form
         self._announced[message.oid] = message
         return form, True
@@ -146,11 +154,11 @@ class Tables:
         oids = sorted({column.type for column in columns})
         return types_of(database.rows(TYPES_QUERY, {"oids": oids}, what="look at the types of columns"))
 
-    def _registered(self, relation: Relation) -> Form:
+    def _form(self, relation: Relation, *, is_final: bool) -> Form:
         topic = self._options.topic(relation.schema, relation.name)
         value = value_schema(relation, self._rules)
         key_id = self._register(f"{topic}-key", key_schema(relation, self._rules), relation)
-        value_id = self._register(f"{topic}-value", value, relation)
+        value_id = self._register(f"{topic}-value", value, relation) if is_final else 0
         encoder = RowEncoder(relation, self._rules, key_schema_id=key_id, value_schema_id=value_id)
         return Form(
             relation=relation,

@@ -9,7 +9,7 @@ otherwise the capture stops.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +35,10 @@ class Cutters:
     def __init__(self, schema_text: Callable[[int], str]) -> None:
         self._schema_text = schema_text
         self._known: dict[int, ColumnCutter] = {}
+
+    def set_unregistered(self, schema: Mapping[str, object]) -> None:
+        """What values with the id 0 are: rows of a snapshot that wait."""
+        self._known[0] = ColumnCutter(schema)
 
     def cut(self, value: bytes, name: str, kind: object) -> bytes | None:
         """None: the value's schema does not have this column, or has it in another form."""
