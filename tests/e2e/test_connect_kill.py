@@ -7,10 +7,14 @@ Postgres, commits of the Delta table, files of the Parquet folder. At the end ev
 from __future__ import annotations
 
 import random
+import socket
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psycopg
 import pyarrow.parquet as pq
 import pytest
@@ -196,6 +200,57 @@ def _check(world: _World, good: list[int], bad: int) -> None:
 
 def test_killed_at_drawn_moments(tmp_path: Path, suiro_node: Any, postgres: Postgres, unique: str) -> None:
     _run(tmp_path, suiro_node.bootstrap_servers, postgres.dsn, unique, seed=1, files=1, kills=2)
+
+
+@pytest.mark.soak
+def test_senders_of_webhooks_hear_200_only_for_what_is_there(
+    tmp_path: Path, suiro_node: Any, unique: str
+) -> None:
+    """Eight senders repeat every post until it is answered 200, while the process is killed under them."""
+    port = _free_port()
+    text = (
+        f'[source.{unique}]\nkind = "webhook"\nlisten = "127.0.0.1:{port}"\nunsigned = true\nid_header = "X-Id"\n'
+        f'topic = "{unique}"\npartitions = 2\n'
+    )
+    configuration = write(tmp_path, suiro_node.bootstrap_servers, text)
+    draw = random.Random(11)
+    count, answered, ending = 1_500, set[int](), threading.Event()
+    http = httpx.Client(verify=False, timeout=10, limits=httpx.Limits(max_keepalive_connections=0))
+
+    def post(number: int) -> None:
+        while not ending.is_set():
+            try:
+                answer = http.post(
+                    f"http://127.0.0.1:{port}/", content=str(number), headers={"X-Id": f"n{number}"}
+                )
+            except httpx.TransportError:
+                continue
+            if answer.status_code == 200:
+                answered.add(number)
+                return
+
+    process = Running(configuration)
+    with Client(suiro_node.bootstrap_servers) as client, ThreadPoolExecutor(8) as pool:
+        try:
+            sent = [pool.submit(post, number) for number in range(count)]
+            for _ in range(5):
+                wanted = len(answered) + draw.randrange(1, 250)
+                wait_until(lambda most=wanted: len(answered) >= most, 60, what="more answers")  # type: ignore[misc]
+                process.kill()
+                heard = set(answered)
+                assert heard <= set(values(client, unique)), "answered with 200, and not there"
+                process = Running(configuration)
+            for one in sent:
+                one.result(timeout=120)
+        finally:
+            ending.set()
+            process.kill()
+        assert sorted(values(client, unique)) == list(range(count))
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
 
 
 @pytest.mark.soak
