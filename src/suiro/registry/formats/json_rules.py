@@ -47,6 +47,7 @@ _ONLY_THE_SAME = (
     ("$dynamicRef", ""),
     ("$recursiveRef", ""),
 )
+_NEVER_IDLE = ("contains", "minContains", "maxContains")  # `contains: true` asks for an item
 _NO_SCHEMA = object()
 
 Found = list[Incompatibility]
@@ -64,8 +65,6 @@ class _Check:
     def compare(self, reader: Place, writer: Place, path: str) -> Found:
         if reader.schema is True or writer.schema is False or reader.schema == {}:
             return []
-        if reader.schema is False:
-            return [_found("TYPE_NARROWED", path, "accepts nothing at")]
         pair = (id(reader.schema), id(writer.schema))
         if pair in self._open:
             return []
@@ -136,6 +135,10 @@ class _Check:
     # -- without combinations ----------------------------------------------------------------------------
 
     def _compare_plain(self, reader: Place, writer: Place, path: str) -> Found:
+        if writer.schema is False:
+            return []
+        if reader.schema is False:
+            return [_found("TYPE_NARROWED", path, "accepts nothing at")]
         new, old = _object(reader.schema), _object(writer.schema)
         new_types, old_types = _types(new), _types(old)
         shared = {
@@ -157,7 +160,8 @@ class _Check:
             found += self._compare_arrays(reader, writer, path)
         for name, type_ in _ONLY_THE_SAME:
             applies = name in new and (not type_ or type_ in shared)
-            if applies and not _equal(new[name], old.get(name, _NO_SCHEMA)) and new[name] not in (True, {}):
+            says_nothing = name not in _NEVER_IDLE and new.get(name) in (True, {})
+            if applies and not says_nothing and not _equal(new[name], old.get(name, _NO_SCHEMA)):
                 found.append(_found("KEYWORD_CHANGED", f"{path}/{name}", f"has another '{name}' at"))
         return found
 
@@ -306,7 +310,7 @@ def _types(schema: dict[str, Any]) -> set[str]:
     if type_ is not None:
         found = set(type_) if isinstance(type_, list) else {type_}
         return found - {"integer"} if "number" in found else found
-    values = schema["enum"] if "enum" in schema else [schema["const"]] if "const" in schema else None
+    values = _values(schema)
     return {_type_of(value) for value in values} if values is not None else set(_TYPES)
 
 
@@ -338,11 +342,19 @@ def _equal(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+def _values(schema: dict[str, Any]) -> list[Any] | None:
+    """The only ones allowed; None: any."""
+    if "enum" in schema and "const" in schema:
+        return [value for value in schema["enum"] if _equal(value, schema["const"])]
+    if "const" in schema:
+        return [schema["const"]]
+    return list(schema["enum"]) if "enum" in schema else None
+
+
 def _compare_values(new: dict[str, Any], old: dict[str, Any], path: str) -> Found:
-    values = new["enum"] if "enum" in new else [new["const"]] if "const" in new else None
+    values, old_values = _values(new), _values(old)
     if values is None:
         return []
-    old_values = old["enum"] if "enum" in old else [old["const"]] if "const" in old else None
     if old_values is None:
         if old.get("type") == "null" and None in values:
             return []
