@@ -55,6 +55,7 @@ def _postgres(options: argparse.Namespace) -> int:
         compression=options.compression,
         snapshot=options.snapshot,
         state_directory=options.state_directory,
+        chunk_rows=options.chunk_rows,
         heartbeat_s=options.heartbeat,
         catch_up_bytes=options.catch_up_mb << 20,
         lag_alert_bytes=options.lag_alert_mb << 20,
@@ -132,6 +133,9 @@ def capture_parser() -> argparse.ArgumentParser:
     )
     postgres.add_argument(
         "--state-directory", type=Path, metavar="DIR", help="for large transactions; default: a temporary one"
+    )
+    postgres.add_argument(
+        "--chunk-rows", type=int, default=50_000, metavar="N", help="of a snapshot, at once; default: 50000"
     )
     postgres.add_argument("--heartbeat", type=float, default=10.0, metavar="SECONDS", help="default: 10")
     postgres.add_argument(

@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from suiro.client import Client
+from suiro.client import Client, ProducerIdentity
 from suiro.clock import SystemClock
 from suiro.connect.postgres import engine
 from suiro.connect.postgres.database import Database, connect_replication
@@ -69,6 +69,9 @@ class PostgresCapture:
         self._clock = SystemClock()
         self._snapshot = options.snapshot
         self._is_ready = False
+        self._identity: ProducerIdentity | None = (
+            None  # of the last session: a rival that fenced it is left alone
+        )
 
     def stop(self) -> None:
         self._stop.set()
@@ -125,7 +128,8 @@ class PostgresCapture:
             system = identify_system(replication)
             client = stack.enter_context(Client(options.bootstrap_servers, settings=options.kafka_settings))
             registry = stack.enter_context(RegistryClient(options.registry))
-            delivery = Delivery(client, options)
+            delivery = Delivery(client, options, self._identity)
+            stack.callback(lambda: setattr(self, "_identity", delivery.identity))
             position, parts = delivery.fence()
             release_slot(database, options.slot)
             self._check_source(position, system, facts.database)

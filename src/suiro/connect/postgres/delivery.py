@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from suiro.client import Client, NewTopic, TransactionalBatch
+from suiro.client import Client, NewTopic, ProducerIdentity, TransactionalBatch
 from suiro.clock import SystemClock
 from suiro.connect.positions import (
     POSITIONS_TOPIC,
@@ -48,7 +48,11 @@ def binary_column(values: Sequence[bytes | None]) -> pa.Array:
 class Delivery:
     """One source's way into Kafka. Not for several threads at once."""
 
-    def __init__(self, client: Client, options: CaptureOptions) -> None:
+    def __init__(
+        self, client: Client, options: CaptureOptions, identity: ProducerIdentity | None = None
+    ) -> None:
+        """`identity`: what an earlier session of this process had. Whoever fenced it since is the one to go on."""
+        self.identity = identity
         self._client = client
         self._name = options.name
         self._transactions = client.transaction(
@@ -65,7 +69,7 @@ class Delivery:
     def fence(self) -> tuple[dict[str, Any] | None, dict[str, Any]]:
         """(position, parts) as the last committed transaction left them."""
         create_positions_topic(self._client)
-        self._transactions.init()
+        self.identity = self._transactions.init(self.identity)
         self._position_partition = position_partition(self._client, self._name)
         return read_position(self._client, self._name), read_parts(self._client, self._name)
 
@@ -137,7 +141,7 @@ class Delivery:
         self.flush()
         self._transactions.end(commit=True)
         self._joined.clear()
-        self._transactions.init(self._transactions.identity)
+        self.identity = self._transactions.init(self.identity)
 
     def _wait(self, topic: str, batch: columnar.EncodedBatch, partition: int | None = None) -> None:
         place = batch.partition if partition is None else partition
