@@ -11,7 +11,9 @@ import httpx
 import pytest
 from support.connecting import committed, reaches, running, send, state, values
 from support.waiting import wait_until
+from typer.testing import CliRunner
 
+from suiro.cli.app import app
 from suiro.client import LATEST, Client
 from suiro.clock import ShiftedClock
 from suiro.connect import (
@@ -26,6 +28,10 @@ from suiro.connect import (
 from suiro.testing import node
 
 HERE = "test_connect_runtime"
+
+
+# What is not Kafka's to decide is tried on the node alone.
+NODE_ONLY = pytest.mark.parametrize("log_under_test", ["node"], indirect=True)
 
 
 class Counting:
@@ -198,6 +204,7 @@ def test_a_sink_takes_committed_records_once(
     ]  # fmt: skip
 
 
+@NODE_ONLY
 def test_a_failing_connector_leaves_the_others_alone_and_recovers(
     tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str
 ) -> None:
@@ -237,6 +244,7 @@ def test_what_cannot_be_taken_becomes_a_dead_letter(
     assert Gathering.taken[unique] == [("c", {"good": 1})]
 
 
+@NODE_ONLY
 def test_without_a_dead_letter_topic_the_record_is_named(
     tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str
 ) -> None:
@@ -248,6 +256,7 @@ def test_without_a_dead_letter_topic_the_record_is_named(
     assert "dead_letter_topic" in told["error"]
 
 
+@NODE_ONLY
 def test_a_record_that_is_too_large_is_put_aside(
     tmp_path: Path, bootstrap: str, client: Client, unique: str
 ) -> None:
@@ -260,6 +269,7 @@ def test_a_record_that_is_too_large_is_put_aside(
     assert dead["value"] == b"{'n'"
 
 
+@NODE_ONLY
 def test_paused_is_paused_until_resumed(tmp_path: Path, bootstrap: str, client: Client, unique: str) -> None:
     text = source(unique, unique, 3, "paused = true")
     with running(tmp_path, bootstrap, text) as runtime:
@@ -272,6 +282,7 @@ def test_paused_is_paused_until_resumed(tmp_path: Path, bootstrap: str, client: 
             runtime.pause("other")
 
 
+@NODE_ONLY
 def test_status_and_pause_over_http(tmp_path: Path, bootstrap: str, unique: str) -> None:
     with running(tmp_path, bootstrap, source(unique, unique, 3)) as runtime:
         reaches(runtime, unique, lambda at: at["records"] == 3, "three records")
@@ -297,8 +308,25 @@ def _ask_everything(url: str, name: str, runtime: Runtime) -> None:
         assert http.post(f"/connectors/{name}/restart").status_code == 202
         metrics = http.get("/metrics").text
         assert f'suiro_connect_records_total{{connector="{name}"}} 3' in metrics
+    _command(0, "pause", name, url)
+    reaches(runtime, name, lambda at: at["state"] == "PAUSED", "paused")
+    table = _command(0, "status", None, url).splitlines()
+    assert table[0].split() == ["NAME", "TYPE", "KIND", "STATE", "RECORDS", "REJECTED", "LAG", "RESTARTS"]
+    assert table[1].split() == [name, "source", f"{HERE}:Counting", "PAUSED", "3", "0", "-", "0"]
+    _command(0, "resume", name, url)
+    reaches(runtime, name, lambda at: at["state"] == "RUNNING", "running")
+    _command(0, "restart", name, url)
+    assert "there is no connector 'nobody'" in _command(1, "pause", "nobody", url)
 
 
+def _command(code: int, word: str, name: str | None, url: str) -> str:
+    words = ["connect", word, *([name] if name else []), "--url", url, "--token", "secret"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == code, done.output
+    return done.output + done.stderr
+
+
+@NODE_ONLY
 def test_retention_that_was_faster_is_said(
     tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str
 ) -> None:

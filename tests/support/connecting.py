@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from suiro.client import EARLIEST, LATEST, Client, TopicPartition
-from suiro.connect import Runtime, read_configuration
+from suiro.connect import Runtime, read_configuration, sink_task
+from suiro.connect.sources import webhook
 from suiro.protocol import columnar
 from suiro.protocol.record_batch import with_producer
 from suiro.protocol.records import Record, encode_batch
@@ -25,11 +27,13 @@ def running(folder: Path, bootstrap_servers: str, text: str, **options: Any) -> 
     runtime = Runtime(
         read_configuration(write(folder, bootstrap_servers, text)), first_backoff_ms=20, **options
     )
-    runtime.start()
-    try:
-        yield runtime
-    finally:
-        assert runtime.stop(), runtime.status()
+    # A stop waits for as long as these.
+    with patch.object(sink_task, "FETCH_WAIT_MS", 50), patch.object(webhook, "POLL_S", 0.05):
+        runtime.start()
+        try:
+            yield runtime
+        finally:
+            assert runtime.stop(), runtime.status()
 
 
 def write(folder: Path, bootstrap_servers: str, text: str) -> Path:
