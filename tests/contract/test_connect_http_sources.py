@@ -120,6 +120,30 @@ def test_posts_share_transactions(
     assert told["commits"] < 200
 
 
+def test_too_many_that_wait_are_told_to_come_later(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str, ports: Callable[[], int]
+) -> None:
+    held = threading.Event()
+
+    def reach(point: str) -> None:
+        if point == "before commit":
+            assert held.wait(30)
+
+    with running(
+        tmp_path, bootstrap, hook(unique, "max_waiting = 3\nmax_records = 1"), reach=reach
+    ) as runtime:
+        port = ports()
+        with ThreadPoolExecutor(3) as pool:
+            waiting = [pool.submit(post, port, str(number).encode()) for number in range(3)]
+            source: Any = runtime._supervised[unique]._connector.task._source  # type: ignore[attr-defined]
+            wait_until(lambda: source.lag() == 3, what="three that wait")
+            answer = post(port, b"4")
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+            held.set()
+            assert [one.result().status_code for one in waiting] == [200] * 3
+    assert sorted(values(client, unique)) == [0, 1, 2]
+
+
 def test_what_is_not_committed_is_not_answered_with_200(
     tmp_path: Path, bootstrap: str, client: Client, unique: str, ports: Callable[[], int]
 ) -> None:

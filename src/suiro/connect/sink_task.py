@@ -25,7 +25,9 @@ from suiro.protocol import columnar, compression
 __all__ = ["SinkSettings", "SinkTask"]
 
 FETCH_WAIT_MS = 500
-FETCH_BYTES = 4 * 1024 * 1024
+FETCH_BYTES = 4 * 1024 * 1024  # of a partition
+FETCH_BYTES_IN_ALL = 8 * 1024 * 1024
+GATHER_BYTES = 32 * 1024 * 1024  # what lingers; decoded it is several times as large
 LARGEST_FETCH_BYTES = 1 << 30
 TRANSACTION_TIMEOUT_MS = 60_000
 LOOK_FOR_PARTITIONS_MS = 30_000
@@ -159,7 +161,10 @@ class _Running:
             wait_ms = max(1, min(wait_ms, self._settings.linger_ms - waited_ms))
         try:
             fetched = self._client.fetch(
-                self._read, partition_max_bytes=self._fetch_bytes, max_wait_ms=wait_ms
+                self._read,
+                max_bytes=max(FETCH_BYTES_IN_ALL, self._fetch_bytes),
+                partition_max_bytes=self._fetch_bytes,
+                max_wait_ms=wait_ms,
             )
         except OffsetOutOfRangeError as error:
             self._after_loss(error)
@@ -202,6 +207,8 @@ class _Running:
 
     def _due(self) -> bool:
         if sum(piece.rows.num_rows for piece in self._waiting) >= self._settings.max_records:
+            return True
+        if sum(piece.rows.nbytes for piece in self._waiting) >= GATHER_BYTES:
             return True
         waited_ms = self._context.clock.monotonic_ms() - self._waiting_since_ms
         return bool(self._waiting) and waited_ms >= self._settings.linger_ms

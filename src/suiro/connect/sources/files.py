@@ -47,6 +47,7 @@ __all__ = ["FilesSource"]
 FORMATS = ("csv", "jsonl", "lines", "xml", "parquet")
 WHOLE = ("xml", "parquet")
 CHUNK_BYTES = 1024 * 1024
+POLL_BYTES = 16 * 1024 * 1024  # of several files
 RAW_BYTES = 10_000  # of a line that is too long, in its dead letter
 
 
@@ -137,16 +138,17 @@ class FilesSource:
             changed = self._scan()
         records: list[SourceRecord] = []
         rejected: list[SourceRecord] = []
-        lag = 0
+        lag = size = 0
         for key, look in self._looks.items():
             state = self._states.get(key, FileState(path=self._name(look.path)))
             room = self._settings.max_records - len(records) - len(rejected)
-            if room > 0 and self._has_more(look, state):
+            if room > 0 and size < POLL_BYTES and self._has_more(look, state):
                 before = state
                 state, items = self._read(key, look, state, room)
                 for item in items:
                     self._sort(item, state.path, records, rejected)
                 if state != before:
+                    size += max(0, state.tail[0] - before.tail[0])
                     self._states[key] = state
                     changed[key] = state.to_json()
             lag += 0 if state.done else look.size - (0 if self._whole else state.at)

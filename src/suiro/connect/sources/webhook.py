@@ -46,6 +46,7 @@ from suiro.connect.settings import SettingError, read_settings
 __all__ = ["WebhookSource"]
 
 POLL_S = 0.5
+WAITING_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +112,7 @@ class WebhookSource:
         self._seen: set[str] = set()
         self._next = 0
         self._closing = False
+        self._waiting_bytes = 0
 
     @property
     def port(self) -> int:
@@ -171,6 +173,7 @@ class WebhookSource:
                     self._pending.pop(post.id, None)
                     self._next += 1
             self._posts.difference_update(self._polled)
+            self._waiting_bytes -= sum(len(post.record.value) for post in self._polled)
         for post in self._polled:
             post.done.set_result(True)
         self._polled = []
@@ -256,8 +259,10 @@ class WebhookSource:
                     return _answer(200, "committed before")
                 if id_ in self._pending:
                     return self._pending[id_]
-            if len(self._posts) >= self._settings.max_waiting:
+            size = self._waiting_bytes + len(record.value)
+            if len(self._posts) >= self._settings.max_waiting or size > WAITING_BYTES:
                 return _later("too many are waiting")
+            self._waiting_bytes = size
             post = _Post(id=id_, record=record, done=Future())
             self._posts.add(post)
             if id_ is not None:
