@@ -10,7 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from suiro.errors import ConfigError, SuiroError
+from suiro.errors import ConfigError, SuiroError, TransientError
+
+TRY_LATER = 75  # sysexits.h calls it EX_TEMPFAIL
 
 _DESCRIPTION = """\
 Run a schema registry with Confluent's REST API, for any Kafka; what it stores is the compacted topic _schemas there.
@@ -18,7 +20,7 @@ Once it answers, it prints one JSON line on stdout; logs go to stderr. SIGTERM o
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Returns the exit code: 0 after a clean stop, 1 if the registry cannot run, 2 for a wrong call."""
+    """The exit code: 0 after a clean stop, 1 if the registry cannot run, 2 for a wrong call, 75 if it may run later."""
     parser = registry_parser()
     options = parser.parse_args(arguments)
     logging.basicConfig(
@@ -61,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
         )
     except (SuiroError, OSError) as error:
         print(f"suiro registry: {error}", file=sys.stderr)
-        return 1
+        return TRY_LATER if isinstance(error, TransientError) else 1
     return 0
 
 

@@ -140,7 +140,7 @@ async def _body(request: Request) -> Any:
         raise ApiError(415, 415, f"HTTP 415 Unsupported Media Type: {sent}; send {CONTENT_TYPE}")
     try:
         return json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ApiError(400, 400, f"The request's body is not JSON: {error}") from None
 
 

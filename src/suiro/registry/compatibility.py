@@ -138,8 +138,11 @@ def _compare(state: State, direction: str, new: Parsed, old: StoredSchema) -> li
     parsed = parse_stored(state, old)
     rules = format_of(new.type)
     messages: list[str] = []
-    if direction in ("BACKWARD", "FULL"):
-        messages += [one.told(reader_is_new=True) for one in rules.incompatibilities(new, parsed)]
-    if direction in ("FORWARD", "FULL"):
-        messages += [one.told(reader_is_new=False) for one in rules.incompatibilities(parsed, new)]
+    try:
+        if direction in ("BACKWARD", "FULL"):
+            messages += [one.told(reader_is_new=True) for one in rules.incompatibilities(new, parsed)]
+        if direction in ("FORWARD", "FULL"):
+            messages += [one.told(reader_is_new=False) for one in rules.incompatibilities(parsed, new)]
+    except RecursionError:
+        return [f"The schemas are nested too deeply to be compared with version {old.version}"]
     return list(dict.fromkeys(messages))

@@ -24,6 +24,7 @@ from suiro.errors import ConfigError
 __all__ = ["RegistryBeside", "RegistryProcess", "listen_on", "url_of"]
 
 BACKLOG = 512
+TRY_LATER = 75  # its exit code when the log cannot be reached
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 5.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
@@ -193,7 +194,7 @@ class RegistryBeside:
             _close_pipes(process)
             if self._stopping.is_set():
                 return
-            if code > 0:
+            if code > 0 and code != TRY_LATER:
                 self._failed(
                     ConfigError(f"the registry beside the node ended with code {code}; its log says why")
                 )

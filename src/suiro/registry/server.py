@@ -33,6 +33,8 @@ from suiro.registry.users import Users
 __all__ = ["InProcessRegistry", "RegistryConfig", "serve"]
 
 STOP_TIMEOUT_S = 3
+KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that they find them open
+MAX_CONNECTIONS = 1_000  # beyond them, 503
 
 logger = logging.getLogger(__name__)
 
@@ -141,6 +143,8 @@ def _server(config: RegistryConfig, app: RegistryApp, started: Callable[[], None
             lifespan="off",
             server_header=False,
             timeout_graceful_shutdown=STOP_TIMEOUT_S,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            limit_concurrency=MAX_CONNECTIONS,
             ssl_certfile=config.tls_certificate,
             ssl_keyfile=config.tls_key,
         ),

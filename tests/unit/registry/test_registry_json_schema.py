@@ -76,6 +76,7 @@ OTHER_TREE = {"definitions": {"N": closed({"v": WHOLE, **NODE})}, "$ref": "#/def
         ({"allOf": [TEXT]}, {"allOf": [{"type": "string"}, {"maxLength": 3}]}),
         ({"allOf": [TEXT, {"maxLength": 5}]}, {"type": "string", "maxLength": 5}),
         ({"not": TEXT}, {"not": {"type": ["string", "null"]}}),
+        (thing(patternProperties={"\\p{L}": TEXT}), thing({"a": TEXT}, patternProperties={"\\p{L}": TEXT})),
         (thing(dependencies={"a": ["b"]}), thing(dependencies={"a": ["b", "c"]})),
         (TREE, TREE),
         (
@@ -149,6 +150,11 @@ def test_what_passes(new: Any, old: Any) -> None:
         ({"oneOf": [TEXT, WHOLE]}, {"type": "null"}, "COMBINED_TYPE_CHANGED"),
         (TEXT, {"oneOf": [TEXT, {"type": "null"}]}, "TYPE_CHANGED"),
         ({"not": {"type": ["string", "null"]}}, {"not": TEXT}, "NOT_TYPE_EXTENDED"),
+        (
+            closed(patternProperties={"\\p{L}": WHOLE}),
+            closed({"a": TEXT}),
+            "PROPERTY_REMOVED_CLOSED_CONTENT_MODEL",
+        ),
         (TREE, OTHER_TREE, "TYPE_CHANGED"),
     ],
 )

@@ -104,4 +104,7 @@ def format_of(type_: str) -> Format:
 @lru_cache(maxsize=CACHE_SIZE)
 def parse(type_: str, text: str, imports: tuple[Import, ...] = (), *, strict: bool = True) -> Parsed:
     """Raises `InvalidSchema`."""
-    return format_of(type_).parse(text, imports, strict=strict)
+    try:
+        return format_of(type_).parse(text, imports, strict=strict)
+    except RecursionError:
+        raise InvalidSchema("nested too deeply") from None

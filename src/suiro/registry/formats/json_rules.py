@@ -187,8 +187,8 @@ class _Check:
                 kind = f"PROPERTY_ADDED_{_model(_others(old))}"
             elif name not in properties:
                 kind = f"PROPERTY_REMOVED_{_model(_others(new))}"
-            old_schema = _conjunction(writer, _schemas_of(old, name))
-            for schema in _schemas_of(new, name):
+            old_schema = _conjunction(writer, _schemas_of(old, name, in_doubt=False))
+            for schema in _schemas_of(new, name, in_doubt=True):
                 inner = self.compare(reader.below(schema), old_schema, f"{path}/properties/{name}")
                 if inner and kind != "PROPERTY_TYPE":
                     inner = [
@@ -212,10 +212,15 @@ class _Check:
         patterns, old_patterns = new.get("patternProperties") or {}, old.get("patternProperties") or {}
         found: Found = []
         for pattern in dict.fromkeys([*patterns, *old_patterns]):
-            old_schema = old_patterns.get(pattern, _others(old))
             schema = patterns.get(pattern, _others(new))
             place = f"{path}/patternProperties/{pattern}"
-            found += self.compare(reader.below(schema), writer.below(old_schema), place)
+            before = (
+                [old_patterns[pattern]] if pattern in old_patterns else [*old_patterns.values(), _others(old)]
+            )
+            for (
+                old_schema
+            ) in before:  # a name that matches a new pattern may have matched any of the old ones
+                found += self.compare(reader.below(schema), writer.below(old_schema), place)
         return found
 
     def _compare_dependencies(self, reader: Place, writer: Place, path: str) -> Found:
@@ -427,13 +432,20 @@ def _others(schema: dict[str, Any]) -> Any:
     return schema.get("additionalProperties", True)
 
 
-def _schemas_of(schema: dict[str, Any], name: str) -> list[Any]:
-    """What a property of this name must be valid for."""
+def _schemas_of(schema: dict[str, Any], name: str, *, in_doubt: bool) -> list[Any]:
+    """What a property of this name must be valid for. `in_doubt`: does a pattern match that Python cannot read?"""
     found = [schema["properties"][name]] if name in (schema.get("properties") or {}) else []
     for pattern, one in (schema.get("patternProperties") or {}).items():
-        if re.search(pattern, name):
+        if _matches(pattern, name, in_doubt=in_doubt):
             found.append(one)
     return found or [_others(schema)]
+
+
+def _matches(pattern: str, name: str, *, in_doubt: bool) -> bool:
+    try:
+        return re.search(pattern, name) is not None
+    except re.error:
+        return in_doubt
 
 
 def _conjunction(place: Place, schemas: list[Any]) -> Place:
