@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -231,4 +232,65 @@ def test_far_behind_it_reads_by_sql(
     capture.ready()
     wait_same(topics, connection, f"{prefix}.public.t", "t", ["id"])
     assert "by SQL" in capture.said()
+    assert capture.stop() == 0
+
+
+AUDIT = """
+create table t (id int primary key, v int);
+create table audit (n bigserial primary key, xid text, op text, old int, new int);
+create function note() returns trigger language plpgsql as $$ begin
+    insert into audit (xid, op, old, new) values (pg_current_xact_id()::text, lower(tg_op),
+        case when tg_op <> 'INSERT' then old.id end, case when tg_op <> 'DELETE' then new.id end);
+    return null;
+end $$;
+create trigger noted after insert or update or delete on t for each row execute function note();
+"""
+
+
+def test_the_topic_has_each_change_once_as_triggers_saw_them(
+    start: Starter, connection: psycopg.Connection[Any], topics: Topics, prefix: str
+) -> None:
+    """An account of the changes that has nothing to do with decoding: rows that triggers wrote beside them."""
+    connection.execute(AUDIT)
+    connection.execute("alter system set logical_decoding_work_mem = '64kB'")
+    connection.execute("select pg_reload_conf()")
+    draw = random.Random(7)
+    capture = start(tables="t")
+    capture.ready()
+    for step in range(150):
+        with connection.transaction(force_rollback=draw.random() < 0.2):
+            for _ in range(draw.choice((1, 2, 400 if step % 50 == 7 else 3))):
+                with connection.transaction(force_rollback=draw.random() < 0.2):
+                    key = draw.randrange(50)
+                    connection.execute(
+                        "insert into t values (%s, %s) on conflict (id) do update set v = excluded.v",
+                        (key, step),
+                    )
+                    connection.execute(
+                        "update t set id = id + 100 where id = %s and id + 100 not in (select id from t)",
+                        (draw.randrange(50),),
+                    )
+                    connection.execute("delete from t where id = %s", (draw.randrange(150),))
+        if step in (50, 100):
+            capture.kill()
+            capture = start(tables="t")
+    wanted: dict[str, list[tuple[str, int]]] = {}
+    for xid, op, old, new in connection.execute("select xid, op, old, new from audit order by n"):
+        changes = wanted.setdefault(xid, [])
+        if old is not None and old != new:
+            changes.append(("delete", old))
+        if new is not None:
+            changes.append((op, new))
+
+    def found() -> dict[str, list[tuple[str, int]]]:
+        seen: dict[str, list[tuple[str, int]]] = {}
+        for record in topics.records(f"{prefix}.public.t", headers=True):
+            headers = {header["key"]: header["value"].decode() for header in record["headers"]}
+            key = topics.decoded(record["key"])["id"]
+            seen.setdefault(headers["xid"], []).append((headers["op"], key))
+        return seen
+
+    wait_until(lambda: len(found()) >= len(wanted), 60, "every transaction")
+    assert found() == wanted
+    assert list(found()) == list(wanted), "in the order of commits"
     assert capture.stop() == 0

@@ -49,6 +49,9 @@ def postgres_errors(what: str) -> Iterator[None]:
     except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
         raise _operational(what, error) from error
     except psycopg2.Error as error:
+        if type(error) is psycopg2.DatabaseError and not error.pgcode:
+            # libpq lost the server in the middle of COPY and has no words for it.
+            raise BrokenConnectionError(f"{what}: lost Postgres: {_words(error)}") from error
         raise UsageError(f"{what}: Postgres says: {_words(error)}") from error
 
 
