@@ -16,6 +16,7 @@ import fastavro
 import psycopg
 
 from suiro.client import EARLIEST, LATEST, Client
+from suiro.connect.postgres import engine
 from suiro.protocol import columnar
 from suiro.registry import RegistryClient
 from support.waiting import wait_until
@@ -55,6 +56,7 @@ class Capture:
     """`suiro capture postgres`; what it prints is in `events`."""
 
     def __init__(self, log: Path, **options: Any) -> None:
+        engine.load(wait=True)  # into the disk cache: processes that are killed young would compile again and again
         self._log = log
         arguments = []
         for name, value in options.items():

@@ -52,7 +52,7 @@ def test_a_change_that_avro_would_get_wrong_stops_the_capture(
 
         def form() -> Any:
             tables = Tables(database, registry, options, VERSION)
-            return tables.form_of(tables.fresh_facts("public", "prices"))
+            return tables.form_of(tables.fresh_facts("public", "prices"), is_final=True)
 
         first = form()
         connection.execute("alter table prices add more jsonb")
