@@ -490,3 +490,36 @@ def test_it_stops_cleanly_and_its_port_is_taken_once(suiro_node: Any, tmp_path: 
     with pytest.raises(ConfigError, match="cannot listen"):
         RegistryProcess.start(suiro_node.bootstrap_servers, listen=listen, log=tmp_path / "log")
     assert process.stop() == 0
+
+
+def test_reading_goes_on_while_the_log_is_away(tmp_path: Path) -> None:
+    """Also while more writes wait for the log than there are threads for them; then everything goes on."""
+    from suiro.node import NodeProcess
+    from suiro.registry.app import WRITING_THREADS
+
+    schema = Schema('"int"')
+    with NodeProcess.start(data=tmp_path / "data") as node:
+        address = node.bootstrap_servers
+        with (
+            begin(address, "_schemas", timeout_ms=1_500) as registry,
+            RegistryClient(registry.url, retries=0) as client,
+        ):
+            schema_id = client.register("s", schema)
+            node.kill()
+            with ThreadPoolExecutor(WRITING_THREADS * 2) as pool:
+
+                def write(n: int) -> int:
+                    with pytest.raises(RegistryUnavailableError) as refused:
+                        RegistryClient(registry.url, retries=0).register(f"new-{n}", Schema('"long"'))
+                    return refused.value.error_code
+
+                written = [pool.submit(write, n) for n in range(WRITING_THREADS * 2)]
+                with RegistryClient(registry.url, retries=0) as reader:
+                    assert reader.schema(schema_id) == schema
+                    assert reader.latest("s").id == schema_id
+                    assert reader.register("s", schema) == schema_id  # nothing is to be written
+                    with pytest.raises(RegistryUnavailableError, match="50002"):
+                        reader.schema(99)  # which another registry may have written
+                assert {one.result() for one in written} == {50002}
+            with NodeProcess.start(data=tmp_path / "data", listen=address):
+                assert RegistryClient(registry.url).register("t", Schema('"string"')) > schema_id

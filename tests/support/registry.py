@@ -31,7 +31,7 @@ class MemoryStorage:
     def state(self) -> Iterator[State]:
         yield self._state
 
-    def catch_up(self) -> None:
+    def catch_up(self, timeout_ms: int | None = None) -> None:
         pass
 
     def write(self, decide: Callable[[State], Decision[T]]) -> T:

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from suiro.errors import RefusedError, SuiroError, TransientError
 from suiro.registry import refusals
-from suiro.registry.endpoints import ROUTES, Call, Endpoint, PlainText
+from suiro.registry.endpoints import ROUTES, WRITING, Call, Endpoint, PlainText
 from suiro.registry.records import compact_json
 from suiro.registry.refusals import ApiError
 from suiro.registry.storage import Storage
@@ -33,7 +33,9 @@ _TYPES = (CONTENT_TYPE, "application/vnd.schemaregistry+json", "application/json
 _REQUEST_TYPES = (*_TYPES, "application/octet-stream")
 _ACCEPTED = (*_TYPES, "application/*", "*/*")
 MAX_BODY_BYTES = 16 * 1024 * 1024
-THREADS = 16
+READING_THREADS = 16
+WRITING_THREADS = 16  # of their own: while the log is away they all wait, and reading goes on
+LOOK_AGAIN_TIMEOUT_MS = 3_000
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +44,8 @@ class RegistryApp:
     def __init__(self, storage: Storage, users: Users | None = None) -> None:
         self._storage = storage
         self._users = users
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="registry")
+        self._reading = ThreadPoolExecutor(READING_THREADS, thread_name_prefix="registry-read")
+        self._writing = ThreadPoolExecutor(WRITING_THREADS, thread_name_prefix="registry-write")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -61,12 +64,13 @@ class RegistryApp:
         loop = asyncio.get_running_loop()
         if self._users is not None:
             header = request.headers.get("authorization", "")
-            if not await loop.run_in_executor(self._threads, self._users.admit, header):
+            if not await loop.run_in_executor(self._reading, self._users.admit, header):
                 response = _error(ApiError(401, 401, "Unauthorized"))
                 response.headers["WWW-Authenticate"] = 'Basic realm="schema-registry"'
                 return response
         endpoint, call = await self._call(request)
-        result = await loop.run_in_executor(self._threads, self._run, endpoint, call, request.method)
+        threads = self._writing if endpoint in WRITING else self._reading
+        result = await loop.run_in_executor(threads, self._run, endpoint, call)
         if result is None:
             return Response(status_code=204)
         text = result.text if isinstance(result, PlainText) else compact_json(result)
@@ -87,15 +91,15 @@ class RegistryApp:
         query = parse_qs(request.url.query, keep_blank_values=True)
         return endpoint, Call(path=path, query=query, body=body, context=context)
 
-    def _run(self, endpoint: Endpoint, call: Call, method: str) -> Any:
+    def _run(self, endpoint: Endpoint, call: Call) -> Any:
         try:
             try:
                 return endpoint(self._storage, call)
             except ApiError as error:
-                if error.status != 404 or method in ("PUT", "DELETE"):
+                if error.status != 404 or endpoint in WRITING:
                     raise
                 # Another registry may just have written what is asked for: look at the log's end, then again.
-                self._storage.catch_up()
+                self._storage.catch_up(LOOK_AGAIN_TIMEOUT_MS)
                 return endpoint(self._storage, call)
         except RefusedError as error:
             if error.code_name in ("MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"):

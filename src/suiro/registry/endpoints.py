@@ -22,7 +22,7 @@ from suiro.registry.state import State
 from suiro.registry.storage import Decision, Storage
 from suiro.registry.subjects import DEFAULT_CONTEXT, WILDCARD, QualifiedSubject, normal
 
-__all__ = ["ROUTES", "Call", "Endpoint", "PlainText"]
+__all__ = ["ROUTES", "WRITING", "Call", "Endpoint", "PlainText"]
 
 API_VERSION = "8.0.0"  # of Confluent's registry whose API this is
 
@@ -444,3 +444,11 @@ ROUTES: dict[str, dict[str, Endpoint]] = {
     "v1/metadata/version": {"GET": _server_version},
     "v1/metadata/id": {"GET": _cluster_id},
 }
+
+WRITING = frozenset(
+    endpoint
+    for methods in ROUTES.values()
+    for method, endpoint in methods.items()
+    if method in ("PUT", "DELETE") or endpoint in (_register, _create_associations)
+)
+"""Those that wait for the log; each sees all of it before it decides."""

@@ -174,28 +174,37 @@ class Storage:
         with self._changed:
             yield self._state
 
-    def catch_up(self) -> None:
-        """Returns once all that was in the log when this was called has been read."""
-        with self._ask_lock:
-            end = self._log_end(self._asker)
-        self._wait_until_read(end)
+    def catch_up(self, timeout_ms: int | None = None) -> None:
+        """Returns once all that was in the log when this was called has been read. Raises `StorageError`."""
+        timeout_ms = timeout_ms or self._timeout_ms
+        with self._holding(self._ask_lock, timeout_ms):
+            end = self._log_end(self._asker, timeout_ms)
+        self._wait_until_read(end, timeout_ms)
 
-    def _log_end(self, client: Client) -> int:
+    @contextlib.contextmanager
+    def _holding(self, lock: threading.Lock, timeout_ms: int) -> Iterator[None]:
+        if not lock.acquire(timeout=timeout_ms / 1000):
+            raise StorageError(f"topic {self._topic}: others wait for it already, {timeout_ms} ms long")
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _log_end(self, client: Client, timeout_ms: int) -> int:
         target = (self._topic, PARTITION)
         try:
-            return client.list_offsets({target: LATEST}, timeout_ms=self._timeout_ms)[target].offset
+            return client.list_offsets({target: LATEST}, timeout_ms=timeout_ms)[target].offset
         except DeadlineExceededError as error:
             raise StorageError(f"the end of topic {self._topic} cannot be asked for: {error}") from error
 
-    def _wait_until_read(self, position: int) -> None:
+    def _wait_until_read(self, position: int, timeout_ms: int | None = None) -> None:
+        timeout_ms = timeout_ms or self._timeout_ms
         with self._changed:
-            arrived = self._changed.wait_for(
-                lambda: self._position >= position or self._stopping, self._timeout_ms / 1000
-            )
-            if not arrived or self._position < position:
+            self._changed.wait_for(lambda: self._position >= position or self._stopping, timeout_ms / 1000)
+            if self._position < position:
                 raise StorageError(
                     f"topic {self._topic} was read up to offset {self._position}, not {position}, "
-                    f"within {self._timeout_ms} ms"
+                    f"within {timeout_ms} ms"
                 )
 
     def _read(self) -> None:
@@ -301,12 +310,12 @@ class Storage:
         backoff_s = FIRST_BACKOFF_S
         write_id = uuid.uuid4().bytes
         sent: Decision[T] | None = None
-        with self._write_lock:
+        with self._holding(self._write_lock, self._timeout_ms):
             with self._changed:
                 self._awaited_write, self._write_seen = write_id, False
             while True:
                 try:
-                    self._wait_until_read(self._log_end(self._writer))
+                    self._wait_until_read(self._log_end(self._writer, self._timeout_ms))
                     if not self._owns():
                         self._take_over()
                         continue
@@ -357,7 +366,9 @@ class Storage:
         assert self._identity is not None
         offset = self._produce(records, self._identity.id, self._identity.epoch, self._sequence)
         self._sequence += len(records)
-        self._wait_until_read(offset + len(records) if offset >= 0 else self._log_end(self._writer))
+        self._wait_until_read(
+            offset + len(records) if offset >= 0 else self._log_end(self._writer, self._timeout_ms)
+        )
 
     def _produce(
         self, records: Sequence[Record], producer_id: int, producer_epoch: int, sequence: int
