@@ -53,6 +53,7 @@ def main(arguments: Sequence[str]) -> int:
                 host=host,
                 port=port,
                 topic=options.topic,
+                replication_factor=options.replication_factor,
                 client_settings=settings,
                 users=options.auth_file,
                 tls_certificate=options.tls_certificate,
@@ -77,6 +78,13 @@ def registry_parser() -> argparse.ArgumentParser:
         help="default: 127.0.0.1:8081; port 0: a free one",
     )
     parser.add_argument("--topic", metavar="NAME", default="_schemas", help="default: _schemas")
+    parser.add_argument(
+        "--replication-factor",
+        type=int,
+        metavar="N",
+        default=-1,
+        help="copies of that topic, where it is made now; default: the broker's. Give 3 where there are 3 brokers",
+    )
     parser.add_argument(
         "--client-config",
         type=Path,

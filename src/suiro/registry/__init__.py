@@ -5,6 +5,7 @@
 - `server`, `app`, `endpoints`, `users`: HTTP. They load Starlette and are imported when a registry is served.
 - `registration`, `deletion`, `settings`, `compatibility`, `queries`, `merging`, `associations`: the rules, pure.
 - `state`: the topic folded. `records`: its bytes. `storage`: reads and writes it, one registry at a time.
+- `codecs`: values to bytes and back by a registry's schemas. `in_memory`: a registry for tests (`mock://name`).
 - `formats`: Avro, JSON Schema and Protobuf, each its parser, its canonical form and its rules of compatibility.
 """
 
@@ -18,11 +19,19 @@ from suiro.registry.schemas import Reference, RegisteredSchema, Schema, SchemaTy
 
 if TYPE_CHECKING:
     from suiro.registry.client import RegistryClient
+    from suiro.registry.codecs import AvroCodec, Codec, CodecSettings, Undecodable, Unencodable, codec_of
+    from suiro.registry.codecs.avro_columns import NotOneColumn
+    from suiro.registry.in_memory import MOCK_SCHEME, registry_client
     from suiro.registry.server import InProcessRegistry, RegistryConfig, serve
     from suiro.registry.users import hash_password
 
 __all__ = [
+    "MOCK_SCHEME",
+    "AvroCodec",
+    "Codec",
+    "CodecSettings",
     "InProcessRegistry",
+    "NotOneColumn",
     "Reference",
     "RegisteredSchema",
     "RegistryBeside",
@@ -31,13 +40,26 @@ __all__ = [
     "RegistryProcess",
     "Schema",
     "SchemaType",
+    "Undecodable",
+    "Unencodable",
+    "codec_of",
     "hash_password",
     "listen_on",
+    "registry_client",
     "serve",
 ]
 
 # A node that starts a registry loads no HTTP client, and a client that encodes records no web server.
 _MODULES = {
+    "AvroCodec": "codecs.avro",
+    "Codec": "codecs",
+    "CodecSettings": "codecs",
+    "MOCK_SCHEME": "in_memory",
+    "NotOneColumn": "codecs.avro_columns",
+    "Undecodable": "codecs",
+    "Unencodable": "codecs",
+    "codec_of": "codecs",
+    "registry_client": "in_memory",
     "InProcessRegistry": "server",
     "RegistryClient": "client",
     "RegistryConfig": "server",

@@ -63,6 +63,7 @@ class RegistryClient:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         retries: int = DEFAULT_RETRIES,
         cache_size: int = DEFAULT_CACHE_SIZE,
+        transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._urls: tuple[str, ...] = ()
         for one in url.split(","):
@@ -81,6 +82,7 @@ class RegistryClient:
             auth=basic_auth,
             verify=verify,
             timeout=timeout_s,
+            transport=transport,
             headers={"Accept": CONTENT_TYPE, "Content-Type": CONTENT_TYPE},
         )
         self._schemas: _Cache[int, Schema] = _Cache(cache_size)

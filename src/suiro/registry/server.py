@@ -27,7 +27,7 @@ import uvicorn
 from suiro.errors import ConfigError
 from suiro.registry.app import RegistryApp
 from suiro.registry.process import listen_on, url_of
-from suiro.registry.storage import DEFAULT_TIMEOUT_MS, DEFAULT_TOPIC, Storage
+from suiro.registry.storage import BROKERS_DEFAULT, DEFAULT_TIMEOUT_MS, DEFAULT_TOPIC, Storage
 from suiro.registry.users import Users
 
 __all__ = ["InProcessRegistry", "RegistryConfig", "serve"]
@@ -45,6 +45,7 @@ class RegistryConfig:
     host: str = "127.0.0.1"
     port: int = 8081
     topic: str = DEFAULT_TOPIC
+    replication_factor: int = BROKERS_DEFAULT  # of the topic, where it is made
     client_settings: Mapping[str, str | int] = field(default_factory=dict)
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     users: Path | None = None
@@ -129,6 +130,7 @@ def _storage(config: RegistryConfig) -> Storage:
     return Storage(
         config.bootstrap_servers,
         topic=config.topic,
+        replication_factor=config.replication_factor,
         client_settings=config.client_settings,
         timeout_ms=config.timeout_ms,
     )

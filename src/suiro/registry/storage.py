@@ -60,6 +60,7 @@ __all__ = ["DEFAULT_TOPIC", "Change", "Decision", "Storage", "StorageError"]
 
 DEFAULT_TOPIC = "_schemas"
 DEFAULT_TIMEOUT_MS = 30_000
+BROKERS_DEFAULT = -1
 PARTITION = 0
 LAST_EPOCH = 32_767
 WRITE_HEADER = "suiro.write"
@@ -102,12 +103,14 @@ class Storage:
         bootstrap_servers: str,
         *,
         topic: str = DEFAULT_TOPIC,
+        replication_factor: int = BROKERS_DEFAULT,
         client_settings: Mapping[str, str | int] | None = None,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         clock: Clock | None = None,
     ) -> None:
         settings = {"client.id": "suiro-registry", **(client_settings or {})}
         self.topic = self._topic = topic
+        self._replication_factor = replication_factor
         self._timeout_ms = timeout_ms
         self._clock = clock or SystemClock()
         self._bootstrap_servers, self._client_settings = bootstrap_servers, settings
@@ -151,7 +154,8 @@ class Storage:
         found = client.metadata([self._topic])
         if self._topic not in found:
             configs = {"cleanup.policy": "compact"}
-            client.create_topics([NewTopic(self._topic, 1, configs=configs)], exist_ok=True)
+            topic = NewTopic(self._topic, 1, self._replication_factor, configs)
+            client.create_topics([topic], exist_ok=True)
             found = client.metadata([self._topic])
         partitions = len(found[self._topic].partitions)
         if partitions != 1:

@@ -26,7 +26,7 @@ from suiro.registry.formats import Import, Incompatibility, InvalidSchema, Parse
 from suiro.registry.records import compact_json
 from suiro.registry.schemas import JSON
 
-__all__ = ["JsonFormat", "Place"]
+__all__ = ["JsonFormat", "Place", "validator"]
 
 ROOT_URI = "suiro:schema"
 _SIBLINGS_COUNT_FROM = ("2019-09", "2020-12")
@@ -62,13 +62,7 @@ class Place:
 class JsonFormat:
     def parse(self, text: str, imports: Sequence[Import], *, strict: bool) -> Parsed:
         schema = _load(text)
-        registry: Registry[Any] = REGISTRY
-        for one in imports:
-            contents = _load(one.text)
-            resource = Resource.from_contents(contents, default_specification=DRAFT7)
-            registry = registry.with_resource(one.name, resource)
-            if resource.id():
-                registry = registry.with_resource(resource.id() or "", resource)
+        registry = _registry(imports)
         root = Resource.from_contents(schema, default_specification=DRAFT7)
         validator = validator_for(schema, default=Draft7Validator)
         try:
@@ -98,6 +92,23 @@ class JsonFormat:
 
     def formatted(self, parsed: Parsed, imports: Sequence[Import], form: str) -> str:
         raise InvalidSchema(f"format={form}: a JSON Schema has one format only; leave it out")
+
+
+def validator(text: str, imports: Sequence[Import]) -> Any:
+    """One of `jsonschema`'s, for values. Raises `InvalidSchema`."""
+    schema = _load(text)
+    draft = validator_for(schema, default=Draft7Validator)
+    return draft(schema, registry=_registry(imports))
+
+
+def _registry(imports: Sequence[Import]) -> Registry[Any]:
+    registry: Registry[Any] = REGISTRY
+    for one in imports:
+        resource = Resource.from_contents(_load(one.text), default_specification=DRAFT7)
+        registry = registry.with_resource(one.name, resource)
+        if resource.id():
+            registry = registry.with_resource(resource.id() or "", resource)
+    return registry
 
 
 def _load(text: str) -> Any:

@@ -28,7 +28,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message, message_fa
 from suiro.registry.formats import Import, Incompatibility, InvalidSchema, Parsed
 from suiro.registry.schemas import PROTOBUF
 
-__all__ = ["ProtobufFormat", "ProtobufModel"]
+__all__ = ["ProtobufFormat", "ProtobufModel", "compiled"]
 
 DEFAULT_NAME = "default.proto"
 PROTOC_TIMEOUT_S = 20
@@ -81,6 +81,13 @@ class ProtobufFormat:
         if form in ("default", "ignore_extensions"):
             return parsed.canonical
         raise InvalidSchema(f"format={form}: a Protobuf schema has the format 'serialized', or none")
+
+
+def compiled(text: str, imports: Sequence[Import]) -> list[bytes]:
+    """FileDescriptorProtos: what the schema needs, each behind what it needs itself, and the schema as the last."""
+    given = _descriptor(text)
+    files = _compile(text, imports) if given is None else _link(given, imports)
+    return [one.SerializeToString() for one in files.file]
 
 
 def _descriptor(text: str) -> Any:
