@@ -56,7 +56,8 @@ class Capture:
     """`suiro capture postgres`; what it prints is in `events`."""
 
     def __init__(self, log: Path, **options: Any) -> None:
-        engine.load(wait=True)  # into the disk cache: processes that are killed young would compile again and again
+        # Into the disk cache: processes that are killed young would compile again and again.
+        engine.load(wait=True)
         self._log = log
         arguments = []
         for name, value in options.items():
