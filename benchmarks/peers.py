@@ -29,6 +29,7 @@ CONNECTOR = (
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "suiro"
 CONSUMER_SOURCE = Path(__file__).parent / "consumer"
 STREAMS_SOURCE = Path(__file__).parent / "kafka_streams"
+DEBEZIUM_SOURCE = Path(__file__).parent / "debezium"
 
 
 class Unavailable(RuntimeError):
@@ -92,6 +93,29 @@ def kafka_streams_command(folder: Path, arguments: Sequence[str], *, heap: str) 
         "KafkaStreamsPeer",
         *arguments,
     ]
+
+
+def debezium_command() -> list[str]:
+    """Runs `DebeziumCount`, compiled once against Debezium from Maven Central; its arguments come behind."""
+    maven, compiler = shutil.which("mvn"), shutil.which("javac")
+    if maven is None or compiler is None:
+        raise Unavailable("Debezium is resolved with Maven and compiled: mvn and javac must be on the PATH")
+    sources = [DEBEZIUM_SOURCE / "pom.xml", DEBEZIUM_SOURCE / "DebeziumCount.java"]
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+    folder = CACHE / f"debezium-{digest}"
+    if not (folder / "classes" / "DebeziumCount.class").exists():
+        jars = [
+            maven,
+            "-q",
+            "-f",
+            str(sources[0]),
+            "dependency:copy-dependencies",
+            f"-DoutputDirectory={folder / 'jars'}",
+        ]
+        subprocess.run(jars, check=True)
+        classes = ["-cp", f"{folder}/jars/*", "-d", str(folder / "classes"), str(sources[1])]
+        subprocess.run([compiler, *classes], check=True)
+    return [java_command(), "-Xmx2g", "-cp", f"{folder}/classes:{folder}/jars/*", "DebeziumCount"]
 
 
 def consumer() -> Path:

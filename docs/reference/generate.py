@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import inspect
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -14,8 +15,11 @@ import typer
 from suiro.broker.apis import APIS
 from suiro.broker.metric_families import FAMILIES
 from suiro.cli.app import app
+from suiro.cli.capture import capture_parser
 from suiro.cli.node import _parser as node_parser
+from suiro.cli.registry import registry_parser
 from suiro.config import NodeSettings
+from suiro.connect.postgres import types
 
 HERE = Path(__file__).parent
 
@@ -151,8 +155,12 @@ def _code(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
+PARSERS = {"node": node_parser, "registry": registry_parser, "capture": capture_parser}  # those without Typer
 EXAMPLES = {
     "node": "suiro node --listen 127.0.0.1:9092 --data ./log --set auto.create.topics.enable=false",
+    "registry": "suiro registry --bootstrap 127.0.0.1:9092 --listen 127.0.0.1:8081",
+    "capture postgres": "suiro capture postgres --dsn postgresql:///shop --topic-prefix shop",
+    "connect run": "suiro connect run connectors.toml",
     "log import": "suiro log import /kafka/flights-0 /kafka/flights-1 --data ./data --config retention.ms=-1",
     "run": "suiro run delays.py --application-id delays --bootstrap-servers 127.0.0.1:9092",
     "demo": "suiro demo --plain",
@@ -160,25 +168,33 @@ EXAMPLES = {
 
 
 def commands() -> str:
-    """Typer's commands, and `suiro node`, which does without Typer."""
+    """Typer's commands, and those that do without Typer."""
     found: dict[str, tuple[str, list[tuple[str, str]]]] = {}
     for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
-        if name == "node":
-            parser = node_parser()
-            found[name] = (parser.description or "", list(_of_argparse(parser)))
-        elif hasattr(command, "commands"):
-            for part, inner in command.commands.items():
-                found[f"{name} {part}"] = (inner.help or "", list(_of_typer(inner)))
-        else:
-            found[name] = (command.help or "", list(_of_typer(command)))
+        if name in PARSERS:
+            for full, parser in _parsers(name, PARSERS[name]()):
+                found[full] = (parser.description or "", list(_of_argparse(parser)))
+            continue
+        for inner, one in getattr(command, "commands", {"": command}).items():
+            found[f"{name} {inner}".strip()] = (one.help or "", list(_of_typer(one)))
     lines = ["# Commands", "", "`suiro --version` prints the version, `suiro COMMAND --help` what is here."]
-    for name, example in EXAMPLES.items():
-        said, options = found.pop(name)
-        lines += ["", f"## suiro {name}", "", "```", example, "```", "", said, ""]
-        lines += ["| option | means |", "|---|---|"]
+    for name in dict.fromkeys([*EXAMPLES, *found]):
+        said, options = found[name]
+        fence = "```text" if " " in name else "```"  # a test tries those of one word
+        lines += ["", f"## suiro {name}", "", fence, EXAMPLES.get(name, f"suiro {name}"), "```", "", said]
+        if options:
+            lines += ["", "| option | means |", "|---|---|"]
         lines += [f"| {option} | {means.replace('<', chr(92) + '<')} |" for option, means in options]
-    assert not found, f"no example for {', '.join(found)}"
     return "\n".join(lines) + "\n"
+
+
+def _parsers(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    inner = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
+    if not inner:
+        yield name, parser
+    for action in inner:
+        for word, one in action.choices.items():
+            yield f"{name} {word}", one
 
 
 def _of_typer(command: Any) -> Iterator[tuple[str, str]]:
@@ -196,10 +212,22 @@ def _of_typer(command: Any) -> Iterator[tuple[str, str]]:
 def _of_argparse(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
     for action in parser._actions:
         if action.help is not argparse.SUPPRESS and action.dest != "help":
-            yield f"`{action.option_strings[0]} {action.metavar}`", action.help or ""
+            value = "" if action.nargs == 0 else f" {action.metavar or action.dest.upper()}"
+            name = action.option_strings[0] if action.option_strings else ""
+            yield f"`{(name + value).strip()}`", action.help or ""
 
 
-PAGES = {"settings.md": settings, "apis.md": apis, "commands.md": commands, "metrics.md": metrics}
+def postgres_types() -> str:
+    return f"# Types of Postgres in Avro\n\n{inspect.getdoc(types)}\n"
+
+
+PAGES = {
+    "settings.md": settings,
+    "apis.md": apis,
+    "commands.md": commands,
+    "metrics.md": metrics,
+    "postgres-types.md": postgres_types,
+}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

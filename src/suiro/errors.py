@@ -108,3 +108,31 @@ class OffsetOutOfRangeError(FatalError):
             f"{self.topic}-{self.partition} holds offsets {self.log_start_offset} to {self.log_end_offset}, "
             f"not {self.offset}; start from an offset in this range"
         )
+
+
+class RegistryError(SuiroError):
+    """A schema registry did not do what it was asked. `error_code` is its own, such as 40401 or 42201."""
+
+    def __init__(self, message: str, status: int, error_code: int) -> None:
+        super().__init__(message, status, error_code)
+        self.status = status  # of HTTP; 0: no answer came
+        self.error_code = error_code
+
+    def __str__(self) -> str:
+        return f"{self.args[0]} (error code {self.error_code})" if self.error_code else str(self.args[0])
+
+
+class RegistryUnavailableError(RegistryError, TransientError):
+    """The registry cannot be reached, or cannot write its log just now."""
+
+
+class RegistryRefusedError(RegistryError, UsageError):
+    """The registry will refuse the same request again."""
+
+
+class SchemaNotFoundError(RegistryRefusedError):
+    """No such subject, version or schema id."""
+
+
+class IncompatibleSchemaError(RegistryRefusedError):
+    """The schema breaks the compatibility level of its subject. The message says where."""

@@ -16,6 +16,7 @@ import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
     from suiro.broker import BrokerConfig, ScramUser
+    from suiro.registry import RegistryBeside
 
 T = TypeVar("T")
 
@@ -46,12 +48,12 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 5.0
 
 
-def parse_address(text: str) -> tuple[str, int]:
+def parse_address(text: str, *, option: str = "--listen") -> tuple[str, int]:
     """`host:port`; an IPv6 host in brackets. Raises `ConfigError`."""
     host, found, port = text.rpartition(":")
     if not found or not port.isdigit() or int(port) > 65_535:
         raise ConfigError(
-            f"--listen {text!r}: expected HOST:PORT, such as 127.0.0.1:9092 (port 0: a free one)"
+            f"{option} {text!r}: expected HOST:PORT, such as 127.0.0.1:9092 (port 0: a free one)"
         )
     return host.strip("[]") or "0.0.0.0", int(port)
 
@@ -71,17 +73,35 @@ def serve(
     listen: str | None,
     settings: NodeSettings,
     add_scram: Sequence[str] = (),
+    registry: str | None = None,
+    registry_options: Sequence[str] = (),
     while_stdin_is_open: bool = False,
 ) -> None:
     """Run a node until SIGTERM or SIGINT; prints the ready line on stdout once it answers.
 
-    `add_scram` are users that the node begins with, `SCRAM-SHA-256=[name=...,password=...]`.
+    `add_scram` are users that the node begins with, `SCRAM-SHA-256=[name=...,password=...]`. `registry` is where a
+    schema registry beside it listens, in a process of its own so that the node's event loop stays free;
+    `registry_options` are further ones of `suiro registry`.
     With `while_stdin_is_open` it also stops when nobody holds the other end of its standard input any more.
     """
     host, port = _listen_address(listen, settings, otherwise=DEFAULT_ADDRESS)
+    listener = None
+    if registry is not None:
+        from suiro.registry import listen_on
+
+        listener = listen_on(*parse_address(registry, option="--registry"))
     temporary = Path(tempfile.mkdtemp(prefix="suiro-node-")) if data is None else None
     try:
-        _serve(data or temporary or Path(), host, port, settings, add_scram, while_stdin_is_open)
+        _serve(
+            data or temporary or Path(),
+            host,
+            port,
+            settings,
+            add_scram,
+            while_stdin_is_open,
+            listener,
+            registry_options,
+        )
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -94,6 +114,8 @@ def _serve(
     settings: NodeSettings,
     add_scram: Sequence[str],
     while_stdin_is_open: bool,
+    registry_listener: socket.socket | None,
+    registry_options: Sequence[str],
 ) -> None:
     loop = _new_loop()
     from suiro.broker import Broker, BrokerConfig
@@ -103,6 +125,14 @@ def _serve(
     )
     broker = Broker(config, loop=loop)
     failure: list[BaseException] = []
+    registry: RegistryBeside | None = None
+
+    def fail(error: BaseException) -> None:
+        failure.append(error)
+        loop.stop()
+
+    def fail_from_thread(error: BaseException) -> None:
+        loop.call_soon_threadsafe(fail, error)
 
     def stop_at_end_of_input() -> None:
         if not os.read(sys.stdin.fileno(), 4096):
@@ -110,6 +140,7 @@ def _serve(
             loop.stop()
 
     def begin() -> None:
+        nonlocal registry
         # Within the running loop: uvloop swallows a signal that comes between its handler and its run.
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, loop.stop)
@@ -119,13 +150,21 @@ def _serve(
             broker.start()
             gc.freeze()  # Topics and logs stay; a collection need not look at them.
         except BaseException as error:
-            failure.append(error)
-            loop.stop()
+            fail(error)
             return
+        if registry_listener is not None:
+            from suiro.registry import RegistryBeside
+
+            registry = RegistryBeside(
+                registry_listener,
+                broker.bootstrap_servers,
+                options=registry_options,
+                failed=fail_from_thread,
+            )
         ready: dict[str, Any] = {
             "event": "ready",
             "bootstrap": broker.bootstrap_servers,
-            "registry": None,
+            "registry": None if registry is None else registry.url,
             "pid": os.getpid(),
         }
         if settings.listeners:
@@ -141,7 +180,11 @@ def _serve(
             raise failure[0]
         logger.info("stopping")
     finally:
+        if registry is not None:
+            registry.tell_to_stop()  # it does so while the broker does
         broker.stop()
+        if registry is not None:
+            registry.stop()
         loop.close()
 
 
@@ -174,6 +217,7 @@ class NodeProcess:
         self.listeners: dict[str, str] = ready.get("listeners", {})
         """Address by name of those that the setting `listeners` names."""
         self.metrics_url: str | None = ready.get("metrics")
+        self.registry_url: str | None = ready.get("registry")
         self.log = log
 
     @classmethod

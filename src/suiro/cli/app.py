@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import suiro
+from suiro.cli.connect import connect
 from suiro.cli.demo import demo
 from suiro.cli.log import log
 from suiro.cli.run import run
@@ -40,6 +41,29 @@ def _node(context: typer.Context) -> None:
     raise typer.Exit(main(context.args))
 
 
+@app.command(
+    "registry",
+    help="Run a schema registry with Confluent's REST API. `suiro registry --help` has the options.",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+)
+def _registry(context: typer.Context) -> None:
+    from suiro.cli.registry import main
+
+    raise typer.Exit(main(context.args))
+
+
+@app.command(
+    "capture",
+    help="Capture a database: its tables become topics. `suiro capture --help` has the options.",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+)
+def _capture(context: typer.Context) -> None:
+    from suiro.cli.capture import main
+
+    raise typer.Exit(main(context.args))
+
+
 app.command("demo")(demo)
 app.command("run")(run)
 app.add_typer(log)
+app.add_typer(connect)

@@ -35,13 +35,22 @@ def main(arguments: Sequence[str]) -> int:
         settings = settings.with_settings(dict(_assignment(text) for text in options.set), source="--set")
         if options.metrics is not None:
             settings = settings.with_settings({"metrics.listen": options.metrics}, source="--metrics")
-        if options.registry is not None:
-            raise ConfigError("--registry: this version of suiro has no schema registry yet; leave it out")
+        registry_options = []
+        for name in ("auth_file", "client_config"):
+            value = getattr(options, f"registry_{name}")
+            if value is not None:
+                if options.registry is None:
+                    raise ConfigError(
+                        f"--registry-{name.replace('_', '-')} says something of --registry, which is not there"
+                    )
+                registry_options += [f"--{name.replace('_', '-')}", str(value)]
         serve(
             data=options.data,
             listen=options.listen,
             settings=settings,
             add_scram=options.add_scram,
+            registry=options.registry,
+            registry_options=registry_options,
             while_stdin_is_open=options.while_stdin_is_open,
         )
     except SuiroError as error:
@@ -59,7 +68,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics there, for Prometheus")
     parser.add_argument("--data", type=Path, metavar="DIR", help="default: temporary, removed at exit")
-    parser.add_argument("--registry", metavar="HOST:PORT", help="schema registry (not yet)")
+    parser.add_argument(
+        "--registry",
+        metavar="HOST:PORT",
+        help="run a schema registry beside the node, listening there (`suiro registry --help`)",
+    )
+    parser.add_argument(
+        "--registry-auth-file", type=Path, metavar="FILE", help="who may call the registry; absent: anybody"
+    )
+    parser.add_argument(
+        "--registry-client-config",
+        type=Path,
+        metavar="FILE",
+        help="how the registry reaches the node, where its first listener asks for TLS or SASL",
+    )
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="settings as in Kafka's server.properties"
     )

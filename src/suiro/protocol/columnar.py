@@ -234,8 +234,8 @@ def _columns(
     columns = {
         "key": keys.array(rows, null_keys),
         "value": values.array(rows, null_values),
-        "offset": pa.array(offsets[:rows]),
-        "timestamp": pa.array(timestamps[:rows]),
+        "offset": _int64_column(offsets[:rows]),
+        "timestamp": _int64_column(timestamps[:rows]),
     }
     if headers:
         columns["headers"] = _headers(data, places[:rows], header_count, name_bytes, header_bytes)
@@ -271,7 +271,14 @@ def _headers(data: _Bytes, places: _Int64s, count: int, name_bytes: int, value_b
     structs = pa.StructArray.from_arrays(
         [name_array, values.array(count, null_values)], fields=list(HEADERS_TYPE.value_type)
     )
-    return pa.ListArray.from_arrays(pa.array(list_offsets), structs, type=HEADERS_TYPE)
+    return pa.Array.from_buffers(
+        HEADERS_TYPE, len(places), [None, pa.py_buffer(list_offsets)], children=[structs]
+    )
+
+
+def _int64_column(values: _Int64s) -> pa.Array:
+    """As `pa.array(values)`, which imports pandas first: seconds, in a process that has no other use for it."""
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
 
 
 class _BinaryOut:
@@ -486,7 +493,11 @@ class _HeadersIn:
         if structs.null_count or structs.field(0).null_count:
             raise UsageError("a header or its key is null; only a header's value may be")
         return cls(
-            _read_only(np.subtract(array.offsets.to_numpy(), np.int32(first), dtype=np.int32)),
+            _read_only(
+                np.subtract(
+                    _int32s(array.buffers()[1], array.offset, rows + 1), np.int32(first), dtype=np.int32
+                )
+            ),
             True,
             _BinaryIn.of(structs.field(0), last - first, "header keys"),
             _BinaryIn.of(structs.field(1), last - first, "header values"),

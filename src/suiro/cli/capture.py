@@ -1,0 +1,169 @@
+"""`suiro capture`: a database's tables into topics, and requests to a capture that runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from suiro.errors import ConfigError, SuiroError
+
+_DESCRIPTION = "Capture a database: its tables become log-compacted topics, with every change from then on."
+_POSTGRES = """\
+A consistent snapshot of the tables, then every change, exactly once, until SIGTERM or SIGINT. Started again, it goes
+on where it was. JSON lines on stdout say what happens; the first is {"event": "ready", ...}, when all tables are read
+and changes flow. Logs go to stderr."""
+_SNAPSHOT = """\
+Ask a capture that runs (or that will be started again) to read one table anew, beside its changes. The request goes
+into Postgres's log, so it needs only the database."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code: 0 after a clean stop, 1 if the capture cannot go on, 2 for a wrong call."""
+    parser = capture_parser()
+    options = parser.parse_args(arguments)
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        return _snapshot(options) if options.command == "snapshot" else _postgres(options)
+    except SuiroError as error:
+        print(f"suiro capture: {error}", file=sys.stderr)
+        return 1
+
+
+def _postgres(options: argparse.Namespace) -> int:
+    from suiro.connect import CaptureOptions, PostgresCapture, serve_capture_metrics
+
+    chosen = CaptureOptions(
+        dsn=options.dsn,
+        bootstrap_servers=options.bootstrap,
+        registry=options.registry,
+        topic_prefix=options.topic_prefix,
+        tables=_list(options.tables),
+        slot=options.slot,
+        publication=options.publication,
+        partitions=options.partitions,
+        decimals=options.decimals,
+        as_text=_list(options.as_text),
+        compression=options.compression,
+        snapshot=options.snapshot,
+        state_directory=options.state_directory,
+        chunk_rows=options.chunk_rows,
+        heartbeat_s=options.heartbeat,
+        catch_up_bytes=options.catch_up_mb << 20,
+        lag_alert_bytes=options.lag_alert_mb << 20,
+        kafka_settings=dict(_assignment(text) for text in options.set),
+    )
+    capture = PostgresCapture(chosen, on_event=_say)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: capture.stop())
+    if options.metrics is not None:
+        host, _, port = options.metrics.rpartition(":")
+        if not port.isdigit():
+            raise ConfigError(f"--metrics {options.metrics}: expected HOST:PORT")
+        url = serve_capture_metrics(capture.status, chosen.name, host or "127.0.0.1", int(port))
+        logging.getLogger(__name__).info("metrics: %s", url)
+    capture.run()
+    return 0
+
+
+def _snapshot(options: argparse.Namespace) -> int:
+    from suiro.connect import request_snapshot
+
+    request_snapshot(options.dsn, topic_prefix=options.topic_prefix, slot=options.slot, table=options.table)
+    return 0
+
+
+def _say(event: dict[str, Any]) -> None:
+    print(json.dumps(event), flush=True)
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(one.strip() for one in text.split(",") if one.strip())
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not found or not name:
+        raise ConfigError(f"--set {text}: expected NAME=VALUE")
+    return name.strip(), value
+
+
+def capture_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="suiro capture",
+        description=_DESCRIPTION,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    postgres = commands.add_parser(
+        "postgres", help="capture a Postgres database", description=_POSTGRES, allow_abbrev=False
+    )
+    postgres.add_argument("--dsn", required=True, help="the database: postgresql://user@host/name")
+    postgres.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="the Kafka cluster or node")
+    postgres.add_argument("--registry", required=True, metavar="URL", help="the schema registry")
+    postgres.add_argument(
+        "--topic-prefix", required=True, metavar="P", help="topics are P.schema.table; names the capture"
+    )
+    postgres.add_argument(
+        "--tables", default="", metavar="A,B", help="schema.table, or table of public; default: all"
+    )
+    postgres.add_argument("--slot", default="", metavar="S", help="default: suiro_P; made if it is not there")
+    postgres.add_argument("--publication", default="", metavar="N", help="default: suiro_P; made likewise")
+    postgres.add_argument(
+        "--partitions", type=int, default=-1, metavar="N", help="of new topics; default: the broker's"
+    )
+    postgres.add_argument("--decimals", default="decimal", help='"decimal" (default) or "string"')
+    postgres.add_argument(
+        "--as-text", default="", metavar="C,D", help="columns as Postgres prints them: schema.table.column"
+    )
+    postgres.add_argument("--compression", default="none", help="none (default), gzip, snappy, lz4 or zstd")
+    postgres.add_argument(
+        "--snapshot",
+        default="initial",
+        help='"initial" (default): of tables that have none; "new": of all, again; "never"',
+    )
+    postgres.add_argument(
+        "--state-directory", type=Path, metavar="DIR", help="for large transactions; default: a temporary one"
+    )
+    postgres.add_argument(
+        "--chunk-rows", type=int, default=50_000, metavar="N", help="of a snapshot, at once; default: 50000"
+    )
+    postgres.add_argument("--heartbeat", type=float, default=10.0, metavar="SECONDS", help="default: 10")
+    postgres.add_argument(
+        "--lag-alert-mb",
+        type=int,
+        default=1024,
+        metavar="MB",
+        help="of Postgres's log held back; default: 1024",
+    )
+    postgres.add_argument(
+        "--catch-up-mb", type=int, default=16, metavar="MB", help="further behind, read by SQL; default: 16"
+    )
+    postgres.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics there, for Prometheus")
+    postgres.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of the Kafka client; repeatable",
+    )
+    snapshot = commands.add_parser(
+        "snapshot", help="ask a capture to read a table again", description=_SNAPSHOT, allow_abbrev=False
+    )
+    snapshot.add_argument("--dsn", required=True, help="the database that is captured")
+    snapshot.add_argument("--topic-prefix", required=True, metavar="P", help="that of the capture")
+    snapshot.add_argument(
+        "--slot", default="", metavar="S", help="that of the capture, if it has one of its own"
+    )
+    snapshot.add_argument("--table", required=True, metavar="T", help="schema.table, or table of public")
+    parser.epilog = "\n".join(command.format_help() for command in (postgres, snapshot))
+    return parser

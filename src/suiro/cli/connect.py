@@ -1,0 +1,134 @@
+"""`suiro connect`: sources and sinks of a file in one process, and how they are doing."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+connect = typer.Typer(
+    name="connect",
+    no_args_is_help=True,
+    help="Sources and sinks beside the log: run them, look, pause, resume.",
+)
+
+_File = Annotated[Path, typer.Argument(metavar="FILE", help="The connectors, such as connectors.toml.")]
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="The connector.")]
+_Url = Annotated[str, typer.Option("--url", metavar="URL", help="Where `suiro connect run` answers.")]
+_Token = Annotated[
+    str | None,
+    typer.Option("--token", metavar="TOKEN", envvar="SUIRO_CONNECT_TOKEN", help="The token of its file."),
+]
+_DEFAULT_URL = "http://127.0.0.1:8083"
+
+
+@connect.command()
+def run(file: _File) -> None:
+    """Run every connector of FILE until SIGTERM or SIGINT; one JSON line says where status is asked for."""
+    from suiro.connect import Runtime, read_configuration, serve_control
+    from suiro.errors import SuiroError
+
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    for noisy in ("httpx", "httpcore"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    ending = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ending.set())
+    try:
+        configuration = read_configuration(file)
+        runtime = Runtime(configuration)
+        host, port = configuration.settings.address
+        control = serve_control(runtime, host, port, token=configuration.settings.token)
+    except SuiroError as error:
+        typer.echo(f"suiro connect: {error}", err=True)
+        raise typer.Exit(1) from None
+    runtime.start()
+    names = [connector.name for connector in configuration.connectors]
+    address = f"[{host}]" if ":" in host else host
+    typer.echo(json.dumps({"ready": True, "url": f"http://{address}:{control.port}", "connectors": names}))
+    sys.stdout.flush()
+    ending.wait()
+    stopped = runtime.stop()
+    control.stop()
+    if not stopped:
+        typer.echo(
+            "suiro connect: a connector did not stop in time; what it had not committed is done again",
+            err=True,
+        )
+        raise typer.Exit(1)
+
+
+@connect.command()
+def check(file: _File) -> None:
+    """Read FILE, check every section, and say what it would run. Nothing is opened."""
+    from suiro.connect import read_configuration
+    from suiro.errors import SuiroError
+
+    try:
+        configuration = read_configuration(file)
+    except SuiroError as error:
+        typer.echo(f"suiro connect: {error}", err=True)
+        raise typer.Exit(1) from None
+    for connector in configuration.connectors:
+        typer.echo(
+            f"{connector.side}.{connector.name}: {connector.kind}{' (paused)' if connector.paused else ''}"
+        )
+
+
+@connect.command()
+def status(
+    url: _Url = _DEFAULT_URL,
+    token: _Token = None,
+    as_json: Annotated[bool, typer.Option("--json", help="All of it, as JSON.")] = False,
+) -> None:
+    """State, records and lag of every connector."""
+    from suiro.connect import summary
+
+    answer = _ask("GET", f"{url}/connectors?expand=status", token)
+    found = [item["status"] for item in answer.values()]
+    typer.echo(json.dumps(found, indent=2) if as_json else summary(found))
+
+
+@connect.command()
+def pause(name: _Name, url: _Url = _DEFAULT_URL, token: _Token = None) -> None:
+    """Stop a connector until it is resumed, or the process starts anew."""
+    _ask("PUT", f"{url}/connectors/{name}/pause", token)
+
+
+@connect.command()
+def resume(name: _Name, url: _Url = _DEFAULT_URL, token: _Token = None) -> None:
+    """Let a paused connector go on where it was."""
+    _ask("PUT", f"{url}/connectors/{name}/resume", token)
+
+
+@connect.command()
+def restart(name: _Name, url: _Url = _DEFAULT_URL, token: _Token = None) -> None:
+    """Start a connector anew, now, from what is committed."""
+    _ask("POST", f"{url}/connectors/{name}/restart", token)
+
+
+def _ask(method: str, url: str, token: str | None) -> Any:
+    import httpx
+
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    try:
+        answer = httpx.request(method, url, headers=headers, timeout=10)
+        said = answer.json() if answer.content else None
+    except (httpx.HTTPError, ValueError) as error:
+        typer.echo(
+            f"suiro connect: no answer from {url}: {error}. Does `suiro connect run` run there?", err=True
+        )
+        raise typer.Exit(1) from None
+    if answer.is_error:
+        message = said.get("message", answer.text) if isinstance(said, dict) else answer.text
+        typer.echo(f"suiro connect: {message}", err=True)
+        raise typer.Exit(1)
+    return said

@@ -1,0 +1,200 @@
+"""`connectors.toml`: one section for each connector, and one for what they share.
+
+    [connect]
+    bootstrap_servers = "127.0.0.1:9092"
+
+    [source.flights]
+    kind = "files"
+    topic = "flights"
+    ...
+    [sink.warehouse]
+    kind = "delta"
+    topics = ["flights"]
+
+Everything is checked before anything is started; an error names file, section and key. A `kind` is one of the tables
+below or `module:Class` of the user's own, found as Python finds modules and beside the file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from suiro.clock import Clock, SystemClock
+from suiro.connect.connectors import About
+from suiro.connect.settings import SettingError, check_names, read_settings, with_environment
+from suiro.connect.sink_task import SinkSettings, SinkTask
+from suiro.connect.source_task import SourceSettings, SourceTask
+from suiro.connect.task import Task
+from suiro.errors import ConfigError
+
+__all__ = ["SINKS", "SOURCES", "Configuration", "Connector", "read_configuration"]
+
+SOURCES = {
+    "files": "suiro.connect.sources.files:FilesSource",
+    "postgres": "suiro.connect.sources.postgres:PostgresCaptureTask",
+    "rest": "suiro.connect.sources.rest:RestSource",
+    "webhook": "suiro.connect.sources.webhook:WebhookSource",
+}
+SINKS = {
+    "delta": "suiro.connect.sinks.delta:DeltaSink",
+    "parquet": "suiro.connect.sinks.parquet:ParquetSink",
+    "postgres": "suiro.connect.sinks.postgres:PostgresSink",
+    "search": "suiro.connect.sinks.search:SearchSink",
+    "webhook": "suiro.connect.sinks.webhook:WebhookSink",
+}
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectSettings:
+    """Section [connect]."""
+
+    bootstrap_servers: str = "127.0.0.1:9092"
+    listen: str = "127.0.0.1:8083"  # of status, pause and resume; Kafka Connect's port
+    token: str | None = None  # who asks there must show it
+    registry: str | None = None
+    client: dict[str, str | int] = field(
+        default_factory=dict
+    )  # settings of the Kafka client, in Kafka's names
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, found, port = self.listen.rpartition(":")
+        if not found or not port.isdigit() or int(port) > 65_535:
+            raise SettingError("listen", f"expected HOST:PORT, got {self.listen!r}")
+        return host.strip("[]"), int(port)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connector:
+    """One section, checked: a task that can be run."""
+
+    name: str
+    side: str  # "source" or "sink"
+    kind: str
+    task: Task
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    folder: Path
+    settings: ConnectSettings
+    connectors: tuple[Connector, ...]
+
+
+def read_configuration(path: Path, *, clock: Clock | None = None) -> Configuration:
+    """Raises `ConfigError` that names file, section and key."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+    with _Section(path, ""):
+        check_names(document, {"connect": None, "source": None, "sink": None})
+    with _Section(path, "connect"):
+        settings = read_settings(ConnectSettings, with_environment(_table(document, "connect"), ""))
+        host, _ = settings.address
+        if host not in LOOPBACK and not settings.token:
+            raise SettingError(
+                "token", f"is missing: whoever reaches {settings.listen} could pause connectors"
+            )
+    folder = path.resolve().parent
+    connectors: dict[str, Connector] = {}
+    for side in ("source", "sink"):
+        with _Section(path, side):
+            sections = _table(document, side)
+        for name, table in sections.items():
+            with _Section(path, f"{side}.{name}"):
+                if name in connectors:
+                    raise SettingError("name", f"there is a source {name!r} too; every name is given once")
+                about = About(name=name, folder=folder, clock=clock or SystemClock())
+                connectors[name] = _connector(side, table, about)
+    if not connectors:
+        raise ConfigError(f"{path} has no connector; add a section such as [source.NAME] or [sink.NAME]")
+    return Configuration(folder=folder, settings=settings, connectors=tuple(connectors.values()))
+
+
+class _Section:
+    """Adds file and section to errors about one key."""
+
+    def __init__(self, path: Path, section: str) -> None:
+        self._where = f"{path}: [{section}] " if section else f"{path}: "
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ConfigError) and not str(error).startswith(self._where):
+            raise ConfigError(f"{self._where}{error}") from None
+
+
+def _table(document: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = document.get(name, {})
+    if not isinstance(found, dict):
+        raise SettingError(name, "expected a section, such as [source.NAME]")
+    return found
+
+
+def _connector(side: str, table: Any, about: About) -> Connector:
+    if not isinstance(table, dict):
+        raise SettingError(about.name, f"expected a section [{side}.NAME]")
+    if not about.name or not all(letter.isalnum() or letter in "-_." for letter in about.name):
+        raise SettingError("name", f"may have letters, digits, '-', '_' and '.' only, not {about.name!r}")
+    table = with_environment(table, "")
+    kind = table.pop("kind", None)
+    if not isinstance(kind, str):
+        known = SOURCES if side == "source" else SINKS
+        raise SettingError("kind", f"is missing; one of {', '.join(known)}, or module:Class of your own")
+    paused = table.pop("paused", False)
+    if not isinstance(paused, bool):
+        raise SettingError("paused", f"expected true or false, got {paused!r}")
+    made = _class(side, kind, about.folder)
+    task: Task
+    if hasattr(made, "run"):  # a task with a loop of its own takes all settings
+        task = made(table, about)
+    elif side == "source":
+        shared, own = _split(SourceSettings, table)
+        task = SourceTask(made(own, about), read_settings(SourceSettings, shared))
+    else:
+        shared, own = _split(SinkSettings, table)
+        task = SinkTask(made(own, about), read_settings(SinkSettings, _defaults(made) | shared))
+    return Connector(name=about.name, side=side, kind=kind, task=task, paused=paused)
+
+
+def _defaults(made: Any) -> dict[str, Any]:
+    """Of a sink's class: other defaults of the settings that every sink has."""
+    return dict(getattr(made, "DEFAULTS", {}))
+
+
+def _split(cls: type[Any], table: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    names = {item.name for item in fields(cls)}
+    shared = {name: value for name, value in table.items() if name in names}
+    return shared, {name: value for name, value in table.items() if name not in names}
+
+
+def _class(side: str, kind: str, folder: Path) -> Any:
+    known = SOURCES if side == "source" else SINKS
+    place = known.get(kind, kind)
+    module_name, found, class_name = place.partition(":")
+    if not found:
+        raise SettingError(
+            "kind", f"there is no {side} of kind {kind!r}; one of {', '.join(known)}, or module:Class"
+        )
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    try:
+        return getattr(importlib.import_module(module_name), class_name)
+    except ImportError as error:
+        hint = "; pip install 'suiro[lake]'" if error.name in ("deltalake", "pyiceberg") else ""
+        raise SettingError("kind", f"cannot import {module_name}: {error}{hint}") from None
+    except AttributeError:
+        raise SettingError("kind", f"module {module_name} has no class {class_name}") from None

@@ -1,0 +1,178 @@
+"""What a source and a sink are: two small protocols, and the values that pass between them and the runtime.
+
+A connector is made by `cls(settings, about)`, which does no I/O and raises `SettingError` for what is wrong; it is
+then `open`ed, used and `close`d by one thread. After an error it is closed and opened anew, from the last position or
+offsets that were stored; so whatever it remembers beyond those must not matter.
+
+A source is exactly once because the runtime writes what `poll` returned and the position behind it in one Kafka
+transaction. A sink is exactly once if it stores `SinkBatch.next_offsets` in one step with the batch and returns them
+from `open`; otherwise the runtime commits them behind the batch, and the sink sees some records twice after a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from suiro.clock import Clock
+from suiro.errors import TransientError, UsageError
+
+__all__ = [
+    "About",
+    "BadRecordError",
+    "HearsOfCommits",
+    "HoldsOffsets",
+    "KeepsParts",
+    "KnowsItsLag",
+    "Polled",
+    "Sink",
+    "SinkBatch",
+    "SinkRecord",
+    "Source",
+    "SourceRecord",
+    "TopicPartition",
+    "check_expected",
+]
+
+TopicPartition = tuple[str, int]
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class BadRecordError(UsageError):
+    """One record cannot be taken, and there is no dead letter topic to put it aside."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What a connector learns about itself when it is made."""
+
+    name: str
+    folder: Path  # of the configuration's file; paths in it are relative to it
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRecord:
+    """A record to write. `value` and `key`: bytes and None as they are, a str in UTF-8, anything else by the
+    connector's format. `topic` None: the connector's own topic. `timestamp_ms` None: now."""
+
+    value: Any
+    key: Any = None
+    topic: str | None = None
+    headers: Headers = ()
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Polled:
+    """What a source has next: records, and the position behind them (None: as it was). `rejected` go to the dead
+    letter topic. `parts` are the changed parts of the position of a source that `KeepsParts` (None: forget it)."""
+
+    records: Sequence[SourceRecord]
+    position: Mapping[str, Any] | None = None
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    rejected: Sequence[SourceRecord] = ()
+
+
+class Source(Protocol):
+    def open(self, position: dict[str, Any] | None) -> None:
+        """Go on behind `position`: what the last committed `Polled` said; None at the first start."""
+        ...
+
+    def poll(self) -> Polled | None:
+        """What is next, all of it committed together or not at all. Waits about a second at most; None: nothing."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything. Called after each `open`, also when that failed."""
+        ...
+
+
+@runtime_checkable
+class HearsOfCommits(Protocol):
+    def committed(self) -> None:
+        """What `poll` returned last is committed."""
+        ...
+
+
+@runtime_checkable
+class KeepsParts(Protocol):
+    def open_parts(self, parts: dict[str, Any]) -> None:
+        """Called before `open` with every part of the position that was written and not forgotten."""
+        ...
+
+
+@runtime_checkable
+class KnowsItsLag(Protocol):
+    def lag(self) -> int | None:
+        """How much there still is to read, in units of its own. Called by other threads."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkRecord:
+    """A committed record; `key` and `value` decoded by the connector's formats, None is null. `raw_value` and
+    `raw_key` are its bytes."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: Any
+    value: Any
+    headers: Headers
+    raw_key: bytes | None
+    raw_value: bytes | None
+
+    @property
+    def place(self) -> str:
+        return f"{self.topic}-{self.partition}@{self.offset}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkBatch:
+    """Records in order of offsets per partition, with the offsets that follow them. `first_offsets` and
+    `next_offsets` name all partitions of the batch, also those whose records were all put aside."""
+
+    records: Sequence[SinkRecord]
+    first_offsets: Mapping[TopicPartition, int]
+    next_offsets: Mapping[TopicPartition, int]
+    reject: Callable[[SinkRecord, str], None]
+    """Puts a record aside with a reason: into the dead letter topic, or raises `BadRecordError` without one."""
+    settle: Callable[[], None]
+    """Writes the dead letters. A sink that holds offsets calls it right before it commits; for others the runtime
+    writes them in one transaction with the offsets."""
+
+
+class Sink(Protocol):
+    def open(self) -> None: ...
+
+    def put(self, batch: SinkBatch) -> None:
+        """Returns once the batch is stored. What it raises stops this connector; it goes on with the same offsets."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class HoldsOffsets(Protocol):
+    def offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """After `open`: the `next_offsets` stored with what is in the sink; absent where nothing was stored."""
+        ...
+
+
+def check_expected(
+    expected: Mapping[TopicPartition, int], found: Mapping[TopicPartition, int], where: str
+) -> None:
+    """For sinks that hold offsets: raises unless what is stored is what this batch follows. A partition that is
+    not in `found` is new."""
+    for target, first in expected.items():
+        stored = found.get(target)
+        if stored is not None and stored != first:
+            raise TransientError(
+                f"{where} holds {target[0]}-{target[1]} up to offset {stored}, this connector was about to write from "
+                f"{first} on: another process runs the same connector, or ran it until now. A restart goes on from "
+                "what is stored; if this comes again and again, stop the other one"
+            )

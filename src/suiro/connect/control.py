@@ -1,0 +1,102 @@
+"""Status, pause, resume and restart over HTTP: the paths of Kafka Connect's REST API, and `/metrics` for Prometheus.
+
+| request | does |
+|---|---|
+| `GET /connectors` | the names |
+| `GET /connectors?expand=status` | the status of all: state, records, lag, offsets, error |
+| `GET /connectors/NAME/status` | the status of one |
+| `PUT /connectors/NAME/pause`, `.../resume` | 202; the state follows |
+| `POST /connectors/NAME/restart` | 202 |
+| `GET /metrics` | records, lag, restarts, state of each |
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from suiro.connect.http_server import BackgroundServer
+from suiro.connect.runtime import Runtime, UnknownConnectorError
+
+__all__ = ["serve_control"]
+
+STATES = ("RUNNING", "PAUSED", "RESTARTING", "FAILED")
+METRICS = (
+    ("records", "suiro_connect_records_total", "counter", "Records written by a source or taken by a sink."),
+    ("rejected", "suiro_connect_rejected_total", "counter", "Records put aside."),
+    ("commits", "suiro_connect_commits_total", "counter", "Batches committed."),
+    ("restarts", "suiro_connect_restarts_total", "counter", "Starts after a failure."),
+    ("lag", "suiro_connect_lag", "gauge", "What is not stored yet: records of a sink, a source's own units."),
+)
+
+
+def serve_control(runtime: Runtime, host: str, port: int, *, token: str | None = None) -> BackgroundServer:
+    """Serves until `stop`. With a token, requests must have `Authorization: Bearer TOKEN`."""
+
+    async def names(request: Request) -> Response:
+        status = runtime.status()
+        if request.query_params.get("expand") == "status":
+            return JSONResponse({item["name"]: {"status": item} for item in status})
+        return JSONResponse([item["name"] for item in status])
+
+    async def one(request: Request) -> Response:
+        return JSONResponse(runtime.status(request.path_params["name"])[0])
+
+    async def change(request: Request) -> Response:
+        name, action = request.path_params["name"], request.url.path.rpartition("/")[2]
+        {"pause": runtime.pause, "resume": runtime.resume, "restart": runtime.restart}[action](name)
+        return Response(status_code=202)
+
+    async def metrics(request: Request) -> Response:
+        return PlainTextResponse(_metrics(runtime.status()), media_type="text/plain; version=0.0.4")
+
+    def guarded(endpoint: Any) -> Any:
+        async def checked(request: Request) -> Response:
+            given = request.headers.get("authorization", "")
+            if token is not None and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+                return _error(401, "give the token of section [connect] as: Authorization: Bearer TOKEN")
+            try:
+                answer: Response = await endpoint(request)
+            except UnknownConnectorError as error:
+                return _error(404, str(error))
+            return answer
+
+        return checked
+
+    application = Starlette(
+        routes=[
+            Route("/connectors", guarded(names)),
+            Route("/connectors/{name}/status", guarded(one)),
+            Route("/connectors/{name}/pause", guarded(change), methods=["PUT"]),
+            Route("/connectors/{name}/resume", guarded(change), methods=["PUT"]),
+            Route("/connectors/{name}/restart", guarded(change), methods=["POST"]),
+            Route("/metrics", guarded(metrics)),
+        ]
+    )
+    return BackgroundServer(application, host, port, name="connect-control")
+
+
+def _error(code: int, message: str) -> Response:
+    return JSONResponse({"error_code": code, "message": message}, status_code=code)
+
+
+def _metrics(status: list[dict[str, Any]]) -> str:
+    lines: list[str] = []
+    for key, name, kind, text in METRICS:
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+        lines += [
+            f'{name}{{connector="{item["name"]}"}} {item[key]}' for item in status if item[key] is not None
+        ]
+    name = "suiro_connect_state"
+    lines += [f"# HELP {name} 1 for the state that a connector is in.", f"# TYPE {name} gauge"]
+    for item in status:
+        for state in STATES:
+            lines.append(
+                f'{name}{{connector="{item["name"]}",state="{state}"}} {int(item["state"] == state)}'
+            )
+    return "\n".join(lines) + "\n"

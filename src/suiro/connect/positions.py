@@ -1,0 +1,166 @@
+"""Where a source goes on: one compacted topic, the position of each source under its name.
+
+Always true: a position is written in the same Kafka transaction as the records that lead up to it, so a reader with
+read_committed sees both or neither. A source starts with InitProducerId for `transactional_id(name)`, which ends
+its forerunner's open transaction and shuts the forerunner out; only then does it read its position.
+
+A key is the source's name, or `name#part` for state that is too large for one value (`read_parts`). All keys of one
+source lie in one partition, that of its name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from suiro.client import EARLIEST, LATEST, Client, NewTopic
+from suiro.errors import DataLossError, OffsetOutOfRangeError, UsageError
+from suiro.protocol import columnar
+from suiro.protocol.murmur2 import partition_for_key
+
+__all__ = [
+    "POSITIONS_TOPIC",
+    "create_positions_topic",
+    "part_record",
+    "position_partition",
+    "position_record",
+    "read_parts",
+    "read_position",
+    "transactional_id",
+]
+
+POSITIONS_TOPIC = "_suiro_connect_positions"
+
+PARTITIONS = 8
+# Small segments, so that the cleaner, which leaves the active one alone, keeps what a start has to read short.
+CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "16777216", "min.cleanable.dirty.ratio": "0.2"}
+
+_FIRST_LOOK = 1_000  # offsets; each look back is twice as long as the one before
+_FETCH_BYTES = 8 * 1024 * 1024
+_LARGEST_FETCH_BYTES = 1 << 30
+
+Position = dict[str, Any]
+
+
+def transactional_id(name: str) -> str:
+    """Of the source of that name."""
+    return f"suiro-connect-{name}"
+
+
+def create_positions_topic(client: Client) -> None:
+    """Makes the topic unless it is there; its partitions never change afterwards, or positions would be lost."""
+    client.create_topics([NewTopic(POSITIONS_TOPIC, PARTITIONS, configs=CONFIGS)], exist_ok=True)
+
+
+def position_partition(client: Client, name: str) -> int:
+    """Where the records of `position_record` and `part_record` for this name belong."""
+    info = client.metadata([POSITIONS_TOPIC]).get(POSITIONS_TOPIC)
+    if info is None:
+        create_positions_topic(client)
+        return position_partition(client, name)
+    return partition_for_key(name.encode(), len(info.partitions))
+
+
+def position_record(name: str, position: Position | None) -> tuple[bytes, bytes | None]:
+    """Key and value of the record to write into `position_partition`; None forgets the position (a tombstone)."""
+    return _key(name), None if position is None else _value(position)
+
+
+def part_record(name: str, part: str | int, value: Any) -> tuple[bytes, bytes | None]:
+    """One part of a source's larger state: any JSON value, None to forget it."""
+    return _key(name) + f"#{part}".encode(), None if value is None else _value(value)
+
+
+def read_position(client: Client, name: str) -> Position | None:
+    """The last committed position of that name, None if there is none. Call it after `TransactionalProducer.init`,
+    which waits for the markers of earlier transactions; without, the last one may not be visible yet.
+
+    Looks back from the end of the partition: a source that ran lately is found in one fetch.
+    """
+    key = _key(name)
+    target = (POSITIONS_TOPIC, position_partition(client, name))
+    first, end = _bounds(client, target)
+    look = _FIRST_LOOK
+    while end > first:
+        start = max(first, end - look)
+        found: bytes | None = None
+        seen = False
+        for record_key, value in _records(client, target, start, end):
+            if record_key == key:
+                found, seen = value, True
+        if seen:
+            return None if found is None else _parsed(name, found)
+        end, look = start, look * 2
+    return None
+
+
+def read_parts(client: Client, name: str) -> dict[str, Any]:
+    """{part: value} of all that `part_record` wrote and nobody forgot. Reads the whole partition."""
+    prefix = _key(name) + b"#"
+    target = (POSITIONS_TOPIC, position_partition(client, name))
+    first, end = _bounds(client, target)
+    found: dict[str, bytes] = {}
+    for key, value in _records(client, target, first, end):
+        if key is not None and key.startswith(prefix):
+            part = key[len(prefix) :].decode()
+            if value is None:
+                found.pop(part, None)
+            else:
+                found[part] = value
+    return {part: json.loads(value) for part, value in found.items()}
+
+
+def _key(name: str) -> bytes:
+    if not name or "#" in name:
+        raise UsageError(f"a source's name has at least one character and no '#', not {name!r}")
+    return name.encode()
+
+
+def _value(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _parsed(name: str, value: bytes) -> Position:
+    try:
+        position = json.loads(value)
+    except ValueError:
+        position = None
+    if not isinstance(position, dict):
+        raise DataLossError(
+            f"the last position of {name!r} in {POSITIONS_TOPIC} is not a JSON object: {value[:80]!r}. Something "
+            "else wrote there; write the right position, or a tombstone to start from the beginning"
+        )
+    return position
+
+
+def _bounds(client: Client, target: tuple[str, int]) -> tuple[int, int]:
+    first = client.list_offsets({target: EARLIEST})[target].offset
+    end = client.list_offsets({target: LATEST}, read_committed=True)[target].offset
+    return first, end
+
+
+def _records(
+    client: Client, target: tuple[str, int], start: int, end: int
+) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Keys and values of the committed records with start <= offset < end, in order."""
+    fetch_bytes = _FETCH_BYTES
+    while start < end:
+        try:
+            fetched = client.fetch({target: start}, max_bytes=fetch_bytes, partition_max_bytes=fetch_bytes)
+        except OffsetOutOfRangeError as error:
+            if error.log_start_offset <= start:
+                raise
+            start = (
+                error.log_start_offset
+            )  # what lay before was cleaned away: there is a later record of each key
+            continue
+        part = fetched[target]
+        rows = columnar.decode(part.data, start_offset=start, end_offset=end, aborted=part.aborted)
+        yield from zip(
+            rows.batch.column("key").to_pylist(), rows.batch.column("value").to_pylist(), strict=True
+        )
+        if rows.next_offset > start:
+            start = rows.next_offset
+        elif len(part.data) and fetch_bytes < _LARGEST_FETCH_BYTES:
+            fetch_bytes *= 2  # a batch larger than what was asked for

@@ -1,0 +1,9 @@
+"""Postgres as a source: a snapshot, then every change, as Avro records in log-compacted topics.
+
+- `capture`: `PostgresCapture`, session after session. `session`: one of them. `options`, `status`: what it is told,
+  what it says.
+- `database`, `publication`, `slot`: Postgres's side. `stream`, `peek`: two ways to read; `spool`: large transactions.
+- `changes`: messages to records. `untouched`, `topic_state`: what only the topic knows. `snapshots`, `ranges`,
+  `window`, `visibility`: whole tables, beside the stream too. `delivery`: into Kafka. `tables`: forms and schemas.
+- `pgoutput`, `copy_binary`, `avro_rows`, `row_kernels`, `types`, `schemas`: bytes to Avro, pure.
+"""

@@ -1,0 +1,111 @@
+"""One column's bytes out of an encoded value, without decoding the rest: what fills in an untouched TOAST value.
+
+What is always true: the bytes given are those of the field as they stand, with the branch of its union; bytes that
+are no value of the schema raise `CorruptRecordError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from suiro.errors import CorruptRecordError
+
+__all__ = ["ColumnCutter"]
+
+_FIXED = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+
+
+class ColumnCutter:
+    """Cuts columns out of values of one writer's schema (as `schemas.value_schema` makes them)."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._fields: list[tuple[str, Any]] = []
+        self._named: dict[str, Any] = {}
+        for field in schema["fields"]:
+            self._note(field["type"])
+            self._fields.append((field["name"], field["type"]))
+
+    def cut(self, value: bytes, field: str) -> bytes:
+        """The bytes of `field` (its name in Avro) in a value in Confluent's wire format."""
+        at = 5
+        for name, kind in self._fields:
+            end = self._skip(value, at, kind)
+            if end > len(value):
+                raise CorruptRecordError(f"the value ends within its field {name}")
+            if name == field:
+                return value[at:end]
+            at = end
+        raise KeyError(f"the schema has no field {field}")
+
+    def has(self, field: str, kind: Any) -> bool:
+        """Whether the writer's schema has this field in this very form, so that its bytes can be used again."""
+        return any(name == field and known == kind for name, known in self._fields)
+
+    def _note(self, kind: Any) -> None:
+        if isinstance(kind, list):
+            for branch in kind:
+                self._note(branch)
+        elif isinstance(kind, dict):
+            if kind["type"] == "record":
+                self._named[kind["name"]] = kind
+                for field in kind["fields"]:
+                    self._note(field["type"])
+            elif kind["type"] == "array":
+                self._note(kind["items"])
+
+    def _skip(self, value: bytes, at: int, kind: Any) -> int:
+        if isinstance(kind, list):
+            branch, at = _number(value, at)
+            if not 0 <= branch < len(kind):
+                raise CorruptRecordError(f"branch {branch} of a union of {len(kind)}, at byte {at}")
+            return self._skip(value, at, kind[branch])
+        if isinstance(kind, dict):
+            if kind["type"] == "record":
+                for field in kind["fields"]:
+                    at = self._skip(value, at, field["type"])
+                return at
+            if kind["type"] == "array":
+                return self._skip_array(value, at, kind["items"])
+            return self._skip(value, at, kind["type"])
+        if kind in _FIXED:
+            return at + _FIXED[kind]
+        if kind in ("int", "long"):
+            return _number(value, at)[1]
+        if kind in ("string", "bytes"):
+            size, at = _number(value, at)
+            if not 0 <= size <= len(value) - at:
+                raise CorruptRecordError(
+                    f"a length of {size} with {len(value) - at} bytes left, at byte {at}"
+                )
+            return at + size
+        return self._skip(value, at, self._named[kind])
+
+    def _skip_array(self, value: bytes, at: int, items: Any) -> int:
+        while True:
+            count, at = _number(value, at)
+            if count == 0:
+                return at
+            if count < 0:  # the block's size in bytes follows
+                size, at = _number(value, at)
+                if not 0 <= size <= len(value) - at:
+                    raise CorruptRecordError(
+                        f"a block of {size} bytes with {len(value) - at} left, at byte {at}"
+                    )
+                at += size
+                continue
+            for _ in range(count):
+                at = self._skip(value, at, items)
+
+
+def _number(value: bytes, at: int) -> tuple[int, int]:
+    number = 0
+    for shift in range(0, 70, 7):
+        if at >= len(value):
+            raise CorruptRecordError(f"a number is torn at byte {at}")
+        byte = value[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at
+    raise CorruptRecordError(f"a number of more than 64 bits at byte {at}")

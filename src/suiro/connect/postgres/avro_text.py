@@ -1,0 +1,358 @@
+"""One Postgres value, as Postgres prints it, to Avro bytes: slow, plain, and the rule the kernels must agree with.
+
+What is always true: a function here takes the bytes of a value as the output function of its type writes them
+under `types.SESSION_SETTINGS`, and gives the Avro bytes of the value without any union branch; or it raises
+`Unfit`, which says why the value has no such bytes. Nothing is rounded and nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Callable
+from fractions import Fraction
+
+__all__ = [
+    "DAYS_INFINITY",
+    "MICROS_INFINITY",
+    "Encode",
+    "Unfit",
+    "array_encoder",
+    "bool_",
+    "bytea",
+    "composite_encoder",
+    "date",
+    "decimal_encoder",
+    "double",
+    "float_",
+    "integer_encoder",
+    "string",
+    "time",
+    "timestamp",
+    "timestamptz",
+    "varint",
+]
+
+Encode = Callable[[bytes], bytes]
+
+MICROS_INFINITY = (1 << 63) - 1
+"""Timestamp `infinity`; its negative less one is `-infinity`, as in Postgres itself."""
+
+DAYS_INFINITY = (1 << 31) - 1
+"""Date `infinity`; its negative less one is `-infinity`."""
+
+_DAY = 86_400_000_000
+_DATE = re.compile(rb"(\d{4,7})-(\d\d)-(\d\d)")
+_TIME = re.compile(rb"(\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?")
+_ZONE = re.compile(rb"([+-])(\d\d)(?::(\d\d)(?::(\d\d))?)?")
+_INTEGER = re.compile(rb"-?\d{1,20}")
+_DECIMAL = re.compile(rb"(-?)(\d+)(?:\.(\d+))?")
+_FLOAT = re.compile(rb"-?(?:\d+(?:\.\d+)?(?:e[+-]?\d+)?|Infinity)|NaN")
+_BOUNDS = re.compile(rb"(?:\[-?\d+:-?\d+\])+=")
+
+
+class Unfit(ValueError):
+    """The value has no place in the Avro type of its column; the message says why."""
+
+
+def varint(value: int) -> bytes:
+    """Avro's int and long: zigzag, seven bits a byte."""
+    rest = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while rest >= 0x80:
+        out.append((rest & 0x7F) | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def string(text: bytes) -> bytes:
+    return varint(len(text)) + text
+
+
+def bool_(text: bytes) -> bytes:
+    if text == b"t":
+        return b"\x01"
+    if text == b"f":
+        return b"\x00"
+    raise Unfit("it is neither t nor f")
+
+
+def bytea(text: bytes) -> bytes:
+    if not text.startswith(b"\\x"):
+        raise Unfit("it does not start with \\x; the session's bytea_output must be hex")
+    try:
+        return string(bytes.fromhex(text[2:].decode("ascii")))
+    except ValueError:
+        raise Unfit("it is not hexadecimal") from None
+
+
+def integer_encoder(bits: int, *, signed: bool = True) -> Encode:
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+
+    def encode(text: bytes) -> bytes:
+        if not _INTEGER.fullmatch(text) or not low <= (value := int(text)) <= high:
+            raise Unfit(f"it is no integer of {bits} bits")
+        return varint(value)
+
+    return encode
+
+
+def double(text: bytes) -> bytes:
+    if not _FLOAT.fullmatch(text):
+        raise Unfit("it is no floating-point number")
+    value = float(text)
+    if math.isinf(value) and b"Infinity" not in text:
+        raise Unfit("it is beyond a double")
+    return struct.pack("<d", value)
+
+
+def float_(text: bytes) -> bytes:
+    wide = double(text)
+    value = struct.unpack("<d", wide)[0]
+    if not math.isfinite(value) or value == 0:
+        return struct.pack("<f", value)
+    # By way of a double a number could be rounded twice; where that matters the exact number decides.
+    try:
+        near = struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        raise Unfit("it is beyond a float") from None
+    exact = Fraction(text.decode("ascii"))
+    bits = struct.unpack("<i", struct.pack("<f", near))[0]
+    neighbours = [struct.pack("<i", bits + step) for step in (0, -1, 1)]
+    finite = [packed for packed in neighbours if math.isfinite(struct.unpack("<f", packed)[0])]
+
+    def error(packed: bytes) -> tuple[Fraction, int]:
+        return abs(Fraction(struct.unpack("<f", packed)[0]) - exact), packed[0] & 1  # ties to even
+
+    return min(finite, key=error)
+
+
+def decimal_encoder(precision: int, scale: int) -> Encode:
+    """Avro decimal bytes, the shortest two's complement. `scale` digits stand behind the point, as declared."""
+
+    def encode(text: bytes) -> bytes:
+        match = _DECIMAL.fullmatch(text)
+        if not match:
+            raise Unfit("an Avro decimal holds neither NaN nor infinity")
+        sign, whole, fraction = match.groups(default=b"")
+        if len(fraction) > scale:
+            raise Unfit(f"it has more than the declared {scale} digits behind the point")
+        digits = (whole + fraction.ljust(scale, b"0")).lstrip(b"0")
+        if len(digits) > precision:
+            raise Unfit(f"it has more than the declared {precision} digits")
+        value = int(sign + (digits or b"0"))
+        size = ((value if value >= 0 else ~value).bit_length() // 8) + 1
+        return string(value.to_bytes(size, "big", signed=True))
+
+    return encode
+
+
+def date(text: bytes) -> bytes:
+    if text == b"infinity":
+        return varint(DAYS_INFINITY)
+    if text == b"-infinity":
+        return varint(-DAYS_INFINITY - 1)
+    days, end = _days(text, text.endswith(b" BC"))
+    if text[end:] not in (b"", b" BC"):
+        raise Unfit(_NO_DATE)
+    return varint(days)
+
+
+def time(text: bytes) -> bytes:
+    micros, end = _micros(text, 0)
+    if end != len(text) or micros > _DAY:
+        raise Unfit("it is no time of the form 04:05:06.789")
+    return varint(micros)
+
+
+def timestamp(text: bytes) -> bytes:
+    return _timestamp(text, zoned=False)
+
+
+def timestamptz(text: bytes) -> bytes:
+    return _timestamp(text, zoned=True)
+
+
+_NO_DATE = "it is no date of the form 2024-02-29; the session's datestyle must be ISO"
+
+
+def _timestamp(text: bytes, *, zoned: bool) -> bytes:
+    if text == b"infinity":
+        return varint(MICROS_INFINITY)
+    if text == b"-infinity":
+        return varint(-MICROS_INFINITY - 1)
+    days, at = _days(text, text.endswith(b" BC"))
+    if text[at : at + 1] != b" ":
+        raise Unfit(_NO_DATE)
+    micros, at = _micros(text, at + 1)
+    if zoned:
+        zone = _ZONE.match(text, at)
+        if not zone:
+            raise Unfit("it has no zone such as +00")
+        hours, minutes, seconds = (int(part) for part in zone.groups(default=b"0")[1:])
+        offset = (hours * 3600 + minutes * 60 + seconds) * 1_000_000
+        micros += offset if zone[1] == b"-" else -offset
+        at = zone.end()
+    if text[at:] not in (b"", b" BC"):
+        raise Unfit(_NO_DATE)
+    value = days * _DAY + micros
+    if not -MICROS_INFINITY <= value < MICROS_INFINITY:
+        raise Unfit(
+            "it is after 294247-01-10 04:00:54, the last that 64 bits of microseconds since 1970 hold"
+        )
+    return varint(value)
+
+
+def _days(text: bytes, before_christ: bool) -> tuple[int, int]:
+    """Days since 1970-01-01 in the proleptic Gregorian calendar, and where the date ends."""
+    match = _DATE.match(text)
+    if not match:
+        raise Unfit(_NO_DATE)
+    year, month, day = (int(part) for part in match.groups())
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        raise Unfit(_NO_DATE)
+    if before_christ:
+        year = 1 - year
+    # Years that begin in March put the leap day at the end.
+    if month <= 2:
+        year -= 1
+    era, of_era = divmod(year, 400)
+    of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
+    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468, match.end()
+
+
+def _micros(text: bytes, at: int) -> tuple[int, int]:
+    match = _TIME.match(text, at)
+    if not match:
+        raise Unfit("it has no time of the form 04:05:06.789")
+    hours, minutes, seconds, fraction = match.groups(default=b"")
+    whole = (int(hours) * 60 + int(minutes)) * 60 + int(seconds)
+    return whole * 1_000_000 + int(fraction.ljust(6, b"0")), match.end()
+
+
+# --- arrays and composites ----------------------------------------------------------------------------------
+
+
+def array_encoder(element: Encode, *, dimensions: int, delimiter: str) -> Encode:
+    """Avro arrays as deep as declared; elements are a union of null and the element's type.
+
+    Lower bounds other than 1 are left out, as Postgres's own `array_to_json` does. An empty array has no
+    dimensions in Postgres and fits any depth.
+    """
+    separator = delimiter.encode()
+
+    def encode(text: bytes) -> bytes:
+        bounds = _BOUNDS.match(text)
+        if bounds:
+            text = text[bounds.end() :]
+        encoded, end = read(text, 0, dimensions)
+        if end != len(text):
+            raise Unfit("it goes on after the closing brace of the array")
+        return encoded
+
+    def read(text: bytes, at: int, depth: int) -> tuple[bytes, int]:
+        if text[at : at + 1] != b"{":
+            raise Unfit(_dimensions(dimensions))
+        if text[at : at + 2] == b"{}":
+            return b"\x00", at + 2
+        items = []
+        while True:
+            at += 1
+            if depth > 1:
+                item, at = read(text, at, depth - 1)
+            else:
+                word, quoted, at = _array_word(text, at, separator)
+                if not quoted and word == b"":
+                    raise Unfit(_dimensions(dimensions))
+                is_null = not quoted and word.upper() == b"NULL"
+                item = b"\x00" if is_null else b"\x02" + element(word)
+            items.append(item)
+            follows = text[at : at + 1]
+            if follows == b"}":
+                return varint(len(items)) + b"".join(items) + b"\x00", at + 1
+            if follows != separator:
+                raise Unfit("its array is not written as Postgres writes arrays")
+
+    return encode
+
+
+def _dimensions(declared: int) -> str:
+    return f"it has not {declared} dimension{'s' * (declared > 1)}, as its column is declared with"
+
+
+def _array_word(text: bytes, at: int, separator: bytes) -> tuple[bytes, bool, int]:
+    """(the word, was it quoted, where it ends)."""
+    if text[at : at + 1] == b'"':
+        out = bytearray()
+        at += 1
+        while at < len(text):
+            byte = text[at : at + 1]
+            if byte == b'"':
+                return bytes(out), True, at + 1
+            if byte == b"\\":
+                at += 1
+            out += text[at : at + 1]
+            at += 1
+        raise Unfit("a quote in its array is not closed")
+    start = at
+    out = bytearray()
+    while at < len(text) and text[at : at + 1] not in (separator, b"}"):
+        if text[at : at + 1] == b"{":
+            return b"", False, start
+        if text[at : at + 1] == b"\\":
+            at += 1
+        out += text[at : at + 1]
+        at += 1
+    return bytes(out), False, at
+
+
+def composite_encoder(name: str, fields: list[Encode]) -> Encode:
+    """An Avro record of nullable fields, from Postgres's `(a,"b c",,"")`."""
+
+    def encode(text: bytes) -> bytes:
+        words = _composite_words(text)
+        if fields and len(words) != len(fields):
+            raise Unfit(f"it has {len(words)} attributes where the type {name} is known with {len(fields)}")
+        return b"".join(
+            b"\x00" if word is None else b"\x02" + field(word)
+            for word, field in zip(words, fields, strict=False)
+        )
+
+    return encode
+
+
+def _composite_words(text: bytes) -> list[bytes | None]:
+    if not (text.startswith(b"(") and text.endswith(b")")):
+        raise Unfit("it is not in brackets, as Postgres writes composite values")
+    words: list[bytes | None] = []
+    at = 1
+    while True:
+        out = bytearray()
+        is_null = True
+        in_quotes = False
+        while True:
+            if at >= len(text):
+                raise Unfit("a quote in its composite value is not closed")
+            byte = text[at : at + 1]
+            at += 1
+            if not in_quotes and byte in b",)":
+                break
+            is_null = False
+            if byte == b"\\":
+                out += text[at : at + 1]
+                at += 1
+            elif byte == b'"':
+                if in_quotes and text[at : at + 1] == b'"':
+                    out += b'"'
+                    at += 1
+                else:
+                    in_quotes = not in_quotes
+            else:
+                out += byte
+        words.append(None if is_null else bytes(out))
+        if byte == b")":
+            if at != len(text):
+                raise Unfit("it goes on after the closing bracket of the composite value")
+            return words

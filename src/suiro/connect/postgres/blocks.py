@@ -1,0 +1,49 @@
+"""What both ways to read hand on: messages of pgoutput (version 1) in one buffer, cut where transactions end.
+
+Always true: a block holds whole transactions, or one part of a single transaction that is too large for a block.
+Messages within stand in the order of commits, and no message of a transaction that was rolled back is among them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Block", "Int64s", "begin_message", "commit_message", "join"]
+
+_BEGIN = struct.Struct(">cqqI")
+_COMMIT = struct.Struct(">cBqqq")
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Message i is `buffer[starts[i] : ends[i]]`; `lsns[i]` is where it stood in the log (0: nowhere)."""
+
+    buffer: bytes | memoryview
+    starts: Int64s
+    ends: Int64s
+    lsns: Int64s
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+def join(payloads: Sequence[bytes], lsns: Sequence[int]) -> Block:
+    lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
+    ends = np.cumsum(lengths)
+    return Block(buffer=b"".join(payloads), starts=ends - lengths, ends=ends, lsns=np.array(lsns, np.int64))
+
+
+def begin_message(*, lsn: int, commit_us: int, xid: int) -> bytes:
+    """`commit_us` as Postgres counts, from 2000-01-01."""
+    return _BEGIN.pack(b"B", lsn, commit_us, xid)
+
+
+def commit_message(*, lsn: int, end_lsn: int, commit_us: int) -> bytes:
+    return _COMMIT.pack(b"C", 0, lsn, end_lsn, commit_us)

@@ -1,0 +1,220 @@
+"""`PostgresCapture`: a database's tables as topics, first as they are and then every change, exactly once.
+
+One session after another until it is stopped. A session fences its forerunner, reads the position, and goes on from
+there; whatever is lost on the way (Postgres, Kafka, the registry) ends the session and the next one begins. Nothing
+is remembered from one session to the next but what the position says, so a kill is no special case.
+
+Always true: a Kafka transaction ends between two transactions of Postgres, with the position behind the first; only
+then is the slot told. (docs/decisions: how capture is exactly once.)
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from suiro.client import Client, ProducerIdentity
+from suiro.clock import SystemClock
+from suiro.connect.postgres import engine
+from suiro.connect.postgres.database import Database, connect_replication
+from suiro.connect.postgres.delivery import Delivery
+from suiro.connect.postgres.options import CaptureOptions
+from suiro.connect.postgres.publication import ensure_publication
+from suiro.connect.postgres.session import Session, Stopped
+from suiro.connect.postgres.slot import (
+    check_slot,
+    create_slot,
+    drop_slot,
+    identify_system,
+    read_slot,
+    release_slot,
+)
+from suiro.connect.postgres.status import CaptureStatus
+from suiro.connect.postgres.tables import Tables
+from suiro.errors import ConfigError, DataLossError, FencedError, TransientError
+from suiro.registry import RegistryClient
+
+__all__ = ["PostgresCapture"]
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 5.0
+
+Event = Callable[[dict[str, Any]], None]
+
+
+class PostgresCapture:
+    """`run` until `stop`, which may be called from anywhere, a signal handler too.
+
+    `on_event` gets what the command prints: `{"event": "ready", ...}` once all tables are read and changes flow.
+    """
+
+    def __init__(self, options: CaptureOptions, *, on_event: Event | None = None) -> None:
+        self.options = options
+        self.status = CaptureStatus()
+        self._on_event = on_event or (lambda event: None)
+        self._stop = threading.Event()
+        # A stop must end a wait for the server at once, also when it comes from a signal handler.
+        self._bell, self._ring = socket.socketpair()
+        self._ring.setblocking(False)
+        self._clock = SystemClock()
+        self._snapshot = options.snapshot
+        self._is_ready = False
+        self._identity: ProducerIdentity | None = (
+            None  # of the last session: a rival that fenced it is left alone
+        )
+
+    def stop(self) -> None:
+        self._stop.set()
+        try:
+            self._ring.send(b"\0")
+        except (BlockingIOError, OSError):
+            pass  # it rings already
+
+    def run(self) -> None:
+        """Returns after `stop`. Raises what no further attempt would mend."""
+        base = self.options.state_directory
+        directory = (
+            Path(tempfile.mkdtemp(prefix="suiro-capture-")) if base is None else base / self.options.name
+        )
+        directory.mkdir(parents=True, exist_ok=True)
+        engine.load()
+        pause_s = FIRST_PAUSE_S
+        try:
+            while not self._stop.is_set():
+                began_ms = self._clock.monotonic_ms()
+                try:
+                    self._session(directory)
+                except Stopped:
+                    return
+                except FencedError as error:
+                    raise FencedError(
+                        f"another capture took over {self.options.name!r}, or a transaction was open for longer than "
+                        f"{self.options.transaction_timeout_ms:,} ms; this one ends. Two captures at once need "
+                        f"different topic prefixes or slots ({error.args[0]})",
+                        error.code_name,
+                    ) from error
+                except TransientError as error:
+                    if self._stop.is_set():
+                        return
+                    logger.warning("starting over: %s", error)
+                    self.status.restarts += 1
+                    if self._clock.monotonic_ms() - began_ms > LONGEST_PAUSE_S * 2000:
+                        pause_s = FIRST_PAUSE_S  # it had run for a while
+                    self._stop.wait(pause_s)
+                    pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+        finally:
+            if base is None:
+                shutil.rmtree(directory, ignore_errors=True)
+
+    # -- one session ---------------------------------------------------------------------------------------
+
+    def _session(self, directory: Path) -> None:
+        options = self.options
+        with ExitStack() as stack:
+            database = stack.enter_context(Database(options.dsn))
+            facts = database.facts()
+            replication = connect_replication(options.dsn)
+            stack.callback(replication.close)
+            system = identify_system(replication)
+            client = stack.enter_context(Client(options.bootstrap_servers, settings=options.kafka_settings))
+            registry = stack.enter_context(RegistryClient(options.registry))
+            delivery = Delivery(client, options, self._identity)
+            stack.callback(lambda: setattr(self, "_identity", delivery.identity))
+            position, parts = delivery.fence()
+            release_slot(database, options.slot)
+            self._check_source(position, system, facts.database)
+            if not facts.is_standby:
+                ensure_publication(database, options, facts.version)
+            tables = Tables(database, registry, options, facts.version)
+            tables.look()
+            if not tables.facts:
+                raise ConfigError(
+                    f"publication {options.publication} has none of the tables to capture "
+                    f"({', '.join(options.tables) or 'all'}): create them first, or add them to it"
+                )
+            start, exported = self._start(database, replication, facts.database, position)
+            session = Session(
+                options=options,
+                database=database,
+                is_standby=facts.is_standby,
+                tables=tables,
+                delivery=delivery,
+                client=client,
+                registry=registry,
+                directory=directory,
+                parts=parts,
+                source={"system": system, "database": facts.database, "slot": options.slot},
+                position=start,
+                status=self.status,
+                stopped=self._stop,
+                bell=self._bell,
+                on_event=self._on_event,
+            )
+            stack.callback(session.close)
+            session.choose_tables(self._snapshot if position is None or self._snapshot == "new" else "resume")
+            self._snapshot = "initial" if self._snapshot == "new" else self._snapshot
+            if exported is not None:
+                session.read_exported(exported)
+            replication.close()
+            session.stream(self._ready)
+
+    def _start(
+        self, database: Database, replication: Any, name: str, position: dict[str, Any] | None
+    ) -> tuple[int, str | None]:
+        """Where the stream begins, and the snapshot exported by a slot that was made for it."""
+        from suiro.connect.postgres.lsn import parse_lsn
+
+        options = self.options
+        state = read_slot(database, options.slot)
+        known = None if position is None else parse_lsn(position["lsn"])
+        try:
+            check_slot(options.slot, state, database=name, position=known, end=database.wal_position())
+        except DataLossError as error:
+            if self._snapshot != "new":
+                raise
+            logger.warning("%s", error)
+            if state is not None:
+                drop_slot(database, options.slot)
+            state, known = None, None
+        if state is None:
+            created = create_slot(replication, options.slot)
+            logger.info("created slot %s", options.slot)
+            return created.lsn, created.snapshot
+        return max(known or 0, state.confirmed_lsn), None
+
+    def _check_source(self, position: dict[str, Any] | None, system: str, database: str) -> None:
+        if position is None or self._snapshot == "new":
+            return
+        if (position.get("system"), position.get("database")) != (system, database):
+            raise ConfigError(
+                f"the position of {self.options.name!r} is of database {position.get('database')!r} in cluster "
+                f"{position.get('system')}, not of {database!r} in {system}. Choose: the right --dsn; another "
+                "--topic-prefix; or --snapshot new, if these topics are to hold this database from now on"
+            )
+
+    def _ready(self, session: Session) -> None:
+        if self._is_ready:
+            return
+        self._is_ready = True
+        self._on_event(
+            {
+                "event": "ready",
+                "name": self.options.name,
+                "slot": self.options.slot,
+                "publication": self.options.publication,
+                "lsn": session.position_text,
+                "topics": session.topics,
+                "rows": session.snapshot_rows,
+                "pid": os.getpid(),
+            }
+        )

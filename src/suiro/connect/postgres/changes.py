@@ -1,0 +1,295 @@
+"""Blocks of pgoutput's messages into records: the loop that everything live goes through.
+
+Always true: records go to Kafka in the order of commits, each change once: what lies before the position is left out.
+A record holds the whole row. Nothing here decides when a Kafka transaction ends, only where it may: `open` is false.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from suiro.client import Client
+from suiro.connect.postgres.avro_rows import EncodedRows
+from suiro.connect.postgres.blocks import Block, Int64s
+from suiro.connect.postgres.delivery import Delivery, binary_column
+from suiro.connect.postgres.headers import OPERATIONS, live_headers
+from suiro.connect.postgres.pgoutput import Messages, Parser, RelationMessage
+from suiro.connect.postgres.tables import Form, Tables
+from suiro.connect.postgres.topic_state import KeyedValues, load
+from suiro.connect.postgres.untouched import Cutters, fill_untouched
+from suiro.connect.postgres.visibility import RecentTransactions
+from suiro.connect.postgres.window import Window
+
+__all__ = ["MESSAGE_PREFIX", "Changes", "Transactions"]
+
+logger = logging.getLogger(__name__)
+
+MESSAGE_PREFIX = "suiro"
+
+_BEGIN, _COMMIT, _RELATION, _TRUNCATE, _MESSAGE = (ord(letter) for letter in "BCRTM")
+_INSERT, _UPDATE, _DELETE = (ord(letter) for letter in "IUD")
+_OPERATION = np.zeros(256, np.int64)
+_OPERATION[_UPDATE], _OPERATION[_DELETE] = 1, 2
+_TRUNCATED = OPERATIONS.index("truncate")
+
+
+@dataclass(frozen=True, slots=True)
+class Transactions:
+    """Of a block: each message's transaction, and each transaction's facts (`lsns` of the commit records)."""
+
+    of: Int64s
+    xids: Int64s
+    commit_us: Int64s
+    lsns: Int64s
+
+
+class Changes:
+    """`position` is behind the last transaction that came whole; `open`: part of another has gone out already."""
+
+    def __init__(
+        self,
+        *,
+        tables: Tables,
+        delivery: Delivery,
+        client: Client,
+        schema_text: Callable[[int], str],
+        position: int,
+        directory: Path,
+        memory_bytes: int,
+        on_new_form: Callable[[Form], None],
+        is_being_read: Callable[[str], bool],
+    ) -> None:
+        self._tables = tables
+        self._delivery = delivery
+        self._client = client
+        self._cutters = Cutters(schema_text)
+        self._directory = directory
+        self._memory_bytes = memory_bytes
+        self._on_new_form = on_new_form
+        self._is_being_read = is_being_read
+        self._parser = Parser()
+        self._carried = (0, 0, 0)
+        self._waiting: dict[int, RelationMessage] = {}  # announcements that no change has followed yet
+        self._last_values: dict[str, KeyedValues] = {}
+        self._numbers = count()
+        self.position = position
+        self.open = False
+        self.window: Window | None = None
+        self.recent = RecentTransactions()
+        self.messages: list[dict[str, Any]] = []  # our own, out of Postgres's log
+        self.transactions = 0
+        self.last_commit_us = 0
+
+    def close(self) -> None:
+        for values in self._last_values.values():
+            values.close()
+
+    def reset(self) -> None:
+        """Another way to read begins behind the position: it announces every table again."""
+        self._parser.reset()
+        self._tables.forget_announcements()
+        self._carried = (0, 0, 0)
+        self._waiting.clear()
+
+    def process(self, block: Block) -> None:
+        messages = self._parser.parse(block.buffer, block.starts, block.ends)
+        transactions = self._transactions(messages)
+        kinds = messages.kind
+        known = transactions.lsns < self.position
+        wanted = ~known[transactions.of]
+        self.recent.add(transactions.xids[1:])
+        marks = np.flatnonzero(np.isin(kinds, (_RELATION, _TRUNCATE, _MESSAGE)))
+        first = 0
+        for mark in [*marks.tolist(), len(block)]:
+            self._write(block, messages, transactions, first, mark, wanted)
+            if mark < len(block):
+                self._handle(block, messages, transactions, mark, bool(wanted[mark]))
+            first = mark + 1
+        commits = np.flatnonzero(kinds == _COMMIT)
+        if len(commits):
+            self.transactions += len(commits)
+            self.position = max(self.position, int(messages.end_lsn[commits[-1]]))
+            self.last_commit_us = int(messages.time[commits[-1]])
+        ends = np.flatnonzero((kinds == _COMMIT) | (kinds == _BEGIN))
+        if len(ends):
+            self.open = bool(kinds[ends[-1]] == _BEGIN)
+
+    def _transactions(self, messages: Messages) -> Transactions:
+        begins = np.flatnonzero(messages.kind == _BEGIN)
+        xid, commit_us, lsn = self._carried  # of the transaction that an earlier block began
+        found = Transactions(
+            of=np.cumsum(messages.kind == _BEGIN),
+            xids=np.concatenate(([xid], messages.xid[begins])),
+            commit_us=np.concatenate(([commit_us], messages.time[begins])),
+            lsns=np.concatenate(([lsn if self.open else 1 << 62], messages.lsn[begins])),
+        )
+        self._carried = (int(found.xids[-1]), int(found.commit_us[-1]), int(found.lsns[-1]))
+        return found
+
+    def _write(
+        self,
+        block: Block,
+        messages: Messages,
+        transactions: Transactions,
+        first: int,
+        end: int,
+        wanted: Any,
+    ) -> None:
+        """The changes among messages first to end, table by table: between two tables order does not matter."""
+        if first >= end:
+            return
+        relations = messages.relation[first:end]
+        kinds = messages.kind[first:end]
+        changes = wanted[first:end] & ((kinds == _INSERT) | (kinds == _UPDATE) | (kinds == _DELETE))
+        for oid in np.unique(relations[changes]).tolist():
+            self._announce(oid)
+            form = self._tables.live.get(oid)
+            if form is None:
+                continue  # of a table that is published and not wanted
+            indices = first + np.flatnonzero(changes & (relations == oid))
+            self._write_table(form, block, messages, transactions, indices)
+
+    def _write_table(
+        self, form: Form, block: Block, messages: Messages, transactions: Transactions, indices: Int64s
+    ) -> None:
+        values = self._last_values.get(form.topic)
+        if messages.unchanged[indices].any():
+            values = values or self._load_last_values(form)
+            window = self.window if self.window is not None and self.window.form.topic == form.topic else None
+
+            if window is not None:
+                self._cutters.set_unregistered(window.form.value_schema)
+
+            def last_value(key: bytes) -> bytes | None:
+                found = values.get(key)
+                return window.value(key) if found is None and window is not None else found
+
+            untouched = fill_untouched(
+                form,
+                messages,
+                indices,
+                last_value=last_value,
+                cutters=self._cutters,
+                may_be_left_out=self._is_being_read(form.topic),
+            )
+            indices = untouched.indices
+            rows = form.encoder.encode_changes(messages, indices, fill=untouched.fill)
+        else:
+            rows = form.encoder.encode_changes(messages, indices)
+        if not len(rows):
+            return
+        if values is not None:
+            for record in range(len(rows)):
+                value = rows.value(record)
+                if value is None:
+                    values.remove(rows.key(record))
+                else:
+                    values.put(rows.key(record), value)
+        sources = indices[rows.sources]
+        of = transactions.of[sources]
+        if self.window is not None and self.window.form.topic == form.topic:
+            self.window.change(rows, transactions.xids[of])
+        operations = np.where(rows.tombstones, OPERATIONS.index("delete"), _OPERATION[messages.kind[sources]])
+        self._delivery.add(
+            form.topic,
+            keys=rows.keys,
+            values=rows.values,
+            timestamps=transactions.commit_us[of] // 1000,
+            headers=live_headers(
+                block.lsns[sources], of, operations, transactions.xids, transactions.commit_us
+            ),
+        )
+
+    def _handle(
+        self, block: Block, messages: Messages, transactions: Transactions, index: int, is_wanted: bool
+    ) -> None:
+        kind = messages.kind[index]
+        if kind == _RELATION:
+            self._waiting[int(messages.relation[index])] = messages.relation_message(index)
+        elif kind == _MESSAGE:
+            _, prefix, content = messages.logical_message(index)
+            if prefix == MESSAGE_PREFIX and is_wanted:
+                self.messages.append(json.loads(content))
+        elif is_wanted:
+            _, oids = messages.truncated(index)
+            for oid in oids:
+                self._announce(oid)
+                form_of_table = self._tables.live.get(oid)
+                if form_of_table is not None:
+                    self._truncate(form_of_table, block, transactions, index)
+
+    def _announce(self, oid: int) -> None:
+        """Only before a change of the table: what a rolled back subtransaction announced was never the table."""
+        message = self._waiting.pop(oid, None)
+        if message is None:
+            return
+        announced = self._tables.announce(message)
+        if announced is not None and announced[1]:
+            self._on_new_form(announced[0])
+
+    def _truncate(self, form: Form, block: Block, transactions: Transactions, index: int) -> None:
+        """A tombstone for every key that is alive in the topic."""
+        of = int(transactions.of[index])
+        values = self._last_values.get(form.topic)
+        live = values or self._load_last_values(form)
+        if self.window is not None and self.window.form.topic == form.topic:
+            self.window.truncate(int(transactions.xids[of]))
+        tombstones = 0
+        for keys in _portions(live.all_keys()):
+            tombstones += len(keys)
+            rows = len(keys)
+            same = np.zeros(rows, np.int64)
+            self._delivery.add(
+                form.topic,
+                keys=binary_column(keys),
+                values=pa.nulls(rows, pa.binary()),
+                timestamps=np.full(rows, transactions.commit_us[of] // 1000, np.int64),
+                headers=live_headers(
+                    same + block.lsns[index],
+                    same,
+                    same + _TRUNCATED,
+                    transactions.xids[of : of + 1],
+                    transactions.commit_us[of : of + 1],
+                ),
+            )
+        live.clear()
+        if values is None:  # only a TRUNCATE needed it
+            self._last_values.pop(form.topic).close()
+        logger.info("TRUNCATE of %s: %d tombstones", form.relation.full_name, tombstones)
+
+    def _load_last_values(self, form: Form) -> KeyedValues:
+        """From the topic, and kept up to date from here on."""
+        self._delivery.flush()
+        values = KeyedValues(
+            self._directory / f"{next(self._numbers)}.values", memory_bytes=self._memory_bytes
+        )
+        load(values, self._client, form.topic, self._delivery.partition_count(form.topic))
+        self._last_values[form.topic] = values
+        return values
+
+    def note_snapshot_rows(self, topic: str, rows: EncodedRows, written: Int64s) -> None:
+        """These went out by a snapshot: later changes may leave their values untouched."""
+        values = self._last_values.get(topic)
+        if values is not None:
+            for record in written.tolist():
+                values.put(rows.key(record), rows.value(record) or b"")
+
+
+def _portions(keys: Iterator[bytes], size: int = 50_000) -> Iterator[list[bytes]]:
+    portion: list[bytes] = []
+    for key in keys:
+        portion.append(key)
+        if len(portion) == size:
+            yield portion
+            portion = []
+    if portion:
+        yield portion

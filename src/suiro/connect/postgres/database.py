@@ -1,0 +1,209 @@
+"""One connection to the database that is captured, and what its catalogue says.
+
+Always true: errors of Postgres come out as suiro's. A lost or refused connection is a `TransientError`, since the
+capture starts over from its position; what Postgres refuses is a `UsageError` with Postgres's own words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import psycopg2
+import psycopg2.extensions
+import psycopg2.extras
+
+from suiro.connect.postgres.lsn import parse_lsn
+from suiro.connect.postgres.types import SESSION_SETTINGS
+from suiro.errors import BrokenConnectionError, ConfigError, SuiroError, UsageError
+
+__all__ = ["Database", "ServerFacts", "connect_replication", "postgres_errors", "quoted"]
+
+OLDEST_VERSION = 140000
+
+_SESSION = " ".join(
+    f"-c {name}={value}"
+    for name, value in {**SESSION_SETTINGS, "statement_timeout": "0"}.items()
+    if name != "client_encoding"
+)
+_KEEPALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    version: int
+    database: str
+    is_standby: bool
+    wal_level: str
+
+
+@contextmanager
+def postgres_errors(what: str) -> Iterator[None]:
+    """`what` says what was tried, such as "read table public.t"."""
+    try:
+        yield
+    except SuiroError:
+        raise
+    except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
+        raise _operational(what, error) from error
+    except psycopg2.Error as error:
+        if type(error) is psycopg2.DatabaseError and not error.pgcode:
+            # libpq lost the server in the middle of COPY and has no words for it.
+            raise BrokenConnectionError(f"{what}: lost Postgres: {_words(error)}") from error
+        raise UsageError(f"{what}: Postgres says: {_words(error)}") from error
+
+
+def _operational(what: str, error: psycopg2.Error) -> SuiroError:
+    code = error.pgcode or ""
+    text = _words(error)
+    # 28: wrong user or password; 3D: no such database; 42: no permission. 53, 55, 57, 58 may pass.
+    if code[:2] in ("28", "3D", "42", "22", "0A") or "password authentication failed" in text:
+        return UsageError(f"{what}: Postgres says: {text}")
+    return BrokenConnectionError(f"{what}: lost Postgres, or could not reach it: {text}")
+
+
+def _words(error: psycopg2.Error) -> str:
+    diagnosis = getattr(error, "diag", None)
+    primary = getattr(diagnosis, "message_primary", None)
+    if not primary:
+        return " ".join(str(error).split()) or type(error).__name__
+    detail = getattr(diagnosis, "message_detail", None)
+    hint = getattr(diagnosis, "message_hint", None)
+    return "; ".join(str(part) for part in (primary, detail, hint) if part)
+
+
+def quoted(*names: str) -> str:
+    """A name as SQL takes it: `quoted("public", "t")` is `"public"."t"`."""
+    return ".".join('"' + name.replace('"', '""') + '"' for name in names)
+
+
+def connect_replication(dsn: str) -> Any:
+    """A connection that speaks the replication protocol. Streamed transactions begin early: memory stays small."""
+    with postgres_errors("connect for replication"):
+        return psycopg2.connect(
+            dsn,
+            connection_factory=psycopg2.extras.LogicalReplicationConnection,
+            application_name="suiro capture",
+            options=_SESSION,
+            client_encoding="UTF8",
+            **_KEEPALIVE,
+        )
+
+
+class Database:
+    """Not for several threads at once. Every statement is a transaction of its own, unless `snapshot` says else."""
+
+    def __init__(self, dsn: str) -> None:
+        with postgres_errors("connect"):
+            self._connection = psycopg2.connect(
+                dsn,
+                application_name="suiro capture",
+                options=_SESSION,
+                client_encoding="UTF8",
+                **_KEEPALIVE,
+            )
+            self._connection.autocommit = True
+        self._type_names: dict[int, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def cancel(self) -> None:
+        """From another thread: what runs now ends with an error."""
+        try:
+            self._connection.cancel()
+        except psycopg2.Error:
+            pass  # it is gone already, which is as good
+
+    def rows(
+        self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None, *, what: str
+    ) -> list[tuple[Any, ...]]:
+        with postgres_errors(what), self._connection.cursor() as cursor:
+            cursor.execute(sql, parameters)
+            return list(cursor.fetchall()) if cursor.description is not None else []
+
+    def row(
+        self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None, *, what: str
+    ) -> tuple[Any, ...] | None:
+        found = self.rows(sql, parameters, what=what)
+        return found[0] if found else None
+
+    def literal(self, text: str) -> str:
+        """A text as SQL takes it, for statements that have no parameters (COPY)."""
+        adapted = psycopg2.extensions.QuotedString(text)
+        adapted.prepare(self._connection)
+        return str(adapted.getquoted().decode())
+
+    def type_name(self, oid: int) -> str:
+        """As a cast takes it."""
+        known = self._type_names.get(oid)
+        if known is None:
+            ((known,),) = self.rows("select format_type(%s, null)", (oid,), what="ask for the name of a type")
+            self._type_names[oid] = str(known)
+        return str(known)
+
+    def copy(self, sql: str, sink: Any, *, what: str) -> None:
+        """`sink.write(bytes)` gets a row, or the header, at a time."""
+        with postgres_errors(what), self._connection.cursor() as cursor:
+            cursor.copy_expert(sql, sink)
+
+    @contextmanager
+    def snapshot(self, name: str | None = None) -> Iterator[None]:
+        """Everything within sees one state of the database: that of an exported snapshot, or of now."""
+        with postgres_errors("begin a snapshot"), self._connection.cursor() as cursor:
+            cursor.execute("begin isolation level repeatable read read only")
+            if name is not None:
+                cursor.execute("set transaction snapshot %s", (name,))
+        try:
+            yield
+        finally:
+            try:
+                with self._connection.cursor() as cursor:
+                    cursor.execute("rollback")  # it only read
+            except psycopg2.Error:
+                pass  # the connection is lost, and with it the snapshot
+
+    def facts(self) -> ServerFacts:
+        found = self.row(
+            "select current_setting('server_version_num')::int, current_database(), pg_is_in_recovery(),"
+            " current_setting('wal_level')",
+            what="ask the server what it is",
+        )
+        assert found is not None
+        facts = ServerFacts(version=found[0], database=found[1], is_standby=found[2], wal_level=found[3])
+        if facts.version < OLDEST_VERSION:
+            raise ConfigError(
+                f"Postgres {facts.version // 10000} is too old: capture needs 14 or later, whose slots stream large "
+                "transactions"
+            )
+        if facts.wal_level != "logical":
+            raise ConfigError(
+                f"wal_level is {facts.wal_level}: changes cannot be decoded from such a log. Run ALTER SYSTEM SET "
+                "wal_level = 'logical' and restart Postgres"
+            )
+        return facts
+
+    def wal_position(self) -> int:
+        """Up to where the log is on disk now (on a standby: what it has replayed)."""
+        found = self.row(
+            "select case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_flush_lsn() end",
+            what="ask where the log ends",
+        )
+        assert found is not None
+        return parse_lsn(found[0])
+
+    def emit(self, prefix: str, content: str, *, transactional: bool = True) -> None:
+        """Writes a message into the log, which the capture itself reads."""
+        self.rows(
+            "select pg_logical_emit_message(%s, %s, %s)",
+            (transactional, prefix, content),
+            what="write a message into Postgres's log",
+        )

@@ -1,0 +1,149 @@
+"""Into Kafka: everything between two commits is one Kafka transaction, and the position is part of it.
+
+Always true: records of a source transaction and the position behind it become visible together or not at all.
+`fence` ends what a forerunner left open and shuts it out; only then is the position read. After any error the outcome
+of the transaction is unknown: the capture starts over from `fence`, and the position tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from suiro.client import Client, NewTopic, ProducerIdentity, TransactionalBatch
+from suiro.clock import SystemClock
+from suiro.connect.positions import (
+    POSITIONS_TOPIC,
+    create_positions_topic,
+    part_record,
+    position_partition,
+    position_record,
+    read_parts,
+    read_position,
+    transactional_id,
+)
+from suiro.connect.postgres.options import CaptureOptions
+from suiro.protocol import columnar
+from suiro.protocol.compression import codec_id
+
+__all__ = ["Delivery", "binary_column"]
+
+FLUSH_BYTES = 8 << 20
+MAX_BATCH_BYTES = 900_000
+
+
+def binary_column(values: Sequence[bytes | None]) -> pa.Array:
+    """As `pa.array(values, pa.binary())`, which would import pandas: seconds, at a capture's start."""
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(value or b"") for value in values], out=offsets[1:])
+    valid = np.array([value is not None for value in values], np.bool_)
+    bitmap = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    data = pa.py_buffer(b"".join(value or b"" for value in values))
+    return pa.Array.from_buffers(pa.binary(), len(values), [bitmap, pa.py_buffer(offsets), data])
+
+
+class Delivery:
+    """One source's way into Kafka. Not for several threads at once."""
+
+    def __init__(
+        self, client: Client, options: CaptureOptions, identity: ProducerIdentity | None = None
+    ) -> None:
+        """`identity`: what an earlier session of this process had. Whoever fenced it since is the one to go on."""
+        self.identity = identity
+        self._client = client
+        self._name = options.name
+        self._transactions = client.transaction(
+            transactional_id(options.name), timeout_ms=options.transaction_timeout_ms
+        )
+        self._compression = codec_id(options.compression)
+        self._partition_counts: dict[str, int] = {}
+        self._position_partition = 0
+        self._joined: set[tuple[str, int]] = set()
+        self._waiting: list[TransactionalBatch] = []
+        self._waiting_bytes = 0
+        self.records = 0
+
+    def fence(self) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+        """(position, parts) as the last committed transaction left them."""
+        create_positions_topic(self._client)
+        self.identity = self._transactions.init(self.identity)
+        self._position_partition = position_partition(self._client, self._name)
+        return read_position(self._client, self._name), read_parts(self._client, self._name)
+
+    def create_topics(self, names: list[str], *, partitions: int) -> None:
+        """Log-compacted, unless they are there already."""
+        wanted = [name for name in names if name not in self._partition_counts]
+        if not wanted:
+            return
+        there = self._client.metadata(wanted)
+        missing = [name for name in wanted if name not in there]
+        if missing:
+            self._client.create_topics(
+                [NewTopic(name, partitions, configs={"cleanup.policy": "compact"}) for name in missing],
+                exist_ok=True,
+            )
+            there |= self._client.metadata(missing)
+        for name in wanted:
+            self._partition_counts[name] = len(there[name].partitions)
+
+    def partition_count(self, topic: str) -> int:
+        return self._partition_counts[topic]
+
+    def add(
+        self, topic: str, *, keys: pa.Array, values: pa.Array, timestamps: Any, headers: pa.Array
+    ) -> None:
+        """Records in order; they go out at the latest with `commit`."""
+        count = self._partition_counts[topic]
+        partitions = columnar.partitions_of(keys, count) if count > 1 else np.zeros(len(keys), np.int32)
+        batches = columnar.encode(
+            keys=keys,
+            values=values,
+            timestamps=timestamps,
+            partitions=partitions,
+            num_partitions=count,
+            headers=headers,
+            compression=self._compression,
+            max_batch_bytes=MAX_BATCH_BYTES,
+        )
+        self.records += len(keys)
+        for batch in batches:
+            self._wait(topic, batch)
+        if self._waiting_bytes >= FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """All that was added is in Kafka, though nobody may see it before `commit`."""
+        if not self._waiting:
+            return
+        new = {(batch.topic, batch.partition) for batch in self._waiting} - self._joined
+        if new:
+            self._transactions.add_partitions(sorted(new))
+            self._joined |= new
+        self._transactions.produce(self._waiting)
+        self._waiting, self._waiting_bytes = [], 0
+
+    def commit(self, position: Mapping[str, Any], parts: Mapping[str, Any] | None = None) -> None:
+        """Returns once everything added, the position and the changed parts are there for all to read."""
+        records = [part_record(self._name, part, value) for part, value in (parts or {}).items()]
+        records.append(position_record(self._name, dict(position)))
+        batches = columnar.encode(
+            keys=binary_column([key for key, _ in records]),
+            values=binary_column([value for _, value in records]),
+            timestamps=np.full(len(records), SystemClock().wall_ms(), np.int64),
+            partitions=np.zeros(len(records), np.int32),
+            num_partitions=1,
+        )
+        for batch in batches:
+            self._wait(POSITIONS_TOPIC, batch, self._position_partition)
+        self.flush()
+        self._transactions.end(commit=True)
+        self._joined.clear()
+        self.identity = self._transactions.init(self.identity)
+
+    def _wait(self, topic: str, batch: columnar.EncodedBatch, partition: int | None = None) -> None:
+        place = batch.partition if partition is None else partition
+        self._waiting.append(TransactionalBatch(topic, place, batch.data, batch.count, batch.crc_tail))
+        self._waiting_bytes += len(batch.data)

@@ -1,0 +1,104 @@
+"""Encoded keys and values as columns, and what can be wrong with a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from suiro.errors import UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["EncodedRows", "MissingValueError", "Records", "UnfitValueError"]
+
+_Int64s = npt.NDArray[np.int64]
+_Int32s = npt.NDArray[np.int32]
+_Bytes = npt.NDArray[np.uint8]
+
+
+class UnfitValueError(UsageError):
+    """A value that the Avro type of its column cannot hold. The message names the column and the choices."""
+
+
+class MissingValueError(UsageError):
+    """An untouched TOAST value that neither the old tuple nor `fill` gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRows:
+    """Records of a topic in the order of the changes.
+
+    sources[i]: the change that record i comes from (a position in `indices`, or in the rows of COPY). A change of
+    a row's key gives two records: the old key without a value, then the new one. tombstones[i] is set where record
+    i has no value.
+    """
+
+    sources: _Int64s
+    key_offsets: _Int32s
+    key_data: _Bytes
+    value_offsets: _Int32s
+    value_data: _Bytes
+    tombstones: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def key(self, record: int) -> bytes:
+        return self.key_data[self.key_offsets[record] : self.key_offsets[record + 1]].tobytes()
+
+    def value(self, record: int) -> bytes | None:
+        if self.tombstones[record]:
+            return None
+        return self.value_data[self.value_offsets[record] : self.value_offsets[record + 1]].tobytes()
+
+    @property
+    def keys(self) -> pa.Array:
+        """As Arrow's binary, without a copy: what `suiro.protocol.columnar.encode` takes."""
+        return _arrow(self.key_offsets, self.key_data, None)
+
+    @property
+    def values(self) -> pa.Array:
+        return _arrow(self.value_offsets, self.value_data, self.tombstones)
+
+
+def _arrow(offsets: _Int32s, data: _Bytes, nulls: npt.NDArray[np.bool_] | None) -> pa.Array:
+    import pyarrow as pa
+
+    bitmap = None
+    if nulls is not None and nulls.any():
+        bitmap = pa.py_buffer(np.packbits(~nulls, bitorder="little"))
+    return pa.Array.from_buffers(
+        pa.binary(), len(offsets) - 1, [bitmap, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+
+
+class Records:
+    """Records one by one, then as columns."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, bytes, bytes | None]] = []
+
+    def add(self, source: int, key: bytes, value: bytes | None) -> None:
+        self._rows.append((source, key, value))
+
+    def encoded(self) -> EncodedRows:
+        keys = [key for _, key, _ in self._rows]
+        values = [value or b"" for _, _, value in self._rows]
+        return EncodedRows(
+            sources=np.array([source for source, _, _ in self._rows], np.int64),
+            key_offsets=_offsets(keys),
+            key_data=np.frombuffer(b"".join(keys), np.uint8),
+            value_offsets=_offsets(values),
+            value_data=np.frombuffer(b"".join(values), np.uint8),
+            tombstones=np.array([value is None for _, _, value in self._rows], np.bool_),
+        )
+
+
+def _offsets(parts: list[bytes]) -> Any:
+    offsets = np.zeros(len(parts) + 1, np.int32)
+    np.cumsum([len(part) for part in parts], out=offsets[1:])
+    return offsets

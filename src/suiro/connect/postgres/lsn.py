@@ -1,0 +1,21 @@
+"""Places in Postgres's write-ahead log, as integers; as Postgres writes them, `16/B374D848`."""
+
+from __future__ import annotations
+
+from suiro.errors import FatalError
+
+__all__ = ["lsn_text", "parse_lsn"]
+
+
+def lsn_text(lsn: int) -> str:
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+def parse_lsn(text: str) -> int:
+    high, found, low = text.partition("/")
+    try:
+        if not found:
+            raise ValueError
+        return (int(high, 16) << 32) | int(low, 16)
+    except ValueError:
+        raise FatalError(f"{text!r} is not a place in Postgres's log, such as 16/B374D848") from None

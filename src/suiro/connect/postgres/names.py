@@ -1,0 +1,40 @@
+"""Names of Postgres as names of Avro.
+
+A name that Avro does not allow has its bad characters replaced by `_` and six hexadecimal digits of a hash of the
+original put behind, so that two of them never meet and none changes when another column comes or goes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+__all__ = ["avro_name", "avro_names"]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_BAD = re.compile(r"[^A-Za-z0-9_]")
+
+
+def avro_name(name: str) -> str:
+    return avro_names([name])[0]
+
+
+def avro_names(names: Sequence[str]) -> list[str]:
+    """Avro's names for these, each different; one that Avro allows stays as it is."""
+    taken = {name for name in names if _NAME.fullmatch(name)}
+    written = []
+    for name in names:
+        if name in taken:
+            written.append(name)
+            continue
+        digest = hashlib.sha256(name.encode()).hexdigest()
+        plain = _BAD.sub("_", name)
+        if not _NAME.match(plain):
+            plain = "_" + plain
+        digits = 6
+        while (sanitised := f"{plain}_{digest[:digits]}") in taken:
+            digits += 1
+        taken.add(sanitised)
+        written.append(sanitised)
+    return written

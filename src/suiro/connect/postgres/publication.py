@@ -1,0 +1,268 @@
+"""The publication: which tables are captured, and what the catalogue says of each.
+
+Always true: a table that comes out of here can be captured: it has a key for its records and a replica identity that
+tells deleted and changed rows by it. Anything else is a `ConfigError` with the statement that mends it.
+
+| replica identity | key of the records |
+|---|---|
+| default | the primary key |
+| using index | the index's columns |
+| full | the primary key; else the first unique index over columns that are never null; else all columns |
+| nothing, or default without a primary key | refused |
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from suiro.connect.postgres.database import Database, quoted
+from suiro.connect.postgres.options import CaptureOptions
+from suiro.errors import ConfigError, UsageError
+
+__all__ = ["Column", "Table", "ensure_publication", "published_tables", "table_facts"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    name: str
+    type_oid: int
+    typmod: int
+    not_null: bool
+    number: int = 0  # pg_attribute.attnum, which a column keeps when it is renamed
+    fills_itself: bool = False  # rows from before it was added have a value: a default, or generated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """`columns` are those that are published, in their order."""
+
+    oid: int
+    schema: str
+    name: str
+    identity: str  # pg_class.relreplident
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    key_is_unique: bool  # false: all columns are the key, and no index orders them
+    row_filter: str | None
+    file: int = 0  # pg_class.relfilenode: another one where the table was rewritten; 0: of partitions
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def sql_name(self) -> str:
+        return quoted(self.schema, self.name)
+
+
+def ensure_publication(database: Database, options: CaptureOptions, version: int) -> None:
+    """Creates the publication, or adds what it lacks of `options.tables`."""
+    name = options.publication
+    found = database.row(
+        "select puballtables, pubinsert and pubupdate and pubdelete and pubtruncate from pg_publication"
+        " where pubname = %s",
+        (name,),
+        what=f"look at publication {name}",
+    )
+    if found is None:
+        _create(database, options, version)
+        return
+    if not found[1]:
+        raise ConfigError(
+            f"publication {name} leaves out some operations; run ALTER PUBLICATION {quoted(name)} SET (publish = "
+            "'insert, update, delete, truncate')"
+        )
+    if not options.tables or found[0]:
+        return
+    published = {f"{schema}.{table}" for schema, table in _published(database, name)}
+    missing = [table for table in options.tables if table not in published]
+    if missing:
+        names = ", ".join(_sql_name(database, table) for table in missing)
+        statement = f"ALTER PUBLICATION {quoted(name)} ADD TABLE {names}"
+        try:
+            database.rows(statement, what=f"add {', '.join(missing)} to publication {name}")
+        except UsageError as error:
+            raise ConfigError(f"{error}. Let the owner run: {statement}") from error
+        logger.info("publication %s has got %s", name, ", ".join(missing))
+
+
+def _create(database: Database, options: CaptureOptions, version: int) -> None:
+    settings = "publish_via_partition_root = true"  # a partitioned table is one topic
+    if version >= 180000:
+        settings += ", publish_generated_columns = stored"
+    if options.tables:
+        what = "FOR TABLE " + ", ".join(_sql_name(database, table) for table in options.tables)
+    else:
+        what = "FOR ALL TABLES"
+    statement = f"CREATE PUBLICATION {quoted(options.publication)} {what} WITH ({settings})"
+    try:
+        database.rows(statement, what=f"create publication {options.publication}")
+    except UsageError as error:
+        raise ConfigError(
+            f"{error}. Let a role run it that may (for all tables: a superuser; else the tables' owner with CREATE on "
+            f"the database): {statement}"
+        ) from error
+
+
+def _sql_name(database: Database, table: str) -> str:
+    schema, _, name = table.partition(".")
+    kind = database.row(
+        "select c.relkind, c.relpersistence from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+        " where n.nspname = %s and c.relname = %s",
+        (schema, name),
+        what=f"look for table {table}",
+    )
+    if kind is None:
+        raise ConfigError(
+            f"table {table} does not exist in this database; --tables takes schema.table, comma between"
+        )
+    if kind[0] not in ("r", "p") or kind[1] != "p":
+        kinds = {
+            "v": "a view",
+            "m": "a materialised view",
+            "f": "a foreign table",
+            "S": "a sequence",
+            "i": "an index",
+        }
+        raise ConfigError(
+            f"{table} is {kinds.get(kind[0], 'unlogged or temporary')}: Postgres's log has changes of ordinary tables "
+            "only"
+        )
+    return quoted(schema, name)
+
+
+def _published(database: Database, publication: str) -> list[tuple[str, str]]:
+    rows = database.rows(
+        "select schemaname, tablename from pg_publication_tables where pubname = %s order by 1, 2",
+        (publication,),
+        what=f"list the tables of publication {publication}",
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+def published_tables(database: Database, options: CaptureOptions, version: int) -> list[Table]:
+    """All that are captured, checked."""
+    names = _published(database, options.publication)
+    if options.tables:
+        wanted = set(options.tables)
+        names = [one for one in names if f"{one[0]}.{one[1]}" in wanted]
+    return [table_facts(database, options.publication, schema, name, version) for schema, name in names]
+
+
+def table_facts(database: Database, publication: str, schema: str, name: str, version: int) -> Table:
+    """Raises `ConfigError` where the table cannot be captured."""
+    full_name = f"{schema}.{name}"
+    found = database.row(
+        "select c.oid, c.relreplident, c.relfilenode, has_table_privilege(c.oid, 'select') from pg_class c"
+        " join pg_namespace n on n.oid = c.relnamespace where n.nspname = %s and c.relname = %s",
+        (schema, name),
+        what=f"look at table {full_name}",
+    )
+    if found is None:
+        raise ConfigError(f"table {full_name} does not exist any more; take it out of the publication")
+    oid, identity, file, may_select = found
+    if not may_select:
+        raise ConfigError(
+            f"no permission to read {full_name}: GRANT SELECT ON {quoted(schema, name)} TO this role"
+        )
+    columns, row_filter = _columns(database, publication, oid, full_name, version)
+    key, unique = _key(database, oid, identity, quoted(schema, name), columns)
+    return Table(
+        oid=oid,
+        schema=schema,
+        name=name,
+        identity=identity,
+        columns=tuple(columns),
+        key=key,
+        key_is_unique=unique,
+        row_filter=row_filter,
+        file=file,
+    )
+
+
+def _columns(
+    database: Database, publication: str, oid: int, full_name: str, version: int
+) -> tuple[list[Column], str | None]:
+    published: Sequence[str] | None = None
+    row_filter = None
+    if version >= 150000:
+        found = database.row(
+            "select t.attnames::text[], t.rowfilter from pg_publication_tables t join pg_namespace n on"
+            " n.nspname = t.schemaname join pg_class c on c.relnamespace = n.oid and c.relname = t.tablename"
+            " where t.pubname = %s and c.oid = %s",
+            (publication, oid),
+            what=f"look at {full_name} in publication {publication}",
+        )
+        if found is None:
+            raise ConfigError(
+                f"table {full_name} is not in publication {publication}; ALTER PUBLICATION ... ADD TABLE"
+            )
+        published, row_filter = found
+    rows = database.rows(
+        "select attname, atttypid, atttypmod, attnotnull, attnum, attgenerated, atthasmissing from pg_attribute"
+        " where attrelid = %s and attnum > 0 and not attisdropped order by attnum",
+        (oid,),
+        what=f"list the columns of {full_name}",
+    )
+    columns = [
+        Column(
+            name=row[0],
+            type_oid=row[1],
+            typmod=row[2],
+            not_null=row[3],
+            number=row[4],
+            fills_itself=bool(row[5]) or row[6],
+        )
+        for row in rows
+        if (row[0] in published if published is not None else not row[5])
+    ]
+    return columns, row_filter
+
+
+def _key(
+    database: Database, oid: int, identity: str, sql_name: str, columns: Sequence[Column]
+) -> tuple[tuple[str, ...], bool]:
+    indexes = database.rows(
+        "select i.indisprimary, i.indisreplident, array(select a.attname::text from unnest(i.indkey::int[]) with"
+        " ordinality k(n, place) join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.n where k.place <="
+        " i.indnkeyatts order by k.place), (select bool_and(a.attnotnull) from unnest(i.indkey::int[]) with"
+        " ordinality k(n, place) join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.n where k.place <="
+        " i.indnkeyatts) from pg_index i where i.indrelid = %s and i.indisunique and i.indisvalid and i.indimmediate"
+        " and i.indpred is null and i.indexprs is null order by i.indisprimary desc, i.indexrelid",
+        (oid,),
+        what=f"list the indexes of {sql_name}",
+    )
+    primary = next((row[2] for row in indexes if row[0]), None)
+    mend = (
+        f"Choose: ALTER TABLE {sql_name} ADD PRIMARY KEY (...); or ALTER TABLE {sql_name} REPLICA IDENTITY USING INDEX "
+        "... (unique, not deferrable, columns NOT NULL); or ALTER TABLE "
+        f"{sql_name} REPLICA IDENTITY FULL (the key of a record is then the whole row)"
+    )
+    key: Sequence[str] | None
+    if identity == "n":
+        raise ConfigError(f"{sql_name} has REPLICA IDENTITY NOTHING: deleted rows cannot be told. {mend}")
+    if identity == "d":
+        key = primary
+        if key is None:
+            raise ConfigError(
+                f"{sql_name} has no primary key (or a deferrable one): deleted rows cannot be told. {mend}"
+            )
+    elif identity == "i":
+        key = next((row[2] for row in indexes if row[1]), None)
+        if key is None:
+            raise ConfigError(f"{sql_name}: the index of its replica identity is gone. {mend}")
+    else:
+        key = primary or next((row[2] for row in indexes if row[3]), None)
+        if key is None:
+            return tuple(column.name for column in columns), False
+    names = {column.name for column in columns}
+    hidden = [name for name in key if name not in names]
+    if hidden:
+        raise ConfigError(
+            f"{sql_name}: column {hidden[0]!r} of the key is not published; add it to the publication's columns"
+        )
+    return tuple(key), True

@@ -1,0 +1,131 @@
+"""A table in ranges of its key: the pieces in which a snapshot reads it, and from which it goes on after a kill.
+
+Always true: ranges follow each other without a gap, in the order of the key's index. A bound is the key's columns as
+Postgres prints them, so it can lie in a position and be compared by Postgres alone. A table whose key no index orders
+is one range, or under one snapshot ranges of blocks.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from suiro.connect.postgres.database import Database, quoted
+from suiro.connect.postgres.publication import Table
+
+__all__ = ["Range", "next_range", "ranges", "read_range", "rows_in_a_chunk"]
+
+FIRST_ROWS = 2_000  # the first range is small: a capture shows soon that it works
+CHUNK_BYTES = 16 << 20
+LAST_BLOCK = 0xFFFFFFFE
+
+Bound = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Rows with after < key <= until; None: no bound. `blocks`: of the table's file, in place of keys."""
+
+    after: Bound | None = None
+    until: Bound | None = None
+    blocks: tuple[int, int] | None = None
+
+    @property
+    def is_last(self) -> bool:
+        return self.until is None and (self.blocks is None or self.blocks[1] == LAST_BLOCK)
+
+
+def rows_in_a_chunk(database: Database, table: Table, wanted: int) -> int:
+    """Fewer where rows are large: a chunk is in memory at once."""
+    found = database.row(
+        "select sum(pg_table_size(t.relid))::float8, sum(greatest(c.reltuples, 0))::float8 from (select relid from"
+        " pg_partition_tree(%(oid)s) where isleaf union select %(oid)s::oid::regclass) t join pg_class c on"
+        " c.oid = t.relid",
+        {"oid": table.oid},
+        what=f"ask how large {table.full_name} is",
+    )
+    size, rows = found if found is not None else (0.0, 0.0)
+    if not rows:
+        (rows,) = database.rows(
+            f"select count(*)::float8 from (select from {table.sql_name} limit {wanted}) counted",
+            what=f"ask how large {table.full_name} is",
+        )[0]
+    if not rows or not size:
+        return wanted
+    return max(1, min(wanted, int(CHUNK_BYTES / (size / rows))))
+
+
+def next_range(database: Database, table: Table, after: Bound | None, rows: int) -> Range:
+    """The range of the next `rows` rows; its last row may be the table's."""
+    key = ", ".join(quoted(name) for name in table.key)
+    texts = ", ".join(f"{quoted(name)}::text" for name in table.key)
+    found = database.row(
+        f"select {texts} from {table.sql_name} {_where(database, table, Range(after=after))} order by {key} offset"
+        f" {rows - 1} limit 1",
+        what=f"divide {table.full_name} into ranges",
+    )
+    return Range(after=after, until=None if found is None else tuple(found))
+
+
+def ranges(database: Database, table: Table, after: Bound | None, rows: int) -> Iterator[Range]:
+    """All ranges behind `after`; everything has to happen under one snapshot."""
+    if not table.key_is_unique:
+        yield from _blocks(database, table, rows)
+        return
+    size = min(FIRST_ROWS, rows)
+    while True:
+        found = next_range(database, table, after, size)
+        yield found
+        if found.is_last:
+            return
+        after, size = found.until, rows
+
+
+def _blocks(database: Database, table: Table, rows: int) -> Iterator[Range]:
+    found = database.row(
+        "select max(pg_relation_size(relid)) / current_setting('block_size')::int, (select greatest(sum(reltuples), 0)"
+        " from pg_class where oid in (select relid from pg_partition_tree(%(oid)s) union select %(oid)s::oid)) from"
+        " (select relid from pg_partition_tree(%(oid)s) where isleaf union select %(oid)s::oid::regclass) t",
+        {"oid": table.oid},
+        what=f"ask how large {table.full_name} is",
+    )
+    blocks, tuples = (int(found[0] or 0), float(found[1] or 0)) if found is not None else (0, 0.0)
+    step = max(1, int(blocks * rows / tuples)) if tuples else 1_000
+    first = 0
+    while first + step < blocks:
+        yield Range(blocks=(first, first + step))
+        first += step
+    yield Range(blocks=(first, LAST_BLOCK))
+
+
+def _where(database: Database, table: Table, wanted: Range) -> str:
+    conditions = [f"({table.row_filter})"] if table.row_filter else []
+    names = ", ".join(quoted(name) for name in table.key)
+    for bound, operator in ((wanted.after, ">"), (wanted.until, "<=")):
+        if bound is not None:
+            conditions.append(f"({names}) {operator} ({_literals(database, table, bound)})")
+    if wanted.blocks is not None:
+        first, last = wanted.blocks
+        conditions.append(f"ctid >= '({first},0)'::tid and ctid < '({last},0)'::tid")
+    return "where " + " and ".join(conditions) if conditions else ""
+
+
+def _literals(database: Database, table: Table, bound: Sequence[str]) -> str:
+    types = {column.name: column.type_oid for column in table.columns}
+    return ", ".join(
+        f"{database.literal(text)}::{database.type_name(types[name])}"
+        for name, text in zip(table.key, bound, strict=True)
+    )
+
+
+def read_range(database: Database, table: Table, selected: str, wanted: Range) -> bytes:
+    """The rows in COPY's binary format."""
+    sink = io.BytesIO()
+    where = _where(database, table, wanted)
+    database.copy(
+        f"COPY (SELECT {selected} FROM {table.sql_name} {where}) TO STDOUT (FORMAT binary)",
+        sink,
+        what=f"read table {table.full_name}",
+    )
+    return sink.getvalue()

@@ -1,0 +1,20 @@
+"""What one can ask of a capture that runs: requests go through Postgres's own log, in the order of its changes."""
+
+from __future__ import annotations
+
+import json
+
+from suiro.connect.postgres.changes import MESSAGE_PREFIX
+from suiro.connect.postgres.database import Database
+from suiro.connect.postgres.options import CaptureOptions
+
+__all__ = ["request_snapshot"]
+
+
+def request_snapshot(dsn: str, *, topic_prefix: str, table: str, slot: str = "") -> None:
+    """The table is read again beside its changes; keys that the topic has and the table has not get tombstones."""
+    options = CaptureOptions(
+        dsn=dsn, bootstrap_servers="", registry="", topic_prefix=topic_prefix, slot=slot, tables=(table,)
+    )
+    with Database(dsn) as database:
+        database.emit(MESSAGE_PREFIX, json.dumps({"capture": options.name, "snapshot": options.tables[0]}))

@@ -1,0 +1,336 @@
+"""One session of a capture: from a position until it is stopped, or something is lost."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from suiro.client import Client
+from suiro.clock import SystemClock
+from suiro.connect.postgres.blocks import Block
+from suiro.connect.postgres.changes import MESSAGE_PREFIX, Changes
+from suiro.connect.postgres.database import Database
+from suiro.connect.postgres.delivery import Delivery
+from suiro.connect.postgres.lsn import lsn_text
+from suiro.connect.postgres.options import CaptureOptions
+from suiro.connect.postgres.peek import peek
+from suiro.connect.postgres.slot import advance_slot, read_slot, release_slot
+from suiro.connect.postgres.snapshots import Snapshots
+from suiro.connect.postgres.status import CaptureStatus
+from suiro.connect.postgres.stream import ReplicationStream
+from suiro.connect.postgres.tables import Form, Tables
+from suiro.errors import ConfigError, DataLossError
+from suiro.registry import RegistryClient
+
+__all__ = ["Session", "Stopped"]
+
+logger = logging.getLogger(__name__)
+
+QUIET_COMMIT_MS = 1_000  # positions without records: at most one a second
+WAIT_S = 0.5
+LAG_INTERVAL_MS = 1_000
+
+
+class Stopped(Exception):
+    """Somebody asked for an end: not an error."""
+
+
+class Session:
+    """Made when the position is known; `close` when it ends, however it does."""
+
+    def __init__(
+        self,
+        *,
+        options: CaptureOptions,
+        database: Database,
+        is_standby: bool,
+        tables: Tables,
+        delivery: Delivery,
+        client: Client,
+        registry: RegistryClient,
+        directory: Path,
+        parts: dict[str, Any],
+        source: dict[str, str],
+        position: int,
+        status: CaptureStatus,
+        stopped: threading.Event,
+        bell: Any,
+        on_event: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self._options = options
+        self._database = database
+        self._is_standby = is_standby
+        self._tables = tables
+        self._delivery = delivery
+        self._directory = directory
+        self._source = source
+        self._status = status
+        self._stopped = stopped
+        self._bell = bell
+        self._on_event = on_event
+        self._clock = SystemClock()
+        self._snapshots = Snapshots(
+            options=options,
+            database=database,
+            tables=tables,
+            delivery=delivery,
+            client=client,
+            parts=parts,
+            directory=directory,
+        )
+        self._changes = Changes(
+            tables=tables,
+            delivery=delivery,
+            client=client,
+            schema_text=lambda schema_id: registry.schema(schema_id).text,
+            position=position,
+            directory=directory,
+            memory_bytes=options.memory_bytes,
+            on_new_form=self._new_form,
+            is_being_read=self._snapshots.is_being_read,
+        )
+        self._stream: ReplicationStream | None = None
+        self._committed = 0
+        self._committed_records = 0
+        self._committed_ms = 0
+        self._looked_ms = 0
+        self._asked_ms = 0
+
+    def close(self) -> None:
+        self._changes.close()
+        if self._stream is not None:
+            self._stream.close()
+
+    @property
+    def position_text(self) -> str:
+        return lsn_text(self._changes.position)
+
+    @property
+    def topics(self) -> list[str]:
+        return [self._options.topic(table.schema, table.name) for table in self._tables.facts.values()]
+
+    @property
+    def snapshot_rows(self) -> int:
+        return self._snapshots.rows
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def choose_tables(self, snapshot: str) -> None:
+        """`snapshot`: "initial", "new" and "never" for a start without a position (or as if), "resume" with one."""
+        self._delivery.create_topics(self.topics, partitions=self._options.partitions)
+        for name in set(self._snapshots.states) - set(self._tables.facts):
+            self._snapshots.forget(name)
+        for table in self._tables.facts.values():
+            if snapshot == "new":
+                self._snapshots.begin(table)
+            elif snapshot != "never":
+                self._snapshots.consider(table, self._tables.form_of(table))
+        self.commit()
+
+    def read_exported(self, snapshot: str) -> None:
+        self._snapshots.read_exported(
+            snapshot, self._changes.position, commit=self.commit, is_stopped=self._stopped.is_set
+        )
+        if self._stopped.is_set():
+            raise Stopped
+
+    # -- the stream --------------------------------------------------------------------------------------------
+
+    def stream(self, on_ready: Callable[[Session], None]) -> None:
+        """Ends with `Stopped`, or an error."""
+        self._catch_up()
+        stream = self._open_stream()
+        while True:
+            if self._fell_behind():
+                stream.close()
+                self._catch_up()
+                stream = self._open_stream()
+            busy = False
+            for block in stream.blocks():
+                busy = True
+                self._changes.process(block)
+                stream.stay_alive()
+                if not self._changes.open:
+                    self._settle(stream)
+            if not self._changes.open:
+                self._settle(stream)
+                if self._stopped.is_set():
+                    raise Stopped
+                self._snapshots.step(self._changes)
+                if self._snapshots.is_done:
+                    on_ready(self)
+            elif self._stopped.is_set():
+                raise Stopped  # the transaction that is half there is aborted by the next start
+            self._look_around(stream)
+            if not busy:
+                stream.stay_alive()
+                stream.wait(WAIT_S, self._bell)
+
+    def _open_stream(self) -> ReplicationStream:
+        self._changes.reset()
+        self._stream = ReplicationStream(
+            self._options.dsn,
+            slot=self._options.slot,
+            publication=self._options.publication,
+            start_lsn=self._changes.position,
+            directory=self._directory / "spools",
+        )
+        return self._stream
+
+    def _fell_behind(self) -> bool:
+        """Asked once a second: whether reading by SQL is worth the change."""
+        now_ms = self._clock.monotonic_ms()
+        if self._is_standby or self._changes.open or now_ms - self._asked_ms < LAG_INTERVAL_MS:
+            return False
+        self._asked_ms = now_ms
+        return self._database.wal_position() - self._changes.position > self._options.catch_up_bytes
+
+    def _catch_up(self) -> None:
+        """By SQL, until little is left."""
+        options, changes = self._options, self._changes
+
+        def take(block: Block) -> None:
+            changes.process(block)
+            if not changes.open:
+                self._settle(None)
+                if self._stopped.is_set():
+                    raise Stopped
+
+        while True:
+            behind = self._database.wal_position() - changes.position
+            if behind <= options.catch_up_bytes:
+                return
+            if not self._is_standby:
+                self._beat()  # so that there is something to read at the end, and the position moves there
+            end = self._database.wal_position()
+            release_slot(self._database, options.slot)
+            changes.reset()
+            with Database(options.dsn) as database:
+                count = peek(
+                    database, slot=options.slot, publication=options.publication, upto=end, on_block=take
+                )
+            if not count:
+                return  # a standby, where we cannot leave a sign: the protocol tells where it is
+            self.commit()
+            advance_slot(self._database, options.slot, changes.position)
+            logger.info("caught up to %s by SQL: %d messages", self.position_text, count)
+
+    def _settle(self, stream: ReplicationStream | None) -> None:
+        """Between two transactions of Postgres: what was asked for happens, then Kafka gets its commit."""
+        messages, self._changes.messages = self._changes.messages, []
+        for message in messages:
+            if message.get("capture") == self._options.name:
+                self._obey(message)
+        changes = self._changes
+        now_ms = self._clock.monotonic_ms()
+        if self._is_standby and stream is not None and stream.is_idle and stream.wal_end > changes.position:
+            changes.position = stream.wal_end  # nobody can write heartbeats there
+        has_records = self._delivery.records != self._committed_records
+        is_quiet_due = changes.position != self._committed and now_ms - self._committed_ms >= QUIET_COMMIT_MS
+        if has_records or self._snapshots.has_changed or is_quiet_due:
+            self.commit()
+            if stream is not None:
+                stream.confirm(changes.position)
+
+    def _obey(self, message: dict[str, Any]) -> None:
+        window = self._changes.window
+        if window is not None and message.get("mark") == window.mark:
+            self._snapshots.passed(self._changes)
+        elif "snapshot" in message:
+            name = str(message["snapshot"])
+            table = self._tables.facts.get(name)
+            if table is None:
+                logger.error("asked for a snapshot of %s, which is not captured", name)
+                self._on_event({"event": "snapshot_refused", "table": name, "reason": "it is not captured"})
+                return
+            if window is not None and window.table == name:
+                self._changes.window = None
+            logger.info("table %s is read again, as asked", name)
+            self._snapshots.begin(table)
+
+    def commit(self) -> None:
+        """What was written and where we are, in one transaction."""
+        self._delivery.commit(
+            self._source | {"lsn": lsn_text(self._changes.position)}, self._snapshots.take_changed()
+        )
+        self._committed = self._changes.position
+        self._committed_records = self._delivery.records
+        self._committed_ms = self._clock.monotonic_ms()
+        status = self._status
+        status.kafka_transactions += 1
+        status.records = self._delivery.records
+        status.snapshot_rows = self._snapshots.rows
+        status.transactions = self._changes.transactions
+        status.tables_running = len(self._snapshots.running)
+        status.last_commit_seconds = self._changes.last_commit_us / 1e6
+
+    # -- now and then --------------------------------------------------------------------------------------------
+
+    def _new_form(self, form: Form) -> None:
+        """The stream announced a table in a form that is new to this session."""
+        relation = form.relation
+        self._delivery.create_topics([form.topic], partitions=self._options.partitions)
+        if self._options.snapshot == "never":
+            return
+        try:
+            table = self._tables.fresh_facts(relation.schema, relation.name)
+        except ConfigError as error:
+            # The log tells of a table that is dropped, renamed or unpublished by now: its changes still count.
+            logger.info("%s", error)
+            return
+        if table.oid == relation.oid:
+            self._snapshots.consider(table, form)
+
+    def _look_around(self, stream: ReplicationStream) -> None:
+        """Heartbeat, lag, and tables that changed without a row telling."""
+        now_ms = self._clock.monotonic_ms()
+        interval_ms = int(self._options.heartbeat_s * 1000)
+        if now_ms - self._looked_ms < interval_ms:
+            return
+        self._looked_ms = now_ms
+        self._measure(stream)
+        if not self._is_standby and now_ms - self._committed_ms >= interval_ms:
+            # Moves the slot on where other databases or tables fill the log, and shows us if we are fenced.
+            self._beat()
+        if self._options.snapshot != "never":
+            for table in self._tables.look():
+                self._delivery.create_topics(
+                    [self._options.topic(table.schema, table.name)], partitions=self._options.partitions
+                )
+                self._snapshots.consider(table)
+
+    def _beat(self) -> None:
+        self._database.emit(MESSAGE_PREFIX, '{"heartbeat": true}')
+
+    def _measure(self, stream: ReplicationStream) -> None:
+        options, status = self._options, self._status
+        slot = read_slot(self._database, options.slot)
+        if slot is None or slot.wal_status == "lost" or slot.invalidation:
+            why = "it was dropped" if slot is None else slot.invalidation or "its log was removed"
+            raise DataLossError(
+                f"slot {options.slot} is lost: {why}. Changes since {self.position_text} are lost to this capture. "
+                "Choose: start it once with --snapshot new, which reads every table again and removes from the topics "
+                "what is gone"
+            )
+        end = self._database.wal_position()
+        status.lag_bytes = max(0, end - slot.confirmed_lsn)
+        status.retained_bytes = max(0, end - (slot.restart_lsn or slot.confirmed_lsn))
+        status.spooled_bytes = stream.spooled_bytes
+        above = status.lag_bytes > options.lag_alert_bytes
+        if above != bool(status.lag_alert):
+            status.lag_alert = int(above)
+            said = {
+                "event": "lag_alert" if above else "lag_ok",
+                "slot": options.slot,
+                "lag_bytes": status.lag_bytes,
+            }
+            logger.warning(
+                "slot %s holds %d bytes of Postgres's log; the alert is at %d",
+                options.slot,
+                status.lag_bytes,
+                options.lag_alert_bytes,
+            )
+            self._on_event(said)

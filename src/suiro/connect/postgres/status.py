@@ -1,0 +1,66 @@
+"""What a capture says of itself: numbers for Prometheus, and events for who started it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+__all__ = ["CaptureStatus", "serve_metrics"]
+
+_HELP = {
+    "records": "Records written to topics, by snapshots and live.",
+    "snapshot_rows": "Rows read by snapshots.",
+    "transactions": "Transactions of Postgres that were read.",
+    "kafka_transactions": "Transactions committed to Kafka.",
+    "lag_bytes": "How much of Postgres's log the slot holds back: its end less what is confirmed.",
+    "retained_bytes": "How much of Postgres's log is kept on disk for the slot (its end less restart_lsn).",
+    "lag_alert": "1 while lag_bytes is above the alert threshold.",
+    "spooled_bytes": "Large transactions that wait on disk for their commit.",
+    "tables_running": "Tables whose snapshot is not complete.",
+    "last_commit_seconds": "When the last transaction that was written committed in Postgres (Unix time).",
+    "restarts": "Sessions that ended because something was lost.",
+}
+_COUNTERS = frozenset({"records", "snapshot_rows", "transactions", "kafka_transactions", "restarts"})
+
+
+@dataclass(slots=True)
+class CaptureStatus:
+    """Written by the capture's thread, read by anybody."""
+
+    records: int = 0
+    snapshot_rows: int = 0
+    transactions: int = 0
+    kafka_transactions: int = 0
+    lag_bytes: int = 0
+    retained_bytes: int = 0
+    lag_alert: int = 0
+    spooled_bytes: int = 0
+    tables_running: int = 0
+    last_commit_seconds: float = 0.0
+    restarts: int = 0
+
+
+class _Collector:
+    def __init__(self, status: CaptureStatus, name: str) -> None:
+        self._status = status
+        self._name = name
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        for one in fields(self._status):
+            family = CounterMetricFamily if one.name in _COUNTERS else GaugeMetricFamily
+            metric = family(f"suiro_capture_{one.name}", _HELP[one.name], labels=["name"])
+            metric.add_metric([self._name], float(getattr(self._status, one.name)))
+            yield metric
+
+
+def serve_metrics(status: CaptureStatus, name: str, host: str, port: int) -> str:
+    """Serves /metrics; returns its URL."""
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    registry = CollectorRegistry()
+    registry.register(_Collector(status, name))
+    server, _ = start_http_server(port, addr=host, registry=registry)
+    return f"http://{host}:{server.server_port}/metrics"

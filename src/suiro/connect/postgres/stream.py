@@ -1,0 +1,152 @@
+"""The replication protocol: what is read while the capture keeps up, and the only way for transactions without end.
+
+Always true: what `blocks` gives is decided; transactions that are streamed wait in their spools. The server is told
+that we live while a block is worked on (`stay_alive`), but never that more was written than `confirm` says.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+
+from suiro.clock import SystemClock
+from suiro.connect.postgres.blocks import Block, join
+from suiro.connect.postgres.database import connect_replication, postgres_errors, quoted
+from suiro.connect.postgres.lsn import lsn_text
+from suiro.connect.postgres.spool import Spools
+
+__all__ = ["ReplicationStream"]
+
+BLOCK_MESSAGES = 30_000
+BLOCK_BYTES = 4 << 20
+STATUS_INTERVAL_MS = 5_000
+MESSAGE_PREFIX = b"suiro\0"
+_PREFIX_AT = 10
+
+_COMMIT, _MESSAGE, _START, _STOP, _STREAM_COMMIT, _STREAM_ABORT = (ord(letter) for letter in "CMSEcA")
+_STREAMING = frozenset((_START, _STREAM_COMMIT, _STREAM_ABORT))
+
+
+class ReplicationStream:
+    """Opened at a place in the log; `close` gives the slot back."""
+
+    def __init__(self, dsn: str, *, slot: str, publication: str, start_lsn: int, directory: Path) -> None:
+        self._connection = connect_replication(dsn)
+        self._cursor: Any = self._connection.cursor()
+        self._spools = Spools(directory)
+        self._clock = SystemClock()
+        self._confirmed = start_lsn
+        self._told_ms = self._clock.monotonic_ms()
+        self._payloads: list[bytes] = []
+        self._lsns: list[int] = []
+        self.messages_read = 0
+        options = (
+            f"proto_version '2', publication_names '{quoted(publication)}', messages 'true', streaming 'true'"
+        )
+        with postgres_errors(f"read from slot {slot}"):
+            self._cursor.execute(
+                f"START_REPLICATION SLOT {quoted(slot)} LOGICAL {lsn_text(start_lsn)} ({options})"
+            )
+
+    def close(self) -> None:
+        self._spools.close()
+        try:
+            self._connection.close()
+        except psycopg2.Error:
+            pass  # gone already
+
+    @property
+    def wal_end(self) -> int:
+        """How far the server has read its log for us, as it last said."""
+        return int(self._cursor.wal_end)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing that was read waits: everything until `wal_end` has been handed on."""
+        return not self._payloads and self._spools.is_empty
+
+    @property
+    def spooled_bytes(self) -> int:
+        return self._spools.size_bytes
+
+    def fileno(self) -> int:
+        return int(self._connection.fileno())
+
+    def wait(self, timeout_s: float, *others: Any) -> bool:
+        """Until the server says something, or one of `others` can be read; False: nothing came."""
+        return bool(select.select([self._connection, *others], [], [], timeout_s)[0])
+
+    def blocks(self) -> Iterator[Block]:
+        """What is there now, at most one block of small transactions; the parts of one that is larger."""
+        size = 0
+        last_commit = 0  # how many messages lie up to the last commit
+        stop_at_commit = False
+        with postgres_errors("read from the replication stream"):
+            while True:
+                message = self._cursor.read_message()
+                if message is None:
+                    break
+                payload: bytes = message.payload
+                kind = payload[0]
+                self.messages_read += 1
+                if self._spools.is_inside:
+                    if kind == _STOP:
+                        self._spools.stop()
+                    else:
+                        self._spools.add(payload, message.data_start)
+                    continue
+                if kind in _STREAMING:
+                    if kind == _START:
+                        self._spools.start(payload)
+                    elif kind == _STREAM_ABORT:
+                        self._spools.abort(payload)
+                    else:
+                        if self._payloads:
+                            yield self._taken(len(self._payloads))
+                        yield from self._spools.commit(payload, max_bytes=BLOCK_BYTES)
+                        return
+                    continue
+                self._payloads.append(payload)
+                self._lsns.append(message.data_start)
+                size += len(payload)
+                if kind == _COMMIT:
+                    last_commit = len(self._payloads)
+                    if stop_at_commit:
+                        break
+                elif kind == _MESSAGE and payload.startswith(MESSAGE_PREFIX, _PREFIX_AT):
+                    stop_at_commit = True  # what it asks for happens right behind its transaction
+                if len(self._payloads) >= BLOCK_MESSAGES or size >= BLOCK_BYTES:
+                    break
+        if last_commit:
+            yield self._taken(last_commit)
+        elif len(self._payloads) >= BLOCK_MESSAGES or size >= BLOCK_BYTES:
+            yield self._taken(len(self._payloads))  # a part of one transaction
+
+    def _taken(self, count: int) -> Block:
+        block = join(self._payloads[:count], self._lsns[:count])
+        del self._payloads[:count]
+        del self._lsns[:count]
+        return block
+
+    def confirm(self, lsn: int) -> None:
+        """The log up to there is in Kafka: the server may let go of it."""
+        if lsn > self._confirmed:
+            self._confirmed = lsn
+            self._tell()
+
+    def stay_alive(self) -> None:
+        """Call it every few seconds at least: the server ends a connection that is silent (wal_sender_timeout)."""
+        if self._clock.monotonic_ms() - self._told_ms >= STATUS_INTERVAL_MS:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._told_ms = self._clock.monotonic_ms()
+        # One less: at a commit's end psycopg2 would move on by itself with the server's next sign of life, and the
+        # slot must not be ahead of the position in Kafka. The next commit begins at that end or later.
+        lsn = self._confirmed - 1
+        with postgres_errors("confirm what was read"):
+            self._cursor.send_feedback(write_lsn=lsn, flush_lsn=lsn, apply_lsn=lsn, reply=False, force=True)

@@ -1,0 +1,236 @@
+"""The captured tables: which topic each has, in which schemas, and how its rows are encoded just now.
+
+Always true: a schema is in the registry before the first record that names it. One that the subject's rule refuses
+stops the capture with `SchemaRefusedError`; nothing is written in a schema that readers were not promised.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from suiro.connect.postgres.avro_rows import RowEncoder
+from suiro.connect.postgres.copy_binary import copy_columns
+from suiro.connect.postgres.database import Database
+from suiro.connect.postgres.options import CaptureOptions
+from suiro.connect.postgres.pgoutput import RelationMessage
+from suiro.connect.postgres.publication import Table, published_tables, table_facts
+from suiro.connect.postgres.schemas import (
+    RELATION_QUERY,
+    Column,
+    Relation,
+    announced,
+    key_schema,
+    misread,
+    value_schema,
+)
+from suiro.connect.postgres.types import TYPES_QUERY, Rules, type_name, types_of
+from suiro.errors import IncompatibleSchemaError, SchemaNotFoundError, UsageError
+from suiro.registry import RegistryClient, Schema
+
+__all__ = ["Form", "SchemaRefusedError", "Tables"]
+
+
+class SchemaRefusedError(UsageError):
+    """The registry refuses a table's new schema under the subject's rule of compatibility."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """A table as it is at one place in the log: how its rows are written from there on.
+
+    `value_schema_id` is 0 while the schema is not registered: see `Tables.form_of`.
+    """
+
+    relation: Relation
+    topic: str
+    encoder: RowEncoder
+    key_schema_id: int
+    value_schema_id: int
+    value_schema: dict[str, Any]
+    selected: str  # what a snapshot selects of it
+
+    @property
+    def signature(self) -> list[list[Any]]:
+        """Of the columns, to see later whether they changed; as JSON holds it."""
+        return [[column.name, column.type, column.typmod] for column in self.relation.columns]
+
+
+class Tables:
+    """`facts` are the catalogue's of now, `live` the forms that the stream has announced."""
+
+    def __init__(
+        self, database: Database, registry: RegistryClient, options: CaptureOptions, version: int
+    ) -> None:
+        self._database = database
+        self._registry = registry
+        self._options = options
+        self._version = version
+        self._rules = Rules(
+            namespace=options.topic_prefix,
+            numeric="string" if options.decimals == "string" else "decimal",
+            as_text=frozenset(options.as_text),
+        )
+        self.facts: dict[str, Table] = {}
+        self.live: dict[int, Form] = {}
+        self._announced: dict[int, RelationMessage] = {}
+
+    def look(self) -> list[Table]:
+        """The published tables of now."""
+        found = published_tables(self._database, self._options, self._version)
+        self.facts = {table.full_name: table for table in found}
+        return found
+
+    def is_wanted(self, schema: str, name: str) -> bool:
+        return not self._options.tables or f"{schema}.{name}" in self._options.tables
+
+    def fresh_facts(self, schema: str, name: str) -> Table:
+        table = table_facts(self._database, self._options.publication, schema, name, self._version)
+        self.facts[table.full_name] = table
+        return table
+
+    def form_of(self, table: Table, database: Database | None = None, *, is_final: bool = False) -> Form:
+        """As the catalogue has the table now; for snapshots, within whose transaction `database` is.
+
+        Unless `is_final`, the schema of values is not registered: the stream may be behind the catalogue, and a
+        subject's versions stand in the order in which the table had these forms.
+        """
+        asked = database or self._database
+        (row,) = asked.rows(RELATION_QUERY, {"relations": [table.oid]}, what=f"look at {table.full_name}")
+        depths = {entry[0]: entry[3] for entry in row[4]}
+        columns = tuple(
+            Column(name=one.name, type=one.type_oid, typmod=one.typmod, dimensions=depths.get(one.name, 0))
+            for one in table.columns
+        )
+        names = [column.name for column in columns]
+        relation = Relation(
+            oid=table.oid,
+            schema=table.schema,
+            name=table.name,
+            columns=columns,
+            key=tuple(sorted(names.index(name) for name in table.key)),
+            nullable_key=not table.key_is_unique,
+            types=self._types(columns, asked),
+        )
+        return self._form(relation, is_final=is_final)
+
+    def register_value(self, form: Form) -> int:
+        """Now the stream has passed whatever forms came before."""
+        return self._register(f"{form.topic}-value", form.value_schema, form.relation)
+
+    def announce(self, message: RelationMessage) -> tuple[Form, bool] | None:
+        """The form from here on and whether it is a new one; None for a table that nobody wants."""
+        if not self.is_wanted(message.schema, message.name):
+            return None
+        known = self.live.get(message.oid)
+        if known is not None and self._announced.get(message.oid) == message:
+            return known, False
+        columns = [Column(name=one.name, type=one.type, typmod=one.typmod) for one in message.columns]
+        rows = self._database.rows(
+            RELATION_QUERY, {"relations": [message.oid]}, what=f"look at {message.schema}.{message.name}"
+        )
+        key: Sequence[str] | None = None
+        if message.replica_identity == "f":
+            facts = self.facts.get(f"{message.schema}.{message.name}")
+            names = {column.name for column in columns}
+            if facts is not None and facts.key_is_unique and set(facts.key) <= names:
+                key = facts.key
+        relation = announced(
+            message, types=self._types(columns, self._database), row=rows[0] if rows else None, key=key
+        )
+        form = self._form(relation, is_final=True)
+        self.live[message.oid] = form
+        self._announced[message.oid] = message
+        return form, True
+
+    def forget_announcements(self) -> None:
+        """The stream starts again: it announces every table before its first change."""
+        self._announced.clear()
+        self.live.clear()
+
+    def _types(self, columns: Iterable[Column], database: Database) -> Any:
+        oids = sorted({column.type for column in columns})
+        return types_of(database.rows(TYPES_QUERY, {"oids": oids}, what="look at the types of columns"))
+
+    def _form(self, relation: Relation, *, is_final: bool) -> Form:
+        topic = self._options.topic(relation.schema, relation.name)
+        value = value_schema(relation, self._rules)
+        key_id = self._register(f"{topic}-key", key_schema(relation, self._rules), relation)
+        value_id = self._register(f"{topic}-value", value, relation) if is_final else 0
+        encoder = RowEncoder(relation, self._rules, key_schema_id=key_id, value_schema_id=value_id)
+        return Form(
+            relation=relation,
+            topic=topic,
+            encoder=encoder,
+            key_schema_id=key_id,
+            value_schema_id=value_id,
+            value_schema=value,
+            selected=copy_columns(relation, self._rules),
+        )
+
+    def _register(self, subject: str, schema: dict[str, Any], relation: Relation) -> int:
+        text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
+        try:
+            return self._registry.lookup(subject, Schema(text)).id
+        except SchemaNotFoundError:
+            self._refuse_misread(subject, schema, relation)
+        try:
+            return self._registry.register(subject, Schema(text))
+        except IncompatibleSchemaError as error:
+            before = json.loads(self._registry.latest(subject).schema.text)
+            raise SchemaRefusedError(_refusal(subject, before, schema, relation, error)) from error
+
+    def _refuse_misread(self, subject: str, schema: dict[str, Any], relation: Relation) -> None:
+        """A new schema that the registry would take, and with which readers would get old values wrong."""
+        try:
+            before = json.loads(self._registry.latest(subject).schema.text)
+        except SchemaNotFoundError:
+            return
+        old = {field["name"]: field.get("postgres.type") for field in before["fields"]}
+        new = {field["name"]: field.get("postgres.type") for field in schema["fields"]}
+        if wrong := misread(before, schema):
+            changes = "; ".join(f"column {name!r} was {old[name]} and is {new[name]}" for name in wrong)
+            raise SchemaRefusedError(
+                f"table {relation.full_name} changed: {changes}. Avro's rules let readers of subject {subject} take "
+                "the old values for new ones, and they would get them wrong. Choose: undo the change of the table; "
+                "capture into another topic prefix; or, after the subject's readers were told, register this schema "
+                "for it yourself and start the capture again: it goes on at this very change: "
+                + json.dumps(schema, ensure_ascii=False)
+            )
+
+
+def _refusal(
+    subject: str,
+    before: dict[str, Any],
+    after: dict[str, Any],
+    relation: Relation,
+    error: IncompatibleSchemaError,
+) -> str:
+    old = {field["name"]: field for field in before["fields"]}
+    new = {field["name"]: field for field in after["fields"]}
+    changes = [
+        f"column {name!r} was {old[name].get('postgres.type')} and is {field.get('postgres.type')}"
+        for name, field in new.items()
+        if name in old and old[name]["type"] != field["type"]
+    ]
+    changes += [f"column {name!r} is new" for name in new if name not in old]
+    changes += [f"column {name!r} is gone" for name in old if name not in new]
+    first = next((name for name in new if name not in old or old[name]["type"] != new[name]["type"]), None)
+    column = f"{relation.full_name}.{first}" if first else f"{relation.full_name}.<column>"
+    return (
+        f"table {relation.full_name} changed and subject {subject} refuses its new schema: {'; '.join(changes)}. "
+        f"The registry says: {error}. Choose: undo the change of the table; capture the column as text (as_text = "
+        f"{column}) if it was a string before; or let the subject take it (PUT /config/{subject} with compatibility "
+        "NONE, after its readers were told), then start the capture again: it goes on at this very change"
+    )
+
+
+def described(relation: Relation) -> str:
+    """For the log: `public.t (id integer, name text)`."""
+    columns = ", ".join(
+        f"{column.name} {type_name(column.type, column.typmod, relation.types)}"
+        for column in relation.columns
+    )
+    return f"{relation.full_name} ({columns})"

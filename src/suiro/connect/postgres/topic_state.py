@@ -1,0 +1,177 @@
+"""What a topic says now: the last value of each key, read back from it where the log of Postgres does not have it.
+
+Three things need it: an update that leaves a TOASTed value untouched does not send that value; a TRUNCATE names no
+keys; and a new snapshot does not name the keys that are gone. The topic is the one place that has them all, so
+nothing has to be kept from one run to the next.
+
+Always true: a scan sees what is committed and, behind it, what our own open transaction has sent so far (`read`
+flushes first). No other producer writes into these topics.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from suiro.client import EARLIEST, LATEST, Client
+from suiro.errors import OffsetOutOfRangeError
+from suiro.protocol import columnar
+
+__all__ = ["KeyedValues", "ends", "scan"]
+
+FETCH_BYTES = 8 << 20
+LARGEST_FETCH_BYTES = 1 << 30
+CACHE_PAGES = -8_192  # KiB, of SQLite
+
+
+def ends(client: Client, topic: str, partitions: int) -> dict[int, int]:
+    """The end of each partition, as it is written in a position."""
+    wanted = {(topic, partition): LATEST for partition in range(partitions)}
+    return {place[1]: found.offset for place, found in client.list_offsets(wanted).items()}
+
+
+def scan(client: Client, topic: str, partitions: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """(partition, columns key, value, offset) of everything there is now."""
+    for partition in range(partitions):
+        place = (topic, partition)
+        start = client.list_offsets({place: EARLIEST})[place].offset
+        stable = client.list_offsets({place: LATEST}, read_committed=True)[place].offset
+        end = client.list_offsets({place: LATEST})[place].offset
+        for first, last, committed in ((start, stable, True), (stable, end, False)):
+            for batch in _read(client, place, first, last, committed):
+                yield partition, batch
+
+
+def _read(
+    client: Client, place: tuple[str, int], start: int, end: int, committed: bool
+) -> Iterator[pa.RecordBatch]:
+    size = FETCH_BYTES
+    while start < end:
+        try:
+            fetched = client.fetch(
+                {place: start}, read_committed=committed, max_bytes=size, partition_max_bytes=size
+            )[place]
+        except OffsetOutOfRangeError as error:
+            if error.log_start_offset <= start:
+                raise
+            start = error.log_start_offset  # the cleaner was there: of each key there is a later record
+            continue
+        decoded = columnar.decode(
+            fetched.data,
+            start_offset=start,
+            end_offset=end,
+            aborted=fetched.aborted,
+            read_committed=committed,
+        )
+        if decoded.batch.num_rows:
+            yield decoded.batch
+        if decoded.next_offset > start:
+            start = decoded.next_offset
+        elif len(fetched.data) and size < LARGEST_FETCH_BYTES:
+            size *= 2  # a batch larger than what was asked for
+
+
+class KeyedValues:
+    """Key to value, in memory up to a limit and in a SQLite file of this process beyond it."""
+
+    def __init__(self, path: Path, *, memory_bytes: int) -> None:
+        self._path = path
+        self._limit = memory_bytes
+        self._memory: dict[bytes, bytes] = {}
+        self._size = 0
+        self._file: sqlite3.Connection | None = None
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._path.unlink(missing_ok=True)
+
+    def get(self, key: bytes) -> bytes | None:
+        found = self._memory.get(key)
+        if found is not None or self._file is None:
+            return found or None
+        row = self._file.execute("select value from entries where key = ?", (key,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """The value has at least one byte."""
+        before = self._memory.get(key)
+        self._memory[key] = value
+        self._size += len(value) - (len(before) if before is not None else -len(key) - 150)
+        if self._size > self._limit:
+            self._spill()
+
+    def remove(self, key: bytes) -> None:
+        if self._file is None:
+            before = self._memory.pop(key, None)
+            if before is not None:
+                self._size -= len(before) + len(key) + 150
+            return
+        self._memory[key] = b""  # hides what the file has, until the next spill
+        self._size += 150
+
+    def all_keys(self) -> Iterator[bytes]:
+        if self._file is not None:
+            self._spill()
+            for (key,) in self._file.execute("select key from entries"):
+                yield bytes(key)
+            return
+        yield from list(self._memory)
+
+    def clear(self) -> None:
+        self._memory.clear()
+        self._size = 0
+        if self._file is not None:
+            self._file.execute("delete from entries")
+
+    def _spill(self) -> None:
+        if self._file is None:
+            self._path.unlink(missing_ok=True)
+            self._file = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            self._file.execute("pragma journal_mode = off")  # a cache: gone with the process
+            self._file.execute("pragma synchronous = off")
+            self._file.execute(f"pragma cache_size = {CACHE_PAGES}")
+            self._file.execute("create table entries (key blob primary key, value blob) without rowid")
+        kept = [(key, value) for key, value in self._memory.items() if value]
+        gone = [(key,) for key, value in self._memory.items() if not value]
+        self._file.execute("begin")
+        self._file.executemany("insert or replace into entries values (?, ?)", kept)
+        self._file.executemany("delete from entries where key = ?", gone)
+        self._file.execute("commit")
+        self._memory.clear()
+        self._size = 0
+
+
+def load(values: KeyedValues, client: Client, topic: str, partitions: int) -> None:
+    """The last value of each key that has one."""
+    for _, batch in scan(client, topic, partitions):
+        _apply(values, batch.column("key").to_pylist(), batch.column("value").to_pylist())
+
+
+def load_older(keys: KeyedValues, client: Client, topic: str, partitions: int, since: dict[int, int]) -> None:
+    """The keys that are alive and were last written before these offsets."""
+    for partition, batch in scan(client, topic, partitions):
+        limit = since.get(partition, 0)
+        rows: Any = zip(
+            batch.column("key").to_pylist(),
+            batch.column("value").is_valid().to_pylist(),
+            batch.column("offset").to_pylist(),
+            strict=True,
+        )
+        for key, is_alive, offset in rows:
+            if is_alive and offset < limit:
+                keys.put(key, b"\1")
+            else:
+                keys.remove(key)
+
+
+def _apply(values: KeyedValues, keys: list[bytes], found: list[bytes | None]) -> None:
+    for key, value in zip(keys, found, strict=True):
+        if value is None:
+            values.remove(key)
+        else:
+            values.put(key, value)

@@ -1,0 +1,119 @@
+"""Rules in text: `mean_delay > 15 and carrier != 'XX'`, as column expressions of `suiro.streams`.
+
+Python's syntax for comparisons, `and`, `or`, `not`, `in [...]`, arithmetic, and the methods that expressions have
+(`name.starts_with('A')`, `gate.is_null()`). A name is a field of the value, `a.b` a field of a field; `record_key()`
+and `record_timestamp()` are functions. Nulls count as in expressions: a comparison with null is null, and only true is
+true. Nothing else of Python is taken, so a rule cannot do anything but compare.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from suiro.connect.settings import SettingError
+from suiro.streams import expressions
+
+__all__ = ["Rule", "rule"]
+
+Rule = Callable[[Any, Any, int], bool]
+
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_FUNCTIONS = ("record_key", "record_timestamp", "coalesce", "least", "greatest", "abs", "round")
+_METHODS = (
+    "abs", "round", "floor", "ceil", "between", "is_in", "is_null", "is_not_null", "upper", "lower", "strip", "length",
+    "contains", "starts_with", "ends_with", "substring", "replace", "cast",
+)  # fmt: skip
+
+
+def rule(key: str, text: str) -> Rule:
+    """A function of value, key and timestamp (ms). Raises `SettingError` under the setting's `key`."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+        made: Any = _built(tree.body)
+        compiled = _expression(made).as_callable("record")
+    except SyntaxError as error:
+        raise SettingError(key, f"{text!r} is no rule: {error.msg}") from None
+    except (ValueError, TypeError) as error:
+        raise SettingError(key, f"{text!r} is no rule: {error}") from None
+
+    def holds(value: Any, record_key: Any, timestamp_ms: int) -> bool:
+        return compiled(record_key, value, timestamp_ms) is True
+
+    return holds
+
+
+def _built(node: ast.expr) -> Any:
+    match node:
+        case ast.Constant(value=str() | int() | float() | bool() | None):
+            return node.value
+        case ast.Name():
+            return expressions.col(node.id)
+        case ast.Attribute():
+            return _expression(_built(node.value)).field(node.attr)
+        case ast.List() | ast.Tuple():
+            return [_built(item) for item in node.elts]
+        case ast.BoolOp():
+            parts = [_expression(_built(item)) for item in node.values]
+            made = parts[0]
+            for part in parts[1:]:
+                made = made & part if isinstance(node.op, ast.And) else made | part
+            return made
+        case ast.UnaryOp(op=ast.Not()):
+            return ~_expression(_built(node.operand))
+        case ast.UnaryOp(op=ast.USub()):
+            return -_built(node.operand)
+        case ast.BinOp() if type(node.op) in _ARITHMETIC:
+            return _ARITHMETIC[type(node.op)](_built(node.left), _built(node.right))
+        case ast.Compare():
+            return _compared(node)
+        case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _FUNCTIONS:
+            return _called(name, [_built(item) for item in node.args])
+        case ast.Call(func=ast.Attribute(value=of, attr=name), keywords=[]) if name in _METHODS:
+            return getattr(_expression(_built(of)), name)(*(_built(item) for item in node.args))
+    raise ValueError(f"{ast.unparse(node)!r} is not taken in a rule")
+
+
+def _called(name: str, arguments: list[Any]) -> Any:
+    if name in ("abs", "round"):
+        return getattr(_expression(arguments[0]), name)(*arguments[1:])
+    return getattr(expressions, name)(*arguments)
+
+
+def _compared(node: ast.Compare) -> Any:
+    left = _built(node.left)
+    made: Any = None
+    for op, right_node in zip(node.ops, node.comparators, strict=True):
+        right = _built(right_node)
+        if type(op) in _COMPARE:
+            part = _COMPARE[type(op)](_expression(left), right)
+        elif isinstance(op, ast.In):
+            part = _expression(left).is_in(right)
+        elif isinstance(op, ast.NotIn):
+            part = ~_expression(left).is_in(right)
+        else:
+            raise ValueError("compare with null by .is_null() or .is_not_null()")
+        made = part if made is None else made & part
+        left = right
+    return made
+
+
+def _expression(made: Any) -> Any:
+    return made if isinstance(made, expressions.Expression) else expressions.lit(made)

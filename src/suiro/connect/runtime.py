@@ -1,0 +1,293 @@
+"""Many connectors in one process, one thread each: start, restart with backoff, pause, resume, status.
+
+| state | means | leaves it by |
+|---|---|---|
+| RUNNING | its task runs | pause, error |
+| RESTARTING | it failed and starts anew after a while (`retry_at_ms`) | time, pause, restart |
+| FAILED | it failed in a way that a restart does not mend, such as fenced by another process | restart |
+| PAUSED | nothing is open; it goes on where it was | resume |
+
+What one connector raises stays with it. A pause lasts as long as the process; `paused = true` in the file stays.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from suiro.clock import Clock, SystemClock
+from suiro.connect.configuration import Configuration, Connector
+from suiro.connect.task import Ended, Progress, TaskContext
+from suiro.errors import FatalError, UsageError
+
+__all__ = ["Runtime", "UnknownConnectorError"]
+
+FIRST_BACKOFF_MS = 500
+LONGEST_BACKOFF_MS = 60_000
+
+_log = logging.getLogger(__name__)
+
+
+class UnknownConnectorError(UsageError):
+    """No connector has that name."""
+
+
+class Runtime:
+    """Runs the connectors of a configuration until `stop`."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        clock: Clock | None = None,
+        first_backoff_ms: int = FIRST_BACKOFF_MS,
+        reach: Callable[[str], None] = lambda point: None,
+    ) -> None:
+        settings = configuration.settings
+        registry = None
+        if settings.registry is not None:
+            from suiro.registry import RegistryClient
+
+            registry = RegistryClient(settings.registry)
+
+        def context(name: str, progress: Progress) -> TaskContext:
+            return TaskContext(
+                name=name,
+                bootstrap_servers=settings.bootstrap_servers,
+                client_settings=settings.client,
+                registry=registry,
+                registry_url=settings.registry,
+                clock=clock or SystemClock(),
+                progress=progress,
+                folder=Path(configuration.folder),
+                reach=reach,
+            )
+
+        self._registry = registry
+        self._supervised = {
+            connector.name: _Supervised(connector, context, first_backoff_ms)
+            for connector in configuration.connectors
+        }
+
+    def start(self) -> None:
+        for supervised in self._supervised.values():
+            supervised.start()
+
+    def stop(self, timeout_s: float = 10.0) -> bool:
+        """Ends every task; false if one did not end in time."""
+        for supervised in self._supervised.values():
+            supervised.close()
+        clock = SystemClock()
+        ends_ms = clock.monotonic_ms() + int(timeout_s * 1_000)
+        ended = [
+            supervised.join(max(0.0, (ends_ms - clock.monotonic_ms()) / 1_000))
+            for supervised in self._supervised.values()
+        ]
+        if self._registry is not None:
+            self._registry.close()
+        return all(ended)
+
+    def status(self, name: str | None = None) -> list[dict[str, Any]]:
+        """Of all connectors, or of one."""
+        chosen = self._supervised.values() if name is None else [self._named(name)]
+        return [supervised.status() for supervised in chosen]
+
+    def pause(self, name: str) -> None:
+        """Returns at once; PAUSED is told once nothing is open."""
+        self._named(name).want(paused=True)
+
+    def resume(self, name: str) -> None:
+        self._named(name).want(paused=False)
+
+    def restart(self, name: str) -> None:
+        """Starts it anew from what is committed, now, whatever its state; a paused one stays paused."""
+        self._named(name).restart()
+
+    def _named(self, name: str) -> _Supervised:
+        if name not in self._supervised:
+            raise UnknownConnectorError(
+                f"there is no connector {name!r}; there are {', '.join(sorted(self._supervised))}"
+            )
+        return self._supervised[name]
+
+
+class _Supervised:
+    """One connector and its thread. The condition guards all fields; the thread holds it only between runs."""
+
+    def __init__(
+        self,
+        connector: Connector,
+        context: Callable[[str, Progress], TaskContext],
+        first_backoff_ms: int,
+    ) -> None:
+        self._connector = connector
+        self._make_context = context
+        self._first_backoff_ms = first_backoff_ms
+        self._backoff_ms = first_backoff_ms
+        self._progress = Progress()
+        self._changed = threading.Condition()
+        self._paused = connector.paused
+        self._closing = False
+        self._again = False  # start without waiting
+        self._context: TaskContext | None = None  # of the run there is
+        self._state = "PAUSED" if connector.paused else "RUNNING"
+        self._error: str | None = None
+        self._retry_at_ms: int | None = None
+        self._restarts = 0
+        self._thread = threading.Thread(target=self._work, name=f"connect-{connector.name}", daemon=True)
+
+    # -- called by others ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def want(self, *, paused: bool) -> None:
+        with self._changed:
+            self._paused = paused
+            if paused and self._context is not None:
+                self._context.stopping.set()
+            self._again = not paused and self._state == "PAUSED"
+            self._changed.notify_all()
+
+    def restart(self) -> None:
+        with self._changed:
+            self._again = True
+            if self._context is not None:
+                self._context.stopping.set()
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closing = True
+            if self._context is not None:
+                self._context.stopping.set()
+            self._changed.notify_all()
+
+    def join(self, timeout_s: float) -> bool:
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def status(self) -> dict[str, Any]:
+        with self._changed:
+            progress = self._progress
+            return {
+                "name": self._connector.name,
+                "type": self._connector.side,
+                "kind": self._connector.kind,
+                "state": self._state,
+                "records": progress.records,
+                "rejected": progress.rejected,
+                "commits": progress.commits,
+                "lag": progress.lag,
+                "offsets": dict(progress.offsets),
+                "restarts": self._restarts,
+                "error": self._error,
+                "retry_at_ms": self._retry_at_ms,
+            }
+
+    # -- the thread ------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while self._next_run():
+            assert self._context is not None
+            commits = self._progress.commits
+            failure: BaseException | None = None
+            try:
+                self._connector.task.run(self._context)
+            except Ended:
+                pass
+            except BaseException as error:  # a connector is anybody's code; nothing of it may end the others
+                failure = error
+            if self._progress.commits > commits:
+                self._backoff_ms = self._first_backoff_ms
+            with self._changed:
+                self._after(failure)
+
+    def _next_run(self) -> bool:
+        """Waits until there is one; false: never again."""
+        with self._changed:
+            while not self._closing:
+                if self._paused:
+                    self._state, self._error, self._retry_at_ms = "PAUSED", None, None
+                    self._changed.wait()
+                elif self._state == "FAILED" and not self._again:
+                    self._changed.wait()
+                elif self._state == "RESTARTING" and not self._again and self._waits():
+                    continue
+                else:
+                    self._again = False
+                    self._retry_at_ms = None
+                    self._state = "RUNNING"
+                    self._context = self._make_context(self._connector.name, self._progress)
+                    return True
+            return False
+
+    def _waits(self) -> bool:
+        """True after a wait that another look must follow."""
+        assert self._retry_at_ms is not None
+        left_ms = self._retry_at_ms - SystemClock().wall_ms()
+        if left_ms <= 0:
+            return False
+        self._changed.wait(left_ms / 1000)
+        return True
+
+    def _after(self, failure: BaseException | None) -> None:
+        context, self._context = self._context, None
+        if failure is None:
+            self._error = None
+            return
+        if context is not None and context.stopping.is_set():
+            _log.info("%s: while it was being stopped: %s", self._connector.name, failure)
+            return
+        self._error = _said(failure)
+        self._restarts += 1
+        if isinstance(failure, FatalError):
+            self._state = "FAILED"
+            _log.error("%s failed and stays so until it is restarted: %s", self._connector.name, self._error)
+            return
+        self._state = "RESTARTING"
+        self._retry_at_ms = SystemClock().wall_ms() + self._backoff_ms
+        _log.warning(
+            "%s failed and starts anew in %d ms: %s",
+            self._connector.name,
+            self._backoff_ms,
+            self._error,
+            exc_info=None if isinstance(failure, UsageError) else failure,
+        )
+        self._backoff_ms = min(self._backoff_ms * 2, LONGEST_BACKOFF_MS)
+
+
+def _said(failure: BaseException) -> str:
+    return f"{type(failure).__name__}: {failure}"
+
+
+def summary(status: list[Mapping[str, Any]]) -> str:
+    """A table of `Runtime.status`, for a terminal."""
+    head = ("NAME", "TYPE", "KIND", "STATE", "RECORDS", "REJECTED", "LAG", "RESTARTS")
+    rows = [head]
+    for item in status:
+        lag = "-" if item["lag"] is None else str(item["lag"])
+        rows.append(
+            (
+                item["name"],
+                item["type"],
+                item["kind"],
+                item["state"],
+                str(item["records"]),
+                str(item["rejected"]),
+                lag,
+                str(item["restarts"]),
+            )
+        )
+    widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
+    lines = [
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    for item in status:
+        if item["error"]:
+            lines.append(f"{item['name']}: {item['error']}")
+    return "\n".join(lines)

@@ -1,0 +1,112 @@
+"""Settings of connectors: from tables of a TOML file to frozen dataclasses, with errors that name file, section, key.
+
+A settings class is a frozen dataclass; `read_settings` takes the keys by the fields' names and types (str, int, float,
+bool, tuple[str, ...], dict[str, str], Path, and these or None). `${env:NAME}` in a string is the environment's NAME.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+from suiro.errors import ConfigError
+
+__all__ = ["SettingError", "check_names", "read_settings", "with_environment"]
+
+T = TypeVar("T")
+
+_VARIABLE = re.compile(r"\$\{env:([^}]*)\}")
+_WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false", Path: "a path"}
+
+
+class SettingError(ConfigError):
+    """One key of a connector is wrong. The configuration adds file and section to it."""
+
+    def __init__(self, key: str, what: str) -> None:
+        super().__init__(key, what)
+        self.key = key
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.what}"
+
+
+def read_settings(cls: type[T], table: Mapping[str, Any]) -> T:
+    """Raises `SettingError` for an unknown, missing or ill-typed key."""
+    hints = typing.get_type_hints(cls)
+    known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
+    check_names(table, known)
+    values = {}
+    for name, item in known.items():
+        if name in table:
+            values[name] = _typed(name, table[name], hints[name])
+        elif item.default is MISSING and item.default_factory is MISSING:
+            raise SettingError(name, "is missing and has no default")
+    return cls(**values)
+
+
+def check_names(table: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    for name in table:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
+            raise SettingError(name, f"there is no such setting; {hint}")
+
+
+def _typed(key: str, value: Any, hint: Any) -> Any:
+    options = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    for option in options:
+        origin = typing.get_origin(option) or option
+        if origin is tuple and isinstance(value, list) and all(isinstance(item, str) for item in value):
+            return tuple(value)
+        if origin is tuple and isinstance(value, str):
+            return (value,)
+        if origin in (dict, Mapping) and isinstance(value, dict):
+            inner = (typing.get_args(option) or (str, str))[1]
+            return {name: _typed(f"{key}.{name}", item, inner) for name, item in value.items()}
+        if option is Any:
+            return value
+        if option is Path and isinstance(value, str):
+            return Path(value)
+        if option is float and isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        if option is int and isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if option in (str, bool) and type(value) is option:
+            return value
+    words = " or ".join(_words(option) for option in options if option is not type(None))
+    raise SettingError(key, f"expected {words}, got {value!r}")
+
+
+def _words(option: Any) -> str:
+    origin = typing.get_origin(option) or option
+    if origin is tuple:
+        return "a list of strings"
+    return "a table" if origin in (dict, Mapping) else _WORDS.get(option, str(option))
+
+
+def with_environment(value: Any, key: str) -> Any:
+    """The value with every `${env:NAME}` replaced. Raises `SettingError` for a variable that is not set."""
+    if isinstance(value, str):
+
+        def replaced(match: re.Match[str]) -> str:
+            name = match.group(1)
+            if name not in os.environ:
+                raise SettingError(key, f"the environment has no variable {name!r}; set it before the start")
+            return os.environ[name]
+
+        return _VARIABLE.sub(replaced, value)
+    if isinstance(value, dict):
+        return {
+            name: with_environment(item, f"{key}.{name}" if key else name) for name, item in value.items()
+        }
+    if isinstance(value, list):
+        return [with_environment(item, key) for item in value]
+    return value

@@ -1,0 +1,338 @@
+"""Runs one sink: committed records of its topics in batches, and the offsets behind each batch.
+
+A sink that `HoldsOffsets` stores them itself, in one step with the batch: exactly once. For all others they are
+committed behind the batch as those of the group `suiro-connect-NAME`, by a transaction that also holds the dead
+letters: at least once, and a forerunner that still runs is fenced by its next commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from suiro.client import EARLIEST, LATEST, Client
+from suiro.connect.connectors import BadRecordError, HoldsOffsets, Sink, SinkBatch, SinkRecord
+from suiro.connect.positions import transactional_id
+from suiro.connect.settings import SettingError
+from suiro.connect.task import Ended, Outgoing, TaskContext, Topics, batches_of, one_transaction
+from suiro.connect.values import FORMATS, decoder
+from suiro.errors import DataLossError, OffsetOutOfRangeError, UnknownTopicError
+from suiro.protocol import columnar, compression
+
+__all__ = ["SinkSettings", "SinkTask"]
+
+FETCH_WAIT_MS = 500
+FETCH_BYTES = 4 * 1024 * 1024  # of a partition
+FETCH_BYTES_IN_ALL = 8 * 1024 * 1024
+GATHER_BYTES = 32 * 1024 * 1024  # what lingers; decoded it is several times as large
+LARGEST_FETCH_BYTES = 1 << 30
+TRANSACTION_TIMEOUT_MS = 60_000
+LOOK_FOR_PARTITIONS_MS = 30_000
+FROM = {"earliest": EARLIEST, "latest": LATEST}
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSettings:
+    """What every sink has beside its own settings."""
+
+    topics: tuple[str, ...]
+    format: str = "json"
+    key_format: str = "string"
+    start: str = "earliest"
+    max_records: int = 10_000  # in a batch
+    linger_ms: int = 0  # how long to gather records for a larger batch
+    on_data_loss: str = "fail"
+    dead_letter_topic: str | None = None
+
+    def check(self) -> None:
+        if not self.topics:
+            raise SettingError("topics", "names no topic")
+        for key, value, known in (
+            ("format", self.format, FORMATS),
+            ("key_format", self.key_format, FORMATS),
+            ("start", self.start, FROM),
+            ("on_data_loss", self.on_data_loss, ("fail", "continue")),
+        ):
+            if value not in known:
+                raise SettingError(key, f"expected one of {', '.join(known)}, got {value!r}")
+        for key, number, least in (("max_records", self.max_records, 1), ("linger_ms", self.linger_ms, 0)):
+            if number < least:
+                raise SettingError(key, f"must be at least {least}, got {number}")
+
+
+class SinkTask:
+    """A sink with what every sink has. Runs again and again, each time from the offsets that were stored."""
+
+    def __init__(self, sink: Sink, settings: SinkSettings) -> None:
+        settings.check()
+        self._sink = sink
+        self._settings = settings
+
+    def run(self, context: TaskContext) -> None:
+        with context.client() as client:
+            try:
+                _Running(self._sink, self._settings, context, client).loop()
+            finally:
+                self._sink.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Rows of one partition, as decoded, and the offset behind them."""
+
+    target: TopicPartition
+    rows: pa.RecordBatch
+    after: int
+
+
+class _Running:
+    def __init__(self, sink: Sink, settings: SinkSettings, context: TaskContext, client: Client) -> None:
+        self._sink = sink
+        self._settings = settings
+        self._context = context
+        self._client = client
+        self._key = decoder("key_format", settings.key_format, context.registry)
+        self._value = decoder("format", settings.format, context.registry)
+        self._group = transactional_id(context.name)
+        self._producer = client.transaction(self._group, timeout_ms=TRANSACTION_TIMEOUT_MS)
+        self._topics = Topics(client, partitions=1)
+        self._dead: list[Outgoing] = []
+        self._turn = 0
+        self._fetch_bytes = FETCH_BYTES
+        self._read: dict[TopicPartition, int] = {}  # where to fetch next
+        self._stored: dict[TopicPartition, int] = {}  # the offsets that are stored
+        self._ends: dict[TopicPartition, int] = {}
+        self._waiting: list[_Piece] = []
+        self._waiting_since_ms = 0
+
+    def loop(self) -> None:
+        clock = self._context.clock
+        self._producer.init()
+        partitions = self._partitions()
+        self._sink.open()
+        self._stored = self._start_offsets(partitions)
+        self._read = dict(self._stored)
+        look_at_ms = clock.monotonic_ms() + LOOK_FOR_PARTITIONS_MS
+        while not self._context.stopping.is_set():
+            self._fetch()
+            if self._due():
+                self._flush()
+            self._tell()
+            if clock.monotonic_ms() >= look_at_ms:
+                look_at_ms = clock.monotonic_ms() + LOOK_FOR_PARTITIONS_MS
+                if self._partitions() != partitions:
+                    raise Ended("partitions were added")
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def _partitions(self) -> list[TopicPartition]:
+        found = self._client.metadata(self._settings.topics)
+        for topic in self._settings.topics:
+            if topic not in found:
+                raise UnknownTopicError(
+                    f"topic {topic!r} does not exist; create it, or start what writes to it",
+                    "UNKNOWN_TOPIC_OR_PARTITION",
+                )
+        return [
+            (topic, item.partition) for topic in self._settings.topics for item in found[topic].partitions
+        ]
+
+    def _start_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        if isinstance(self._sink, HoldsOffsets):
+            stored = dict(self._sink.offsets(partitions))
+        else:
+            committed = self._client.offset_fetch(self._group, partitions)
+            stored = {target: item.offset for target, item in committed.items() if item is not None}
+        missing = {target: FROM[self._settings.start] for target in partitions if target not in stored}
+        listed = self._client.list_offsets(missing, read_committed=True) if missing else {}
+        return {
+            target: stored[target] if target in stored else listed[target].offset for target in partitions
+        }
+
+    def _fetch(self) -> None:
+        wait_ms = FETCH_WAIT_MS
+        if self._waiting:
+            waited_ms = self._context.clock.monotonic_ms() - self._waiting_since_ms
+            wait_ms = max(1, min(wait_ms, self._settings.linger_ms - waited_ms))
+        try:
+            fetched = self._client.fetch(
+                self._read,
+                max_bytes=max(FETCH_BYTES_IN_ALL, self._fetch_bytes),
+                partition_max_bytes=self._fetch_bytes,
+                max_wait_ms=wait_ms,
+            )
+        except OffsetOutOfRangeError as error:
+            self._after_loss(error)
+            return
+        moved = held = 0
+        for target, part in fetched.items():
+            self._ends[target] = part.last_stable_offset
+            start = self._read[target]
+            rows = columnar.decode(
+                part.data, start_offset=start, end_offset=1 << 62, aborted=part.aborted, headers=True
+            )
+            self._read[target] = rows.next_offset
+            moved += rows.next_offset - start
+            held += len(part.data)
+            if rows.batch.num_rows:
+                if not self._waiting:
+                    self._waiting_since_ms = self._context.clock.monotonic_ms()
+                self._waiting += self._pieces(target, rows)
+        if held and not moved:
+            self._fetch_bytes = min(
+                self._fetch_bytes * 2, LARGEST_FETCH_BYTES
+            )  # a batch larger than asked for
+
+    def _after_loss(self, error: OffsetOutOfRangeError) -> None:
+        if self._settings.on_data_loss == "fail" or error.offset > error.log_end_offset:
+            raise DataLossError(
+                f"{self._context.name}: {error}. Retention removed records that were not stored yet, or the topic was "
+                'made anew; on_data_loss = "continue" goes on after records that were removed'
+            ) from error
+        self._read[error.topic, error.partition] = error.log_start_offset
+
+    def _pieces(self, target: TopicPartition, rows: columnar.DecodedRange) -> Iterator[_Piece]:
+        size = self._settings.max_records
+        for first in range(0, rows.batch.num_rows, size):
+            chunk = rows.batch.slice(first, size)
+            last = first + size >= rows.batch.num_rows
+            yield _Piece(target, chunk, rows.next_offset if last else chunk.column("offset")[-1].as_py() + 1)
+
+    # -- storing ---------------------------------------------------------------------------------------------
+
+    def _due(self) -> bool:
+        if sum(piece.rows.num_rows for piece in self._waiting) >= self._settings.max_records:
+            return True
+        if sum(piece.rows.nbytes for piece in self._waiting) >= GATHER_BYTES:
+            return True
+        waited_ms = self._context.clock.monotonic_ms() - self._waiting_since_ms
+        return bool(self._waiting) and waited_ms >= self._settings.linger_ms
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        batch: list[_Piece] = []
+        count = 0
+        for piece in waiting:
+            if batch and count + piece.rows.num_rows > self._settings.max_records:
+                self._put(batch)
+                batch, count = [], 0
+                if self._context.stopping.is_set():
+                    return
+            batch.append(piece)
+            count += piece.rows.num_rows
+        self._put(batch)
+
+    def _put(self, pieces: list[_Piece]) -> None:
+        records = [record for piece in pieces for record in self._decoded(piece)]
+        next_offsets = {piece.target: piece.after for piece in pieces}  # the last of each partition
+        batch = SinkBatch(
+            records=records,
+            first_offsets={target: self._stored[target] for target in next_offsets},
+            next_offsets=next_offsets,
+            reject=self._reject,
+            settle=self._settle,
+        )
+        self._context.reach("before put")
+        self._sink.put(batch)
+        self._context.reach("after put")
+        if isinstance(self._sink, HoldsOffsets):
+            self._settle()  # nothing is left where the sink called it, as it should
+        else:
+            self._commit(next_offsets)
+        self._stored |= next_offsets
+        progress = self._context.progress
+        progress.records += sum(piece.rows.num_rows for piece in pieces)
+        progress.commits += 1
+
+    def _decoded(self, piece: _Piece) -> Iterator[SinkRecord]:
+        topic, partition = piece.target
+        rows = piece.rows
+        columns = (
+            rows.column(name).to_pylist() for name in ("offset", "timestamp", "key", "value", "headers")
+        )
+        for offset, timestamp_ms, raw_key, raw_value, headers in zip(*columns, strict=True):
+            key: Any = None
+            value: Any = None
+            reason = ""
+            try:
+                key = self._key(raw_key)
+                value = self._value(raw_value)
+            except ValueError as error:
+                reason = (
+                    f"{'value' if raw_key is None or key is not None else 'key'} cannot be decoded: {error}"
+                )
+            record = SinkRecord(
+                topic=topic,
+                partition=partition,
+                offset=offset,
+                timestamp_ms=timestamp_ms,
+                key=key,
+                value=value,
+                headers=tuple((item["key"], item["value"]) for item in headers or ()),
+                raw_key=raw_key,
+                raw_value=raw_value,
+            )
+            if reason:
+                self._reject(record, reason)
+            else:
+                yield record
+
+    def _commit(self, next_offsets: dict[TopicPartition, int]) -> None:
+        producer = self._producer
+        with one_transaction(self._context.clock, TRANSACTION_TIMEOUT_MS):
+            producer.add_offsets(self._group)
+            self._produce_dead_letters()
+            producer.commit_offsets(self._group, {target: (at, "") for target, at in next_offsets.items()})
+            producer.end()
+        producer.init(expected=producer.identity)
+
+    # -- dead letters ----------------------------------------------------------------------------------------
+
+    def _reject(self, record: SinkRecord, reason: str) -> None:
+        topic = self._settings.dead_letter_topic
+        if topic is None:
+            raise BadRecordError(
+                f"{self._context.name}: the record {record.place} cannot be taken: {reason}. Mend what writes it and "
+                "skip it, or set dead_letter_topic"
+            )
+        about = {
+            "__connect.errors.topic": record.topic,
+            "__connect.errors.partition": str(record.partition),
+            "__connect.errors.offset": str(record.offset),
+            "__connect.errors.connector.name": self._context.name,
+            "__connect.errors.exception.message": reason,
+        }
+        headers = (*record.headers, *((name, text.encode()) for name, text in about.items()))
+        self._dead.append(Outgoing(topic, record.raw_key, record.raw_value, headers, record.timestamp_ms))
+        self._context.progress.rejected += 1
+
+    def _settle(self) -> None:
+        if self._dead:
+            with one_transaction(self._context.clock, TRANSACTION_TIMEOUT_MS):
+                self._produce_dead_letters()
+                self._producer.end()
+            self._producer.init(expected=self._producer.identity)
+
+    def _produce_dead_letters(self) -> None:
+        if self._dead:
+            batches = batches_of(self._dead, self._topics, turn=self._turn, compression=compression.NONE)
+            self._turn += 1
+            self._producer.add_partitions(sorted({(batch.topic, batch.partition) for batch in batches}))
+            self._producer.produce(batches)
+            self._dead = []
+
+    # -- telling ---------------------------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        progress = self._context.progress
+        waiting = {piece.target for piece in self._waiting}
+        at = {
+            target: self._stored[target] if target in waiting else self._read[target] for target in self._read
+        }
+        progress.offsets = {f"{topic}-{partition}": offset for (topic, partition), offset in at.items()}
+        progress.lag = sum(max(0, end - at[target]) for target, end in self._ends.items())

@@ -1,0 +1,1 @@
+"""The sinks that come along, one file each."""

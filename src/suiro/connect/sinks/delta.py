@@ -1,0 +1,143 @@
+"""Sink `delta`: records are appended to a Delta table. Exactly once.
+
+    [sink.lake]
+    kind = "delta"
+    table = "lake/flights"           # a folder, or s3://... with storage_options
+    topics = ["flights"]
+    [sink.lake.columns]
+    carrier = "string"
+    delay = "double"
+
+Each commit of the table holds, beside its rows, a transaction identifier for each partition (Delta's `txn` action):
+`suiro-connect/NAME/TOPIC-PARTITION`, whose version is the offset behind the rows. So rows and offsets are there
+together or not at all; and Delta refuses a commit beside which another of the same identifier was made. A commit of
+somebody else (a compaction, other appends) is no conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from suiro.connect.connectors import About, SinkBatch, TopicPartition, check_expected
+from suiro.connect.settings import SettingError, read_settings
+from suiro.connect.sinks.columns import Columns, ColumnsSettings
+from suiro.errors import TransientError, UsageError
+
+__all__ = ["DeltaSink"]
+
+_RETENTION = "delta.setTransactionRetentionDuration"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaSettings(ColumnsSettings):
+    table: str
+    partition_by: tuple[str, ...] = ()
+    storage_options: dict[str, str] = field(default_factory=dict)
+    configuration: dict[str, str] = field(default_factory=dict)  # of a table that it makes
+
+    def check(self) -> None:
+        if _RETENTION in self.configuration:
+            raise SettingError("configuration", f"{_RETENTION} would make the table forget the offsets")
+
+
+class DeltaSink:
+    DEFAULTS: Mapping[str, Any] = {
+        "linger_ms": 5_000,
+        "max_records": 100_000,
+    }  # few large files, not many small
+
+    def __init__(self, settings: Mapping[str, Any], about: About) -> None:
+        self._settings = read_settings(DeltaSettings, settings)
+        self._settings.check()
+        self._columns = Columns(self._settings)
+        for name in self._settings.partition_by:
+            if name not in self._columns.schema.names:
+                raise SettingError("partition_by", f"there is no column {name!r}")
+        self._name = about.name
+        self._uri = self._settings.table
+        if "://" not in self._uri:
+            self._uri = str(about.folder / self._uri)
+        self._table: DeltaTable | None = None
+
+    def open(self) -> None:
+        options = self._settings.storage_options or None
+        try:
+            try:
+                table = DeltaTable(self._uri, storage_options=options)
+            except TableNotFoundError:
+                table = DeltaTable.create(
+                    self._uri,
+                    self._columns.schema,
+                    mode="ignore",  # another may make it at the same time
+                    partition_by=list(self._settings.partition_by) or None,
+                    configuration=self._settings.configuration or None,
+                    storage_options=options,
+                )
+        except (DeltaError, OSError) as error:
+            raise TransientError(f"{self._name}: cannot open the Delta table {self._uri}: {error}") from error
+        if _RETENTION in table.metadata().configuration:
+            raise UsageError(
+                f"{self._name}: table {self._uri} has {_RETENTION}, so it forgets the offsets that this sink keeps in "
+                "it, and records would come twice; remove that property"
+            )
+        there = {item.name for item in table.schema().fields}
+        missing = [name for name in self._columns.schema.names if name not in there]
+        if missing:
+            raise UsageError(
+                f"{self._name}: table {self._uri} has no column {', '.join(missing)}; add it to the table, or mend "
+                "columns and metadata"
+            )
+        self._table = table
+
+    def close(self) -> None:
+        self._table = None
+
+    def offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return self._stored(partitions)
+
+    def put(self, batch: SinkBatch) -> None:
+        table = self._opened
+        try:
+            table.update_incremental()
+            check_expected(
+                batch.first_offsets, self._stored(list(batch.first_offsets)), f"{self._name}: {self._uri}"
+            )
+            rows = self._columns.table(batch)
+            batch.settle()  # the dead letters first: they may come twice, they are never lost
+            write_deltalake(
+                table,
+                rows,
+                mode="append",
+                schema_mode="merge",  # the table may have more columns
+                commit_properties=CommitProperties(
+                    app_transactions=[
+                        Transaction(self._identifier(target), offset)
+                        for target, offset in batch.next_offsets.items()
+                    ]
+                ),
+            )
+        except CommitFailedError as error:
+            raise TransientError(
+                f"{self._name}: the Delta table {self._uri} was written by another at the same time: {error}"
+            ) from error
+        except (DeltaError, OSError) as error:
+            raise TransientError(
+                f"{self._name}: cannot write to the Delta table {self._uri}: {error}"
+            ) from error
+
+    def _identifier(self, target: TopicPartition) -> str:
+        return f"suiro-connect/{self._name}/{target[0]}-{target[1]}"
+
+    def _stored(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        found = {target: self._opened.transaction_version(self._identifier(target)) for target in partitions}
+        return {target: version for target, version in found.items() if version is not None}
+
+    @property
+    def _opened(self) -> DeltaTable:
+        assert self._table is not None
+        return self._table

@@ -1,0 +1,157 @@
+"""Sink `parquet`: records become Parquet files of a folder. Exactly once.
+
+    [sink.archive]
+    kind = "parquet"
+    folder = "archive/flights"
+    topics = ["flights"]
+
+A batch is one file. It is written under a hidden name, synced, and then linked under the next number:
+`part-00000000000000000007.parquet`. That link is the commit: it is there or it is not, and it fails if the number is
+taken. The offsets behind the rows are in the file's own metadata, with those of all partitions before, so the last
+file says where to go on: do not delete it (all others may be). Whoever reads `*.parquet` sees every record once.
+`_manifest.json` names the files, their rows and offsets; it is made from them, and mended at the start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from suiro.connect.connectors import About, SinkBatch, TopicPartition, check_expected
+from suiro.connect.settings import SettingError, read_settings
+from suiro.connect.sinks.columns import Columns, ColumnsSettings
+from suiro.errors import DataLossError, TransientError
+
+__all__ = ["ParquetSink"]
+
+MANIFEST = "_manifest.json"
+METADATA_KEY = b"suiro.connect"
+COMPRESSIONS = ("zstd", "snappy", "gzip", "none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParquetSettings(ColumnsSettings):
+    folder: Path
+    compression_of_files: str = "zstd"
+
+    def check(self) -> None:
+        if self.compression_of_files not in COMPRESSIONS:
+            raise SettingError(
+                "compression_of_files",
+                f"expected one of {', '.join(COMPRESSIONS)}, got {self.compression_of_files!r}",
+            )
+
+
+class ParquetSink:
+    DEFAULTS: Mapping[str, Any] = {
+        "linger_ms": 5_000,
+        "max_records": 100_000,
+    }  # few large files, not many small
+
+    def __init__(self, settings: Mapping[str, Any], about: About) -> None:
+        self._settings = read_settings(ParquetSettings, settings)
+        self._settings.check()
+        self._columns = Columns(self._settings)
+        self._name = about.name
+        self._folder = about.folder / self._settings.folder
+        self._files: list[dict[str, Any]] = []
+
+    def open(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for left in self._folder.glob(f".{self._name}-*.tmp"):
+            left.unlink()  # of a forerunner that died; one that lives will fail to link it, and start anew
+        self._read()
+        self._write_manifest()
+
+    def close(self) -> None:
+        self._files = []
+
+    def offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return _targets(self._offsets())
+
+    def put(self, batch: SinkBatch) -> None:
+        check_expected(batch.first_offsets, _targets(self._offsets()), f"{self._name}: {self._folder}")
+        number = self._files[-1]["number"] + 1 if self._files else 0
+        path = self._folder / f"part-{number:020d}.parquet"
+        hidden = self._folder / f".{self._name}-{os.getpid()}-{number}.tmp"
+        rows = self._columns.table(batch)
+        offsets = self._offsets() | {
+            f"{topic}-{at}": offset for (topic, at), offset in batch.next_offsets.items()
+        }
+        entry = {"connector": self._name, "number": number, "offsets": offsets}
+        metadata = {**(rows.schema.metadata or {}), METADATA_KEY: json.dumps(entry).encode()}
+        compression = self._settings.compression_of_files
+        batch.settle()  # the dead letters first: they may come twice, they are never lost
+        try:
+            with hidden.open("wb") as file:
+                pq.write_table(rows.replace_schema_metadata(metadata), file, compression=compression)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(hidden, path)
+            hidden.unlink()
+        except (FileExistsError, FileNotFoundError) as error:
+            raise TransientError(
+                f"{self._name}: another process writes to {self._folder}: {error}. A restart goes on from what is there"
+            ) from error
+        _sync(self._folder)
+        self._files.append(entry | {"file": path.name, "rows": rows.num_rows})
+        self._write_manifest()
+
+    def _offsets(self) -> dict[str, int]:
+        return dict(self._files[-1]["offsets"]) if self._files else {}
+
+    def _read(self) -> None:
+        """What the manifest says as far as it goes, and the files that came after it."""
+        known: dict[str, dict[str, Any]] = {}
+        try:
+            known = {
+                entry["file"]: entry for entry in json.loads((self._folder / MANIFEST).read_text())["files"]
+            }
+        except (OSError, ValueError, KeyError):
+            pass  # made anew from the files
+        paths = sorted(self._folder.glob("part-*.parquet"))
+        self._files = [known.get(path.name) or self._entry(path) for path in paths]
+        if self._files:  # the one that counts is not believed by hearsay
+            self._files[-1] = self._entry(paths[-1])
+
+    def _entry(self, path: Path) -> dict[str, Any]:
+        found = pq.read_metadata(path)
+        try:
+            entry = json.loads((found.metadata or {})[METADATA_KEY])
+        except (KeyError, ValueError):
+            raise DataLossError(
+                f"{self._name}: {path} was not written by this sink; give it a folder of its own"
+            ) from None
+        if entry["connector"] != self._name:
+            raise DataLossError(
+                f"{self._name}: {path} was written by the connector {entry['connector']!r}; give each its own folder"
+            )
+        known: dict[str, Any] = entry | {"file": path.name, "rows": found.num_rows}
+        return known
+
+    def _write_manifest(self) -> None:
+        hidden = self._folder / f".{self._name}-{os.getpid()}-manifest.tmp"
+        with hidden.open("w", encoding="utf-8") as file:
+            json.dump({"files": self._files}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        hidden.replace(self._folder / MANIFEST)
+
+
+def _targets(offsets: Mapping[str, int]) -> dict[TopicPartition, int]:
+    named = ((name.rpartition("-"), offset) for name, offset in offsets.items())
+    return {(topic, int(partition)): offset for (topic, _, partition), offset in named}
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

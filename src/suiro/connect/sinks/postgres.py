@@ -1,0 +1,282 @@
+"""Sink `postgres`: each record is a row of a table, by its key; a null value deletes the row. Exactly once.
+
+    [sink.airports]
+    kind = "postgres"
+    dsn = "postgresql://user@host/database"
+    table = "public.airports"
+    key = ["faa"]
+    topics = ["airports"]
+
+Rows and the offsets behind them are written in one transaction; the offsets lie in the table
+`suiro_connect_offsets`, one row for each partition, locked and compared before anything is written. So a batch is in
+the database once, whatever died, and a second process that runs the same connector is refused.
+
+The table is the user's. A record sets the columns it has fields for, as one INSERT ... ON CONFLICT DO UPDATE each
+would; Postgres itself converts the JSON values to the columns' types. The key's columns are taken from the value, or,
+for a null value, from the record's key: a JSON object, or the one column's value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from suiro.connect.connectors import About, SinkBatch, SinkRecord, TopicPartition, check_expected
+from suiro.connect.settings import SettingError, read_settings
+from suiro.connect.values import plain_json
+from suiro.errors import TransientError, UsageError
+
+__all__ = ["PostgresSink"]
+
+OFFSETS_TABLE = "suiro_connect_offsets"
+
+# What one record can cause. A CardinalityViolation is a key that two records of a statement write differently (1, 1.0).
+_OF_A_RECORD = (
+    psycopg.DataError,
+    psycopg.IntegrityError,
+    psycopg.errors.RaiseException,
+    psycopg.errors.CardinalityViolation,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresSettings:
+    dsn: str
+    table: str
+    key: tuple[str, ...]
+    offsets_schema: str | None = None  # of the table of offsets; by default the table's
+    unknown_fields: str = "fail"  # or "ignore": fields of a record that the table has no column for
+
+    def check(self) -> None:
+        if not self.key:
+            raise SettingError("key", "names no column")
+        if self.unknown_fields not in ("fail", "ignore"):
+            raise SettingError("unknown_fields", f'expected "fail" or "ignore", got {self.unknown_fields!r}')
+        try:
+            psycopg.conninfo.conninfo_to_dict(self.dsn)
+        except psycopg.Error as error:
+            raise SettingError("dsn", f"is no connection string: {str(error).strip()}") from None
+
+
+class _Refused(Exception):
+    """A record is not for this table."""
+
+
+class PostgresSink:
+    def __init__(self, settings: Mapping[str, Any], about: About) -> None:
+        self._settings = read_settings(PostgresSettings, settings)
+        self._settings.check()
+        self._name = about.name
+        self._connection: psycopg.Connection[Any] | None = None
+        self._columns: frozenset[str] = frozenset()
+        schema, found, table = self._settings.table.rpartition(".")
+        self._table = sql.Identifier(schema, table) if found else sql.Identifier(table)
+        offsets_schema = self._settings.offsets_schema or schema
+        parts = (offsets_schema, OFFSETS_TABLE) if offsets_schema else (OFFSETS_TABLE,)
+        self._offsets = sql.Identifier(*parts)
+
+    def open(self) -> None:
+        try:
+            self._connection = psycopg.connect(
+                self._settings.dsn, application_name=f"suiro-connect-{self._name}"
+            )
+            with self._connection.transaction():
+                self._make_offsets_table(self._connection)
+                self._columns = self._read_columns(self._connection)
+        except psycopg.OperationalError as error:
+            raise TransientError(f"{self._name}: cannot reach Postgres: {str(error).strip()}") from error
+        for name in self._settings.key:
+            if name not in self._columns:
+                raise UsageError(
+                    f"{self._name}: table {self._settings.table} has no column {name!r}, which key names"
+                )
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        with self._connected.transaction():
+            return self._stored()  # a forerunner's transaction ends first
+
+    def put(self, batch: SinkBatch) -> None:
+        connection = self._connected
+        with connection.transaction():
+            check_expected(batch.first_offsets, self._stored(), f"{self._name}: Postgres")
+            self._write(connection, batch)
+            self._store(connection, batch.next_offsets)
+            batch.settle()  # the dead letters first: they may come twice, they are never lost
+
+    # -- rows ------------------------------------------------------------------------------------------------
+
+    def _write(self, connection: psycopg.Connection[Any], batch: SinkBatch) -> None:
+        good: list[tuple[SinkRecord, dict[str, Any], dict[str, Any] | None]] = []
+        for record in batch.records:
+            try:
+                good.append((record, *self._row(record)))
+            except _Refused as error:
+                batch.reject(record, str(error))
+        try:
+            with connection.transaction():
+                self._apply(connection, [(key, fields) for _, key, fields in good])
+            return
+        except _OF_A_RECORD:
+            pass  # some record is not for this table: one at a time tells which
+        for record, key, fields in good:
+            try:
+                with connection.transaction():
+                    self._apply(connection, [(key, fields)])
+            except _OF_A_RECORD as error:
+                batch.reject(record, f"Postgres refuses it: {str(error).strip().splitlines()[0]}")
+
+    def _row(self, record: SinkRecord) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        names = self._settings.key
+        value = record.value
+        if value is None:
+            return self._key_of(record), None
+        if not isinstance(value, dict):
+            raise _Refused(f"the value is {type(value).__name__}, not an object")
+        unknown = value.keys() - self._columns
+        if unknown:
+            if self._settings.unknown_fields == "fail":
+                raise _Refused(f"table {self._settings.table} has no column for {', '.join(sorted(unknown))}")
+            value = {name: item for name, item in value.items() if name not in unknown}
+        missing = [name for name in names if value.get(name) is None]
+        if missing:
+            value = value | self._key_of(record)
+        return {name: value[name] for name in names}, value
+
+    def _key_of(self, record: SinkRecord) -> dict[str, Any]:
+        names, key = self._settings.key, record.key
+        if isinstance(key, str) and key.startswith("{"):
+            try:
+                key = json.loads(key)
+            except ValueError:
+                pass
+        if isinstance(key, dict):
+            if any(key.get(name) is None for name in names):
+                raise _Refused(f"the key has no {', '.join(names)}")
+            return {name: key[name] for name in names}
+        if key is None or len(names) > 1:
+            raise _Refused(f"neither value nor key has {', '.join(names)}")
+        return {names[0]: key}
+
+    def _apply(
+        self,
+        connection: psycopg.Connection[Any],
+        changes: Iterable[tuple[dict[str, Any], dict[str, Any] | None]],
+    ) -> None:
+        """As if one record after another were written. Upserts that follow each other become one statement, and so do
+        deletions; the two are not moved past each other, because only Postgres knows which keys are equal."""
+        deletes: list[dict[str, Any]] = []
+        upserts: dict[tuple[str, ...], dict[str, Any]] = {}
+        for key, fields in changes:
+            if fields is None:
+                self._upsert_all(connection, upserts)
+                deletes.append(key)
+            else:
+                self._delete(connection, deletes)
+                place = tuple(map(str, key.values()))
+                upserts[place] = upserts.get(place, {}) | fields
+        self._delete(connection, deletes)
+        self._upsert_all(connection, upserts)
+
+    def _upsert_all(
+        self, connection: psycopg.Connection[Any], upserts: dict[tuple[str, ...], dict[str, Any]]
+    ) -> None:
+        by_names: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+        for fields in upserts.values():
+            by_names.setdefault(tuple(sorted(fields)), []).append(fields)
+        for names, found in by_names.items():
+            self._upsert(connection, names, found)
+        upserts.clear()
+
+    def _delete(self, connection: psycopg.Connection[Any], keys: list[dict[str, Any]]) -> None:
+        if not keys:
+            return
+        same = sql.SQL(" AND ").join(
+            sql.SQL("t.{0} = k.{0}").format(sql.Identifier(name)) for name in self._settings.key
+        )
+        statement = sql.SQL(
+            "DELETE FROM {table} t USING jsonb_populate_recordset(null::{table}, %s::jsonb) k WHERE {same}"
+        ).format(table=self._table, same=same)
+        connection.execute(statement, (_json(keys),))
+        keys.clear()
+
+    def _upsert(
+        self, connection: psycopg.Connection[Any], names: tuple[str, ...], rows: list[dict[str, Any]]
+    ) -> None:
+        columns = sql.SQL(", ").join(map(sql.Identifier, names))
+        others = [name for name in names if name not in self._settings.key]
+        action: sql.Composable = sql.SQL("NOTHING")
+        if others:
+            sets = (sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in others)
+            action = sql.SQL("UPDATE SET ") + sql.SQL(", ").join(sets)
+        statement = sql.SQL(
+            "INSERT INTO {table} ({columns}) SELECT {columns} FROM jsonb_populate_recordset(null::{table}, %s::jsonb) "
+            "ON CONFLICT ({key}) DO {action}"
+        ).format(
+            table=self._table,
+            columns=columns,
+            key=sql.SQL(", ").join(map(sql.Identifier, self._settings.key)),
+            action=action,
+        )
+        connection.execute(statement, (_json(rows),))
+
+    # -- offsets ---------------------------------------------------------------------------------------------
+
+    def _make_offsets_table(self, connection: psycopg.Connection[Any]) -> None:
+        connection.execute(
+            "SELECT pg_advisory_xact_lock(hashtext('suiro_connect_offsets'))"
+        )  # two may start at once
+        connection.execute(
+            sql.SQL(
+                "CREATE TABLE IF NOT EXISTS {} (connector text, topic text, partition int, "
+                "next_offset bigint NOT NULL, "
+                "written_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (connector, topic, partition))"
+            ).format(self._offsets)
+        )
+
+    def _stored(self) -> dict[TopicPartition, int]:
+        """Locks what it finds until the transaction ends."""
+        statement = sql.SQL("SELECT topic, partition, next_offset FROM {} WHERE connector = %s FOR UPDATE")
+        rows = self._connected.execute(statement.format(self._offsets), (self._name,)).fetchall()
+        return {(topic, partition): offset for topic, partition, offset in rows}
+
+    def _store(self, connection: psycopg.Connection[Any], offsets: Mapping[TopicPartition, int]) -> None:
+        statement = sql.SQL(
+            "INSERT INTO {} AS o (connector, topic, partition, next_offset) VALUES (%s, %s, %s, %s) "
+            "ON CONFLICT (connector, topic, partition) DO UPDATE SET next_offset = excluded.next_offset, "
+            "written_at = now()"
+        ).format(self._offsets)
+        for (topic, partition), offset in offsets.items():
+            connection.execute(statement, (self._name, topic, partition, offset))
+
+    # -- the table -------------------------------------------------------------------------------------------
+
+    def _read_columns(self, connection: psycopg.Connection[Any]) -> frozenset[str]:
+        rows = connection.execute(
+            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped "
+            "AND attgenerated = ''",
+            (self._table.as_string(connection),),
+        ).fetchall()
+        if not rows:
+            raise UsageError(
+                f"{self._name}: there is no table {self._settings.table}; create it with its primary key"
+            )
+        return frozenset(name for (name,) in rows)
+
+    @property
+    def _connected(self) -> psycopg.Connection[Any]:
+        assert self._connection is not None
+        return self._connection
+
+
+def _json(rows: list[dict[str, Any]]) -> str:
+    return json.dumps(rows, default=plain_json, ensure_ascii=False)

@@ -1,0 +1,196 @@
+"""Sink `search`: each record is a document of an OpenSearch or Elasticsearch index, by the bulk API.
+
+    [sink.airports-search]
+    kind = "search"
+    url = "https://127.0.0.1:9200"
+    index = "airports"               # {topic} stands for the topic
+    topics = ["airports"]
+
+By `id = "key"` (the default) the record's key names the document, a null value deletes it, and the version is external:
+offset + 1. The index refuses what is not newer (409), so whatever is sent again after a crash, or by a second
+process, changes nothing: documents end up exactly as the topic says. That needs all records of a key in one
+partition, as Kafka's producers see to, and one topic per index. By `id = "offset"` each record is its own document,
+TOPIC-PARTITION-OFFSET. Offsets are committed behind each batch.
+
+Items that the index is too busy for (429, 503) are sent again, and only they; what it refuses (a mapping that does not
+fit) is put aside; a request that is too large (413) is halved.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from suiro.connect.connectors import About, SinkBatch, SinkRecord
+from suiro.connect.http_retry import is_temporary, retry_after_ms, said
+from suiro.connect.settings import SettingError, read_settings
+from suiro.connect.values import plain_json
+from suiro.errors import TransientError, UsageError
+
+__all__ = ["SearchSink"]
+
+LONGEST_WAIT_MS = 5_000
+ID_BYTES = 512
+_BUSY = frozenset({429, 503})
+_OLDER = 409
+_ABSENT = 404
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSettings:
+    url: str
+    index: str = "{topic}"
+    id: str = "key"
+    username: str | None = None
+    password: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)  # such as Authorization = "ApiKey ..."
+    attempts: int = 5
+    retry_ms: int = 200
+    timeout_ms: int = 30_000
+
+    def check(self) -> None:
+        if not self.url.startswith(("http://", "https://")):
+            raise SettingError("url", f"begins with http:// or https://, not {self.url!r}")
+        if self.id not in ("key", "offset"):
+            raise SettingError("id", f'expected "key" or "offset", got {self.id!r}')
+        if (self.username is None) != (self.password is None):
+            raise SettingError("password", "username and password go together")
+        for name, least in (("attempts", 1), ("retry_ms", 0), ("timeout_ms", 1)):
+            if getattr(self, name) < least:
+                raise SettingError(name, f"must be at least {least}, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    record: SinkRecord
+    lines: bytes
+    deletes: bool
+
+
+class SearchSink:
+    DEFAULTS: Mapping[str, Any] = {"max_records": 1_000}
+
+    def __init__(self, settings: Mapping[str, Any], about: About) -> None:
+        self._settings = read_settings(SearchSettings, settings)
+        self._settings.check()
+        self._about = about
+        self._http: httpx.Client | None = None
+
+    def open(self) -> None:
+        settings = self._settings
+        login = None if settings.username is None else (settings.username, settings.password or "")
+        self._http = httpx.Client(auth=login, headers=settings.headers, timeout=settings.timeout_ms / 1_000)
+
+    def close(self) -> None:
+        if self._http is not None:
+            self._http.close()
+            self._http = None
+
+    def put(self, batch: SinkBatch) -> None:
+        items: list[_Item] = []
+        for record in batch.records:
+            try:
+                item = self._item(record)
+            except (ValueError, TypeError) as error:
+                batch.reject(record, str(error))
+                continue
+            if item is not None:
+                items.append(item)
+        self._send_all(batch, items)
+
+    def _item(self, record: SinkRecord) -> _Item | None:
+        """None for a deletion of what is never overwritten."""
+        deletes = record.value is None
+        about: dict[str, Any] = {"_index": self._settings.index.replace("{topic}", record.topic)}
+        if self._settings.id == "offset":
+            if deletes:
+                return None
+            about["_id"] = f"{record.topic}-{record.partition}-{record.offset}"
+        else:
+            if record.key is None:
+                raise ValueError('the record has no key; id = "offset" does without')
+            key = record.key if isinstance(record.key, str) else json.dumps(record.key, default=plain_json)
+            about |= {"_id": key, "version": record.offset + 1, "version_type": "external"}
+        if not about["_id"] or len(about["_id"].encode()) > ID_BYTES:
+            raise ValueError(f"a document's id has 1 to {ID_BYTES} bytes")
+        lines = [json.dumps({"delete" if deletes else "index": about})]
+        if not deletes:
+            if not isinstance(record.value, dict):
+                raise ValueError(f"the value is {type(record.value).__name__}, not an object")
+            lines.append(json.dumps(record.value, ensure_ascii=False, default=plain_json))
+        return _Item(record, ("\n".join(lines) + "\n").encode(), deletes)
+
+    def _send_all(self, batch: SinkBatch, items: Sequence[_Item]) -> None:
+        wait_ms, failure = self._settings.retry_ms, ""
+        for attempt in range(self._settings.attempts):
+            if not items:
+                return
+            if attempt:
+                threading.Event().wait(wait_ms / 1_000)
+                wait_ms = min(wait_ms * 2, LONGEST_WAIT_MS)
+            try:
+                response = self._post(b"".join(item.lines for item in items))
+            except httpx.TransportError as error:
+                failure = f"{type(error).__name__}: {error}"
+                continue
+            if response.status_code == 413 and len(items) > 1:
+                half = len(items) // 2
+                self._send_all(batch, items[:half])
+                self._send_all(batch, items[half:])
+                return
+            if response.is_success:
+                items, failure = self._sorted(batch, items, response)
+            elif is_temporary(response):
+                failure = said(response)
+                wait_ms = max(
+                    wait_ms, min(retry_after_ms(response, self._about.clock.wall_ms()) or 0, LONGEST_WAIT_MS)
+                )
+            else:
+                raise UsageError(
+                    f"{self._about.name}: {self._settings.url} refuses the request: {said(response)}"
+                )
+        if items:
+            raise TransientError(
+                f"{self._about.name}: {self._settings.url} did not take {len(items)} records in "
+                f"{self._settings.attempts} attempts; the last failure: {failure}"
+            )
+
+    def _post(self, content: bytes) -> httpx.Response:
+        assert self._http is not None
+        return self._http.post(
+            f"{self._settings.url.rstrip('/')}/_bulk",
+            content=content,
+            headers={"Content-Type": "application/x-ndjson"},
+        )
+
+    def _sorted(
+        self, batch: SinkBatch, items: Sequence[_Item], response: httpx.Response
+    ) -> tuple[list[_Item], str]:
+        """The items to send again, and why. Puts aside what is refused."""
+        try:
+            answers = [next(iter(answer.values())) for answer in response.json()["items"]]
+            if len(answers) != len(items):
+                raise ValueError(f"{len(answers)} answers to {len(items)} items")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise TransientError(
+                f"{self._settings.url} does not answer as a bulk API does: {error}"
+            ) from error
+        again: list[_Item] = []
+        failure = ""
+        for item, answer in zip(items, answers, strict=True):
+            status = answer.get("status", 0)
+            if 200 <= status < 300 or status == _OLDER or (status == _ABSENT and item.deletes):
+                continue
+            if status in _BUSY:
+                again.append(item)
+                failure = f"{status}: {answer.get('error')}"
+            else:
+                batch.reject(
+                    item.record, f"the index refuses it: {status}: {json.dumps(answer.get('error'))}"
+                )
+        return again, failure

@@ -1,0 +1,162 @@
+"""Sink `webhook`: an HTTP request for each record that a rule picks: alerts, and whatever else should happen elsewhere.
+
+    [sink.late-carriers]
+    kind = "webhook"
+    url = "https://example.org/alerts"
+    topics = ["carrier-delays"]
+    when = "mean_delay > 15 and flights >= 10"
+    quiet_ms = 1800000
+    dead_letter_topic = "late-carriers-failed"
+
+At least once: a request whose answer was lost, or whose offset was not committed any more, is sent again, under the
+same `Idempotency-Key` (TOPIC-PARTITION-OFFSET). A receiver that remembers those acts once.
+
+What is temporary (no connection, no answer, 408, 425, 429, 5xx) is repeated `attempts` times, waiting as Retry-After
+says; what then still fails, and what the receiver refuses, becomes a dead letter, or stops the connector without a
+dead letter topic. With `quiet_ms` a key is quiet for so long (by the records' timestamps) after a request; that is
+kept in memory, so the first after a start may come early.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from suiro.connect.connectors import About, SinkBatch, SinkRecord
+from suiro.connect.http_retry import is_temporary, retry_after_ms, said
+from suiro.connect.rules import rule
+from suiro.connect.settings import SettingError, read_settings
+from suiro.connect.values import plain_json
+from suiro.errors import TransientError
+from suiro.streams.expressions import ExpressionError
+
+__all__ = ["WebhookSink"]
+
+METHODS = ("POST", "PUT", "PATCH")
+LONGEST_WAIT_MS = 5_000  # within a batch; for longer the connector starts anew, with its own backoff
+QUIET_KEYS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSettings:
+    url: str
+    when: str = "True"
+    method: str = "POST"
+    headers: dict[str, str] = field(default_factory=dict)
+    body: dict[str, str] = field(
+        default_factory=dict
+    )  # texts with {field} of the value; empty: the whole record
+    secret: str | None = None  # signs the body: X-Hub-Signature-256: sha256=...
+    attempts: int = 5
+    retry_ms: int = 200  # before the second attempt; then twice as long each time
+    timeout_ms: int = 10_000
+    quiet_ms: int = 0
+
+    def check(self) -> None:
+        if not self.url.startswith(("http://", "https://")):
+            raise SettingError("url", f"begins with http:// or https://, not {self.url!r}")
+        if self.method not in METHODS:
+            raise SettingError("method", f"expected one of {', '.join(METHODS)}, got {self.method!r}")
+        for name, least in (("attempts", 1), ("retry_ms", 0), ("timeout_ms", 1), ("quiet_ms", 0)):
+            if getattr(self, name) < least:
+                raise SettingError(name, f"must be at least {least}, got {getattr(self, name)}")
+
+
+class WebhookSink:
+    DEFAULTS: Mapping[str, Any] = {"max_records": 100}  # what is sent again after a crash
+
+    def __init__(self, settings: Mapping[str, Any], about: About) -> None:
+        self._settings = read_settings(WebhookSettings, settings)
+        self._settings.check()
+        self._rule = rule("when", self._settings.when)
+        self._about = about
+        self._http: httpx.Client | None = None
+        self._asked_ms: OrderedDict[bytes | None, int] = OrderedDict()
+
+    def open(self) -> None:
+        self._http = httpx.Client(timeout=self._settings.timeout_ms / 1_000)
+
+    def close(self) -> None:
+        if self._http is not None:
+            self._http.close()
+            self._http = None
+
+    def put(self, batch: SinkBatch) -> None:
+        for record in batch.records:
+            try:
+                wanted = self._rule(record.value, record.key, record.timestamp_ms) and not self._quiet(record)
+                content = self._content(record) if wanted else b""
+            except (ExpressionError, LookupError, ValueError, TypeError, AttributeError) as error:
+                batch.reject(record, f"{type(error).__name__}: {error}")
+                continue
+            if wanted and (refusal := self._send(record, content)):
+                batch.reject(record, refusal)
+            elif wanted:
+                self._asked(record)
+
+    def _quiet(self, record: SinkRecord) -> bool:
+        last = self._asked_ms.get(record.raw_key)
+        return last is not None and 0 <= record.timestamp_ms - last < self._settings.quiet_ms
+
+    def _asked(self, record: SinkRecord) -> None:
+        if self._settings.quiet_ms:
+            self._asked_ms[record.raw_key] = record.timestamp_ms
+            self._asked_ms.move_to_end(record.raw_key)
+            if len(self._asked_ms) > QUIET_KEYS:
+                self._asked_ms.popitem(last=False)
+
+    def _content(self, record: SinkRecord) -> bytes:
+        said_: Any = {
+            "connector": self._about.name,
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp_ms,
+            "key": record.key,
+            "value": record.value,
+        }
+        if self._settings.body:
+            fields = record.value if isinstance(record.value, dict) else {"value": record.value}
+            said_ = {name: text.format_map(fields) for name, text in self._settings.body.items()}
+        return json.dumps(said_, ensure_ascii=False, default=plain_json).encode()
+
+    def _send(self, record: SinkRecord, content: bytes) -> str | None:
+        """None once it was taken, else why the receiver does not take it."""
+        settings = self._settings
+        headers = {
+            "Content-Type": "application/json",
+            "Idempotency-Key": f"{record.topic}-{record.partition}-{record.offset}",
+            **settings.headers,
+        }
+        if settings.secret:
+            digest = hmac.new(settings.secret.encode(), content, hashlib.sha256).hexdigest()
+            headers["X-Hub-Signature-256"] = f"sha256={digest}"
+        assert self._http is not None
+        wait_ms, failure = settings.retry_ms, ""
+        for attempt in range(settings.attempts):
+            if attempt:
+                threading.Event().wait(wait_ms / 1_000)
+                wait_ms = min(wait_ms * 2, LONGEST_WAIT_MS)
+            try:
+                response = self._http.request(settings.method, settings.url, content=content, headers=headers)
+            except httpx.TransportError as error:
+                failure = f"{type(error).__name__}: {error}"
+                continue
+            if response.is_success:
+                return None
+            failure = said(response)
+            if not is_temporary(response):
+                return f"{settings.url} refuses it: {failure}"
+            asked_ms = retry_after_ms(response, self._about.clock.wall_ms())
+            if asked_ms is not None and asked_ms > LONGEST_WAIT_MS:
+                raise TransientError(f"{settings.url} asks to be left alone for {asked_ms} ms: {failure}")
+            wait_ms = max(wait_ms, asked_ms or 0)
+        return f"{settings.url} did not take it in {settings.attempts} attempts; the last: {failure}"

@@ -1,0 +1,224 @@
+"""Runs one source: what it polled and the position behind it, in one Kafka transaction after another.
+
+Exactly once by three rules: fence first (InitProducerId), then read the position; records and position in the same
+transaction; one producer epoch per transaction (see `suiro.client.transaction`). Whatever goes wrong, the task is
+over; a new one fences, reads the committed position, and goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from suiro.client import Client, TransactionalProducer
+from suiro.connect.connectors import (
+    BadRecordError,
+    HearsOfCommits,
+    KeepsParts,
+    KnowsItsLag,
+    Polled,
+    Source,
+    SourceRecord,
+)
+from suiro.connect.positions import (
+    POSITIONS_TOPIC,
+    create_positions_topic,
+    part_record,
+    position_partition,
+    position_record,
+    read_parts,
+    read_position,
+    transactional_id,
+)
+from suiro.connect.settings import SettingError
+from suiro.connect.task import Outgoing, TaskContext, Topics, batches_of, one_transaction
+from suiro.connect.values import FORMATS, Encoder, encoder
+from suiro.protocol import compression
+
+__all__ = ["SourceSettings", "SourceTask"]
+
+TRANSACTION_TIMEOUT_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSettings:
+    """What every source has beside its own settings."""
+
+    topic: str | None = None
+    partitions: int = 1  # of topics that it makes
+    format: str = "json"
+    key_format: str = "string"
+    format_schema: Path | None = None
+    dead_letter_topic: str | None = None
+    compression: str = "none"
+    max_record_bytes: int = (
+        1_000_000  # of key and value; brokers take a little more by default (max.message.bytes)
+    )
+
+    def check(self) -> None:
+        for key, value in (("format", self.format), ("key_format", self.key_format)):
+            if value not in FORMATS:
+                raise SettingError(key, f"expected one of {', '.join(FORMATS)}, got {value!r}")
+        if self.key_format == "avro":
+            raise SettingError("key_format", "a source writes keys as json, string or bytes")
+        if self.format == "avro" and self.format_schema is None:
+            raise SettingError("format_schema", 'is missing: format "avro" needs the file of an Avro schema')
+        for key, number in (("partitions", self.partitions), ("max_record_bytes", self.max_record_bytes)):
+            if number < 1:
+                raise SettingError(key, f"must be at least 1, got {number}")
+        try:
+            compression.codec_id(self.compression)
+        except Exception as error:
+            raise SettingError("compression", str(error)) from None
+
+
+class SourceTask:
+    """A source with what every source has. Runs again and again, each time from the committed position."""
+
+    def __init__(self, source: Source, settings: SourceSettings) -> None:
+        settings.check()
+        self._source = source
+        self._settings = settings
+        self._turn = 0
+
+    def run(self, context: TaskContext) -> None:
+        with context.client() as client:
+            try:
+                _Running(self._source, self._settings, context, client).loop()
+            finally:
+                self._source.close()
+
+
+class _Running:
+    def __init__(
+        self, source: Source, settings: SourceSettings, context: TaskContext, client: Client
+    ) -> None:
+        self._source = source
+        self._settings = settings
+        self._context = context
+        self._client = client
+        self._topics = Topics(client, partitions=settings.partitions)
+        self._encoders: dict[str, Encoder] = {}
+        self._key_encoder = encoder("key_format", settings.key_format, context.registry, subject="")
+        self._codec = compression.codec_id(settings.compression)
+        self._turn = 0
+        self._positions = -1
+
+    def loop(self) -> None:
+        name, stopping = self._context.name, self._context.stopping
+        create_positions_topic(self._client)
+        self._positions = position_partition(self._client, name)
+        producer = self._client.transaction(transactional_id(name), timeout_ms=TRANSACTION_TIMEOUT_MS)
+        producer.init()
+        if isinstance(self._source, KeepsParts):
+            self._source.open_parts(read_parts(self._client, name))
+        self._source.open(read_position(self._client, name))
+        while not stopping.is_set():
+            polled = self._source.poll()
+            if polled is not None:
+                self._transact(producer, polled)
+            if isinstance(self._source, KnowsItsLag):
+                self._context.progress.lag = self._source.lag()
+
+    def _transact(self, producer: TransactionalProducer, polled: Polled) -> None:
+        outgoing, rejected = self._encoded(polled)
+        outgoing += self._dead_letters([*polled.rejected, *rejected])
+        data = len(outgoing)
+        outgoing += self._position(polled)
+        if not outgoing:
+            return
+        batches = batches_of(outgoing, self._topics, turn=self._turn, compression=self._codec)
+        self._turn += 1
+        with one_transaction(self._context.clock, TRANSACTION_TIMEOUT_MS):
+            producer.add_partitions(list(dict.fromkeys((batch.topic, batch.partition) for batch in batches)))
+            producer.produce(batches)
+            self._context.reach("before commit")
+            producer.end()
+        self._context.reach("after commit")
+        progress = self._context.progress
+        progress.commits += 1
+        progress.records += data
+        progress.rejected += len(polled.rejected) + len(rejected)
+        if isinstance(self._source, HearsOfCommits):
+            self._source.committed()
+        producer.init(expected=producer.identity)
+
+    def _encoded(self, polled: Polled) -> tuple[list[Outgoing], list[SourceRecord]]:
+        outgoing: list[Outgoing] = []
+        rejected: list[SourceRecord] = []
+        now = self._context.clock.wall_ms()
+        for record in polled.records:
+            topic = record.topic or self._settings.topic
+            if topic is None:
+                raise SettingError("topic", "is missing, and the source gave a record without a topic")
+            try:
+                key, value = self._key_encoder(record.key), self._encoder(topic)(record.value)
+                size = len(key or b"") + len(value or b"")
+                if size > self._settings.max_record_bytes:
+                    raise ValueError(
+                        f"has {size} bytes, more than max_record_bytes ({self._settings.max_record_bytes})"
+                    )
+            except (ValueError, TypeError) as error:
+                reason = (("__connect.errors.exception.message", str(error).encode()),)
+                rejected.append(replace(record, headers=(*record.headers, *reason)))
+                continue
+            timestamp_ms = now if record.timestamp_ms is None else record.timestamp_ms
+            outgoing.append(Outgoing(topic, key, value, record.headers, timestamp_ms))
+        return outgoing, rejected
+
+    def _encoder(self, topic: str) -> Encoder:
+        found = self._encoders.get(topic)
+        if found is None:
+            settings = self._settings
+            schema = None if settings.format_schema is None else self._context.folder / settings.format_schema
+            found = self._encoders[topic] = encoder(
+                "format",
+                settings.format,
+                self._context.registry,
+                subject=f"{topic}-value",
+                schema_file=schema,
+            )
+        return found
+
+    def _dead_letters(self, rejected: Sequence[SourceRecord]) -> list[Outgoing]:
+        if not rejected:
+            return []
+        topic = self._settings.dead_letter_topic
+        if topic is None:
+            first = {name: (value or b"").decode(errors="replace") for name, value in rejected[0].headers}
+            said = ", ".join(
+                f"{name.removeprefix('__connect.errors.')}: {value}" for name, value in first.items()
+            )
+            raise BadRecordError(
+                f"{self._context.name}: a record cannot be taken ({said}). Mend it, or set dead_letter_topic"
+            )
+        now = self._context.clock.wall_ms()
+        limit = self._settings.max_record_bytes
+        about = (("__connect.errors.connector.name", self._context.name.encode()),)
+        return [
+            Outgoing(
+                topic,
+                _raw(record.key, limit // 4),
+                _raw(record.value, limit // 2),
+                (*record.headers, *about),
+                now,
+            )
+            for record in rejected
+        ]
+
+    def _position(self, polled: Polled) -> list[Outgoing]:
+        name, now = self._context.name, self._context.clock.wall_ms()
+        records = [part_record(name, part, value) for part, value in polled.parts.items()]
+        if polled.position is not None:
+            records.append(position_record(name, dict(polled.position)))
+        return [Outgoing(POSITIONS_TOPIC, key, value, (), now, self._positions) for key, value in records]
+
+
+def _raw(value: object, limit: int) -> bytes | None:
+    """As it came, if it came as bytes or text; else in a form that a person can read. Cut off at the limit."""
+    if value is None:
+        return None
+    if not isinstance(value, bytes):
+        value = value.encode() if isinstance(value, str) else repr(value).encode()
+    return value[:limit]

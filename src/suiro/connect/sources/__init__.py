@@ -1,0 +1,1 @@
+"""The sources that come along, one file each."""

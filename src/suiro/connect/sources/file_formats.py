@@ -1,0 +1,319 @@
+"""What files hold: lines (text, JSON, CSV), which grow, and XML and Parquet, which are read whole.
+
+A reader of lines is given bytes that begin at a line and says how many of them it took. What is malformed comes out as
+`Malformed` with its line and reason, and reading goes on behind it.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+from xml.parsers import expat
+
+__all__ = [
+    "CSV_TYPES",
+    "Item",
+    "Malformed",
+    "Taken",
+    "Typed",
+    "read_csv",
+    "read_lines",
+    "read_parquet",
+    "read_xml",
+]
+
+CSV_TYPES = ("string", "long", "double", "boolean")
+XML_CHUNK_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    line: int  # from 1; of XML the line of its element, of Parquet the row
+    value: Any
+    parsed: Any = None  # of JSON, whose value is its bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    line: int
+    raw: bytes
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a piece of lines gave: `size` bytes and `lines` lines of it are done."""
+
+    items: list[Item | Malformed]
+    size: int
+    lines: int
+    columns: tuple[str, ...] = ()
+
+
+class Typed:
+    """Text fields by the types of the settings; texts of `nulls` become null."""
+
+    def __init__(self, types: dict[str, str], nulls: Sequence[str]) -> None:
+        self._convert = {name: _CONVERTERS[kind] for name, kind in types.items() if kind != "string"}
+        self._nulls = frozenset(nulls)
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Raises `ValueError` that names the field."""
+        if self._nulls:
+            for name, text in row.items():
+                if isinstance(text, str) and text in self._nulls:
+                    row[name] = None
+        for name, convert in self._convert.items():
+            text = row.get(name)
+            if text is not None:
+                try:
+                    row[name] = convert(text)
+                except (ValueError, TypeError):
+                    raise ValueError(f"field {name!r} is {text!r}, not {_NAMES[convert]}") from None
+        return row
+
+
+def _boolean(text: str) -> bool:
+    try:
+        return {"true": True, "false": False, "t": True, "f": False, "1": True, "0": False}[text.lower()]
+    except KeyError:
+        raise ValueError from None
+
+
+_CONVERTERS: dict[str, Callable[[str], Any]] = {"long": int, "double": float, "boolean": _boolean}
+_NAMES: dict[Any, str] = {int: "a whole number", float: "a number", _boolean: "true or false"}
+
+
+# -- lines ----------------------------------------------------------------------------------------------------
+
+
+def read_lines(data: bytes, line: int, limit: int, *, as_json: bool) -> Taken:
+    """Whole lines of text or of JSON; empty ones are left out. `line` is how many lines came before."""
+    items: list[Item | Malformed] = []
+    first, place = line, 0
+    for raw in data.splitlines(keepends=True) if b"\r" not in data else _split(data):
+        if len(items) >= limit:
+            break
+        line += 1
+        place += len(raw)
+        text = raw.rstrip(b"\r\n")
+        if not text.strip():
+            continue
+        parsed: Any = None
+        if as_json:
+            try:
+                parsed = _JSON.decode(text.decode())
+            except ValueError as error:
+                items.append(Malformed(line, text, f"is not JSON: {error}"))
+                continue
+        items.append(Item(line, text, parsed))
+    return Taken(items, place, line - first)
+
+
+def _split(data: bytes) -> list[bytes]:
+    """Lines end with \\n; a lone \\r is part of the text."""
+    lines = data.split(b"\n")
+    last = lines.pop()
+    return [text + b"\n" for text in lines] + ([last] if last else [])
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+_JSON = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def read_csv(
+    data: bytes,
+    line: int,
+    limit: int,
+    *,
+    columns: tuple[str, ...],
+    delimiter: str,
+    encoding: str,
+    typed: Typed,
+    final: bool,
+) -> Taken:
+    """Rows as dicts. Without `columns` the first row names them. A row may go over several lines, inside of quotes;
+    one that is not closed yet is left, unless this is `final`."""
+    feed = _Feed(_split(data), encoding)
+    items: list[Item | Malformed] = []
+    while len(items) < limit:
+        start = feed.next
+        try:
+            row = next(feed.reader(delimiter))
+        except StopIteration:
+            break
+        except csv.Error as error:
+            if not final and feed.next == len(feed.lines) and "unexpected end" in str(error):
+                feed.restart(start)
+                break
+            feed.restart(start + 1)  # the one line is put aside; what follows may be sound
+            items.append(Malformed(line + start + 1, feed.raw(start), f"is not CSV: {error}"))
+            continue
+        except UnicodeDecodeError as error:
+            bad = feed.next - 1
+            feed.restart(bad + 1)
+            items.append(Malformed(line + bad + 1, feed.raw(start), f"is not {encoding}: {error}"))
+            continue
+        if not row:
+            continue
+        if not columns:
+            columns = tuple(name.strip() for name in row)
+            if len(set(columns)) < len(columns) or "" in columns:
+                items.append(
+                    Malformed(line + start + 1, feed.raw(start), "a header with an empty or repeated name")
+                )
+                return Taken(items, feed.size, feed.next)
+            continue
+        if len(row) != len(columns):
+            reason = f"has {len(row)} fields, not {len(columns)}"
+            items.append(Malformed(line + start + 1, feed.raw(start), reason))
+            continue
+        try:
+            items.append(Item(line + start + 1, typed(dict(zip(columns, row, strict=True)))))
+        except ValueError as error:
+            items.append(Malformed(line + start + 1, feed.raw(start), str(error)))
+    return Taken(items, feed.size, feed.next, columns)
+
+
+class _Feed:
+    """Lines for a `csv.reader`, which takes exactly those that its next row needs; so this knows where rows end."""
+
+    def __init__(self, lines: list[bytes], encoding: str) -> None:
+        self.lines = lines
+        self.next = 0
+        self._encoding = encoding
+        self._reader: Iterator[list[str]] | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        while self.next < len(self.lines):
+            raw = self.lines[self.next]
+            self.next += 1
+            yield raw.decode(self._encoding)
+
+    def reader(self, delimiter: str) -> Iterator[list[str]]:
+        if self._reader is None:
+            self._reader = csv.reader(iter(self), delimiter=delimiter, strict=True)
+        return self._reader
+
+    def restart(self, line: int) -> None:
+        self.next = line
+        self._reader = None
+
+    def raw(self, start: int) -> bytes:
+        return b"".join(self.lines[start : max(self.next, start + 1)]).rstrip(b"\r\n")
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.lines[: self.next]))
+
+
+# -- whole files ----------------------------------------------------------------------------------------------
+
+
+def read_xml(path: str, element: str, typed: Typed) -> Iterator[Item | Malformed]:
+    """Every element of that name as a dict: children by name (a list where repeated), attributes with `@` before
+    theirs, text beside them as `#text`; namespaces are left out. What is not well-formed ends the file."""
+    found: list[Item | Malformed] = []
+    builder = _Elements(element, found, typed)
+    with open(path, "rb") as file:
+        while True:
+            chunk = file.read(XML_CHUNK_BYTES)
+            try:
+                builder.parser.Parse(chunk, not chunk)
+            except (expat.ExpatError, ValueError) as error:
+                yield from found
+                yield Malformed(
+                    builder.parser.CurrentLineNumber, b"", f"the rest of the file is lost: {error}"
+                )
+                return
+            yield from found
+            found.clear()
+            if not chunk:
+                return
+
+
+class _Elements:
+    def __init__(self, element: str, found: list[Item | Malformed], typed: Typed) -> None:
+        self._element = element
+        self._found = found
+        self._typed = typed
+        self._stack: list[tuple[dict[str, Any], list[str]]] = []
+        self._line = 0
+        self.parser = expat.ParserCreate()
+        self.parser.buffer_text = True
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = self._end
+        self.parser.CharacterDataHandler = self._text
+        self.parser.StartDoctypeDeclHandler = self._doctype
+
+    def _doctype(self, *declared: Any) -> None:
+        raise ValueError(
+            "it declares a DOCTYPE, which this source does not follow (entities could be anything)"
+        )
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        if not self._stack:
+            if _local(name) != self._element:
+                return
+            self._line = self.parser.CurrentLineNumber
+        fields = {
+            f"@{_local(key)}": value for key, value in attributes.items() if not key.startswith("xmlns")
+        }
+        self._stack.append((fields, []))
+
+    def _text(self, text: str) -> None:
+        if self._stack:
+            self._stack[-1][1].append(text)
+
+    def _end(self, name: str) -> None:
+        if not self._stack:
+            return
+        fields, texts = self._stack.pop()
+        text = "".join(texts).strip()
+        if self._stack:
+            _add(self._stack[-1][0], _local(name), _leaf(fields, text))
+            return
+        if text:
+            fields["#text"] = text
+        try:
+            self._found.append(Item(self._line, self._typed(fields)))
+        except ValueError as error:
+            raw = json.dumps(fields, ensure_ascii=False).encode()
+            self._found.append(Malformed(self._line, raw, str(error)))
+
+
+def _local(name: str) -> str:
+    return name.rpartition(":")[2]
+
+
+def _leaf(fields: dict[str, Any], text: str) -> Any:
+    if not fields:
+        return text
+    return fields | {"#text": text} if text else fields
+
+
+def _add(fields: dict[str, Any], name: str, value: Any) -> None:
+    if name not in fields:
+        fields[name] = value
+    elif isinstance(fields[name], list):
+        fields[name].append(value)
+    else:
+        fields[name] = [fields[name], value]
+
+
+def read_parquet(path: str, rows: int) -> Iterator[Item]:
+    """Every row as a dict. Raises what pyarrow raises where the file is not whole."""
+    import pyarrow.parquet as pq
+
+    line = 0
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=rows):
+            for row in batch.to_pylist():
+                line += 1
+                yield Item(line, row)

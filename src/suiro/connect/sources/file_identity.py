@@ -1,0 +1,99 @@
+"""Which file is which: growing, rotated and rewritten files are told apart by inode and by fingerprints.
+
+A name says nothing: `app.log` of today is another file than that of yesterday, which is `app.log.1` now. What was read
+is remembered with the inode, a hash of the first bytes, and a hash of the bytes right before the place reached:
+
+| found | means |
+|---|---|
+| same inode, both hashes fit | the same file, perhaps under a new name, perhaps longer: go on |
+| same inode, a hash does not fit, or it is shorter | written anew, or the inode was reused: from the start |
+| new inode under a known name, the old one is gone, both hashes fit | replaced by a copy (rsync, an editor): go on |
+| anything else | a new file: from the start |
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+__all__ = ["FileState", "Look", "fingerprints", "fits", "look_at"]
+
+HEAD_BYTES = 1_024
+TAIL_BYTES = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileState:
+    """How far a file was read. `at`: bytes; of formats that are read whole, records."""
+
+    path: str  # relative to the folder, as it was called last
+    at: int = 0
+    line: int = 0  # lines, or records, before `at`
+    head: tuple[int, str] = (0, "")  # of so many first bytes
+    tail: tuple[int, str] = (0, "")  # of the bytes before this place
+    columns: tuple[str, ...] = ()  # of a CSV file's header
+    skipping: bool = False  # inside of a line that is too long
+    done: bool = False  # nothing more is taken of this content
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> FileState:
+        lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
+        return cls(**(data | lists))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A file as the folder shows it."""
+
+    path: Path
+    key: str  # device and inode: the name of its part of the position
+    size: int
+    changed_ns: int
+
+
+def look_at(path: Path) -> Look | None:
+    """None: it is gone, or no file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    if not os.path.isfile(path):
+        return None
+    return Look(
+        path=path, key=f"{found.st_dev}:{found.st_ino}", size=found.st_size, changed_ns=found.st_mtime_ns
+    )
+
+
+def fingerprints(file: BinaryIO, state: FileState, place: int) -> FileState:
+    """The state with hashes for a file that was read up to this byte."""
+    head = min(HEAD_BYTES, place)
+    return replace(
+        state,
+        head=(head, _hash(file, 0, head)),
+        tail=(place, _hash(file, max(0, place - TAIL_BYTES), place)),
+    )
+
+
+def fits(look: Look, state: FileState, *, whole: bool) -> bool:
+    """Whether this is the content that the state speaks of. A format that is read whole does not grow."""
+    place = state.tail[0]
+    if look.size < place or (whole and look.size != place):
+        return False
+    with look.path.open("rb") as file:
+        return (
+            _hash(file, 0, state.head[0]) == state.head[1]
+            and _hash(file, max(0, place - TAIL_BYTES), place) == state.tail[1]
+        )
+
+
+def _hash(file: BinaryIO, start: int, end: int) -> str:
+    if start == end:
+        return ""
+    file.seek(start)
+    return hashlib.sha256(file.read(end - start)).hexdigest()[:32]

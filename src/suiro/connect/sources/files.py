@@ -1,0 +1,377 @@
+"""Source `files`: what lies in a folder, and what is added to it. Exactly once.
+
+    [source.weather]
+    kind = "files"
+    folder = "weather"
+    pattern = "*.csv"
+    format_of_files = "csv"        # csv, jsonl, lines, xml, parquet
+    topic = "weather"
+    key = ["station"]
+    dead_letter_topic = "weather-rejected"
+
+How far each file was read is committed in the transaction that holds its records (one part of the position per file;
+`file_identity` says which file is which). A last line without a newline is taken once its file has not changed for
+`settle_ms`; so are XML files. A Parquet file is taken as soon as it is whole. Nothing is renamed or deleted.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from suiro.connect.connectors import About, Polled, SourceRecord
+from suiro.connect.settings import SettingError, read_settings
+from suiro.connect.sources.file_formats import (
+    CSV_TYPES,
+    Item,
+    Malformed,
+    Taken,
+    Typed,
+    read_csv,
+    read_lines,
+    read_parquet,
+    read_xml,
+)
+from suiro.connect.sources.file_identity import FileState, Look, fingerprints, fits, look_at
+from suiro.errors import TransientError
+
+__all__ = ["FilesSource"]
+
+FORMATS = ("csv", "jsonl", "lines", "xml", "parquet")
+WHOLE = ("xml", "parquet")
+CHUNK_BYTES = 1024 * 1024
+POLL_BYTES = 16 * 1024 * 1024  # of several files
+RAW_BYTES = 10_000  # of a line that is too long, in its dead letter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesSettings:
+    folder: Path
+    pattern: str = "*"
+    recursive: bool = False
+    format_of_files: str = "csv"
+    key: tuple[str, ...] = ()  # fields; the key is their value, or a JSON list of several
+    delimiter: str = ","
+    encoding: str = "utf-8"
+    columns: tuple[str, ...] = ()  # of CSV without a header
+    types: dict[str, str] = field(default_factory=dict)  # of CSV and XML: long, double, boolean, string
+    null: tuple[str, ...] = ()  # texts that mean null
+    record: str | None = None  # of XML: the element that is a record
+    place_headers: bool = False  # file and line as headers of each record
+    max_records: int = 10_000  # in a transaction
+    max_line_bytes: int = 1_000_000
+    interval_ms: int = 500  # between two looks at the folder
+    settle_ms: int = 5_000
+    forget_after_ms: int = 7 * 24 * 3600 * 1000  # a file that is gone for so long is new if it comes back
+
+    def check(self) -> None:
+        if self.format_of_files not in FORMATS:
+            raise SettingError(
+                "format_of_files", f"expected one of {', '.join(FORMATS)}, got {self.format_of_files!r}"
+            )
+        if self.format_of_files == "xml" and not self.record:
+            raise SettingError("record", 'is missing: format_of_files "xml" needs the name of the element')
+        for name, kind in self.types.items():
+            if kind not in CSV_TYPES:
+                raise SettingError(f"types.{name}", f"expected one of {', '.join(CSV_TYPES)}, got {kind!r}")
+        if self.key and self.format_of_files == "lines":
+            raise SettingError("key", "lines have no fields to take a key from")
+        if len(self.delimiter) != 1:
+            raise SettingError("delimiter", f"expected one character, got {self.delimiter!r}")
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError:
+            raise SettingError("encoding", f"there is no encoding {self.encoding!r}") from None
+        for key in ("max_records", "max_line_bytes", "interval_ms"):
+            if getattr(self, key) < 1:
+                raise SettingError(key, f"must be at least 1, got {getattr(self, key)}")
+
+
+class FilesSource:
+    def __init__(self, settings: Mapping[str, Any], about: About) -> None:
+        self._settings = read_settings(FilesSettings, settings)
+        self._settings.check()
+        self._folder = about.folder / self._settings.folder
+        self._clock = about.clock
+        self._whole = self._settings.format_of_files in WHOLE
+        self._typed = Typed(self._settings.types, self._settings.null)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._states: dict[str, FileState] = {}
+        self._looks: dict[str, Look] = {}  # of files that were found to fit, as they were then
+        self._unchanged_since_ms: dict[str, tuple[Look, int]] = {}
+        self._gone_since_ms: dict[str, int] = {}
+        self._open: dict[str, Iterator[Item | Malformed]] = {}  # whole files that are being read
+        self._lag = 0
+        self._next_scan_ms = 0
+
+    def open_parts(self, parts: dict[str, Any]) -> None:
+        self._forget()
+        self._states = {key: FileState.from_json(value) for key, value in parts.items()}
+
+    def open(self, position: dict[str, Any] | None) -> None:
+        if not self._folder.is_dir():
+            raise TransientError(f"there is no folder {self._folder}; make it, or mend folder")
+
+    def close(self) -> None:
+        self._open.clear()
+
+    def lag(self) -> int:
+        """Bytes that are not read yet."""
+        return self._lag
+
+    # -- looking ---------------------------------------------------------------------------------------------
+
+    def poll(self) -> Polled | None:
+        now_ms = self._clock.monotonic_ms()
+        changed: dict[str, Any] = {}
+        if now_ms >= self._next_scan_ms:
+            self._next_scan_ms = now_ms + self._settings.interval_ms
+            changed = self._scan()
+        records: list[SourceRecord] = []
+        rejected: list[SourceRecord] = []
+        lag = size = 0
+        for key, look in self._looks.items():
+            state = self._states.get(key, FileState(path=self._name(look.path)))
+            room = self._settings.max_records - len(records) - len(rejected)
+            if room > 0 and size < POLL_BYTES and self._has_more(look, state):
+                before = state
+                state, items = self._read(key, look, state, room)
+                for item in items:
+                    self._sort(item, state.path, records, rejected)
+                if state != before:
+                    size += max(0, state.tail[0] - before.tail[0])
+                    self._states[key] = state
+                    changed[key] = state.to_json()
+            lag += 0 if state.done else look.size - (0 if self._whole else state.at)
+        self._lag = lag
+        if not changed:
+            self._next_scan_ms = 0
+            threading.Event().wait(min(self._settings.interval_ms, 1_000) / 1_000)
+            return None
+        return Polled(records=records, rejected=rejected, parts=changed)
+
+    def _scan(self) -> dict[str, Any]:
+        """Looks at every file; returns the parts of the position that this changes."""
+        changed: dict[str, Any] = {}
+        found = {
+            look.key: look for look in sorted(self._found(), key=lambda look: (look.changed_ns, look.path))
+        }
+        by_path = {state.path: key for key, state in self._states.items() if key not in found}
+        for key, look in found.items():
+            if self._looks.get(key) == look:
+                continue
+            name = self._name(look.path)
+            state = self._states.get(key)
+            if state is not None and not fits(look, state, whole=self._whole):
+                state = None
+            elif state is None and name in by_path:
+                other = by_path[name]
+                if fits(look, self._states[other], whole=self._whole):
+                    state = self._states.pop(other)
+                    changed[other] = None
+            if state is None:
+                self._open.pop(key, None)
+                if key in self._states:  # other content: what was known of it goes with the next that is read
+                    changed[key] = None
+                    del self._states[key]
+            else:
+                renamed = replace(state, path=name)
+                if renamed != self._states.get(key):
+                    self._states[key] = renamed
+                    changed[key] = renamed.to_json()
+        self._looks = found
+        self._open = {key: reading for key, reading in self._open.items() if key in found}
+        self._forget_gone(changed)
+        return changed
+
+    def _found(self) -> Iterator[Look]:
+        if not self._folder.is_dir():  # a lost mount is not a folder whose files were all deleted
+            raise TransientError(f"the folder {self._folder} is gone")
+        paths = self._folder.rglob("*") if self._settings.recursive else self._folder.iterdir()
+        for path in paths:
+            if fnmatch(path.name, self._settings.pattern) and (look := look_at(path)) is not None:
+                yield look
+
+    def _forget_gone(self, changed: dict[str, Any]) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for key in list(self._states):
+            if key in self._looks:
+                self._gone_since_ms.pop(key, None)
+            elif now_ms - self._gone_since_ms.setdefault(key, now_ms) >= self._settings.forget_after_ms:
+                del self._states[key], self._gone_since_ms[key]
+                changed[key] = None
+
+    def _name(self, path: Path) -> str:
+        return os.fspath(path.relative_to(self._folder))
+
+    def _settled(self, key: str, look: Look) -> bool:
+        now_ms = self._clock.monotonic_ms()
+        seen, since_ms = self._unchanged_since_ms.get(key, (None, now_ms))
+        if seen != look:
+            since_ms = now_ms
+        self._unchanged_since_ms[key] = (look, since_ms)
+        return now_ms - since_ms >= self._settings.settle_ms
+
+    def _has_more(self, look: Look, state: FileState) -> bool:
+        return not state.done and (self._whole or look.size > state.at)
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def _read(
+        self, key: str, look: Look, state: FileState, room: int
+    ) -> tuple[FileState, list[Item | Malformed]]:
+        try:
+            if self._whole:
+                return self._read_whole(key, look, state, room)
+            return self._read_piece(key, look, state, room)
+        except FileNotFoundError:  # renamed or deleted since we looked; the next look tells
+            return state, []
+
+    def _read_piece(
+        self, key: str, look: Look, state: FileState, room: int
+    ) -> tuple[FileState, list[Item | Malformed]]:
+        limit = self._settings.max_line_bytes
+        settled = self._settled(key, look)
+        with look.path.open("rb") as file:
+            file.seek(state.at)
+            data = file.read(max(CHUNK_BYTES, limit + 1))
+            final = settled and state.at + len(data) >= look.size
+            if not final:
+                data = data[: data.rfind(b"\n") + 1] or (data if len(data) > limit else b"")
+            if not data:
+                return state, []
+            if state.skipping:
+                end = data.find(b"\n") + 1
+                taken = Taken([], end or len(data), 1 if end else 0)
+                state = replace(state, skipping=not end)
+            else:
+                taken = self._parse(data, state, room, final=final)
+                if not taken.size and len(data) > limit:  # one line, or one row in quotes, beyond all bounds
+                    reason = f"is longer than max_line_bytes ({limit})"
+                    end = data.find(b"\n") + 1
+                    taken = Taken(
+                        [Malformed(state.line + 1, data[:RAW_BYTES], reason)],
+                        end or len(data),
+                        1 if end else 0,
+                    )
+                    state = replace(state, skipping=not end)
+            place = state.at + taken.size
+            bad_header = (
+                self._settings.format_of_files == "csv"
+                and bool(taken.items)
+                and not (taken.columns or state.columns or self._settings.columns)
+            )
+            state = replace(
+                state,
+                at=place,
+                line=state.line + taken.lines,
+                columns=taken.columns or state.columns,
+                done=bad_header,
+            )
+            return fingerprints(file, state, place), taken.items
+
+    def _parse(self, data: bytes, state: FileState, room: int, *, final: bool) -> Taken:
+        settings = self._settings
+        whole_line = data.endswith(b"\n") or final
+        if not whole_line:
+            return Taken([], 0, 0)
+        if settings.format_of_files == "csv":
+            if state.at == 0 and data.startswith(codecs.BOM_UTF8):
+                taken = self._csv(data[3:], state, room, final=final)
+                return replace(taken, size=taken.size + 3)
+            return self._csv(data, state, room, final=final)
+        return read_lines(data, state.line, room, as_json=settings.format_of_files == "jsonl")
+
+    def _csv(self, data: bytes, state: FileState, room: int, *, final: bool) -> Taken:
+        settings = self._settings
+        return read_csv(
+            data,
+            state.line,
+            room,
+            columns=settings.columns or state.columns,
+            delimiter=settings.delimiter,
+            encoding=settings.encoding,
+            typed=self._typed,
+            final=final,
+        )
+
+    def _read_whole(
+        self, key: str, look: Look, state: FileState, room: int
+    ) -> tuple[FileState, list[Item | Malformed]]:
+        settled = self._settled(key, look)
+        reading = self._open.get(key)
+        items: list[Item | Malformed] = []
+        ended = False
+        try:
+            if reading is None:
+                if not settled and self._settings.format_of_files == "xml":
+                    return state, []
+                reading = self._reading(look, room)
+                for _ in range(state.at):
+                    next(reading)
+                self._open[key] = reading
+            while len(items) < room:
+                items.append(next(reading))
+        except StopIteration:
+            ended = True
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # pyarrow says in many ways that a file is not whole, or not Parquet
+            if not settled:
+                self._open.pop(key, None)
+                return state, []
+            ended = True
+            items.append(Malformed(state.at + len(items) + 1, b"", f"the rest of the file is lost: {error}"))
+        state = replace(state, at=state.at + len(items), line=state.line + len(items), done=ended)
+        with look.path.open("rb") as file:
+            state = fingerprints(file, state, look.size)
+        if ended:
+            self._open.pop(key, None)
+        return state, items
+
+    def _reading(self, look: Look, rows: int) -> Iterator[Item | Malformed]:
+        if self._settings.format_of_files == "parquet":
+            return read_parquet(os.fspath(look.path), rows)
+        assert self._settings.record is not None
+        return read_xml(os.fspath(look.path), self._settings.record, self._typed)
+
+    # -- records ---------------------------------------------------------------------------------------------
+
+    def _sort(
+        self, item: Item | Malformed, path: str, records: list[SourceRecord], rejected: list[SourceRecord]
+    ) -> None:
+        if isinstance(item, Item):
+            try:
+                key = self._key(item.value if item.parsed is None else item.parsed)
+            except (KeyError, TypeError, ValueError) as error:
+                raw = item.value if isinstance(item.value, bytes) else repr(item.value).encode()
+                item = Malformed(item.line, raw, f"has no key: {error}")
+            else:
+                headers = _place(path, item.line) if self._settings.place_headers else ()
+                records.append(SourceRecord(key=key, value=item.value, headers=headers))
+                return
+        reason = ("__connect.errors.exception.message", item.reason.encode())
+        errors = tuple((f"__connect.errors.{name}", value) for name, value in _place(path, item.line))
+        rejected.append(SourceRecord(value=item.raw, headers=(*errors, reason)))
+
+    def _key(self, fields: Any) -> str | None:
+        if not self._settings.key:
+            return None
+        chosen = [fields[name] for name in self._settings.key]
+        if len(chosen) == 1:
+            (only,) = chosen
+            return only if isinstance(only, str) else str(only) if type(only) is int else json.dumps(only)
+        return json.dumps(chosen, separators=(",", ":"), ensure_ascii=False)
+
+
+def _place(path: str, line: int) -> tuple[tuple[str, bytes | None], ...]:
+    return ("file", path.encode()), ("line", str(line).encode())

@@ -1,0 +1,265 @@
+"""Source `rest`: polls an HTTP API, page by page. Each page's records and the place behind it are one transaction.
+
+    [source.issues]
+    kind = "rest"
+    url = "https://example.org/issues"
+    records = "items"                # where in the answer the list is; "" if it is the answer
+    paging = "cursor"                # none, page, cursor, link
+    cursor = "next"                  # where in the answer the next cursor is
+    cursor_parameter = "after"
+    key = ["id"]
+    topic = "issues"
+
+| paging | a page is asked for by | and the position holds |
+|---|---|---|
+| `none` | the URL alone | the ETag |
+| `page` | `page_parameter`, from `first_page` on, until a page is empty | the page, how many of it were taken |
+| `cursor` | what the page before gave at `cursor` | the cursor, how many of the last page were taken |
+| `link` | the `Link: <...>; rel="next"` header | the next URL, how many of the last page were taken |
+
+Exactly once as far as the API answers the same question the same way: what was written is never asked for as new. With
+`only_changed = true` a record whose key was seen with the same content is left out (a hash of each is kept in the
+position), which makes polling a whole list a feed of its changes. Answers 304 (by ETag) cost nothing. On 429 and 5xx
+it waits as Retry-After says, else `interval_ms` doubling up to `longest_wait_ms`; other refusals stop the connector.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+
+from suiro.connect.connectors import About, Polled, SourceRecord
+from suiro.connect.http_retry import is_temporary, retry_after_ms, said
+from suiro.connect.settings import SettingError, read_settings
+from suiro.errors import UsageError
+
+__all__ = ["RestSource"]
+
+PAGING = ("none", "page", "cursor", "link")
+POLL_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestSettings:
+    url: str
+    records: str = ""
+    paging: str = "none"
+    page_parameter: str = "page"
+    first_page: int = 1
+    cursor: str = "next"
+    cursor_parameter: str = "cursor"
+    parameters: dict[str, str | int] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
+    key: tuple[str, ...] = ()
+    only_changed: bool = False
+    interval_ms: int = 60_000
+    longest_wait_ms: int = 600_000
+    timeout_ms: int = 30_000
+
+    def check(self) -> None:
+        if not self.url.startswith(("http://", "https://")):
+            raise SettingError("url", f"begins with http:// or https://, not {self.url!r}")
+        if self.paging not in PAGING:
+            raise SettingError("paging", f"expected one of {', '.join(PAGING)}, got {self.paging!r}")
+        if self.only_changed and not self.key:
+            raise SettingError("key", "is missing: only_changed tells records apart by their key")
+        for name in ("interval_ms", "longest_wait_ms", "timeout_ms"):
+            if getattr(self, name) < 1:
+                raise SettingError(name, f"must be at least 1, got {getattr(self, name)}")
+
+
+class RestSource:
+    def __init__(self, settings: Mapping[str, Any], about: About) -> None:
+        self._settings = read_settings(RestSettings, settings)
+        self._settings.check()
+        self._about = about
+        self._http: httpx.Client | None = None
+        self._position: dict[str, Any] = {}
+        self._hashes: dict[str, str] = {}
+        self._not_before_ms = 0
+        self._failures = 0
+
+    def open_parts(self, parts: dict[str, Any]) -> None:
+        self._hashes = parts
+
+    def open(self, position: dict[str, Any] | None) -> None:
+        self._position = position or {}
+        self._not_before_ms = 0
+        self._failures = 0
+        self._http = httpx.Client(headers=self._settings.headers, timeout=self._settings.timeout_ms / 1_000)
+
+    def close(self) -> None:
+        if self._http is not None:
+            self._http.close()
+            self._http = None
+
+    def poll(self) -> Polled | None:
+        left_ms = self._not_before_ms - self._about.clock.monotonic_ms()
+        if left_ms > 0:
+            threading.Event().wait(min(left_ms / 1_000, POLL_S))
+            return None
+        try:
+            response = self._ask()
+        except httpx.TransportError:
+            self._back_off(None)
+            return None
+        if response.status_code == httpx.codes.NOT_MODIFIED:
+            self._rest()
+            return None
+        if is_temporary(response):
+            self._back_off(retry_after_ms(response, self._about.clock.wall_ms()))
+            return None
+        if not response.is_success:
+            raise UsageError(
+                f"{self._about.name}: {response.url} answers {said(response)}; mend url, headers or parameters"
+            )
+        self._failures = 0
+        return self._taken(response)
+
+    # -- asking ----------------------------------------------------------------------------------------------
+
+    def _ask(self) -> httpx.Response:
+        settings, position = self._settings, self._position
+        parameters: dict[str, Any] = dict(settings.parameters)
+        headers = {}
+        url = settings.url
+        match settings.paging:
+            case "page":
+                parameters[settings.page_parameter] = position.get("page", settings.first_page)
+            case "cursor" if position.get("cursor") is not None:
+                parameters[settings.cursor_parameter] = position["cursor"]
+            case "link" if "next" in position:
+                url, parameters = position["next"], {}
+        if "etag" in position:
+            headers["If-None-Match"] = position["etag"]
+        assert self._http is not None
+        return self._http.get(url, params=parameters or None, headers=headers)
+
+    def _back_off(self, asked_ms: int | None) -> None:
+        wait_ms = min(self._settings.interval_ms * 2**self._failures, self._settings.longest_wait_ms)
+        self._failures = min(self._failures + 1, 30)
+        self._not_before_ms = self._about.clock.monotonic_ms() + (wait_ms if asked_ms is None else asked_ms)
+
+    def _rest(self) -> None:
+        self._failures = 0
+        self._not_before_ms = self._about.clock.monotonic_ms() + self._settings.interval_ms
+
+    # -- taking ----------------------------------------------------------------------------------------------
+
+    def _taken(self, response: httpx.Response) -> Polled | None:
+        try:
+            answer = response.json()
+            found = _at(answer, self._settings.records)
+        except (ValueError, LookupError, TypeError) as error:
+            raise UsageError(
+                f"{self._about.name}: {response.url} gives no JSON with {self._settings.records!r}: {error}"
+            ) from None
+        if not isinstance(found, list):
+            raise UsageError(
+                f"{self._about.name}: {response.url} has no list at records = {self._settings.records!r}, but "
+                f"{type(found).__name__}"
+            )
+        position, new, more = self._next(response, answer, found)
+        records: list[SourceRecord] = []
+        rejected: list[SourceRecord] = []
+        parts: dict[str, Any] = {}
+        for item in new:
+            try:
+                key = _key(item, self._settings.key)
+            except ValueError as error:
+                place = ("__connect.errors.url", str(response.url).encode())
+                reason = ("__connect.errors.exception.message", str(error).encode())
+                rejected.append(SourceRecord(value=json.dumps(item), headers=(place, reason)))
+                continue
+            if self._settings.only_changed:
+                digest = hashlib.sha256(json.dumps(item, sort_keys=True).encode()).hexdigest()[:24]
+                if self._hashes.get(key or "") == digest:
+                    continue
+                self._hashes[key or ""] = parts[key or ""] = digest
+            records.append(SourceRecord(key=key, value=item))
+        if not more:
+            self._rest()
+        self._position = position
+        if not records and not rejected:
+            return None  # a place without records behind it needs no commit
+        return Polled(records=records, rejected=rejected, position=position, parts=parts)
+
+    def _next(
+        self, response: httpx.Response, answer: Any, found: list[Any]
+    ) -> tuple[dict[str, Any], list[Any], bool]:
+        """The position behind this answer, what of it is new, and whether to ask again at once."""
+        settings, position = self._settings, self._position
+        match settings.paging:
+            case "page":
+                return self._page(position, found)
+            case "cursor":
+                try:
+                    cursor = _at(answer, settings.cursor)
+                except (LookupError, TypeError):
+                    cursor = None
+                if cursor is not None and cursor != position.get("cursor"):
+                    return {"cursor": cursor}, _behind(position, found), bool(found)
+                return self._last(response, position, found)
+            case "link":
+                link = response.links.get("next", {}).get("url")
+                if link is None:
+                    return self._last(response, position, found)
+                after = urljoin(str(response.url), link)
+                if urlsplit(after)[:2] != urlsplit(settings.url)[:2]:
+                    raise UsageError(
+                        f"{self._about.name}: the next page is {after}, on another host than {settings.url}, which "
+                        "would be sent the headers"
+                    )
+                return {"next": after}, _behind(position, found), True
+        etag = response.headers.get("etag")
+        if etag is not None and etag == position.get("etag"):  # it does not know If-None-Match
+            return position, [], False
+        return ({"etag": etag} if etag else {}), found, False
+
+    def _page(self, position: dict[str, Any], found: list[Any]) -> tuple[dict[str, Any], list[Any], bool]:
+        """An empty page leads back to the one before, which may not have been full."""
+        page = position.get("page", self._settings.first_page)
+        if found:
+            return {"page": page + 1, "before": len(found)}, _behind(position, found), True
+        if "before" in position:
+            return {"page": page - 1, "taken": position["before"]}, [], False
+        return position, [], False
+
+    def _last(
+        self, response: httpx.Response, position: dict[str, Any], found: list[Any]
+    ) -> tuple[dict[str, Any], list[Any], bool]:
+        """The last page there is so far: it is asked for again, and what it has then beyond now is new."""
+        after = {name: value for name, value in position.items() if name in ("cursor", "next")}
+        after["taken"] = len(found)
+        if etag := response.headers.get("etag"):
+            after["etag"] = etag
+        return after, _behind(position, found), False
+
+
+def _behind(position: dict[str, Any], found: list[Any]) -> list[Any]:
+    taken = position.get("taken", 0)
+    return found[taken:] if len(found) >= taken else found
+
+
+def _at(answer: Any, path: str) -> Any:
+    for name in path.split(".") if path else ():
+        answer = answer[name]
+    return answer
+
+
+def _key(item: Any, names: tuple[str, ...]) -> str | None:
+    if not names:
+        return None
+    if not isinstance(item, dict) or any(name not in item for name in names):
+        raise ValueError(f"the record has no {', '.join(names)}")
+    chosen = [item[name] for name in names]
+    if len(chosen) == 1:
+        return chosen[0] if isinstance(chosen[0], str) else json.dumps(chosen[0])
+    return json.dumps(chosen, separators=(",", ":"), ensure_ascii=False)

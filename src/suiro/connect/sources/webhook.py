@@ -1,0 +1,290 @@
+"""Source `webhook`: each POST becomes a record, and is answered with 200 only once that record is committed.
+
+    [source.payments]
+    kind = "webhook"
+    listen = "0.0.0.0:8090"
+    path = "/payments"
+    secret = "${env:PAYMENTS_SECRET}"
+    id_header = "X-Event-Id"
+    topic = "payments"
+
+Posts that come at the same time share a transaction. With `id_header` it is exactly once: the last `dedup_window` ids
+are parts of the source's position, committed with their records, and a post with a known id is answered 200 and not
+written again. So a sender that repeats what was not answered never writes twice (within that window). Without an id,
+a repeated post is a second record: at least once.
+
+| answer | means |
+|---|---|
+| 200 | committed, now or before |
+| 400, 401, 413 | no JSON or no id; wrong signature; too large: it would be refused again |
+| 503 with Retry-After | too many waiting, stopping, or the commit failed or is unknown: send it again |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import queue
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from suiro.connect.connectors import About, Headers, Polled, SourceRecord
+from suiro.connect.http_server import BackgroundServer
+from suiro.connect.settings import SettingError, read_settings
+
+__all__ = ["WebhookSource"]
+
+POLL_S = 0.5
+WAITING_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSettings:
+    listen: str = "127.0.0.1:8090"
+    path: str = "/"
+    secret: str | None = None
+    unsigned: bool = False  # anybody who reaches it may write
+    signature_header: str = "X-Hub-Signature-256"
+    signature_prefix: str = "sha256="
+    id_header: str | None = None
+    dedup_window: int = 10_000
+    key: tuple[str, ...] = ()  # fields of the body
+    headers: tuple[str, ...] = ()  # of the request, that the record gets
+    require_json: bool = True
+    max_body_bytes: int = 900_000
+    max_waiting: int = 1_000
+    max_records: int = 500  # in a transaction
+    certificate: Path | None = None
+    certificate_key: Path | None = None
+
+    def check(self) -> None:
+        host, found, port = self.listen.rpartition(":")
+        if not found or not host or not port.isdigit() or int(port) > 65_535:
+            raise SettingError("listen", f"expected HOST:PORT, got {self.listen!r}")
+        if not self.path.startswith("/"):
+            raise SettingError("path", f"begins with /, not {self.path!r}")
+        if not self.secret and not self.unsigned:
+            raise SettingError(
+                "secret", "is missing: anybody could write; unsigned = true says that this is meant"
+            )
+        if self.key and not self.require_json:
+            raise SettingError("key", "is taken from JSON, so require_json must be true")
+        if (self.certificate is None) != (self.certificate_key is None):
+            raise SettingError("certificate_key", "certificate and certificate_key go together")
+        for name in ("dedup_window", "max_body_bytes", "max_waiting", "max_records"):
+            if getattr(self, name) < 1:
+                raise SettingError(name, f"must be at least 1, got {getattr(self, name)}")
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class _Post:
+    id: str | None
+    record: SourceRecord
+    done: Future[bool]  # true: committed; false: unknown, send it again
+
+
+class WebhookSource:
+    def __init__(self, settings: Mapping[str, Any], about: About) -> None:
+        self._settings = read_settings(WebhookSettings, settings)
+        self._settings.check()
+        self._about = about
+        self._server: BackgroundServer | None = None
+        self._lock = threading.Lock()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._waiting: queue.SimpleQueue[_Post] = queue.SimpleQueue()
+        self._posts: set[_Post] = set()  # not answered yet
+        self._pending: dict[str, _Post] = {}  # those with an id
+        self._polled: list[_Post] = []
+        self._slots: dict[int, str] = {}  # the last ids, in a ring
+        self._seen: set[str] = set()
+        self._next = 0
+        self._closing = False
+        self._waiting_bytes = 0
+
+    @property
+    def port(self) -> int:
+        assert self._server is not None
+        return self._server.port
+
+    # -- the runtime's side ----------------------------------------------------------------------------------
+
+    def open_parts(self, parts: dict[str, Any]) -> None:
+        self._forget()
+        window = self._settings.dedup_window
+        self._slots = {int(slot): id_ for slot, id_ in parts.items() if int(slot) < window}
+        self._seen = set(self._slots.values())
+
+    def open(self, position: dict[str, Any] | None) -> None:
+        self._next = 0 if position is None else position["next"]
+        settings = self._settings
+        host, _, port = settings.listen.rpartition(":")
+        certificate = None
+        if settings.certificate is not None and settings.certificate_key is not None:
+            folder = self._about.folder
+            certificate = (str(folder / settings.certificate), str(folder / settings.certificate_key))
+        application = Starlette(routes=[Route(settings.path, self._receive, methods=["POST"])])
+        self._server = BackgroundServer(
+            application,
+            host.strip("[]"),
+            int(port),
+            name=f"webhook-{self._about.name}",
+            certificate=certificate,
+        )
+
+    def poll(self) -> Polled | None:
+        posts: list[_Post] = []
+        try:
+            posts.append(self._waiting.get(timeout=POLL_S))
+            while len(posts) < self._settings.max_records:
+                posts.append(self._waiting.get_nowait())
+        except queue.Empty:
+            pass
+        if not posts:
+            return None
+        self._polled = posts
+        parts, number = {}, self._next
+        for post in posts:
+            if post.id is not None:
+                parts[str(number % self._settings.dedup_window)] = post.id
+                number += 1
+        return Polled(records=[post.record for post in posts], position={"next": number}, parts=parts)
+
+    def committed(self) -> None:
+        with self._lock:
+            for post in self._polled:
+                if post.id is not None:
+                    slot = self._next % self._settings.dedup_window
+                    self._seen.discard(self._slots.get(slot, ""))
+                    self._slots[slot] = post.id
+                    self._seen.add(post.id)
+                    self._pending.pop(post.id, None)
+                    self._next += 1
+            self._posts.difference_update(self._polled)
+            self._waiting_bytes -= sum(len(post.record.value) for post in self._polled)
+        for post in self._polled:
+            post.done.set_result(True)
+        self._polled = []
+
+    def close(self) -> None:
+        with self._lock:
+            self._closing = True
+            posts, self._posts = list(self._posts), set()
+        for post in posts:
+            post.done.set_result(False)
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+
+    def lag(self) -> int:
+        """Posts that wait for their commit."""
+        return len(self._posts)
+
+    # -- the senders' side -----------------------------------------------------------------------------------
+
+    async def _receive(self, request: Request) -> Response:
+        settings = self._settings
+        body = bytearray()
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > settings.max_body_bytes:
+                    return _answer(413, f"more than {settings.max_body_bytes} bytes")
+        except ClientDisconnect:
+            return _answer(400, "cut off")
+        data = bytes(body)
+        if not self._signed(request, data):
+            return _answer(401, f"{settings.signature_header} does not sign this body")
+        id_ = None
+        if settings.id_header is not None:
+            id_ = request.headers.get(settings.id_header)
+            if not id_:
+                return _answer(400, f"header {settings.id_header} is missing")
+        try:
+            record = self._record(request, data)
+        except ValueError as error:
+            return _answer(400, str(error))
+        post = self._take(id_, record)
+        if isinstance(post, Response):
+            return post
+        # A sender that hangs up must not cancel the future that others with its id may wait for.
+        if await asyncio.shield(asyncio.wrap_future(post.done)):
+            return _answer(200, "committed")
+        return _later("the commit is unknown")
+
+    def _signed(self, request: Request, data: bytes) -> bool:
+        settings = self._settings
+        if not settings.secret:
+            return True
+        right = (
+            settings.signature_prefix + hmac.new(settings.secret.encode(), data, hashlib.sha256).hexdigest()
+        )
+        given = request.headers.get(settings.signature_header, "")
+        return hmac.compare_digest(given.encode("latin-1", "replace"), right.encode())
+
+    def _record(self, request: Request, data: bytes) -> SourceRecord:
+        settings = self._settings
+        key: str | None = None
+        if settings.require_json:
+            try:
+                value = json.loads(data)
+            except ValueError as error:
+                raise ValueError(f"the body is not JSON: {error}") from None
+            key = _key(value, settings.key)
+        headers: Headers = tuple(
+            (name, request.headers[name].encode("latin-1"))
+            for name in settings.headers
+            if name in request.headers
+        )
+        return SourceRecord(key=key, value=data, headers=headers)
+
+    def _take(self, id_: str | None, record: SourceRecord) -> _Post | Response:
+        with self._lock:
+            if self._closing:
+                return _later("stopping")
+            if id_ is not None:
+                if id_ in self._seen:
+                    return _answer(200, "committed before")
+                if id_ in self._pending:
+                    return self._pending[id_]
+            size = self._waiting_bytes + len(record.value)
+            if len(self._posts) >= self._settings.max_waiting or size > WAITING_BYTES:
+                return _later("too many are waiting")
+            self._waiting_bytes = size
+            post = _Post(id=id_, record=record, done=Future())
+            self._posts.add(post)
+            if id_ is not None:
+                self._pending[id_] = post
+            self._waiting.put(post)
+            return post
+
+
+def _key(value: Any, names: tuple[str, ...]) -> str | None:
+    if not names:
+        return None
+    if not isinstance(value, dict) or any(name not in value for name in names):
+        raise ValueError(f"the body has no {', '.join(names)}")
+    chosen = [value[name] for name in names]
+    if len(chosen) == 1:
+        return chosen[0] if isinstance(chosen[0], str) else json.dumps(chosen[0])
+    return json.dumps(chosen, separators=(",", ":"), ensure_ascii=False)
+
+
+def _answer(status: int, message: str) -> Response:
+    return JSONResponse({"message": message}, status_code=status)
+
+
+def _later(message: str) -> Response:
+    return JSONResponse({"message": message}, status_code=503, headers={"Retry-After": "1"})

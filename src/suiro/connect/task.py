@@ -1,0 +1,154 @@
+"""What all tasks share: what a connector is given, the switch that stops it, and how records get into batches."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from suiro.client import Client, NewTopic, TransactionalBatch
+from suiro.clock import Clock, SystemClock
+from suiro.connect.connectors import Headers
+from suiro.errors import FencedError, TransientError, UnknownTopicError
+from suiro.protocol import columnar
+
+if TYPE_CHECKING:
+    from suiro.registry import RegistryClient
+
+__all__ = ["Ended", "Outgoing", "Progress", "Task", "TaskContext", "Topics", "batches_of", "one_transaction"]
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a task tells about itself; written by its thread, read by others."""
+
+    records: int = 0  # written by a source, taken by a sink, since the process started
+    rejected: int = 0
+    commits: int = 0
+    lag: int | None = None  # records of a sink's topics that it has not stored; what a source says of its own
+    offsets: dict[str, int] = field(default_factory=dict)  # of a sink: {"topic-partition": next offset}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskContext:
+    """What the runtime gives to a connector's task."""
+
+    name: str
+    bootstrap_servers: str
+    client_settings: Mapping[str, str | int] = field(default_factory=dict)
+    registry: RegistryClient | None = None
+    registry_url: str | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    stopping: threading.Event = field(default_factory=threading.Event)
+    progress: Progress = field(default_factory=Progress)
+    folder: Path = field(default_factory=Path)  # paths of the configuration are relative to its file
+    reach: Callable[[str], None] = lambda point: None  # for tests, which stop the process at a named point
+
+    def client(self) -> Client:
+        settings = {"client.id": f"suiro-connect-{self.name}", **self.client_settings}
+        return Client(self.bootstrap_servers, settings=settings, clock=self.clock)
+
+
+class Task(Protocol):
+    """One connector at work. `run` returns once `context.stopping` is set; what it raises makes it start anew."""
+
+    def run(self, context: TaskContext) -> None: ...
+
+
+class Ended(Exception):
+    """A task asks to be started anew at once, such as for partitions that were added."""
+
+
+@contextmanager
+def one_transaction(clock: Clock, timeout_ms: int) -> Iterator[None]:
+    """Around everything from the opening of a transaction to its end. The coordinator fences a producer whose
+    transaction was open for too long (a machine that slept); that is no other process, and a restart mends it."""
+    began_ms = clock.wall_ms()
+    try:
+        yield
+    except FencedError as error:
+        took_ms = clock.wall_ms() - began_ms
+        if took_ms < timeout_ms:
+            raise
+        raise TransientError(
+            f"the transaction was open for {took_ms} ms, longer than {timeout_ms}, so the coordinator aborted it"
+        ) from error
+
+
+class Outgoing(NamedTuple):
+    """A record ready to be written: bytes. `partition` None: by the key."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int
+    partition: int | None = None
+
+
+class Topics:
+    """The number of partitions of the topics that are written to; makes those that are not there."""
+
+    def __init__(self, client: Client, *, partitions: int | None) -> None:
+        """`partitions` None: never make a topic."""
+        self._client = client
+        self._partitions = partitions
+        self._counts: dict[str, int] = {}
+
+    def count(self, topic: str) -> int:
+        if topic not in self._counts:
+            info = self._client.metadata([topic]).get(topic)
+            if info is None:
+                if self._partitions is None:
+                    raise UnknownTopicError(
+                        f"topic {topic!r} does not exist; create it", "UNKNOWN_TOPIC_OR_PARTITION"
+                    )
+                self._client.create_topics([NewTopic(topic, self._partitions)], exist_ok=True)
+                info = self._client.metadata([topic])[topic]
+            self._counts[topic] = len(info.partitions)
+        return self._counts[topic]
+
+
+def batches_of(
+    records: Iterable[Outgoing], topics: Topics, *, turn: int, compression: int
+) -> list[TransactionalBatch]:
+    """Record batches of all records, per partition in their order. Records with a key go where Kafka's own producers
+    send that key; all without a key go to one partition, another one with every `turn`."""
+    by_topic: dict[str, list[Outgoing]] = {}
+    for record in records:
+        by_topic.setdefault(record.topic, []).append(record)
+    return [
+        TransactionalBatch(topic, batch.partition, batch.data, batch.count, batch.crc_tail)
+        for topic, items in by_topic.items()
+        for batch in _encode(items, topics.count(topic), turn, compression)
+    ]
+
+
+def _encode(
+    items: Sequence[Outgoing], count: int, turn: int, compression: int
+) -> list[columnar.EncodedBatch]:
+    keys = pa.array([item.key for item in items], pa.binary())
+    partitions = columnar.partitions_of(keys, count)
+    partitions = np.where(partitions < 0, np.int32(turn % count), partitions)
+    for at, item in enumerate(items):
+        if item.partition is not None:
+            partitions[at] = item.partition
+    headers: Any = None
+    if any(item.headers for item in items):
+        rows = [[{"key": name, "value": value} for name, value in item.headers] for item in items]
+        headers = pa.array(rows, columnar.HEADERS_TYPE)
+    return columnar.encode(
+        keys=keys,
+        values=pa.array([item.value for item in items], pa.binary()),
+        timestamps=np.array([item.timestamp_ms for item in items], np.int64),
+        partitions=partitions,
+        num_partitions=count,
+        headers=headers,
+        compression=compression,
+    )

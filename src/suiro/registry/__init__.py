@@ -1,0 +1,74 @@
+"""A schema registry with Confluent's REST API, its client, and serdes that use it.
+
+- `schemas`: `Schema`, `Reference`, `RegisteredSchema`. `client`: `RegistryClient`, for any registry with this API.
+- `process`: the registry as a child process, also beside a node.
+- `server`, `app`, `endpoints`, `users`: HTTP. They load Starlette and are imported when a registry is served.
+- `registration`, `deletion`, `settings`, `compatibility`, `queries`, `merging`, `associations`: the rules, pure.
+- `state`: the topic folded. `records`: its bytes. `storage`: reads and writes it, one registry at a time.
+- `codecs`: values to bytes and back by a registry's schemas. `in_memory`: a registry for tests (`mock://name`).
+- `formats`: Avro, JSON Schema and Protobuf, each its parser, its canonical form and its rules of compatibility.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from suiro.registry.process import RegistryBeside, RegistryProcess, listen_on
+from suiro.registry.schemas import Reference, RegisteredSchema, Schema, SchemaType
+
+if TYPE_CHECKING:
+    from suiro.registry.client import RegistryClient
+    from suiro.registry.codecs import AvroCodec, Codec, CodecSettings, Undecodable, Unencodable, codec_of
+    from suiro.registry.codecs.avro_columns import NotOneColumn
+    from suiro.registry.in_memory import MOCK_SCHEME, registry_client
+    from suiro.registry.server import InProcessRegistry, RegistryConfig, serve
+    from suiro.registry.users import hash_password
+
+__all__ = [
+    "MOCK_SCHEME",
+    "AvroCodec",
+    "Codec",
+    "CodecSettings",
+    "InProcessRegistry",
+    "NotOneColumn",
+    "Reference",
+    "RegisteredSchema",
+    "RegistryBeside",
+    "RegistryClient",
+    "RegistryConfig",
+    "RegistryProcess",
+    "Schema",
+    "SchemaType",
+    "Undecodable",
+    "Unencodable",
+    "codec_of",
+    "hash_password",
+    "listen_on",
+    "registry_client",
+    "serve",
+]
+
+# A node that starts a registry loads no HTTP client, and a client that encodes records no web server.
+_MODULES = {
+    "AvroCodec": "codecs.avro",
+    "Codec": "codecs",
+    "CodecSettings": "codecs",
+    "MOCK_SCHEME": "in_memory",
+    "NotOneColumn": "codecs.avro_columns",
+    "Undecodable": "codecs",
+    "Unencodable": "codecs",
+    "codec_of": "codecs",
+    "registry_client": "in_memory",
+    "InProcessRegistry": "server",
+    "RegistryClient": "client",
+    "RegistryConfig": "server",
+    "hash_password": "users",
+    "serve": "server",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

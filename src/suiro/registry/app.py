@@ -1,0 +1,165 @@
+"""The registry's HTTP: an ASGI application that knows paths, content types, users and errors, and no schema.
+
+Paths are taken apart before they are decoded, because a subject may hold a slash (`orders%2Fvalue`). Whatever is below
+`/contexts/:.sandbox:/` is the same path for subjects of that context.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import parse_qs, unquote
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from suiro.errors import RefusedError, SuiroError, TransientError
+from suiro.registry import refusals
+from suiro.registry.endpoints import ROUTES, WRITING, Call, Endpoint, PlainText
+from suiro.registry.records import compact_json
+from suiro.registry.refusals import ApiError
+from suiro.registry.storage import Storage
+from suiro.registry.subjects import DEFAULT_CONTEXT
+from suiro.registry.users import Users
+
+__all__ = ["RegistryApp"]
+
+CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+_TYPES = (CONTENT_TYPE, "application/vnd.schemaregistry+json", "application/json")
+_REQUEST_TYPES = (*_TYPES, "application/octet-stream")
+_ACCEPTED = (*_TYPES, "application/*", "*/*")
+MAX_BODY_BYTES = 16 * 1024 * 1024
+READING_THREADS = 16
+WRITING_THREADS = 16  # of their own: while the log is away they all wait, and reading goes on
+LOOK_AGAIN_TIMEOUT_MS = 3_000
+
+logger = logging.getLogger(__name__)
+
+
+class RegistryApp:
+    def __init__(self, storage: Storage, users: Users | None = None) -> None:
+        self._storage = storage
+        self._users = users
+        self._reading = ThreadPoolExecutor(READING_THREADS, thread_name_prefix="registry-read")
+        self._writing = ThreadPoolExecutor(WRITING_THREADS, thread_name_prefix="registry-write")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        try:
+            response = await self._respond(request)
+        except ApiError as error:
+            response = _error(error)
+        except Exception as error:
+            logger.exception("%s %s", request.method, request.url.path)
+            response = _error(ApiError(500, 500, f"Internal server error: {type(error).__name__}"))
+        await response(scope, receive, send)
+
+    async def _respond(self, request: Request) -> Response:
+        loop = asyncio.get_running_loop()
+        if self._users is not None:
+            header = request.headers.get("authorization", "")
+            if not await loop.run_in_executor(self._reading, self._users.admit, header):
+                response = _error(ApiError(401, 401, "Unauthorized"))
+                response.headers["WWW-Authenticate"] = 'Basic realm="schema-registry"'
+                return response
+        endpoint, call = await self._call(request)
+        threads = self._writing if endpoint in WRITING else self._reading
+        result = await loop.run_in_executor(threads, self._run, endpoint, call)
+        if result is None:
+            return Response(status_code=204)
+        text = result.text if isinstance(result, PlainText) else compact_json(result)
+        return Response(text, media_type=_answer_type(request))
+
+    async def _call(self, request: Request) -> tuple[Endpoint, Call]:
+        raw_path: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
+        parts = [unquote(part) for part in raw_path.partition(b"?")[0].decode().strip("/").split("/")]
+        context = DEFAULT_CONTEXT
+        if parts[0] == "contexts" and len(parts) > 2:
+            context, parts = _context(parts[1]), parts[2:]
+        methods, path = _route(parts)
+        endpoint = methods.get(request.method)
+        if endpoint is None:
+            raise ApiError(405, 405, f"HTTP 405 Method Not Allowed: {request.method}")
+        _answer_type(request)
+        body = await _body(request)
+        query = parse_qs(request.url.query, keep_blank_values=True)
+        return endpoint, Call(path=path, query=query, body=body, context=context)
+
+    def _run(self, endpoint: Endpoint, call: Call) -> Any:
+        try:
+            try:
+                return endpoint(self._storage, call)
+            except ApiError as error:
+                if error.status != 404 or endpoint in WRITING:
+                    raise
+                # Another registry may just have written what is asked for: look at the log's end, then again.
+                self._storage.catch_up(LOOK_AGAIN_TIMEOUT_MS)
+                return endpoint(self._storage, call)
+        except RefusedError as error:
+            if error.code_name in ("MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"):
+                raise refusals.schema_too_large(f"Schema is too large: {error}") from error
+            raise refusals.store_failed(str(error)) from error
+        except TransientError as error:
+            raise refusals.timed_out(str(error)) from error
+        except ApiError:
+            raise
+        except SuiroError as error:
+            raise refusals.store_failed(str(error)) from error
+
+
+def _route(parts: list[str]) -> tuple[dict[str, Endpoint], dict[str, str]]:
+    for pattern, methods in ROUTES.items():
+        names = pattern.split("/")
+        if len(names) == len(parts) and all(
+            name.startswith("{") or name == part for name, part in zip(names, parts, strict=True)
+        ):
+            path = {name[1:-1]: part for name, part in zip(names, parts, strict=True) if name.startswith("{")}
+            if all(path.values()):
+                return methods, path
+    raise ApiError(404, 404, "HTTP 404 Not Found")
+
+
+def _context(name: str) -> str:
+    """`:.sandbox:`, `.sandbox` or `sandbox`."""
+    name = name.strip(":")
+    return name if name.startswith(".") else f".{name}"
+
+
+async def _body(request: Request) -> Any:
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > MAX_BODY_BYTES:
+            raise ApiError(413, 413, f"The request has more than {MAX_BODY_BYTES} bytes")
+    if not data:
+        return None
+    sent = request.headers.get("content-type", CONTENT_TYPE).partition(";")[0].strip().lower()
+    if sent not in _REQUEST_TYPES:
+        raise ApiError(415, 415, f"HTTP 415 Unsupported Media Type: {sent}; send {CONTENT_TYPE}")
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ApiError(400, 400, f"The request's body is not JSON: {error}") from None
+
+
+def _answer_type(request: Request) -> str:
+    """The first one the client takes. Raises `ApiError` 406."""
+    accept = request.headers.get("accept", "*/*")
+    for one in accept.split(","):
+        name = one.partition(";")[0].strip().lower()
+        if name in _TYPES:
+            return name
+        if name in _ACCEPTED:
+            return CONTENT_TYPE
+    raise ApiError(406, 406, f"HTTP 406 Not Acceptable: {accept}; answers are {CONTENT_TYPE}")
+
+
+def _error(error: ApiError) -> Response:
+    body = compact_json({"error_code": error.code, "message": error.message})
+    return Response(body, status_code=error.status, media_type=CONTENT_TYPE)

@@ -1,0 +1,122 @@
+"""Which subject a topic's keys or values have: associations, as the newest clients ask for them.
+
+An association ties a resource (of a type, in a namespace: a topic in a cluster) to a subject, as its "key" or "value".
+STRONG ones own their subject: deleted with `cascadeLifecycle`, they delete it. A resource has one association of each
+type; creating another one of that type is refused, unless it is the same.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from suiro.registry import deletion
+from suiro.registry.records import association_key, content_hash, guid_of
+from suiro.registry.refusals import ApiError, subject_not_found, unprocessable
+from suiro.registry.settings import check_name
+from suiro.registry.state import State
+from suiro.registry.storage import Change, Decision
+
+__all__ = ["create", "delete", "find"]
+
+STRONG, WEAK = "STRONG", "WEAK"
+ANY_NAMESPACE = "-"
+DEFAULT_TYPE = "topic"
+
+
+def find(
+    state: State, name: str, namespace: str, resource_type: str | None, types: Sequence[str]
+) -> list[dict[str, Any]]:
+    return [
+        one
+        for one in state.associations.values()
+        if one.get("resourceName") == name
+        and namespace in (ANY_NAMESPACE, one.get("resourceNamespace"))
+        and (not resource_type or one.get("resourceType") == resource_type)
+        and (not types or one.get("associationType") in types)
+    ]
+
+
+def create(state: State, body: Mapping[str, Any], *, replace: bool = False) -> Decision[dict[str, Any]]:
+    """The subjects' schemas, if the request has any, are registered before this. With `replace`, those of the same
+    type are changed."""
+    for name in ("resourceName", "resourceNamespace", "resourceId"):
+        if not isinstance(body.get(name), str) or not body[name]:
+            raise unprocessable(f"{name!r} is missing")
+    if not isinstance(body.get("associations"), list) or not body["associations"]:
+        raise unprocessable("'associations' is a list of at least one")
+    resource_type = body.get("resourceType") or DEFAULT_TYPE
+    resource = {
+        "resourceName": body["resourceName"],
+        "resourceNamespace": body["resourceNamespace"],
+        "resourceId": body["resourceId"],
+        "resourceType": resource_type,
+    }
+    changes: list[Change] = []
+    infos = []
+    for one in body["associations"]:
+        type_ = one.get("associationType") or "value"
+        subject = one.get("subject") or f":.{body['resourceNamespace']}:{body['resourceName']}-{type_}"
+        check_name(subject)
+        if not state.versions(subject):
+            raise subject_not_found(subject)
+        lifecycle = (one.get("lifecycle") or STRONG).upper()
+        if lifecycle not in (STRONG, WEAK):
+            raise unprocessable(f"lifecycle is STRONG or WEAK, not {lifecycle!r}")
+        made: dict[str, Any] = {
+            "subject": subject,
+            **resource,
+            "associationType": type_,
+            "lifecycle": lifecycle,
+            "frozen": bool(one.get("frozen")),
+        }
+        for old in find(state, body["resourceName"], body["resourceNamespace"], resource_type, [type_]):
+            if {**made, "guid": None} == {**old, "guid": None, "tenant": made.get("tenant")} or _same(
+                made, old
+            ):
+                made["guid"] = old["guid"]
+            elif not replace:
+                raise ApiError(
+                    409,
+                    40901,
+                    f"Resource {body['resourceName']!r} already has the association {type_!r}, with subject "
+                    f"{old['subject']!r}",
+                )
+            elif old["subject"] != subject:
+                changes.append(Change(association_key(old), None))
+        made.setdefault("guid", _guid(made))
+        if made not in state.associations.values():
+            changes.append(Change(association_key(made), made))
+        infos.append({name: made[name] for name in ("subject", "associationType", "lifecycle", "frozen")})
+    return Decision({**resource, "associations": infos}, changes)
+
+
+def _same(made: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+    return all(old.get(name) == value for name, value in made.items())
+
+
+def _guid(association: Mapping[str, Any]) -> str:
+    """The same for the same association, so that a repeated request writes the same."""
+    names = ("resourceId", "resourceType", "associationType", "subject")
+    return str(uuid.UUID(guid_of(content_hash("\n".join(str(association[name]) for name in names)))))
+
+
+def delete(
+    state: State, resource_id: str, resource_type: str | None, types: Sequence[str], *, cascade: bool
+) -> Decision[None]:
+    changes: list[Change] = []
+    for one in state.associations.values():
+        if (
+            one.get("resourceId") == resource_id
+            and (not resource_type or one.get("resourceType") == resource_type)
+            and (not types or one.get("associationType") in types)
+        ):
+            if one.get("frozen") and not cascade:
+                raise ApiError(
+                    409, 40902, f"The association of {one['subject']!r} is frozen; use cascadeLifecycle=true"
+                )
+            changes.append(Change(association_key(one), None))
+            if cascade and one.get("lifecycle") == STRONG and state.versions(one["subject"]):
+                changes += deletion.delete_subject(state, one["subject"], permanent=False).changes
+    return Decision(None, changes)

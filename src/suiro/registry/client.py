@@ -1,0 +1,241 @@
+"""A blocking client for any registry with Confluent's REST API: what serdes and capture need of one.
+
+Connections are pooled and what cannot change is kept: the schema of an id, the id of a schema in a subject. Not kept
+is what can: the latest version, whether a schema is compatible. One client may be used by many threads.
+
+Reads are repeated after a lost connection or a registry that is not ready, and so is `register`: registering the same
+schema again gives the same id.
+"""
+
+from __future__ import annotations
+
+import ssl
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, Self, TypeVar
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+import httpx
+
+from suiro.errors import (
+    ConfigError,
+    IncompatibleSchemaError,
+    RegistryError,
+    RegistryRefusedError,
+    RegistryUnavailableError,
+    SchemaNotFoundError,
+)
+from suiro.registry.schemas import RegisteredSchema, Schema
+
+__all__ = ["RegistryClient"]
+
+CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+DEFAULT_TIMEOUT_S = 10.0
+DEFAULT_RETRIES = 5
+DEFAULT_CACHE_SIZE = 10_000
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 2.0
+
+_INCOMPATIBLE = 409
+_NOT_FOUND = 404
+_UNAVAILABLE = frozenset({408, 429, 500, 502, 503, 504})
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class RegistryClient:
+    """`RegistryClient("http://127.0.0.1:8081")`; several addresses of one registry are separated by commas.
+
+    `basic_auth` is (user, password); so is `user:password@` in the URL. `ca` is a file of certificates to trust in
+    place of the system's, `certificate` a client's own (file, key file).
+    """
+
+    def __init__(
+        self,
+        url: str,
+        basic_auth: tuple[str, str] | None = None,
+        *,
+        ca: str | None = None,
+        certificate: tuple[str, str] | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        retries: int = DEFAULT_RETRIES,
+        cache_size: int = DEFAULT_CACHE_SIZE,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._urls: tuple[str, ...] = ()
+        for one in url.split(","):
+            base, userinfo = _split_userinfo(one.strip())
+            if userinfo is not None and basic_auth is not None and userinfo != basic_auth:
+                raise ConfigError(f"registry {base}: basic_auth and the URL name different users; give one")
+            basic_auth = userinfo or basic_auth
+            self._urls += (base,)
+        self._retries = retries
+        verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=ca) if ca is not None else True
+        if certificate is not None:
+            context = verify if isinstance(verify, ssl.SSLContext) else ssl.create_default_context()
+            context.load_cert_chain(*certificate)
+            verify = context
+        self._http = httpx.Client(
+            auth=basic_auth,
+            verify=verify,
+            timeout=timeout_s,
+            transport=transport,
+            headers={"Accept": CONTENT_TYPE, "Content-Type": CONTENT_TYPE},
+        )
+        self._schemas: _Cache[int, Schema] = _Cache(cache_size)
+        self._ids: _Cache[tuple[str, Schema, bool], int] = _Cache(cache_size)
+        self._versions: _Cache[tuple[str, int], RegisteredSchema] = _Cache(cache_size)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def register(self, subject: str, schema: Schema, *, normalize: bool = False) -> int:
+        """The id of the schema, as a version of the subject. Raises `IncompatibleSchemaError`."""
+
+        def ask() -> int:
+            answer = self._call(
+                "POST", f"subjects/{_part(subject)}/versions{_normalize(normalize)}", schema.to_json()
+            )
+            return int(answer["id"])
+
+        return self._ids.get((subject, schema, normalize), ask)
+
+    def lookup(self, subject: str, schema: Schema, *, normalize: bool = False) -> RegisteredSchema:
+        """The version of the subject that is this schema. Raises `SchemaNotFoundError`."""
+        answer = self._call("POST", f"subjects/{_part(subject)}{_normalize(normalize)}", schema.to_json())
+        return _registered(answer)
+
+    def schema(self, schema_id: int) -> Schema:
+        """Raises `SchemaNotFoundError`."""
+        return self._schemas.get(
+            schema_id, lambda: Schema.from_json(self._call("GET", f"schemas/ids/{schema_id}"))
+        )
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """Raises `SchemaNotFoundError` where the subject has no version."""
+        return _registered(self._call("GET", f"subjects/{_part(subject)}/versions/latest"))
+
+    def version(self, subject: str, version: int) -> RegisteredSchema:
+        """A version that was deleted softly too: others may still refer to it. Raises `SchemaNotFoundError`."""
+        path = f"subjects/{_part(subject)}/versions/{version}?deleted=true"
+        return self._versions.get((subject, version), lambda: _registered(self._call("GET", path)))
+
+    def subjects(self) -> list[str]:
+        answer: list[str] = self._call("GET", "subjects")
+        return answer
+
+    def compatible(self, subject: str, schema: Schema) -> list[str]:
+        """What speaks against registering the schema now, by the subject's own level; empty: nothing does."""
+        path = f"compatibility/subjects/{_part(subject)}/versions?verbose=true"
+        try:
+            answer = self._call("POST", path, schema.to_json())
+        except SchemaNotFoundError:
+            return []  # the subject's first schema
+        if answer["is_compatible"]:
+            return []
+        return list(answer.get("messages") or ("the registry gives no reason",))
+
+    def set_compatibility(self, level: str, subject: str | None = None) -> None:
+        """One of the seven levels, of one subject or of all that have none of their own."""
+        path = "config" if subject is None else f"config/{_part(subject)}"
+        self._call("PUT", path, {"compatibility": level})
+
+    # -- one request -------------------------------------------------------------------------------------
+
+    def _call(self, method: str, path: str, body: Any = None) -> Any:
+        pause_s = FIRST_PAUSE_S
+        for attempt in range(self._retries + 1):
+            url = f"{self._urls[attempt % len(self._urls)]}/{path}"
+            try:
+                response = self._http.request(method, url, json=body)
+            except httpx.TransportError as error:
+                failure: RegistryError = RegistryUnavailableError(
+                    f"{method} {url}: {type(error).__name__}: {error}; is the registry running?", 0, 0
+                )
+            except httpx.InvalidURL as error:
+                raise ConfigError(f"registry {url!r}: {error}") from None
+            else:
+                if response.is_success:
+                    return response.json()
+                failure = _error(method, url, response)
+                if not isinstance(failure, RegistryUnavailableError):
+                    raise failure
+            if attempt < self._retries:
+                time.sleep(pause_s)
+                pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+        raise failure
+
+
+def _error(method: str, url: str, response: httpx.Response) -> RegistryError:
+    try:
+        answer = response.json()
+        code, message = int(answer["error_code"]), str(answer["message"])
+    except (ValueError, KeyError, TypeError):
+        code, message = response.status_code, response.text[:500] or response.reason_phrase
+    status = response.status_code
+    kind: type[RegistryError] = RegistryRefusedError
+    if status in _UNAVAILABLE:
+        kind = RegistryUnavailableError
+    elif status == _NOT_FOUND:
+        kind = SchemaNotFoundError
+    elif status == _INCOMPATIBLE:
+        kind = IncompatibleSchemaError
+    return kind(f"{method} {url}: {message}", status, code)
+
+
+def _registered(answer: Any) -> RegisteredSchema:
+    return RegisteredSchema(
+        id=answer["id"],
+        subject=answer["subject"],
+        version=answer["version"],
+        schema=Schema.from_json(answer),
+    )
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _normalize(asked: bool) -> str:
+    return "?normalize=true" if asked else ""
+
+
+def _split_userinfo(url: str) -> tuple[str, tuple[str, str] | None]:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"registry {url!r}: expected http://HOST:PORT or https://HOST:PORT")
+    userinfo = None
+    if parts.username is not None:
+        userinfo = (unquote(parts.username), unquote(parts.password or ""))
+    netloc = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), "", "")), userinfo
+
+
+class _Cache(Generic[K, V]):
+    """The least recently used goes first. Two threads that miss at once both ask; either answer is right."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._lock = threading.Lock()
+        self._values: OrderedDict[K, V] = OrderedDict()
+
+    def get(self, key: K, ask: Callable[[], V]) -> V:
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key]
+        value = ask()
+        with self._lock:
+            self._values[key] = value
+            while len(self._values) > self._size:
+                self._values.popitem(last=False)
+        return value

@@ -1,0 +1,125 @@
+"""Avro: values are what fastavro makes of them (dicts, `Decimal`, aware `datetime`, `UUID`, ...), or Arrow columns.
+
+Data is read by the schema whose id stands in front, and where a reader's schema was given, resolved into that by
+Avro's rules: fields left out, defaults filled in, numbers widened. Bytes left over behind a value are an error.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+
+from suiro.errors import ConfigError, RegistryError
+from suiro.registry.codecs.wire import PREFIX, CodecSettings, Undecodable, Unencodable, WireFormat
+from suiro.registry.schemas import AVRO, Schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from suiro.registry.codecs.avro_columns import ColumnDecoder
+
+__all__ = ["AvroCodec"]
+
+
+class AvroCodec:
+    def __init__(self, settings: CodecSettings) -> None:
+        self._wire = WireFormat(AVRO, settings)
+        self._readers: dict[int, Any] = {}
+        self._columns: dict[tuple[int, bool], ColumnDecoder] = {}
+        self._reader: Any = None
+        self._parsed_reader = False
+        self._writers: dict[int, Any] = {}
+
+    def decode(self, data: bytes) -> Any:
+        schema_id = self._wire.split(data)
+        writer = self.writer_schema(schema_id)
+        stream = io.BytesIO(data)
+        stream.seek(PREFIX.size)
+        try:
+            value = fastavro.schemaless_reader(stream, writer, self.reader_schema)
+        except RegistryError:
+            raise
+        except Exception as error:  # fastavro raises whatever the bytes run into
+            raise Undecodable(f"not of schema {schema_id}: {type(error).__name__}: {error}") from None
+        left = len(data) - stream.tell()
+        if left:
+            raise Undecodable(f"not of schema {schema_id}: {left} bytes are left over behind the value")
+        return value
+
+    def encode(self, topic: str, value: Any) -> bytes:
+        schema_id, schema = self._wire.to_write(topic, self._record_name())
+        parsed = self._writers.get(schema_id)
+        if parsed is None:
+            parsed = self._writers[schema_id] = self._parse(schema)
+        out = io.BytesIO()
+        out.write(PREFIX.pack(0, schema_id))
+        try:
+            fastavro.schemaless_writer(out, parsed, value, strict_allow_default=True)
+        except Exception as error:
+            raise Unencodable(
+                f"it does not fit the schema (id {schema_id}): {type(error).__name__}: {error}"
+            ) from None
+        return out.getvalue()
+
+    def decode_column(self, data: pa.Array, *, maps: bool = False) -> pa.Array:
+        """A binary column to values, each row by its own writer's schema. Raises `Undecodable` with the row.
+
+        Raises `NotOneColumn` where the values have no common Arrow type. `maps`: maps may be columns of Arrow's map
+        type, which come back as lists of pairs.
+        """
+        from suiro.registry.codecs.avro_columns import decode_by_id
+
+        return decode_by_id(data, lambda schema_id: self._column_decoder(schema_id, maps))
+
+    def _column_decoder(self, schema_id: int, maps: bool) -> ColumnDecoder:
+        from suiro.registry.codecs.avro_columns import ColumnDecoder
+
+        found = self._columns.get((schema_id, maps))
+        if found is None:
+            found = ColumnDecoder(self.writer_schema(schema_id), self.reader_schema, schema_id, maps=maps)
+            self._columns[schema_id, maps] = found
+        return found
+
+    def writer_schema(self, schema_id: int) -> Any:
+        """Parsed by fastavro, references written out. Raises `Undecodable`."""
+        found = self._readers.get(schema_id)
+        if found is None:
+            schema = self._wire.schema(schema_id)
+            try:
+                found = self._readers[schema_id] = self._parse(schema)
+            except ConfigError as error:
+                raise Undecodable(f"schema id {schema_id}: {error}") from None
+        return found
+
+    @property
+    def reader_schema(self) -> Any:
+        """Parsed; None: values are as they were written."""
+        if not self._parsed_reader:
+            given = self._wire.settings.schema
+            self._reader = None if given is None else self._parse(given)
+            self._parsed_reader = True
+        return self._reader
+
+    def _record_name(self) -> str | None:
+        given = self.reader_schema
+        return given.get("name") if isinstance(given, dict) else None
+
+    def _parse(self, schema: Schema) -> Any:
+        named: dict[str, Any] = {}
+        try:
+            for one in self._wire.imports(schema):
+                fastavro.parse_schema(_loaded(one.text), named)
+            return fastavro.parse_schema(_loaded(schema.text), named)
+        except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, ValueError) as error:
+            raise ConfigError(f"not a valid Avro schema: {type(error).__name__}: {error}") from None
+
+
+def _loaded(text: str) -> Any:
+    """Confluent's clients write a primitive type with quotes or without."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text.strip()

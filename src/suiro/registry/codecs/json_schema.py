@@ -1,0 +1,87 @@
+"""JSON with a schema: values are what `json` makes of them, and each is validated, on its way in and out.
+
+Read values are validated by the schema that was given, else by the one they were written with (`validate=False`: by
+none). Bytes are JSON as `serdes.json` writes it: UTF-8, members in order, so that equal values have equal bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+from suiro.registry.codecs.wire import PREFIX, CodecSettings, Undecodable, Unencodable, WireFormat
+from suiro.registry.formats import parse
+from suiro.registry.formats.json_format import validator
+from suiro.registry.schemas import JSON, Schema
+
+__all__ = ["JsonSchemaCodec"]
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+_WRITER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_READER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+class JsonSchemaCodec:
+    def __init__(self, settings: CodecSettings) -> None:
+        self._wire = WireFormat(JSON, settings)
+        self._by_id: dict[int, Any] = {}
+        self._given: Any = None
+
+    def decode(self, data: bytes) -> Any:
+        schema_id = self._wire.split(data)
+        settings = self._wire.settings
+        found = self._by_id.get(schema_id)
+        if found is None:  # asked even where another schema validates: an unknown id is an error
+            found = self._by_id[schema_id] = self._validator(self._wire.schema(schema_id))
+        try:
+            value = _READER.decode(data[PREFIX.size :].decode())
+        except (ValueError, RecursionError) as error:
+            raise Undecodable(f"not JSON: {error}") from None
+        if settings.validate:
+            if settings.schema is not None:
+                self._given = self._given or self._validator(settings.schema)
+                found = self._given
+            problem = _problem(found, value)
+            if problem is not None:
+                which = "the reader's schema" if settings.schema is not None else f"schema {schema_id}"
+                raise Undecodable(f"not valid by {which}: {problem}")
+        return value
+
+    def encode(self, topic: str, value: Any) -> bytes:
+        schema_id, schema = self._wire.to_write(topic, self._title())
+        found = self._by_id.get(schema_id)
+        if found is None:
+            found = self._by_id[schema_id] = self._validator(schema)
+        if self._wire.settings.validate:
+            problem = _problem(found, value)
+            if problem is not None:
+                raise Unencodable(f"it is not valid by its schema (id {schema_id}): {problem}")
+        try:
+            return PREFIX.pack(0, schema_id) + _WRITER.encode(value).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise Unencodable(f"JSON has no form for it: {error}") from None
+
+    def _validator(self, schema: Schema) -> Any:
+        return validator(schema.text, self._wire.imports(schema))
+
+    def _title(self) -> str | None:
+        given = self._wire.settings.schema
+        if given is None:
+            return None
+        loaded = json.loads(parse(JSON, given.text, self._wire.imports(given), strict=False).canonical)
+        title = loaded.get("title") if isinstance(loaded, dict) else None
+        return title if isinstance(title, str) else None
+
+
+def _problem(found: Any, value: Any) -> str | None:
+    from jsonschema.exceptions import best_match
+
+    error = best_match(found.iter_errors(value))
+    if error is None:
+        return None
+    place = "/".join(str(part) for part in error.absolute_path)
+    return f"at /{place}: {error.message[:500]}"

@@ -1,0 +1,236 @@
+"""Protobuf: values are dicts by the fields' names; the schema's text is compiled, no generated code is needed.
+
+A message is a dict of all its fields. A field that can be absent (a message, `optional`, a member of a oneof) is None
+then; a repeated one is a list, a map a dict, an enum its constant's name (its number where the schema has no name for
+it), bytes are bytes. Fields that the schema does not know are left out. A message object can be written too.
+
+Between id and message stands which message of the file it is: a path of indexes into nested messages, as zigzag
+varints, their count in front; `[0]`, the file's first, is a single zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf import descriptor_pool, message, message_factory
+
+from suiro.registry.codecs.wire import PREFIX, CodecSettings, Undecodable, Unencodable, WireFormat
+from suiro.registry.formats.protobuf_format import compiled
+from suiro.registry.schemas import PROTOBUF, Schema
+
+__all__ = ["ProtobufCodec"]
+
+MAX_DEPTH = 64
+
+
+class ProtobufCodec:
+    def __init__(self, settings: CodecSettings) -> None:
+        self._wire = WireFormat(PROTOBUF, settings)
+        self._files: dict[Schema, Any] = {}
+
+    def decode(self, data: bytes) -> Any:
+        schema_id = self._wire.split(data)
+        path, start = _read_path(data, PREFIX.size)
+        file = self._file(self._wire.schema(schema_id))
+        kind = _at(file, path)
+        if kind is None:
+            raise Undecodable(f"schema {schema_id} has no message at {path}")
+        try:
+            found = message_factory.GetMessageClass(kind).FromString(data[start:])
+        except message.DecodeError as error:
+            raise Undecodable(f"not a {kind.full_name} of schema {schema_id}: {error}") from None
+        return _to_dict(found)
+
+    def encode(self, topic: str, value: Any) -> bytes:
+        schema_id, schema = self._wire.to_write(topic, self._message_name(value))
+        file = self._file(schema)
+        kind = self._kind(file, value)
+        if isinstance(value, message.Message):
+            body = value.SerializeToString(deterministic=True)
+        else:
+            built = message_factory.GetMessageClass(kind)()
+            _fill(built, value, kind.name)
+            try:
+                body = built.SerializeToString(deterministic=True)
+            except message.EncodeError as error:
+                raise Unencodable(str(error)) from None
+        return PREFIX.pack(0, schema_id) + _write_path(_path(kind)) + body
+
+    def _file(self, schema: Schema) -> Any:
+        found = self._files.get(schema)
+        if found is None:
+            pool = descriptor_pool.DescriptorPool()
+            name = ""
+            for one in compiled(schema.text, self._wire.imports(schema)):
+                name = pool.AddSerializedFile(one).name
+            # The pool goes with its files, which do not keep it.
+            found = self._files[schema] = (pool, pool.FindFileByName(name))
+        return found[1]
+
+    def _kind(self, file: Any, value: Any) -> Any:
+        name = self._wire.settings.message
+        if isinstance(value, message.Message):
+            name = value.DESCRIPTOR.full_name
+        kinds = list(_all(file.message_types_by_name.values()))
+        if not kinds:
+            raise Unencodable(f"{file.name} defines no message")
+        if name is None:
+            return kinds[0]
+        for kind in kinds:
+            if name in (kind.full_name, kind.name):
+                return kind
+        raise Unencodable(
+            f"the schema has no message {name!r}; it has {', '.join(kind.full_name for kind in kinds)}"
+        )
+
+    def _message_name(self, value: Any) -> str | None:
+        given = self._wire.settings.schema
+        if self._wire.settings.subject_strategy == "topic":
+            return None
+        return None if given is None else str(self._kind(self._file(given), value).full_name)
+
+
+def _all(kinds: Any) -> Any:
+    for kind in kinds:
+        if not kind.GetOptions().map_entry:
+            yield kind
+            yield from _all(kind.nested_types)
+
+
+def _path(kind: Any) -> list[int]:
+    found: list[int] = []
+    while kind is not None:
+        found.insert(0, kind.index)
+        kind = kind.containing_type
+    return found
+
+
+def _at(file: Any, path: list[int]) -> Any:
+    kinds = list(file.message_types_by_name.values())
+    found = None
+    for index in path:
+        if not 0 <= index < len(kinds):
+            return None
+        found = next(kind for kind in kinds if kind.index == index)
+        kinds = list(found.nested_types)
+    return found
+
+
+def _read_path(data: bytes, start: int) -> tuple[list[int], int]:
+    count, at = _read_varint(data, start)
+    if count == 0:
+        return [0], at
+    if not 0 < count <= MAX_DEPTH:
+        raise Undecodable(f"its path of message indexes has a length of {count}")
+    path = []
+    for _ in range(count):
+        index, at = _read_varint(data, at)
+        path.append(index)
+    return path, at
+
+
+def _write_path(path: list[int]) -> bytes:
+    if path == [0]:
+        return b"\0"
+    return b"".join(_varint(number) for number in (len(path), *path))
+
+
+def _varint(number: int) -> bytes:
+    rest, out = number << 1, bytearray()
+    while rest >= 0x80:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    found = 0
+    for shift in range(0, 35, 7):
+        if at >= len(data):
+            break
+        byte = data[at]
+        at += 1
+        found |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (found >> 1) ^ -(found & 1), at
+    raise Undecodable("the path of message indexes behind the schema id is cut off")
+
+
+# -- dicts -------------------------------------------------------------------------------------------------
+
+
+def _to_dict(found: Any) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for field in found.DESCRIPTOR.fields:
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            of = field.message_type.fields_by_name["value"]
+            made[field.name] = {key: _plain(of, item) for key, item in getattr(found, field.name).items()}
+        elif field.is_repeated:
+            made[field.name] = [_plain(field, item) for item in getattr(found, field.name)]
+        elif field.has_presence and not found.HasField(field.name):
+            made[field.name] = None
+        else:
+            made[field.name] = _plain(field, getattr(found, field.name))
+    return made
+
+
+def _plain(field: Any, value: Any) -> Any:
+    if field.message_type is not None:
+        return _to_dict(value)
+    if field.enum_type is not None:
+        constant = field.enum_type.values_by_number.get(value)
+        return value if constant is None else constant.name
+    return value
+
+
+def _fill(built: Any, value: Any, place: str) -> None:
+    if not isinstance(value, dict):
+        raise Unencodable(f"{place}: a message is a dict, not {type(value).__name__}")
+    fields = built.DESCRIPTOR.fields_by_name
+    for name, item in value.items():
+        field = fields.get(name)
+        if field is None:
+            raise Unencodable(f"{place}: {built.DESCRIPTOR.full_name} has no field {name!r}")
+        if item is None:
+            continue
+        where = f"{place}.{name}"
+        try:
+            _set(built, field, item, where)
+        except (TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, Unencodable):
+                raise
+            raise Unencodable(f"{where}: {error}") from None
+
+
+def _set(built: Any, field: Any, item: Any, where: str) -> None:
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        of = field.message_type.fields_by_name["value"]
+        target = getattr(built, field.name)
+        for key, one in item.items():
+            if of.message_type is not None:
+                _fill(target[key], one, f"{where}[{key!r}]")
+            else:
+                target[key] = _scalar(of, one)
+    elif field.is_repeated:
+        target = getattr(built, field.name)
+        for number, one in enumerate(item):
+            if field.message_type is not None:
+                _fill(target.add(), one, f"{where}[{number}]")
+            else:
+                target.append(_scalar(field, one))
+    elif field.message_type is not None:
+        inner = getattr(built, field.name)
+        inner.SetInParent()
+        _fill(inner, item, where)
+    else:
+        setattr(built, field.name, _scalar(field, item))
+
+
+def _scalar(field: Any, value: Any) -> Any:
+    if field.enum_type is not None and isinstance(value, str):
+        constant = field.enum_type.values_by_name.get(value)
+        if constant is None:
+            raise Unencodable(f"enum {field.enum_type.full_name} has no constant {value!r}")
+        return constant.number
+    return value

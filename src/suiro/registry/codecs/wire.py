@@ -1,0 +1,176 @@
+"""Confluent's wire format, and which schema a value is written with: a zero byte, the schema's id as int32, the value.
+
+A schema that is given is registered under the value's subject when the first value is written (or looked up, or the
+subject's latest version is taken, as the settings say). Without one the subject's latest version is what is written
+with. Ids are kept for good, latest versions for a minute.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from suiro.errors import SchemaNotFoundError, UsageError
+from suiro.registry.formats import Import
+from suiro.registry.in_memory import registry_client
+from suiro.registry.schemas import Schema
+
+__all__ = [
+    "PREFIX",
+    "Codec",
+    "CodecSettings",
+    "SubjectStrategy",
+    "Undecodable",
+    "Unencodable",
+    "WireFormat",
+    "imports_of",
+]
+
+PREFIX = struct.Struct(">bI")
+MAGIC = 0
+LATEST_KEPT_S = 60.0
+
+SubjectStrategy = Literal["topic", "record", "topic-record"]
+
+
+class Undecodable(UsageError):
+    """The bytes are no value of a schema of the registry. The message is the reason. `row`: of a column."""
+
+    def __init__(self, reason: str, row: int | None = None) -> None:
+        super().__init__(reason, row)
+        self.reason = reason
+        self.row = row
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class Unencodable(UsageError):
+    """The value does not fit the schema, or there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodecSettings:
+    """`schema`: what is written, and into what is read where the language can; None: the registry's."""
+
+    registry: str = field(repr=False)  # it may hold a password
+    schema: Schema | None = None
+    message: str | None = None  # of a Protobuf schema with several
+    is_key: bool = False
+    subject_strategy: SubjectStrategy = "topic"
+    auto_register: bool = True
+    use_latest_version: bool = False
+    normalize: bool = False
+    validate: bool = True
+
+
+class Codec(Protocol):
+    def decode(self, data: bytes) -> Any:
+        """Raises `Undecodable`, and `RegistryError` where the registry cannot be asked."""
+        ...
+
+    def encode(self, topic: str, value: Any) -> bytes:
+        """Raises `Unencodable`, and `RegistryError` as the registry does."""
+        ...
+
+
+class WireFormat:
+    """What codecs have in common. `language` is the schema's type."""
+
+    def __init__(self, language: str, settings: CodecSettings) -> None:
+        self.language = language
+        self.settings = settings
+        self._latest: dict[str, tuple[float, int, Schema]] = {}
+        self._written: dict[str, tuple[int, Schema]] = {}
+
+    def split(self, data: bytes) -> int:
+        """The id in front. Raises `Undecodable`."""
+        if len(data) < PREFIX.size:
+            raise Undecodable(
+                f"{len(data)} bytes are too few: a zero byte and a schema id of 4 bytes come first"
+            )
+        magic, schema_id = PREFIX.unpack_from(data)
+        if magic != MAGIC:
+            raise Undecodable(
+                f"unknown magic byte {magic & 0xFF:#04x}: it was not written through a registry"
+            )
+        return int(schema_id)
+
+    def schema(self, schema_id: int) -> Schema:
+        """Raises `Undecodable` where the registry has no such id, or it is of another language."""
+        try:
+            found = registry_client(self.settings.registry).schema(schema_id)
+        except SchemaNotFoundError:
+            raise Undecodable(f"schema id {schema_id} is not in the registry") from None
+        if found.type != self.language:
+            raise Undecodable(f"schema id {schema_id} is {found.type}, not {self.language}")
+        return found
+
+    def imports(self, schema: Schema) -> tuple[Import, ...]:
+        return imports_of(self.settings.registry, schema)
+
+    def subject(self, topic: str, record: str | None) -> str:
+        """`record`: the full name of what is written; None where that is not known before the schema is."""
+        strategy = self.settings.subject_strategy
+        if strategy == "topic":
+            return f"{topic}-{'key' if self.settings.is_key else 'value'}"
+        if record is None:
+            raise Unencodable(
+                f"subject_strategy={strategy!r} names subjects by the record, so give its schema: with_(schema=...); it "
+                "needs a name (a JSON Schema's is its title)"
+            )
+        return record if strategy == "record" else f"{topic}-{record}"
+
+    def to_write(self, topic: str, record: str | None) -> tuple[int, Schema]:
+        """Id and schema for the values of a topic."""
+        settings = self.settings
+        subject = self.subject(topic, record)
+        if settings.schema is None or settings.use_latest_version:
+            return self._latest_of(subject)
+        found = self._written.get(subject)
+        if found is None:
+            client = registry_client(settings.registry)
+            if settings.auto_register:
+                schema_id = client.register(subject, settings.schema, normalize=settings.normalize)
+            else:
+                try:
+                    schema_id = client.lookup(subject, settings.schema, normalize=settings.normalize).id
+                except SchemaNotFoundError:
+                    raise Unencodable(
+                        f"the schema is not registered in subject {subject!r}, and auto_register is off: register it first"
+                    ) from None
+            found = self._written[subject] = schema_id, settings.schema
+        return found
+
+    def _latest_of(self, subject: str) -> tuple[int, Schema]:
+        kept = self._latest.get(subject)
+        now = time.monotonic()
+        if kept is None or now - kept[0] > LATEST_KEPT_S:
+            try:
+                latest = registry_client(self.settings.registry).latest(subject)
+            except SchemaNotFoundError:
+                raise Unencodable(
+                    f"subject {subject!r} has no schema: give the serde one, with_(schema=...), or register it first"
+                ) from None
+            if latest.schema.type != self.language:
+                raise Unencodable(
+                    f"the latest schema of {subject!r} is {latest.schema.type}, not {self.language}"
+                )
+            kept = self._latest[subject] = now, latest.id, latest.schema
+        return kept[1], kept[2]
+
+
+def imports_of(registry: str, schema: Schema) -> tuple[Import, ...]:
+    """What a schema refers to, directly or not, each once, in an order in which they can be parsed."""
+    client = registry_client(registry)
+
+    def visit(one: Schema) -> Iterator[Import]:
+        for reference in one.references:
+            found = client.version(reference.subject, reference.version).schema
+            yield from visit(found)
+            yield Import(reference.name, found.text)
+
+    return tuple({one.name: one for one in visit(schema)}.values())

@@ -1,0 +1,92 @@
+"""Deleting, in two steps as in Confluent's registry.
+
+A soft delete hides a version: it cannot be found by its subject any more, but its id still gives its schema, so that
+data written with it stays readable. Only what is deleted softly can be deleted for good; then data written with it can
+be read no more. What others refer to cannot be deleted.
+"""
+
+from __future__ import annotations
+
+from suiro.registry import records
+from suiro.registry.records import Key
+from suiro.registry.refusals import (
+    reference_exists,
+    subject_not_found,
+    subject_not_soft_deleted,
+    subject_soft_deleted,
+    version_not_found,
+    version_not_soft_deleted,
+    version_soft_deleted,
+)
+from suiro.registry.settings import refuse_read_only
+from suiro.registry.state import State, StoredSchema
+from suiro.registry.storage import Change, Decision
+
+__all__ = ["delete_subject", "delete_version"]
+
+
+def delete_subject(state: State, subject: str, *, permanent: bool) -> Decision[list[int]]:
+    """Answers the versions deleted."""
+    refuse_read_only(state, subject)
+    live, all_versions = state.versions(subject), state.versions(subject, deleted=True)
+    if not all_versions:
+        raise subject_not_found(subject)
+    if permanent:
+        if live:
+            raise subject_not_soft_deleted(subject)
+        for one in all_versions:
+            _refuse_referenced(state, one, permanent=True)
+        changes = [Change(Key.schema(subject, one.version), None) for one in all_versions]
+        changes += _own_settings(state, subject)
+        return Decision([one.version for one in all_versions], changes)
+    if not live:
+        raise subject_soft_deleted(subject)
+    for one in live:
+        _refuse_referenced(state, one, permanent=False)
+    last = all_versions[-1].version
+    changes = [Change(Key.of_subject(records.DELETE_SUBJECT, subject), {"subject": subject, "version": last})]
+    changes += _own_settings(state, subject)
+    return Decision([one.version for one in live], changes)
+
+
+def delete_version(state: State, subject: str, version: int, *, permanent: bool) -> Decision[int]:
+    """`version` -1 is the latest. Answers the version's number."""
+    refuse_read_only(state, subject)
+    all_versions = state.versions(subject, deleted=True)
+    if not all_versions:
+        raise subject_not_found(subject)
+    if version == -1:
+        candidates = all_versions if permanent else state.versions(subject)
+        if not candidates:
+            raise version_not_found(version)
+        version = candidates[-1].version
+    schema = state.subjects[subject].get(version)
+    if schema is None:
+        raise version_not_found(version)
+    if permanent:
+        if not schema.deleted:
+            raise version_not_soft_deleted(subject, version)
+        _refuse_referenced(state, schema, permanent=True)
+        return Decision(version, (Change(Key.schema(subject, version), None),))
+    if schema.deleted:
+        raise version_soft_deleted(subject, version)
+    _refuse_referenced(state, schema, permanent=False)
+    changes = [Change(Key.schema(subject, version), {**schema.value, "deleted": True})]
+    if len(state.versions(subject)) == 1:
+        changes += _own_settings(state, subject)
+    return Decision(version, changes)
+
+
+def _refuse_referenced(state: State, schema: StoredSchema, *, permanent: bool) -> None:
+    """A schema that itself is deleted softly still needs what it refers to, to be read; it counts for good deletes."""
+    if any(permanent or not one.deleted for one in state.referrers(schema.subject, schema.version)):
+        raise reference_exists(schema.subject, schema.version)
+
+
+def _own_settings(state: State, subject: str) -> list[Change]:
+    changes = []
+    if subject in state.modes:
+        changes.append(Change(Key.of_subject(records.MODE, subject), None))
+    if subject in state.configs:
+        changes.append(Change(Key.of_subject(records.CONFIG, subject), None))
+    return changes

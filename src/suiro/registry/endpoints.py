@@ -1,0 +1,454 @@
+"""The paths of the API, each with the function that answers it. Confluent's documentation of them is the reference.
+
+A function gets the registry's storage and the `Call`, and returns what becomes the answer's JSON. It runs on a thread
+of its own and may wait. What refuses raises `ApiError`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from suiro.registry import associations, deletion, queries, settings
+from suiro.registry.compatibility import prepare
+from suiro.registry.queries import parse_version
+from suiro.registry.refusals import ApiError, schema_not_found, subject_not_found, unprocessable
+from suiro.registry.registration import Registered, Request, compatible, look_up, register
+from suiro.registry.schemas import SCHEMA_TYPES
+from suiro.registry.settings import scoped
+from suiro.registry.state import State
+from suiro.registry.storage import Decision, Storage
+from suiro.registry.subjects import DEFAULT_CONTEXT, WILDCARD, QualifiedSubject, normal
+
+__all__ = ["ROUTES", "WRITING", "Call", "Endpoint", "PlainText"]
+
+API_VERSION = "8.0.0"  # of Confluent's registry whose API this is
+
+
+@dataclass(frozen=True, slots=True)
+class PlainText:
+    """An answer that is sent as it is, not as JSON."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    path: Mapping[str, str]
+    query: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    body: Any = None
+    context: str = DEFAULT_CONTEXT  # of a path below /contexts
+
+    def text(self, *names: str, default: str = "") -> str:
+        return next((self.query[name][0] for name in names if self.query.get(name)), default)
+
+    def flag(self, *names: str) -> bool:
+        return self.text(*names).lower() == "true"
+
+    def asked(self, name: str) -> bool | None:
+        return self.flag(name) if self.query.get(name) else None
+
+    def number(self, name: str, default: int) -> int:
+        text = self.text(name, default=str(default))
+        try:
+            return int(text)
+        except ValueError:
+            raise unprocessable(f"{name}={text}: a whole number is expected") from None
+
+    def subject(self) -> str:
+        return self.qualify(self.path["subject"])
+
+    def qualify(self, name: str) -> str:
+        if self.context == DEFAULT_CONTEXT or name.startswith(":"):
+            return normal(name)
+        return str(QualifiedSubject(self.context, name))
+
+    def scope(self) -> str | None:
+        """Of a setting: a subject, a context (`:.ctx:`), or None: all."""
+        if "subject" in self.path:
+            return scoped(self.subject())
+        return None if self.context == DEFAULT_CONTEXT else f":{self.context}:"
+
+    def subject_asked(self) -> str | None:
+        """The parameter `subject`; below /contexts at least the context."""
+        name = self.text("subject")
+        return self.qualify(name) if name or self.context != DEFAULT_CONTEXT else None
+
+    def prefix(self) -> str:
+        if self.context != DEFAULT_CONTEXT:
+            return f":{self.context}:{self.text('subjectPrefix')}"
+        return self.text("subjectPrefix", default=WILDCARD)
+
+    def paged(self, items: Sequence[Any]) -> list[Any]:
+        return queries.page(items, self.number("offset", 0), self.number("limit", -1))
+
+    def object(self) -> Mapping[str, Any]:
+        if not isinstance(self.body, dict):
+            raise unprocessable("The request's body is a JSON object")
+        return self.body
+
+
+Endpoint = Callable[[Storage, Call], Any]
+
+
+def _aliased(state: State, subject: str) -> str:
+    """A subject may stand for another (`alias` of its configuration)."""
+    alias = state.configs.get(subject, {}).get("alias")
+    return normal(alias) if alias else subject
+
+
+# -- subjects --------------------------------------------------------------------------------------------
+
+
+def _subjects(storage: Storage, call: Call) -> Any:
+    with storage.state() as state:
+        found = queries.list_subjects(
+            state,
+            call.prefix(),
+            deleted=call.flag("deleted"),
+            deleted_only=call.flag("deletedOnly", "deleted_only"),
+        )
+    return call.paged(found)
+
+
+def _request(storage: Storage, call: Call) -> Request:
+    """The request's schema. It and what it will be held against are parsed here, before the state is held for it."""
+    request = Request.from_json(call.object())
+    with storage.state() as state:
+        subject = _aliased(state, call.subject())
+        texts = prepare(state, subject, request.type, request.text, request.references)
+    for one in texts:
+        one.warm()
+    return request
+
+
+def _look_up(storage: Storage, call: Call) -> Any:
+    request = _request(storage, call)
+    deleted = call.flag("deleted")
+    with storage.state() as state:
+        subject = _aliased(state, call.subject())
+        if not state.versions(subject, deleted=deleted):
+            raise subject_not_found(subject)
+        found = look_up(state, subject, request, normalize=call.asked("normalize"), deleted=deleted)
+        if found is None:
+            raise schema_not_found()
+        return queries.version_json(state, found, form=call.text("format"))
+
+
+def _delete_subject(storage: Storage, call: Call) -> Any:
+    permanent = call.flag("permanent")
+    return storage.write(
+        lambda state: deletion.delete_subject(state, _aliased(state, call.subject()), permanent=permanent)
+    )
+
+
+def _versions(storage: Storage, call: Call) -> Any:
+    with storage.state() as state:
+        found = queries.list_versions(
+            state,
+            _aliased(state, call.subject()),
+            deleted=call.flag("deleted"),
+            deleted_only=call.flag("deletedOnly", "deleted_only"),
+        )
+    return call.paged(found)
+
+
+def _register(storage: Storage, call: Call) -> Any:
+    request = _request(storage, call)
+    normalize = call.asked("normalize")
+
+    def decide(state: State) -> Decision[Registered]:
+        return register(_aliased(state, call.subject()), request, normalize=normalize)(state)
+
+    made = _settled(storage, decide) or storage.write(decide)
+    return {"id": made.id, "version": made.version, "guid": made.guid}
+
+
+def _settled(storage: Storage, decide: Callable[[State], Decision[Registered]]) -> Registered | None:
+    """The answer, where nothing needs to be written: what every producer asks when it starts, and what is answered
+    also while the log cannot be reached."""
+    with contextlib.suppress(ApiError), storage.state() as state:
+        decision = decide(state)
+        if not decision.changes:
+            return decision.result
+    return None
+
+
+def _version(storage: Storage, call: Call) -> Any:
+    version = parse_version(call.path["version"])
+    with storage.state() as state:
+        subject = _aliased(state, call.subject())
+        found = queries.version_of(state, subject, version, deleted=call.flag("deleted"))
+        return queries.version_json(state, found, form=call.text("format"))
+
+
+def _version_text(storage: Storage, call: Call) -> Any:
+    return PlainText(_version(storage, call)["schema"])
+
+
+def _referenced_by(storage: Storage, call: Call) -> Any:
+    version = parse_version(call.path["version"])
+    with storage.state() as state:
+        return call.paged(queries.referenced_by(state, _aliased(state, call.subject()), version))
+
+
+def _delete_version(storage: Storage, call: Call) -> Any:
+    version, permanent = parse_version(call.path["version"]), call.flag("permanent")
+    return storage.write(
+        lambda state: deletion.delete_version(
+            state, _aliased(state, call.subject()), version, permanent=permanent
+        )
+    )
+
+
+def _latest_with_metadata(storage: Storage, call: Call) -> Any:
+    keys, values = call.query.get("key", ()), call.query.get("value", ())
+    if len(keys) != len(values):
+        raise unprocessable(f"{len(keys)} parameters 'key', {len(values)} 'value': each key has one value")
+    with storage.state() as state:
+        subject = _aliased(state, call.subject())
+        properties = dict(zip(keys, values, strict=True))
+        found = queries.latest_with_metadata(state, subject, properties, deleted=call.flag("deleted"))
+        return queries.version_json(state, found, form=call.text("format"))
+
+
+# -- schemas ---------------------------------------------------------------------------------------------
+
+
+def _schemas(storage: Storage, call: Call) -> Any:
+    with storage.state() as state:
+        found = queries.list_schemas(
+            state,
+            call.prefix(),
+            deleted=call.flag("deleted"),
+            deleted_only=call.flag("deletedOnly", "deleted_only"),
+            latest_only=call.flag("latestOnly"),
+        )
+        return [queries.version_json(state, one) for one in call.paged(found)]
+
+
+def _types(storage: Storage, call: Call) -> Any:
+    return list(SCHEMA_TYPES)
+
+
+def _schema_id(call: Call) -> int:
+    text = call.path["id"]
+    if not text.isascii() or not text.isdigit():
+        raise schema_not_found(text)
+    return int(text)
+
+
+def _by_id(storage: Storage, call: Call) -> Any:
+    with storage.state() as state:
+        return queries.by_id(
+            state,
+            _schema_id(call),
+            call.subject_asked(),
+            form=call.text("format"),
+            max_id=call.flag("fetchMaxId"),
+        )
+
+
+def _text_by_id(storage: Storage, call: Call) -> Any:
+    return PlainText(_by_id(storage, call)["schema"])
+
+
+def _subjects_by_id(storage: Storage, call: Call) -> Any:
+    return call.paged(list(dict.fromkeys(one["subject"] for one in _places(storage, call))))
+
+
+def _versions_by_id(storage: Storage, call: Call) -> Any:
+    return call.paged(_places(storage, call))
+
+
+def _places(storage: Storage, call: Call) -> list[dict[str, Any]]:
+    asked, deleted = call.subject_asked(), call.flag("deleted")
+    with storage.state() as state:
+        found = queries.with_id(state, _schema_id(call), asked)
+    bare = asked is None or not QualifiedSubject.parse(asked).subject
+    return [
+        {"subject": one.subject, "version": one.version}
+        for one in found
+        if (deleted or not one.deleted) and (bare or one.subject == asked)
+    ]
+
+
+def _by_guid(storage: Storage, call: Call) -> Any:
+    with storage.state() as state:
+        return queries.by_guid(state, call.path["guid"], form=call.text("format"))
+
+
+def _ids_by_guid(storage: Storage, call: Call) -> Any:
+    with storage.state() as state:
+        found = {(one.context, one.id) for one in state.with_guid(call.path["guid"])}
+    if not found:
+        raise schema_not_found(call.path["guid"])
+    return [{"context": context, "id": schema_id} for context, schema_id in sorted(found)]
+
+
+# -- compatibility ---------------------------------------------------------------------------------------
+
+
+def _compatible_with_version(storage: Storage, call: Call) -> Any:
+    version = parse_version(call.path["version"])
+    request = _request(storage, call)
+    with storage.state() as state:
+        subject = _aliased(state, call.subject())
+        if version == queries.LATEST and not state.versions(subject):
+            messages: list[str] = []
+        else:
+            against = queries.version_of(state, subject, version, deleted=False)
+            messages = compatible(state, subject, request, version=against, normalize=call.asked("normalize"))
+    return _verdict(messages, call)
+
+
+def _compatible_with_all(storage: Storage, call: Call) -> Any:
+    request = _request(storage, call)
+    with storage.state() as state:
+        subject = _aliased(state, call.subject())
+        messages = compatible(state, subject, request, version=None, normalize=call.asked("normalize"))
+    return _verdict(messages, call)
+
+
+def _verdict(messages: list[str], call: Call) -> dict[str, Any]:
+    answer: dict[str, Any] = {"is_compatible": not messages}
+    if call.flag("verbose"):
+        answer["messages"] = messages
+    return answer
+
+
+# -- settings --------------------------------------------------------------------------------------------
+
+
+def _config(storage: Storage, call: Call) -> Any:
+    with storage.state() as state:
+        found = settings.config_of(state, call.scope(), default_to_global=call.flag("defaultToGlobal"))
+        return {name: value for name, value in found.items() if name != "subject"}
+
+
+def _update_config(storage: Storage, call: Call) -> Any:
+    body = call.object()
+    return storage.write(lambda state: settings.update_config(state, call.scope(), body))
+
+
+def _delete_config(storage: Storage, call: Call) -> Any:
+    answer = storage.write(lambda state: settings.delete_config(state, call.scope()))
+    return {name: value for name, value in answer.items() if name != "subject"}
+
+
+def _mode(storage: Storage, call: Call) -> Any:
+    with storage.state() as state:
+        found = settings.mode_of(state, call.scope(), default_to_global=call.flag("defaultToGlobal"))
+    return {"mode": found}
+
+
+def _update_mode(storage: Storage, call: Call) -> Any:
+    body, force = call.object(), call.flag("force")
+    return storage.write(lambda state: settings.update_mode(state, call.scope(), body, force=force))
+
+
+def _delete_mode(storage: Storage, call: Call) -> Any:
+    return storage.write(lambda state: settings.delete_mode(state, call.scope()))
+
+
+def _contexts(storage: Storage, call: Call) -> Any:
+    with storage.state() as state:
+        return call.paged(sorted(state.contexts))
+
+
+# -- associations, and the rest --------------------------------------------------------------------------
+
+
+def _associations(storage: Storage, call: Call) -> Any:
+    with storage.state() as state:
+        found = associations.find(
+            state,
+            call.path["name"],
+            call.path["namespace"],
+            call.text("resourceType") or None,
+            call.query.get("associationType", ()),
+        )
+    return call.paged(found)
+
+
+def _create_associations(storage: Storage, call: Call, *, replace: bool = False) -> Any:
+    body = call.object()
+    for one in body.get("associations") or ():
+        if isinstance(one, dict) and one.get("schema"):
+            type_ = one.get("associationType") or "value"
+            name = (
+                one.get("subject") or f":.{body.get('resourceNamespace')}:{body.get('resourceName')}-{type_}"
+            )
+            request = Request.from_json(one["schema"])
+            storage.write(register(normal(name), request, normalize=one.get("normalize")))
+    return storage.write(lambda state: associations.create(state, body, replace=replace))
+
+
+def _replace_associations(storage: Storage, call: Call) -> Any:
+    return _create_associations(storage, call, replace=True)
+
+
+def _delete_associations(storage: Storage, call: Call) -> Any:
+    return storage.write(
+        lambda state: associations.delete(
+            state,
+            call.path["resource"],
+            call.text("resourceType") or None,
+            call.query.get("associationType", ()),
+            cascade=call.flag("cascadeLifecycle"),
+        )
+    )
+
+
+def _root(storage: Storage, call: Call) -> Any:
+    return {}
+
+
+def _server_version(storage: Storage, call: Call) -> Any:
+    return {"version": API_VERSION, "commitId": ""}
+
+
+def _cluster_id(storage: Storage, call: Call) -> Any:
+    return {"scope": {"path": [], "clusters": {"schema-registry-cluster": storage.topic}}, "id": ""}
+
+
+ROUTES: dict[str, dict[str, Endpoint]] = {
+    "": {"GET": _root},
+    "subjects": {"GET": _subjects},
+    "subjects/{subject}": {"POST": _look_up, "DELETE": _delete_subject},
+    "subjects/{subject}/versions": {"GET": _versions, "POST": _register},
+    "subjects/{subject}/versions/{version}": {"GET": _version, "DELETE": _delete_version},
+    "subjects/{subject}/versions/{version}/schema": {"GET": _version_text},
+    "subjects/{subject}/versions/{version}/referencedby": {"GET": _referenced_by},
+    "subjects/{subject}/metadata": {"GET": _latest_with_metadata},
+    "schemas": {"GET": _schemas},
+    "schemas/types": {"GET": _types},
+    "schemas/ids/{id}": {"GET": _by_id},
+    "schemas/ids/{id}/schema": {"GET": _text_by_id},
+    "schemas/ids/{id}/subjects": {"GET": _subjects_by_id},
+    "schemas/ids/{id}/versions": {"GET": _versions_by_id},
+    "schemas/guids/{guid}": {"GET": _by_guid},
+    "schemas/guids/{guid}/ids": {"GET": _ids_by_guid},
+    "compatibility/subjects/{subject}/versions": {"POST": _compatible_with_all},
+    "compatibility/subjects/{subject}/versions/{version}": {"POST": _compatible_with_version},
+    "config": {"GET": _config, "PUT": _update_config, "DELETE": _delete_config},
+    "config/{subject}": {"GET": _config, "PUT": _update_config, "DELETE": _delete_config},
+    "mode": {"GET": _mode, "PUT": _update_mode, "DELETE": _delete_mode},
+    "mode/{subject}": {"GET": _mode, "PUT": _update_mode, "DELETE": _delete_mode},
+    "contexts": {"GET": _contexts},
+    "associations": {"POST": _create_associations, "PUT": _replace_associations},
+    "associations/resources/{namespace}/{name}": {"GET": _associations},
+    "associations/resources/{resource}": {"DELETE": _delete_associations},
+    "v1/metadata/version": {"GET": _server_version},
+    "v1/metadata/id": {"GET": _cluster_id},
+}
+
+WRITING = frozenset(
+    endpoint
+    for methods in ROUTES.values()
+    for method, endpoint in methods.items()
+    if method in ("PUT", "DELETE") or endpoint in (_register, _create_associations)
+)
+"""Those that wait for the log; each sees all of it before it decides."""

@@ -1,0 +1,358 @@
+"""Avro: a schema's text read into nodes, and written again in one form.
+
+The canonical form is what Java's `Schema.toString()` writes, which is what Confluent's registry stores: no blanks,
+members in a fixed order, names without a namespace they inherit; documentation, defaults, aliases and properties of
+users are kept. The normalised form has those properties in the order of their names besides.
+
+Checked as strictly as Java's parser: names, duplicates, what a name means, unions, and that a default is a value of its
+field's type.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from suiro.registry.formats import Import, Incompatibility, InvalidSchema, Parsed
+from suiro.registry.records import compact_json
+from suiro.registry.schemas import AVRO
+
+__all__ = ["PRIMITIVES", "AvroFormat", "Field", "Node"]
+
+PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+_NAMED = ("record", "error", "enum", "fixed")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_INT_RANGE = {"int": 1 << 31, "long": 1 << 63}
+_RESERVED = {
+    "record": {"type", "name", "namespace", "doc", "aliases", "fields"},
+    "error": {"type", "name", "namespace", "doc", "aliases", "fields"},
+    "enum": {"type", "name", "namespace", "doc", "aliases", "symbols", "default"},
+    "fixed": {"type", "name", "namespace", "doc", "aliases", "size"},
+    "array": {"type", "items"},
+    "map": {"type", "values"},
+}
+_FIELD_RESERVED = {"name", "type", "doc", "default", "order", "aliases"}
+_ABSENT: Any = object()
+
+
+@dataclass(slots=True, eq=False)
+class Field:
+    name: str
+    type: Node
+    doc: str | None = None
+    default: Any = _ABSENT
+    order: str = "ascending"
+    aliases: tuple[str, ...] = ()
+    properties: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def has_default(self) -> bool:
+        return self.default is not _ABSENT
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One type. A name used again is the same node, so a recursive schema is a graph."""
+
+    type: str
+    name: str = ""  # without namespace
+    namespace: str | None = None
+    doc: str | None = None
+    aliases: tuple[str, ...] = ()  # full names
+    fields: list[Field] = field(default_factory=list)
+    symbols: tuple[str, ...] = ()
+    enum_default: str | None = None
+    size: int = 0
+    items: Node | None = None  # of an array, or a map's values
+    branches: tuple[Node, ...] = ()
+    properties: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}.{self.name}" if self.namespace else self.name
+
+    def field_named(self, name: str) -> Field | None:
+        return next((one for one in self.fields if one.name == name), None)
+
+
+class AvroFormat:
+    def parse(self, text: str, imports: Sequence[Import], *, strict: bool) -> Parsed:
+        names: dict[str, Node] = {}
+        for one in imports:
+            try:
+                _Parser(names, strict=False).parse_text(one.text)
+            except InvalidSchema as error:
+                raise InvalidSchema(f"reference {one.name!r}: {error}") from None
+        known = set(names)
+        node = _Parser(names, strict=strict).parse_text(text)
+        return Parsed(
+            type=AVRO,
+            canonical=compact_json(_write(node, None, set(known), ordered=False)),
+            normalized=compact_json(_write(node, None, set(known), ordered=True)),
+            model=node,
+        )
+
+    def incompatibilities(self, reader: Parsed, writer: Parsed) -> list[Incompatibility]:
+        from suiro.registry.formats.avro_rules import incompatibilities
+
+        return incompatibilities(reader.model, writer.model)
+
+    def formatted(self, parsed: Parsed, imports: Sequence[Import], form: str) -> str:
+        """`resolved`: with what it refers to written out."""
+        if form != "resolved":
+            raise InvalidSchema(f"format={form}: an Avro schema has the format 'resolved', or none")
+        return compact_json(_write(parsed.model, None, set(), ordered=False))
+
+
+class _Parser:
+    def __init__(self, names: dict[str, Node], *, strict: bool) -> None:
+        self._names = names
+        self._strict = strict
+        self._defaults: list[tuple[str, Node, Any]] = []
+
+    def parse_text(self, text: str) -> Node:
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", text.strip()):
+                data = text.strip()  # a bare name, which Java takes too
+            else:
+                raise InvalidSchema(f"not JSON: {error}") from None
+        node = self._type(data, None)
+        for where, type_, default in self._defaults if self._strict else ():
+            if not _is_value(default, type_.branches[0] if type_.type == "union" else type_):
+                raise InvalidSchema(
+                    f"Invalid default for field {where}: {json.dumps(default)} is not a {type_.type}"
+                )
+        return node
+
+    def _type(self, data: Any, namespace: str | None) -> Node:
+        if isinstance(data, str):
+            return self._reference(data, namespace)
+        if isinstance(data, list):
+            return self._union(data, namespace)
+        if not isinstance(data, dict):
+            raise InvalidSchema(f"No type: {compact_json(data)}")
+        if "type" not in data:
+            raise InvalidSchema(f"No type: {compact_json(data)}")
+        type_ = data["type"]
+        if not isinstance(type_, str):
+            return self._type(type_, namespace)  # {"type": {"type": ...}}: Java looks through it
+        if type_ in PRIMITIVES:
+            return Node(type=type_, properties={k: v for k, v in data.items() if k != "type"})
+        if type_ in _NAMED:
+            return self._named(type_, data, namespace)
+        if type_ == "array" or type_ == "map":
+            inner = "items" if type_ == "array" else "values"
+            if inner not in data:
+                raise InvalidSchema(f"{type_} without {inner}: {compact_json(data)}")
+            return Node(
+                type=type_,
+                items=self._type(data[inner], namespace),
+                properties={k: v for k, v in data.items() if k not in _RESERVED[type_]},
+            )
+        return self._reference(type_, namespace)
+
+    def _reference(self, name: str, namespace: str | None) -> Node:
+        if name in PRIMITIVES:
+            return Node(type=name)
+        full = name if "." in name or not namespace else f"{namespace}.{name}"
+        node = self._names.get(full) or self._names.get(name)
+        if node is None:
+            raise InvalidSchema(f"Undefined schema: {full}")
+        return node
+
+    def _union(self, data: list[Any], namespace: str | None) -> Node:
+        branches = tuple(self._type(one, namespace) for one in data)
+        seen: set[str] = set()
+        for branch in branches:
+            if branch.type == "union":
+                raise InvalidSchema("Nested union: a union cannot directly contain another")
+            name = branch.full_name or branch.type
+            if name in seen:
+                raise InvalidSchema(f"Duplicate in union: {name}")
+            seen.add(name)
+        return Node(type="union", branches=branches)
+
+    def _named(self, type_: str, data: dict[str, Any], outer: str | None) -> Node:
+        name, namespace = data.get("name"), data.get("namespace", outer)
+        if not isinstance(name, str) or not name:
+            raise InvalidSchema(f"No name in schema: {compact_json(data)}")
+        if "." in name:
+            namespace, _, name = name.rpartition(".")
+        for part in (name, *(namespace or "").split(".")) if namespace else (name,):
+            _check_name(part)
+        namespace = namespace or None
+        if not namespace and name in PRIMITIVES:
+            raise InvalidSchema(f"Schemas may not be named after primitives: {name}")
+        node = Node(
+            type=type_,
+            name=name,
+            namespace=namespace,
+            doc=data.get("doc"),
+            aliases=_aliases(data, namespace),
+            properties={k: v for k, v in data.items() if k not in _RESERVED[type_]},
+        )
+        if node.full_name in self._names:
+            raise InvalidSchema(f"Can't redefine: {node.full_name}")
+        self._names[node.full_name] = node
+        if type_ == "fixed":
+            if not isinstance(data.get("size"), int) or data["size"] < 0:
+                raise InvalidSchema(f"Invalid or no size: {compact_json(data)}")
+            node.size = data["size"]
+        elif type_ == "enum":
+            self._enum(node, data)
+        else:
+            self._fields(node, data)
+        return node
+
+    @staticmethod
+    def _enum(node: Node, data: dict[str, Any]) -> None:
+        symbols = data.get("symbols")
+        if not isinstance(symbols, list):
+            raise InvalidSchema(f"Enum has no symbols: {compact_json(data)}")
+        for symbol in symbols:
+            _check_name(symbol)
+        if len(set(symbols)) != len(symbols):
+            raise InvalidSchema(f"Duplicate enum symbol in {node.full_name}")
+        node.symbols = tuple(symbols)
+        node.enum_default = data.get("default")
+        if node.enum_default is not None and node.enum_default not in symbols:
+            raise InvalidSchema(
+                f"The Enum Default: {node.enum_default} is not in the enum symbol set: {symbols}"
+            )
+
+    def _fields(self, node: Node, data: dict[str, Any]) -> None:
+        fields = data.get("fields")
+        if not isinstance(fields, list):
+            raise InvalidSchema(f"Record has no fields: {compact_json(data)}")
+        for one in fields:
+            if not isinstance(one, dict) or not isinstance(one.get("name"), str):
+                raise InvalidSchema(f"No field name: {compact_json(one)}")
+            _check_name(one["name"])
+            if node.field_named(one["name"]) is not None:
+                raise InvalidSchema(f"Duplicate field {one['name']} in record {node.full_name}")
+            if "type" not in one:
+                raise InvalidSchema(f"No field type: {compact_json(one)}")
+            order = one.get("order", "ascending")
+            if order not in ("ascending", "descending", "ignore"):
+                raise InvalidSchema(
+                    f"Field {one['name']}: order is ascending, descending or ignore, not {order!r}"
+                )
+            made = Field(
+                name=one["name"],
+                type=self._type(one["type"], node.namespace),
+                doc=one.get("doc"),
+                default=one.get("default", _ABSENT),
+                order=order,
+                aliases=tuple(one.get("aliases") or ()),
+                properties={k: v for k, v in one.items() if k not in _FIELD_RESERVED},
+            )
+            node.fields.append(made)
+            if made.has_default:
+                self._defaults.append((f"{node.full_name}.{made.name}", made.type, made.default))
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise InvalidSchema(f"Illegal name: {name!r}; a name is a letter or _, then letters, digits and _")
+
+
+def _aliases(data: dict[str, Any], namespace: str | None) -> tuple[str, ...]:
+    aliases = data.get("aliases") or ()
+    if not isinstance(aliases, list | tuple) or not all(isinstance(one, str) for one in aliases):
+        raise InvalidSchema(f"aliases not an array of names: {compact_json(aliases)}")
+    return tuple(one if "." in one or not namespace else f"{namespace}.{one}" for one in aliases)
+
+
+def _is_value(value: Any, node: Node) -> bool:
+    """Is this JSON a default of the type (Avro specification, "Complex Types")?"""
+    match node.type:
+        case "null":
+            return value is None
+        case "boolean":
+            return isinstance(value, bool)
+        case "int" | "long":
+            limit = _INT_RANGE[node.type]
+            return isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
+        case "float" | "double":
+            if isinstance(value, str):
+                return value in ("NaN", "Infinity", "-Infinity")
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case "string" | "bytes":
+            return isinstance(value, str)
+        case "fixed":
+            return isinstance(value, str) and len(value) == node.size
+        case "enum":
+            return isinstance(value, str) and value in node.symbols
+        case "array":
+            assert node.items is not None
+            items = node.items
+            return isinstance(value, list) and all(_is_value(one, items) for one in value)
+        case "map":
+            assert node.items is not None
+            values = node.items
+            return isinstance(value, dict) and all(_is_value(one, values) for one in value.values())
+        case "union":
+            return any(_is_value(value, branch) for branch in node.branches)
+        case _:
+            return isinstance(value, dict) and all(
+                _is_value(value[one.name], one.type) if one.name in value else one.has_default
+                for one in node.fields
+            )
+
+
+def _write(node: Node, namespace: str | None, written: set[str], *, ordered: bool) -> Any:
+    """The JSON of a type; `written` are names that need no definition any more."""
+
+    def properties(of: dict[str, Any]) -> dict[str, Any]:
+        return dict(sorted(of.items())) if ordered else of
+
+    if node.type in PRIMITIVES:
+        return {"type": node.type, **properties(node.properties)} if node.properties else node.type
+    if node.type == "union":
+        return [_write(branch, namespace, written, ordered=ordered) for branch in node.branches]
+    if node.items is not None:
+        inner = "items" if node.type == "array" else "values"
+        items = _write(node.items, namespace, written, ordered=ordered)
+        return {"type": node.type, inner: items, **properties(node.properties)}
+    if node.full_name in written:
+        return node.name if node.namespace == namespace else node.full_name
+    written.add(node.full_name)
+    made: dict[str, Any] = {"type": node.type, "name": node.name}
+    if node.namespace != namespace:
+        made["namespace"] = node.namespace or ""
+    if node.doc is not None:
+        made["doc"] = node.doc
+    if node.type == "enum":
+        made["symbols"] = list(node.symbols)
+        if node.enum_default is not None:
+            made["default"] = node.enum_default
+    elif node.type == "fixed":
+        made["size"] = node.size
+    else:
+        made["fields"] = [
+            {
+                "name": one.name,
+                "type": _write(one.type, node.namespace, written, ordered=ordered),
+                **({"doc": one.doc} if one.doc is not None else {}),
+                **({"default": one.default} if one.has_default else {}),
+                **({"order": one.order} if one.order != "ascending" else {}),
+                **({"aliases": list(one.aliases)} if one.aliases else {}),
+                **properties(one.properties),
+            }
+            for one in node.fields
+        ]
+    made.update(properties(node.properties))
+    if node.aliases:
+        prefix = f"{node.namespace}." if node.namespace else ""
+        made["aliases"] = [
+            alias[len(prefix) :]
+            if prefix and alias.startswith(prefix) and "." not in alias[len(prefix) :]
+            else alias
+            for alias in node.aliases
+        ]
+    return made

@@ -1,0 +1,142 @@
+"""Can data written with one Avro schema be read with another? The rules of schema resolution in Avro's specification,
+decided as Java's `SchemaCompatibility` decides, whose verdicts Confluent's registry gives.
+
+Not looked at, as there: logical types (a decimal whose scale changes reads wrong numbers, and passes), documentation,
+order, and properties of users.
+
+Our own rules and not the `avro` package's checker, although its verdicts are the same (the tests compare them on
+every pair of schemas they have): its messages lack the place where branches of a union differ, and it decides for a
+field without default whose type is an enum with one by looking the enum up in the record.
+"""
+
+from __future__ import annotations
+
+from suiro.registry.formats import READER, WRITER, Incompatibility
+from suiro.registry.formats.avro_format import PRIMITIVES, Field, Node
+
+__all__ = ["incompatibilities"]
+
+_PROMOTIONS = {
+    "long": {"int"},
+    "float": {"int", "long"},
+    "double": {"int", "long", "float"},
+    "bytes": {"string"},
+    "string": {"bytes"},
+}
+_RECORDS = ("record", "error")
+
+
+def incompatibilities(reader: Node, writer: Node) -> list[Incompatibility]:
+    return _Check().compare(reader, writer, "")
+
+
+class _Check:
+    def __init__(self) -> None:
+        # Of pairs seen, by identity: None while it is being compared, which counts as compatible (recursion).
+        self._known: dict[tuple[int, int], list[Incompatibility] | None] = {}
+
+    def compare(self, reader: Node, writer: Node, path: str) -> list[Incompatibility]:
+        pair = (id(reader), id(writer))
+        if pair in self._known:
+            return self._known[pair] or []
+        self._known[pair] = None
+        found = self._compare(reader, writer, path)
+        self._known[pair] = found
+        return found
+
+    def _compare(self, reader: Node, writer: Node, path: str) -> list[Incompatibility]:
+        if writer.type == "union":
+            if reader.type == "union":
+                return [
+                    _missing_branch(branch, f"{path}/{index}")
+                    for index, branch in enumerate(writer.branches)
+                    if self.compare(reader, branch, f"{path}/{index}")
+                ]
+            return [one for branch in writer.branches for one in self.compare(reader, branch, path)]
+        if reader.type == "union":
+            if any(not self.compare(branch, writer, path) for branch in reader.branches):
+                return []
+            return [_missing_branch(writer, path)]
+        if reader.type == writer.type or (reader.type in _RECORDS and writer.type in _RECORDS):
+            return self._compare_same(reader, writer, path)
+        if writer.type in _PROMOTIONS.get(reader.type, ()):
+            return []
+        return [
+            Incompatibility(
+                "TYPE_MISMATCH",
+                path or "/",
+                f"The type (path '{path or '/'}') of a field in the {READER} schema does not match with the "
+                f"{WRITER} schema: reader type {reader.type.upper()} not compatible with writer type "
+                f"{writer.type.upper()}",
+            )
+        ]
+
+    def _compare_same(self, reader: Node, writer: Node, path: str) -> list[Incompatibility]:
+        if reader.type in PRIMITIVES:
+            return []
+        if reader.items is not None and writer.items is not None:
+            inner = "items" if reader.type == "array" else "values"
+            return self.compare(reader.items, writer.items, f"{path}/{inner}")
+        found = _check_names(reader, writer, path)
+        if reader.type == "fixed" and reader.size != writer.size:
+            found.append(
+                Incompatibility(
+                    "FIXED_SIZE_MISMATCH",
+                    f"{path}/size",
+                    f"The size of FIXED type field at path '{path}/size' in the {READER} schema does not match with "
+                    f"the {WRITER} schema: expected {writer.size}, found {reader.size}",
+                )
+            )
+        elif reader.type == "enum" and reader.enum_default is None:
+            missing = [symbol for symbol in writer.symbols if symbol not in reader.symbols]
+            if missing:
+                found.append(
+                    Incompatibility(
+                        "MISSING_ENUM_SYMBOLS",
+                        f"{path}/symbols",
+                        f"The {READER} schema is missing enum symbols '[{', '.join(missing)}]' at path "
+                        f"'{path}/symbols' in the {WRITER} schema",
+                    )
+                )
+        elif reader.type in _RECORDS:
+            for index, one in enumerate(reader.fields):
+                found += self._compare_field(one, writer, f"{path}/fields/{index}")
+        return found
+
+    def _compare_field(self, field: Field, writer: Node, path: str) -> list[Incompatibility]:
+        names = (field.name, *field.aliases)
+        written = next((one for name in names if (one := writer.field_named(name)) is not None), None)
+        if written is not None:
+            return self.compare(field.type, written.type, f"{path}/type")
+        if field.has_default:
+            return []
+        return [
+            Incompatibility(
+                "READER_FIELD_MISSING_DEFAULT_VALUE",
+                field.name,
+                f"The field '{field.name}' at path '{path}' in the {READER} schema has no default value and is "
+                f"missing in the {WRITER} schema",
+            )
+        ]
+
+
+def _check_names(reader: Node, writer: Node, path: str) -> list[Incompatibility]:
+    if reader.name == writer.name or writer.full_name in reader.aliases:
+        return []
+    return [
+        Incompatibility(
+            "NAME_MISMATCH",
+            f"{path}/name",
+            f"The name of the schema has changed (path '{path}/name'): expected {writer.full_name}",
+        )
+    ]
+
+
+def _missing_branch(branch: Node, path: str) -> Incompatibility:
+    name = branch.full_name or branch.type.upper()
+    return Incompatibility(
+        "MISSING_UNION_BRANCH",
+        path or "/",
+        f"The {READER} schema is missing a type inside a union field at path '{path or '/'}' in the {WRITER} "
+        f"schema: reader union lacking writer type {name}",
+    )

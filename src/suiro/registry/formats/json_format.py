@@ -1,0 +1,148 @@
+"""JSON Schema, drafts 4 to 2020-12: parsed, checked against its draft's own schema, every `$ref` resolved.
+
+`jsonschema` and `referencing` do the work. A schema that does not say its draft is one of draft 7. A `$ref` leads into
+the schema itself, to a reference by its name, or to a draft's schema; nothing is ever fetched from anywhere.
+
+The canonical form is the text without blanks; the normalised form has the members of every object in order of their
+names besides.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from jsonschema import FormatChecker
+from jsonschema.exceptions import SchemaError
+from jsonschema.validators import Draft7Validator, validator_for
+from jsonschema_specifications import REGISTRY
+from referencing import Registry, Resource
+from referencing.exceptions import NoSuchAnchor, PointerToNowhere, Unresolvable
+from referencing.jsonschema import DRAFT7, specification_with
+
+from suiro.registry.formats import Import, Incompatibility, InvalidSchema, Parsed
+from suiro.registry.records import compact_json
+from suiro.registry.schemas import JSON
+
+__all__ = ["JsonFormat", "Place", "validator"]
+
+ROOT_URI = "suiro:schema"
+_SIBLINGS_COUNT_FROM = ("2019-09", "2020-12")
+_DATA = frozenset({"enum", "const", "default", "examples"})  # what looks like a schema in these is none
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """A schema within its document: what a relative `$ref` in it means is known."""
+
+    schema: Any
+    resolver: Any
+    siblings_count: bool  # from draft 2019-09 on, what stands beside a `$ref` counts too
+
+    def below(self, schema: Any) -> Place:
+        if isinstance(schema, dict) and ("$id" in schema or "id" in schema):
+            resource = Resource.from_contents(schema, default_specification=DRAFT7)
+            return Place(schema, self.resolver.in_subresource(resource), self.siblings_count)
+        return Place(schema, self.resolver, self.siblings_count)
+
+    def follow(self, reference: str) -> Place:
+        """Raises `InvalidSchema` where the reference leads nowhere."""
+        try:
+            found = self.resolver.lookup(reference)
+        except (Unresolvable, PointerToNowhere, NoSuchAnchor) as error:
+            raise InvalidSchema(
+                f"$ref {reference!r} leads nowhere ({type(error).__name__}); it is in this schema, or the name of a "
+                "reference"
+            ) from None
+        return Place(found.contents, found.resolver, self.siblings_count)
+
+
+class JsonFormat:
+    def parse(self, text: str, imports: Sequence[Import], *, strict: bool) -> Parsed:
+        schema = _load(text)
+        registry = _registry(imports)
+        root = Resource.from_contents(schema, default_specification=DRAFT7)
+        validator = validator_for(schema, default=Draft7Validator)
+        try:
+            if strict:
+                # Patterns are ECMAScript's; a check by Python's own would refuse some.
+                validator.check_schema(schema, format_checker=FormatChecker(formats=()))
+        except SchemaError as error:
+            place = "/".join(str(part) for part in error.absolute_path)
+            raise InvalidSchema(f"at /{place}: {error.message}") from None
+        uri = root.id() or ROOT_URI
+        resolver = registry.with_resource(uri, root).resolver(uri)
+        dialect = schema.get("$schema", "") if isinstance(schema, dict) else ""
+        place_of_root = Place(schema, resolver, any(draft in dialect for draft in _SIBLINGS_COUNT_FROM))
+        for reference, inside in _references(place_of_root):
+            inside.follow(reference)
+        return Parsed(
+            type=JSON,
+            canonical=compact_json(schema),
+            normalized=compact_json(_sorted(schema)),
+            model=place_of_root,
+        )
+
+    def incompatibilities(self, reader: Parsed, writer: Parsed) -> list[Incompatibility]:
+        from suiro.registry.formats.json_rules import incompatibilities
+
+        return incompatibilities(reader.model, writer.model)
+
+    def formatted(self, parsed: Parsed, imports: Sequence[Import], form: str) -> str:
+        raise InvalidSchema(f"format={form}: a JSON Schema has one format only; leave it out")
+
+
+def validator(text: str, imports: Sequence[Import]) -> Any:
+    """One of `jsonschema`'s, for values. Raises `InvalidSchema`."""
+    schema = _load(text)
+    draft = validator_for(schema, default=Draft7Validator)
+    return draft(schema, registry=_registry(imports))
+
+
+def _registry(imports: Sequence[Import]) -> Registry[Any]:
+    registry: Registry[Any] = REGISTRY
+    for one in imports:
+        resource = Resource.from_contents(_load(one.text), default_specification=DRAFT7)
+        registry = registry.with_resource(one.name, resource)
+        if resource.id():
+            registry = registry.with_resource(resource.id() or "", resource)
+    return registry
+
+
+def _load(text: str) -> Any:
+    def constant(name: str) -> NoReturn:
+        raise ValueError(f"{name} is not JSON")
+
+    try:
+        schema = json.loads(text, parse_constant=constant)
+    except ValueError as error:
+        raise InvalidSchema(f"not JSON: {error}") from None
+    if not isinstance(schema, dict | bool):
+        raise InvalidSchema("a JSON Schema is an object, true or false")
+    if isinstance(schema, dict) and "$schema" in schema:
+        try:
+            specification_with(str(schema["$schema"]))
+        except Exception:
+            raise InvalidSchema(f"$schema {schema['$schema']!r} is not a draft we know") from None
+    return schema
+
+
+def _references(place: Place) -> Iterator[tuple[str, Place]]:
+    schema = place.schema
+    if isinstance(schema, list):
+        for one in schema:
+            yield from _references(place.below(one))
+    elif isinstance(schema, dict):
+        for name, value in schema.items():
+            if name == "$ref" and isinstance(value, str):
+                yield value, place
+            elif name not in _DATA:
+                yield from _references(place.below(value))
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _sorted(value[name]) for name in sorted(value)}
+    return [_sorted(one) for one in value] if isinstance(value, list) else value

@@ -1,0 +1,472 @@
+"""Can data that is valid for one JSON Schema (the writer's) always be valid for another (the reader's)?
+
+Decided keyword by keyword, as Confluent's registry documents its checks, whose names for differences these are. What
+JSON Schema leaves open counts: a property that a schema does not name may hold anything, unless `additionalProperties`
+says otherwise. So
+
+| change | the writer's object is open | closed | has a schema for others |
+|---|---|---|---|
+| the reader names one more property | incompatible, unless it takes anything | fine, if optional | fine if it fits |
+
+| change | the reader's object is open | closed | has a schema for others |
+|---|---|---|---|
+| the reader names one property less | fine | incompatible | fine if it fits |
+
+A new required property with a `default` passes, as in Confluent's registry, although a validator asks for it.
+
+Where a part is combined (`allOf`, `anyOf`, `oneOf`, `not`) every condition of the reader must follow from one
+condition of the writer. That is careful: what passes is safe, and some pairs are refused that are safe for a reason
+which only several conditions together give.
+
+Not looked at, because they are notes and no conditions to most validators: `format`, `content*`, `default`, `title`,
+`description`, `examples`. Compared only for being the same: `contains` with its numbers, `if`/`then`/`else`,
+`propertyNames`, `unevaluatedProperties`, `unevaluatedItems`, `$dynamicRef`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from suiro.registry.formats import READER, WRITER, Incompatibility
+from suiro.registry.formats.json_format import Place
+
+__all__ = ["incompatibilities"]
+
+_TYPES = frozenset({"null", "boolean", "object", "array", "number", "string"})
+_COMBINING = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$ref")
+_ONLY_THE_SAME = (
+    ("contains", "array"),
+    ("minContains", "array"),
+    ("maxContains", "array"),
+    ("unevaluatedItems", "array"),
+    ("propertyNames", "object"),
+    ("unevaluatedProperties", "object"),
+    ("$dynamicRef", ""),
+    ("$recursiveRef", ""),
+)
+_NEVER_IDLE = ("contains", "minContains", "maxContains")  # `contains: true` asks for an item
+_NO_SCHEMA = object()
+
+Found = list[Incompatibility]
+
+
+def incompatibilities(reader: Place, writer: Place) -> Found:
+    return _Check().compare(reader, writer, "#")
+
+
+class _Check:
+    def __init__(self) -> None:
+        # Pairs being compared: a schema that contains itself is compatible if all around the circle is.
+        self._open: set[tuple[int, int]] = set()
+
+    def compare(self, reader: Place, writer: Place, path: str) -> Found:
+        if reader.schema is True or writer.schema is False or reader.schema == {}:
+            return []
+        pair = (id(reader.schema), id(writer.schema))
+        if pair in self._open:
+            return []
+        self._open.add(pair)
+        try:
+            return self._compare_conditions(_conditions(reader), _conditions(writer), path)
+        finally:
+            self._open.discard(pair)
+
+    def _compare_conditions(self, reader: list[_Condition], writer: list[_Condition], path: str) -> Found:
+        found: Found = []
+        anything = [("plain", Place({}, None, False))]
+        for condition in reader:
+            results = [self._follows(condition, one, path) for one in writer or anything]
+            if all(results):
+                found += _most_telling(condition, writer or anything, results)
+        return found
+
+    def _follows(self, reader: _Condition, writer: _Condition, path: str) -> Found:
+        match reader, writer:
+            case ("plain", Place() as one), ("plain", Place() as other):
+                return self._compare_plain(one, other, path)
+            case (_, Place() as one), (kind, list(branches)) if kind != "if" and reader[0] == "plain":
+                # Each branch together with nothing else: conditions beside the sum have had their own chance.
+                return [each for branch in branches for each in self.compare(one, branch, path)]
+            case (("anyOf" | "oneOf") as kind, list(branches)), ("plain", Place() as other):
+                if any(not self.compare(branch, other, path) for branch in branches):
+                    return []
+                return [_found("COMBINED_TYPE_CHANGED", f"{path}/{kind}", "has no fitting branch at")]
+            case (("anyOf" | "oneOf") as kind, list(branches)), (("anyOf" | "oneOf") as old, list(others)):
+                if kind == "oneOf" and old == "anyOf" and len(others) > 1:
+                    return [_found("COMBINED_TYPE_CHANGED", f"{path}/{kind}", "turns anyOf into oneOf at")]
+                return self._match(branches, others, f"{path}/{kind}")
+            case ("not", Place() as one), ("not", Place() as other):
+                if self.compare(other, one, path):
+                    return [_found("NOT_TYPE_EXTENDED", f"{path}/not", "excludes more at")]
+                return []
+            case ("if", one), ("if", other) if one == other:
+                return []
+        return [
+            _found("COMBINED_TYPE_CHANGED", f"{path}/{reader[0]}", "has another combination of schemas at")
+        ]
+
+    def _match(self, readers: Sequence[Place], writers: Sequence[Place], path: str) -> Found:
+        """Each of the writer's branches needs a branch of the reader's that is its own."""
+        fits = [
+            [index for index, reader in enumerate(readers) if not self.compare(reader, writer, path)]
+            for writer in writers
+        ]
+        taken: dict[int, int] = {}
+
+        def place(writer: int, tried: set[int]) -> bool:
+            for reader in fits[writer]:
+                if reader in tried:
+                    continue
+                tried.add(reader)
+                if reader not in taken or place(taken[reader], tried):
+                    taken[reader] = writer
+                    return True
+            return False
+
+        return [
+            _found("SUM_TYPE_NARROWED", f"{path}/{index}", "lacks a branch that fits the one of the")
+            for index in range(len(writers))
+            if not place(index, set())
+        ]
+
+    # -- without combinations ----------------------------------------------------------------------------
+
+    def _compare_plain(self, reader: Place, writer: Place, path: str) -> Found:
+        if writer.schema is False:
+            return []
+        if reader.schema is False:
+            return [_found("TYPE_NARROWED", path, "accepts nothing at")]
+        new, old = _object(reader.schema), _object(writer.schema)
+        new_types, old_types = _types(new), _types(old)
+        shared = {
+            one for one in old_types if one in new_types or (one == "integer" and "number" in new_types)
+        }
+        if shared != old_types:
+            overlap = shared or ("integer" in new_types and "number" in old_types)
+            kind = "TYPE_NARROWED" if overlap else "TYPE_CHANGED"
+            lost = ", ".join(sorted(old_types - shared))
+            return [_found(kind, path, f"does not take the type {lost} any more at")]
+        found = _compare_values(new, old, path)
+        if "string" in shared:
+            found += _compare_strings(new, old, path)
+        if shared & {"number", "integer"}:
+            found += _compare_numbers(new, old, path)
+        if "object" in shared:
+            found += self._compare_objects(reader, writer, path)
+        if "array" in shared:
+            found += self._compare_arrays(reader, writer, path)
+        for name, type_ in _ONLY_THE_SAME:
+            applies = name in new and (not type_ or type_ in shared)
+            says_nothing = name not in _NEVER_IDLE and new.get(name) in (True, {})
+            if applies and not says_nothing and not _equal(new[name], old.get(name, _NO_SCHEMA)):
+                found.append(_found("KEYWORD_CHANGED", f"{path}/{name}", f"has another '{name}' at"))
+        return found
+
+    def _compare_objects(self, reader: Place, writer: Place, path: str) -> Found:
+        new, old = _object(reader.schema), _object(writer.schema)
+        found = _compare_limits(new, old, path, "maxProperties", "minProperties", "PROPERTIES")
+        properties, old_properties = new.get("properties") or {}, old.get("properties") or {}
+        for name in new.get("required") or ():
+            if name in (old.get("required") or ()):
+                continue
+            described = properties.get(name)
+            if not (isinstance(described, dict) and "default" in described):
+                found.append(
+                    _found(
+                        "REQUIRED_ATTRIBUTE_ADDED",
+                        f"{path}/required/{name}",
+                        f"requires the property '{name}' at",
+                    )
+                )
+        for name in dict.fromkeys([*properties, *old_properties]):
+            kind = "PROPERTY_TYPE"
+            if name not in old_properties:
+                kind = f"PROPERTY_ADDED_{_model(_others(old))}"
+            elif name not in properties:
+                kind = f"PROPERTY_REMOVED_{_model(_others(new))}"
+            old_schema = _conjunction(writer, _schemas_of(old, name, in_doubt=False))
+            for schema in _schemas_of(new, name, in_doubt=True):
+                inner = self.compare(reader.below(schema), old_schema, f"{path}/properties/{name}")
+                if inner and kind != "PROPERTY_TYPE":
+                    inner = [
+                        _found(
+                            kind, f"{path}/properties/{name}", f"and the other differ in property '{name}' at"
+                        )
+                    ]
+                found += inner
+        found += self._compare_patterns(reader, writer, path)
+        others = self.compare(
+            reader.below(_others(new)), writer.below(_others(old)), f"{path}/additionalProperties"
+        )
+        if others:
+            closed = _others(new) is False
+            kind = "ADDITIONAL_PROPERTIES_REMOVED" if closed else "ADDITIONAL_PROPERTIES_NARROWED"
+            found.append(_found(kind, f"{path}/additionalProperties", "takes fewer other properties at"))
+        return found + self._compare_dependencies(reader, writer, path)
+
+    def _compare_patterns(self, reader: Place, writer: Place, path: str) -> Found:
+        new, old = _object(reader.schema), _object(writer.schema)
+        patterns, old_patterns = new.get("patternProperties") or {}, old.get("patternProperties") or {}
+        found: Found = []
+        for pattern in dict.fromkeys([*patterns, *old_patterns]):
+            schema = patterns.get(pattern, _others(new))
+            place = f"{path}/patternProperties/{pattern}"
+            before = (
+                [old_patterns[pattern]] if pattern in old_patterns else [*old_patterns.values(), _others(old)]
+            )
+            for (
+                old_schema
+            ) in before:  # a name that matches a new pattern may have matched any of the old ones
+                found += self.compare(reader.below(schema), writer.below(old_schema), place)
+        return found
+
+    def _compare_dependencies(self, reader: Place, writer: Place, path: str) -> Found:
+        new, old = _dependencies(reader.schema), _dependencies(writer.schema)
+        found: Found = []
+        for name, needed in new.items():
+            before = old.get(name)
+            place = f"{path}/dependencies/{name}"
+            if isinstance(needed, list):
+                if needed and not (isinstance(before, list) and set(needed) <= set(before)):
+                    found.append(_found("DEPENDENCY_ARRAY_ADDED", place, "has a stricter dependency at"))
+            elif before is None or isinstance(before, list):
+                if needed not in (True, {}):
+                    found.append(_found("DEPENDENCY_SCHEMA_ADDED", place, "has a stricter dependency at"))
+            else:
+                found += self.compare(reader.below(needed), writer.below(before), place)
+        return found
+
+    def _compare_arrays(self, reader: Place, writer: Place, path: str) -> Found:
+        new, old = _object(reader.schema), _object(writer.schema)
+        found = _compare_limits(new, old, path, "maxItems", "minItems", "ITEMS")
+        if new.get("uniqueItems") and not old.get("uniqueItems"):
+            found.append(_found("UNIQUE_ITEMS_ADDED", f"{path}/uniqueItems", "asks for unique items at"))
+        first, rest = _items(new)
+        old_first, old_rest = _items(old)
+        for index in range(max(len(first), len(old_first))):
+            schema = first[index] if index < len(first) else rest
+            old_schema = old_first[index] if index < len(old_first) else old_rest
+            found += self.compare(reader.below(schema), writer.below(old_schema), f"{path}/items/{index}")
+        found += self.compare(reader.below(rest), writer.below(old_rest), f"{path}/items")
+        return found
+
+
+_Condition = tuple[str, Any]
+
+
+def _conditions(place: Place) -> list[_Condition]:
+    """All of which must hold: ("plain", schema), ("anyOf", branches), ("oneOf", ...), ("not", schema), ("if", ...)."""
+    schema, seen = place.schema, set()
+    while isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
+        if id(schema) in seen:
+            return []  # a reference to itself says nothing
+        seen.add(id(schema))
+        beside = {name: value for name, value in schema.items() if name != "$ref"}
+        target = place.follow(schema["$ref"])
+        if beside and place.siblings_count:
+            return [*_conditions(target), *_conditions(place.below(beside))]
+        place, schema = target, target.schema
+    if schema is False:
+        return [("plain", place)]
+    if not isinstance(schema, dict):
+        return []
+    found: list[_Condition] = []
+    plain = {name: value for name, value in schema.items() if name not in _COMBINING}
+    if plain:
+        found.append(("plain", Place(plain, place.resolver, place.siblings_count)))
+    for one in schema.get("allOf") or ():
+        found += _conditions(place.below(one))
+    for kind in ("anyOf", "oneOf"):
+        if schema.get(kind):
+            found.append((kind, [place.below(one) for one in schema[kind]]))
+    if "not" in schema:
+        found.append(("not", place.below(schema["not"])))
+    if "if" in schema and ("then" in schema or "else" in schema):
+        found.append(
+            ("if", json.dumps([schema.get(name) for name in ("if", "then", "else")], sort_keys=True))
+        )
+    return found
+
+
+def _most_telling(reader: _Condition, writers: list[_Condition], results: list[Found]) -> Found:
+    """Of a condition that follows from none, the comparison with one of its kind says most."""
+    for writer, result in zip(writers, results, strict=True):
+        if writer[0] == reader[0]:
+            return result
+    return results[0]
+
+
+# -- one keyword after another ---------------------------------------------------------------------------
+
+
+def _found(kind: str, path: str, what: str) -> Incompatibility:
+    return Incompatibility(kind, path, f"The {READER} schema {what} path '{path}' in the {WRITER} schema")
+
+
+def _object(schema: Any) -> dict[str, Any]:
+    return schema if isinstance(schema, dict) else {}
+
+
+def _types(schema: dict[str, Any]) -> set[str]:
+    type_ = schema.get("type")
+    if type_ is not None:
+        found = set(type_) if isinstance(type_, list) else {type_}
+        return found - {"integer"} if "number" in found else found
+    values = _values(schema)
+    return {_type_of(value) for value in values} if values is not None else set(_TYPES)
+
+
+def _type_of(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "integer" if value.is_integer() else "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+    return "object"
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """As JSON: 1 is 1.0, and true is not 1."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    return bool(one == other)
+
+
+def _values(schema: dict[str, Any]) -> list[Any] | None:
+    """The only ones allowed; None: any."""
+    if "enum" in schema and "const" in schema:
+        return [value for value in schema["enum"] if _equal(value, schema["const"])]
+    if "const" in schema:
+        return [schema["const"]]
+    return list(schema["enum"]) if "enum" in schema else None
+
+
+def _compare_values(new: dict[str, Any], old: dict[str, Any], path: str) -> Found:
+    values, old_values = _values(new), _values(old)
+    if values is None:
+        return []
+    if old_values is None:
+        if old.get("type") == "null" and None in values:
+            return []
+        return [_found("ENUM_ARRAY_CHANGED", f"{path}/enum", "names the only values at")]
+    lost = [value for value in old_values if not any(_equal(value, one) for one in values)]
+    if lost:
+        return [_found("ENUM_ARRAY_NARROWED", f"{path}/enum", f"lacks the values {json.dumps(lost)} at")]
+    return []
+
+
+def _compare_limits(
+    new: dict[str, Any], old: dict[str, Any], path: str, most: str, least: str, kind: str
+) -> Found:
+    found: Found = []
+    if most in new and (most not in old or new[most] < old[most]):
+        what = "ADDED" if most not in old else "DECREASED"
+        found.append(_found(f"MAX_{kind}_{what}", f"{path}/{most}", f"has the limit {most} {new[most]} at"))
+    if new.get(least) and (least not in old or new[least] > old[least]):
+        what = "ADDED" if least not in old else "INCREASED"
+        found.append(
+            _found(f"MIN_{kind}_{what}", f"{path}/{least}", f"has the limit {least} {new[least]} at")
+        )
+    return found
+
+
+def _compare_strings(new: dict[str, Any], old: dict[str, Any], path: str) -> Found:
+    found = _compare_limits(new, old, path, "maxLength", "minLength", "LENGTH")
+    if "pattern" in new and new["pattern"] != old.get("pattern"):
+        kind = "PATTERN_CHANGED" if "pattern" in old else "PATTERN_ADDED"
+        found.append(_found(kind, f"{path}/pattern", "has another pattern at"))
+    return found
+
+
+def _bounds(schema: dict[str, Any], inclusive: str, exclusive: str) -> tuple[float | None, bool]:
+    """The limit, and whether it is itself excluded. Draft 4 says that with a boolean, later ones with a number."""
+    limit, excluded = schema.get(inclusive), schema.get(exclusive)
+    if isinstance(excluded, bool) or excluded is None:
+        return limit, bool(excluded)
+    if limit is None:
+        return excluded, True
+    stricter = excluded <= limit if inclusive == "maximum" else excluded >= limit
+    return (excluded, True) if stricter else (limit, False)
+
+
+def _compare_numbers(new: dict[str, Any], old: dict[str, Any], path: str) -> Found:
+    found: Found = []
+    for inclusive, exclusive, sign in (
+        ("maximum", "exclusiveMaximum", 1),
+        ("minimum", "exclusiveMinimum", -1),
+    ):
+        limit, excluded = _bounds(new, inclusive, exclusive)
+        if limit is None:
+            continue
+        old_limit, old_excluded = _bounds(old, inclusive, exclusive)
+        name = (exclusive if excluded else inclusive).replace("M", "_M").upper()
+        place = f"{path}/{exclusive if excluded else inclusive}"
+        if old_limit is None:
+            found.append(_found(f"{name}_ADDED", place, f"has the limit {limit} at"))
+        elif sign * old_limit > sign * limit or (old_limit == limit and excluded and not old_excluded):
+            change = "DECREASED" if sign > 0 else "INCREASED"
+            found.append(_found(f"{name}_{change}", place, f"has the stricter limit {limit} at"))
+    step, old_step = new.get("multipleOf"), old.get("multipleOf")
+    if step is not None and (old_step is None or old_step % step):
+        kind = "MULTIPLE_OF_ADDED" if old_step is None else "MULTIPLE_OF_CHANGED"
+        found.append(_found(kind, f"{path}/multipleOf", f"asks for multiples of {step} at"))
+    return found
+
+
+def _others(schema: dict[str, Any]) -> Any:
+    return schema.get("additionalProperties", True)
+
+
+def _schemas_of(schema: dict[str, Any], name: str, *, in_doubt: bool) -> list[Any]:
+    """What a property of this name must be valid for. `in_doubt`: does a pattern match that Python cannot read?"""
+    found = [schema["properties"][name]] if name in (schema.get("properties") or {}) else []
+    for pattern, one in (schema.get("patternProperties") or {}).items():
+        if _matches(pattern, name, in_doubt=in_doubt):
+            found.append(one)
+    return found or [_others(schema)]
+
+
+def _matches(pattern: str, name: str, *, in_doubt: bool) -> bool:
+    try:
+        return re.search(pattern, name) is not None
+    except re.error:
+        return in_doubt
+
+
+def _conjunction(place: Place, schemas: list[Any]) -> Place:
+    return place.below(schemas[0]) if len(schemas) == 1 else Place({"allOf": schemas}, place.resolver, True)
+
+
+def _model(others: Any) -> str:
+    if others is False:
+        return "CLOSED_CONTENT_MODEL"
+    return "OPEN_CONTENT_MODEL" if others in (True, {}) else "PARTIALLY_OPEN_CONTENT_MODEL"
+
+
+def _dependencies(schema: Any) -> dict[str, Any]:
+    found = dict(_object(schema).get("dependencies") or {})
+    for name in ("dependentRequired", "dependentSchemas"):
+        found |= _object(schema).get(name) or {}
+    return found
+
+
+def _items(schema: dict[str, Any]) -> tuple[list[Any], Any]:
+    """The schemas of the first items, and that of the rest."""
+    if isinstance(schema.get("items"), list):
+        return schema["items"], schema.get("additionalItems", True)
+    return schema.get("prefixItems") or [], schema.get("items", True)

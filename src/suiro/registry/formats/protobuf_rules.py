@@ -1,0 +1,198 @@
+"""Can what was written with one Protobuf schema be read with another? The rules of "Updating A Message Type" in
+Protobuf's guide, decided as Confluent's registry does, whose names for differences these are.
+
+Fields are matched by number, messages by name within their package.
+
+| refused | |
+|---|---|
+| MESSAGE_REMOVED | a message of the writer's that the reader lacks |
+| FIELD_KIND_CHANGED | a scalar for a message or a map, or the other way round |
+| FIELD_SCALAR_KIND_CHANGED | between groups: int32 int64 uint32 uint64 bool enums / sint32 sint64 / string bytes / |
+| | fixed32 sfixed32 / fixed64 sfixed64 / float / double |
+| FIELD_NUMERIC_LABEL_CHANGED | a number made repeated, or no longer so |
+| FIELD_NAMED_TYPE_CHANGED | a message for another one, or for one of the same name that cannot read it |
+| REQUIRED_FIELD_ADDED, REQUIRED_FIELD_REMOVED | (proto2) |
+| ONEOF_FIELD_REMOVED | a field of a oneof that the reader lacks |
+| MULTIPLE_FIELDS_MOVED_TO_ONEOF, FIELD_MOVED_TO_EXISTING_ONEOF | fields that now exclude one another |
+
+Everything else passes. Not looked at: names of fields (they count in JSON only), enum constants, defaults, options,
+services, extensions, and numbers that are reserved.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
+
+from suiro.registry.formats import READER, WRITER, Incompatibility
+from suiro.registry.formats.protobuf_format import ProtobufModel
+
+__all__ = ["incompatibilities"]
+
+_GROUPS = (
+    (
+        "number",
+        (
+            Field.TYPE_INT32,
+            Field.TYPE_INT64,
+            Field.TYPE_UINT32,
+            Field.TYPE_UINT64,
+            Field.TYPE_BOOL,
+            Field.TYPE_ENUM,
+        ),
+    ),
+    ("signed", (Field.TYPE_SINT32, Field.TYPE_SINT64)),
+    ("text", (Field.TYPE_STRING, Field.TYPE_BYTES)),
+    ("fixed32", (Field.TYPE_FIXED32, Field.TYPE_SFIXED32)),
+    ("fixed64", (Field.TYPE_FIXED64, Field.TYPE_SFIXED64)),
+    ("float", (Field.TYPE_FLOAT,)),
+    ("double", (Field.TYPE_DOUBLE,)),
+)
+_GROUP_OF = {type_: name for name, types in _GROUPS for type_ in types}
+_MESSAGES = (Field.TYPE_MESSAGE, Field.TYPE_GROUP)
+
+Found = list[Incompatibility]
+
+
+def incompatibilities(reader: ProtobufModel, writer: ProtobufModel) -> Found:
+    return _Check(reader, writer).compare_scopes(
+        {one.name: one for one in reader.file.message_type},
+        {one.name: one for one in writer.file.message_type},
+        "#",
+    )
+
+
+class _Check:
+    def __init__(self, reader: ProtobufModel, writer: ProtobufModel) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._open: set[tuple[int, int]] = set()
+
+    def compare_scopes(self, readers: dict[str, Any], writers: dict[str, Any], path: str) -> Found:
+        found: Found = []
+        for name, writer in writers.items():
+            if writer.options.map_entry:
+                continue
+            reader = readers.get(name)
+            if reader is None or reader.options.map_entry:
+                found.append(_found("MESSAGE_REMOVED", f"{path}/{name}", f"lacks the message {name} at"))
+            else:
+                found += self.compare_messages(reader, writer, f"{path}/{name}")
+        return found
+
+    def compare_messages(self, reader: Any, writer: Any, path: str) -> Found:
+        pair = (id(reader), id(writer))
+        if pair in self._open:
+            return []
+        self._open.add(pair)
+        try:
+            found = self._compare_fields(reader, writer, path)
+            nested = {one.name: one for one in reader.nested_type}
+            return found + self.compare_scopes(nested, {one.name: one for one in writer.nested_type}, path)
+        finally:
+            self._open.discard(pair)
+
+    def _compare_fields(self, reader: Any, writer: Any, path: str) -> Found:
+        new, old = {one.number: one for one in reader.field}, {one.number: one for one in writer.field}
+        new_oneofs, old_oneofs = _oneof_of(reader), _oneof_of(writer)
+        found = _moved_to_oneofs(new_oneofs, old_oneofs, old, path)
+        for number in dict.fromkeys([*old, *new]):
+            place = f"{path}/{number}"
+            if number not in new:
+                kept = old_oneofs.get(number) in set(new_oneofs.values()) if number in old_oneofs else False
+                if old[number].label == Field.LABEL_REQUIRED:
+                    found.append(
+                        _found(
+                            "REQUIRED_FIELD_REMOVED", place, f"lacks the required field {old[number].name} at"
+                        )
+                    )
+                elif kept:
+                    place = f"{path}/{old_oneofs[number]}/{number}"
+                    found.append(
+                        _found(
+                            "ONEOF_FIELD_REMOVED", place, f"lacks the field {old[number].name} of a oneof at"
+                        )
+                    )
+            elif number not in old:
+                if new[number].label == Field.LABEL_REQUIRED:
+                    found.append(
+                        _found("REQUIRED_FIELD_ADDED", place, f"requires the field {new[number].name} at")
+                    )
+            else:
+                found += self._compare_field(new[number], reader, old[number], writer, place)
+        return found
+
+    def _compare_field(self, new: Any, reader: Any, old: Any, writer: Any, path: str) -> Found:
+        new_entry, old_entry = _map_entry(new, reader), _map_entry(old, writer)
+        if new_entry is not None and old_entry is not None:
+            pairs = zip(new_entry.field, old_entry.field, strict=True)
+            return [
+                one
+                for inner, before in pairs
+                for one in self._compare_types(inner, before, path, labels=False)
+            ]
+        if (new_entry is None) != (old_entry is None):
+            return [_found("FIELD_KIND_CHANGED", path, f"has another kind of field {new.name} at")]
+        return self._compare_types(new, old, path, labels=True)
+
+    def _compare_types(self, new: Any, old: Any, path: str, *, labels: bool) -> Found:
+        if (new.type in _MESSAGES) != (old.type in _MESSAGES):
+            return [_found("FIELD_KIND_CHANGED", path, f"has another kind of field {new.name} at")]
+        if new.type in _MESSAGES:
+            return self._compare_named(new, old, path)
+        if _GROUP_OF[new.type] != _GROUP_OF[old.type]:
+            return [_found("FIELD_SCALAR_KIND_CHANGED", path, f"has another type of field {new.name} at")]
+        repeated = (new.label == Field.LABEL_REPEATED, old.label == Field.LABEL_REPEATED)
+        if labels and repeated[0] != repeated[1] and _GROUP_OF[new.type] != "text":
+            return [_found("FIELD_NUMERIC_LABEL_CHANGED", path, f"has another label of field {new.name} at")]
+        return []
+
+    def _compare_named(self, new: Any, old: Any, path: str) -> Found:
+        name, old_name = new.type_name.removeprefix("."), old.type_name.removeprefix(".")
+        message, old_message = self._reader.messages.get(name), self._writer.messages.get(old_name)
+        local = name.removeprefix(f"{self._reader.packages.get(name, '')}.")
+        old_local = old_name.removeprefix(f"{self._writer.packages.get(old_name, '')}.")
+        if local != old_local:
+            return [_found("FIELD_NAMED_TYPE_CHANGED", path, f"has the type {name} instead of {old_name} at")]
+        if message is None or old_message is None:
+            return []
+        inner = self.compare_messages(message, old_message, path)
+        if inner:
+            inner.append(_found("FIELD_NAMED_TYPE_CHANGED", path, f"has another type {name} at"))
+        return inner
+
+
+def _found(kind: str, path: str, what: str) -> Incompatibility:
+    return Incompatibility(kind, path, f"The {READER} schema {what} path '{path}' in the {WRITER} schema")
+
+
+def _oneof_of(message: Any) -> dict[int, str]:
+    """Name of the oneof, by field number; a proto3 `optional` is none."""
+    return {
+        one.number: message.oneof_decl[one.oneof_index].name
+        for one in message.field
+        if one.HasField("oneof_index") and not one.proto3_optional
+    }
+
+
+def _moved_to_oneofs(
+    new: dict[int, str], old: dict[int, str], old_fields: dict[int, Any], path: str
+) -> Found:
+    found: Found = []
+    for name in dict.fromkeys(new.values()):
+        members = [number for number, oneof in new.items() if oneof == name]
+        moved = [number for number in members if number in old_fields and number not in old]
+        existing = [number for number in members if number in old]
+        if len(moved) > 1:
+            what = "moves several fields into the oneof at"
+            found.append(_found("MULTIPLE_FIELDS_MOVED_TO_ONEOF", f"{path}/{name}", what))
+        elif moved and existing:
+            what = "moves a field into the oneof at"
+            found.append(_found("FIELD_MOVED_TO_EXISTING_ONEOF", f"{path}/{name}", what))
+    return found
+
+
+def _map_entry(field: Any, message: Any) -> Any:
+    name = field.type_name.rpartition(".")[2]
+    return next((one for one in message.nested_type if one.name == name and one.options.map_entry), None)

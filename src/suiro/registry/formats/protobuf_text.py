@@ -1,0 +1,349 @@
+"""A compiled `.proto` file as text again, always in the same way.
+
+Names of types are as short as the scopes of Protobuf allow. Comments before a declaration, and behind it on its line,
+are kept unless the text is normalised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from google.protobuf import text_format
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor_pb2 import Edition, FieldDescriptorProto
+
+__all__ = ["write"]
+
+_MAX_FIELD = 536_870_912  # exclusive
+_MAX_ENUM = 2_147_483_647
+_SCALAR_NAMES = (
+    *(
+        "double",
+        "float",
+        "int64",
+        "uint64",
+        "int32",
+        "fixed64",
+        "fixed32",
+        "bool",
+        "string",
+        "bytes",
+        "uint32",
+    ),
+    *("sfixed32", "sfixed64", "sint32", "sint64"),
+)
+_SCALARS = {getattr(FieldDescriptorProto, f"TYPE_{name.upper()}"): name for name in _SCALAR_NAMES}
+_GROUP = FieldDescriptorProto.TYPE_GROUP
+_REPEATED, _REQUIRED = FieldDescriptorProto.LABEL_REPEATED, FieldDescriptorProto.LABEL_REQUIRED
+# Numbers of descriptor.proto's own fields: paths of comments are made of them.
+_FILE_MESSAGE, _FILE_ENUM, _FILE_SERVICE, _FILE_EXTENSION = 4, 5, 6, 7
+_MESSAGE_FIELD, _MESSAGE_NESTED, _MESSAGE_ENUM, _MESSAGE_EXTENSION, _MESSAGE_ONEOF = 2, 3, 4, 6, 8
+_ENUM_VALUE, _SERVICE_METHOD = 2, 2
+
+Path = tuple[int, ...]
+
+
+def write(file: Any, known: set[str], *, normalized: bool) -> str:
+    """`known` are the full names of all messages and enums, also of imported files."""
+    return "\n".join(_Writer(file, known, normalized=normalized).lines()) + "\n"
+
+
+class _Writer:
+    def __init__(self, file: Any, known: set[str], *, normalized: bool) -> None:
+        self._file = file
+        self._known = known
+        self._scopes = {
+            ".".join(parts[:n]) for parts in (name.split(".") for name in known) for n in range(len(parts))
+        }
+        self._normalized = normalized
+        self._comments: dict[Path, Any] = {}
+        if not normalized:
+            self._comments = {tuple(one.path): one for one in file.source_code_info.location}
+
+    def lines(self) -> Iterator[str]:
+        file = self._file
+        if file.syntax == "editions":
+            yield from self._commented(
+                (14,), f'edition = "{Edition.Name(file.edition).removeprefix("EDITION_")}";'
+            )
+        else:
+            yield from self._commented((12,), f'syntax = "{file.syntax or "proto2"}";')
+        if file.package:
+            yield ""
+            yield from self._commented((2,), f"package {file.package};")
+        imports = list(self._imports())
+        if imports:
+            yield from ("", *(sorted(imports) if self._normalized else imports))
+        options = [f"option {name} = {value};" for name, value in self._options(file.options)]
+        if options:
+            yield from ("", *options)
+        for index, one in enumerate(file.enum_type):
+            yield from ("", *self._enum(one, (_FILE_ENUM, index)))
+        for index, one in enumerate(file.message_type):
+            yield from ("", *self._message(one, file.package, (_FILE_MESSAGE, index)))
+        yield from self._extensions(file.extension, file.package, (_FILE_EXTENSION,))
+        for index, one in enumerate(file.service):
+            yield from ("", *self._service(one, (_FILE_SERVICE, index)))
+
+    def _imports(self) -> Iterator[str]:
+        public, weak = set(self._file.public_dependency), set(self._file.weak_dependency)
+        for index, name in enumerate(self._file.dependency):
+            kind = "public " if index in public else "weak " if index in weak else ""
+            yield f'import {kind}"{name}";'
+
+    # -- declarations ------------------------------------------------------------------------------------
+
+    def _message(self, one: Any, scope: str, path: Path) -> Iterator[str]:
+        full = f"{scope}.{one.name}" if scope else one.name
+        yield from self._block(f"message {one.name}", self._message_body(one, full, path), path)
+
+    def _message_body(self, one: Any, full: str, path: Path) -> Iterator[str]:
+        for name, value in self._options(one.options):
+            yield f"option {name} = {value};"
+        yield from self._reserved(one, _MAX_FIELD, exclusive=1)
+        for ranges in one.extension_range:
+            options = self._inline(self._options(ranges.options))
+            yield f"extensions {_range(ranges.start, ranges.end - 1, _MAX_FIELD - 1)}{options};"
+        in_place = {nested.name for nested in one.nested_type if nested.options.map_entry}
+        fields = list(enumerate(one.field))
+        in_place |= {field.type_name.rpartition(".")[2] for _, field in fields if field.type == _GROUP}
+        if self._normalized:
+            fields.sort(key=lambda item: item[1].number)
+        written: set[int] = set()
+        for index, field in fields:
+            if field.HasField("oneof_index") and not field.proto3_optional:
+                if field.oneof_index not in written:
+                    written.add(field.oneof_index)
+                    yield from self._oneof(one, field.oneof_index, full, path)
+            else:
+                yield from self._field(field, one, full, (*path, _MESSAGE_FIELD, index))
+        yield from self._extensions(one.extension, full, (*path, _MESSAGE_EXTENSION))
+        for index, enum in enumerate(one.enum_type):
+            yield from ("", *self._enum(enum, (*path, _MESSAGE_ENUM, index)))
+        for index, nested in enumerate(one.nested_type):
+            if nested.name not in in_place:
+                yield from ("", *self._message(nested, full, (*path, _MESSAGE_NESTED, index)))
+
+    def _oneof(self, parent: Any, number: int, full: str, path: Path) -> Iterator[str]:
+        def body() -> Iterator[str]:
+            for name, value in self._options(parent.oneof_decl[number].options):
+                yield f"option {name} = {value};"
+            fields = [
+                (index, field)
+                for index, field in enumerate(parent.field)
+                if field.HasField("oneof_index") and field.oneof_index == number
+            ]
+            if self._normalized:
+                fields.sort(key=lambda item: item[1].number)
+            for index, field in fields:
+                yield from self._field(field, parent, full, (*path, _MESSAGE_FIELD, index), in_oneof=True)
+
+        name = parent.oneof_decl[number].name
+        yield from self._block(f"oneof {name}", body(), (*path, _MESSAGE_ONEOF, number))
+
+    def _field(
+        self, field: Any, parent: Any, scope: str, path: Path, *, in_oneof: bool = False
+    ) -> Iterator[str]:
+        nested = {one.name: one for one in parent.nested_type} if parent is not None else {}
+        local = nested.get(field.type_name.rpartition(".")[2])
+        options = list(self._options(field.options))
+        if field.HasField("default_value"):
+            options.insert(0, ("default", _default(field)))
+        if field.json_name and field.json_name != _json_name(field.name):
+            options.insert(0, ("json_name", _quoted(field.json_name)))
+        if local is not None and local.options.map_entry and field.label == _REPEATED:
+            key, value = (self._type(one, scope) for one in local.field)
+            start = f"map<{key}, {value}> {field.name} = {field.number}"
+        elif field.type == _GROUP and local is not None:
+            label = self._label(field, in_oneof=in_oneof)
+            start = f"{label}group {local.name} = {field.number}{self._inline(options)}"
+            full = f"{scope}.{local.name}"
+            index = next(n for n, one in enumerate(parent.nested_type) if one.name == local.name)
+            place = (*path[:-2], _MESSAGE_NESTED, index)
+            yield from self._block(start, self._message_body(local, full, place), path)
+            return
+        else:
+            label = self._label(field, in_oneof=in_oneof)
+            start = f"{label}{self._type(field, scope)} {field.name} = {field.number}"
+        yield from self._commented(path, f"{start}{self._inline(options)};")
+
+    def _label(self, field: Any, *, in_oneof: bool) -> str:
+        if in_oneof:
+            return ""
+        if field.label == _REPEATED:
+            return "repeated "
+        if self._file.syntax in ("proto3", "editions"):
+            return "optional " if field.proto3_optional else ""
+        return "required " if field.label == _REQUIRED else "optional "
+
+    def _type(self, field: Any, scope: str) -> str:
+        return _SCALARS.get(field.type) or self._shortest(field.type_name.removeprefix("."), scope)
+
+    def _shortest(self, full: str, scope: str) -> str:
+        """A name that means `full` where it stands, by Protobuf's rule: the innermost scope that has its first part."""
+        parts = full.split(".")
+        for length in range(1, len(parts) + 1):
+            name = ".".join(parts[-length:])
+            if self._resolve(name, scope) == full:
+                return name
+        return f".{full}"
+
+    def _resolve(self, name: str, scope: str) -> str | None:
+        first = name.partition(".")[0]
+        while True:
+            prefix = f"{scope}." if scope else ""
+            if prefix + first in self._known or prefix + first in self._scopes:
+                return prefix + name if prefix + name in self._known else None
+            if not scope:
+                return None
+            scope = scope.rpartition(".")[0]
+
+    def _enum(self, one: Any, path: Path) -> Iterator[str]:
+        def body() -> Iterator[str]:
+            for name, value in self._options(one.options):
+                yield f"option {name} = {value};"
+            yield from self._reserved(one, _MAX_ENUM, exclusive=0)
+            for index, value in enumerate(one.value):
+                options = self._inline(self._options(value.options))
+                yield from self._commented(
+                    (*path, _ENUM_VALUE, index), f"{value.name} = {value.number}{options};"
+                )
+
+        yield from self._block(f"enum {one.name}", body(), path)
+
+    def _reserved(self, one: Any, highest: int, *, exclusive: int) -> Iterator[str]:
+        if one.reserved_range:
+            limit = highest - exclusive
+            ranges = (_range(each.start, each.end - exclusive, limit) for each in one.reserved_range)
+            yield f"reserved {', '.join(ranges)};"
+        if one.reserved_name:
+            names = one.reserved_name if self._file.syntax == "editions" else map(_quoted, one.reserved_name)
+            yield f"reserved {', '.join(names)};"
+
+    def _extensions(self, extensions: Any, scope: str, path: Path) -> Iterator[str]:
+        extended = dict.fromkeys(one.extendee for one in extensions)
+        for extendee in extended:
+
+            def body(extendee: str = extendee) -> Iterator[str]:
+                for index, one in enumerate(extensions):
+                    if one.extendee == extendee:
+                        yield from self._field(one, None, scope, (*path, index))
+
+            name = self._shortest(extendee.removeprefix("."), scope)
+            yield from ("", *self._block(f"extend {name}", body(), ()))
+
+    def _service(self, one: Any, path: Path) -> Iterator[str]:
+        package = self._file.package
+
+        def body() -> Iterator[str]:
+            for name, value in self._options(one.options):
+                yield f"option {name} = {value};"
+            for index, method in enumerate(one.method):
+                taken = self._shortest(method.input_type.removeprefix("."), package)
+                given = self._shortest(method.output_type.removeprefix("."), package)
+                start = (
+                    f"rpc {method.name} ({'stream ' * method.client_streaming}{taken}) "
+                    f"returns ({'stream ' * method.server_streaming}{given})"
+                )
+                options = [f"option {name} = {value};" for name, value in self._options(method.options)]
+                place = (*path, _SERVICE_METHOD, index)
+                if options:
+                    yield from self._block(start, iter(options), place)
+                else:
+                    yield from self._commented(place, f"{start};")
+
+        yield from self._block(f"service {one.name}", body(), path)
+
+    # -- pieces ------------------------------------------------------------------------------------------
+
+    def _block(self, start: str, body: Iterable[str], path: Path) -> Iterator[str]:
+        inner = list(body)
+        while inner and not inner[0]:
+            inner.pop(0)
+        yield from self._commented(path, f"{start} {{" if inner else f"{start} {{}}")
+        if inner:
+            yield from (f"  {line}" if line else "" for line in inner)
+            yield "}"
+
+    def _commented(self, path: Path, line: str) -> Iterator[str]:
+        location = self._comments.get(path)
+        if location is None:
+            yield line
+            return
+        yield from _comment(location.leading_comments)
+        trailing = list(_comment(location.trailing_comments))
+        if len(trailing) == 1:
+            yield f"{line} {trailing[0]}"
+        else:
+            yield from (*trailing, line)
+
+    def _options(self, options: Any) -> Iterator[tuple[str, str]]:
+        for field, value in options.ListFields():
+            if field.name == "map_entry" and not field.is_extension:
+                continue
+            name = f"({field.full_name})" if field.is_extension else field.name
+            values = value if isinstance(value, Iterable) and not isinstance(value, str | bytes) else [value]
+            if field.message_type is not None and not _is_repeated(field):
+                values = [value]
+            for one in values:
+                yield name, _value(field, one)
+
+    def _inline(self, options: Iterable[tuple[str, str]]) -> str:
+        text = ", ".join(f"{name} = {value}" for name, value in options)
+        return f" [{text}]" if text else ""
+
+
+def _is_repeated(field: Any) -> bool:
+    repeated = getattr(field, "is_repeated", None)
+    return bool(repeated if repeated is not None else field.label == FieldDescriptor.LABEL_REPEATED)
+
+
+def _comment(text: str) -> Iterator[str]:
+    for line in text.rstrip("\n").split("\n") if text else ():
+        yield f"//{line.rstrip()}" if line.startswith(" ") or not line else f"// {line.rstrip()}"
+
+
+def _range(start: int, end: int, highest: int) -> str:
+    if start == end:
+        return str(start)
+    return f"{start} to {'max' if end >= highest else end}"
+
+
+def _quoted(text: str | bytes) -> str:
+    data = text.encode() if isinstance(text, str) else text
+    escaped = "".join(
+        f"\\{chr(byte)}" if byte in b'"\\' else chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}"
+        for byte in data
+    )
+    return f'"{escaped}"'
+
+
+def _value(field: Any, value: Any) -> str:
+    if field.message_type is not None:
+        return f"{{ {text_format.MessageToString(value, as_one_line=True)} }}"
+    if field.enum_type is not None:
+        return str(field.enum_type.values_by_number[value].name)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _quoted(value) if isinstance(value, str | bytes) else str(value)
+
+
+def _default(field: Any) -> str:
+    if field.type == FieldDescriptorProto.TYPE_STRING:
+        return _quoted(field.default_value)
+    if field.type == FieldDescriptorProto.TYPE_BYTES:
+        return f'"{field.default_value}"'  # escaped already
+    return str(field.default_value)
+
+
+def _json_name(name: str) -> str:
+    """What protoc makes of a field's name: `tail_number` is `tailNumber`."""
+    out, upper = "", False
+    for char in name:
+        if char == "_":
+            upper = True
+        else:
+            out += char.upper() if upper else char
+            upper = False
+    return out

@@ -1,0 +1,111 @@
+"""`registry_client(url)`: one client per process and address; `mock://NAME` is a registry in this process's memory.
+
+The registry in memory is the real one, all its rules included, over a list instead of a topic. It begins empty, is the
+same for everybody who gives its name, and ends with the process: for tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import httpx
+
+from suiro.registry.client import RegistryClient
+from suiro.registry.records import Key, LogRecord, compact_json
+
+if TYPE_CHECKING:
+    from suiro.registry.state import State
+    from suiro.registry.storage import Decision
+
+__all__ = ["MOCK_SCHEME", "MemoryStorage", "registry_client"]
+
+T = TypeVar("T")
+
+MOCK_SCHEME = "mock://"
+
+_lock = threading.Lock()
+_clients: dict[tuple[int, str], RegistryClient] = {}
+
+
+def registry_client(url: str) -> RegistryClient:
+    """Connections do not survive a fork, so a client is its process's own."""
+    key = (os.getpid(), url)
+    with _lock:
+        found = _clients.get(key)
+        if found is None:
+            if url.startswith(MOCK_SCHEME):
+                found = RegistryClient("http://registry.in.memory", transport=_InMemory())
+            else:
+                found = RegistryClient(url)
+            _clients[key] = found
+        return found
+
+
+class MemoryStorage:
+    """A `Storage` whose log is this list. Every record goes through its bytes, as it would on the wire."""
+
+    topic = "_schemas"
+
+    def __init__(self) -> None:
+        from suiro.registry.state import State
+
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self._state = State()
+        self._lock = threading.RLock()
+
+    @contextlib.contextmanager
+    def state(self) -> Iterator[State]:
+        with self._lock:
+            yield self._state
+
+    def catch_up(self) -> None:
+        pass
+
+    def write(self, decide: Callable[[State], Decision[T]]) -> T:
+        with self._lock:
+            decision = decide(self._state)
+            for change in decision.changes:
+                value = None if change.value is None else compact_json(change.value).encode()
+                self.append(self._state.raw_key(change.key), value)
+            return decision.result
+
+    def append(self, key: bytes, value: bytes | None) -> None:
+        import json
+
+        parsed = Key.parse(key)
+        assert parsed is not None
+        self._state.apply(
+            LogRecord(
+                parsed,
+                None if value is None else json.loads(value),
+                offset=len(self.log),
+                timestamp=1,
+                raw_key=key,
+            )
+        )
+        self.log.append((key, value))
+
+
+class _InMemory(httpx.BaseTransport):
+    """Requests go to the application itself, on a loop and a thread of their own: callers may run in a loop too."""
+
+    def __init__(self) -> None:
+        from suiro.registry.app import RegistryApp
+
+        storage: Any = MemoryStorage()
+        self._transport = httpx.ASGITransport(app=RegistryApp(storage))
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="registry-in-memory", daemon=True).start()
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        return asyncio.run_coroutine_threadsafe(self._answer(request), self._loop).result()
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        asked = httpx.Request(request.method, request.url, headers=request.headers, content=request.read())
+        answer = await self._transport.handle_async_request(asked)
+        return httpx.Response(answer.status_code, headers=answer.headers, content=await answer.aread())

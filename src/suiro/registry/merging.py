@@ -1,0 +1,80 @@
+"""Metadata and rules of a schema, with the defaults and overrides of a configuration. The last one named wins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from suiro.registry.refusals import invalid_rule_set
+
+__all__ = ["check_rule_set", "merge_metadata", "merge_rule_sets"]
+
+_PHASES = ("migrationRules", "domainRules", "encodingRules")
+_KINDS = ("CONDITION", "TRANSFORM")
+_MODES = ("UPGRADE", "DOWNGRADE", "UPDOWN", "READ", "WRITE", "WRITEREAD")
+
+
+def merge_metadata(*parts: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Properties by name, tags joined, sensitive names joined. None where there is nothing."""
+    given = [one for one in parts if one is not None]
+    if len(given) <= 1:
+        return given[0] if given else None
+    tags: dict[str, list[str]] = {}
+    properties: dict[str, str] = {}
+    sensitive: list[str] = []
+    for one in given:
+        for path, names in (one.get("tags") or {}).items():
+            tags[path] = list(dict.fromkeys([*tags.get(path, ()), *names]))
+        properties |= one.get("properties") or {}
+        sensitive = list(dict.fromkeys([*sensitive, *(one.get("sensitive") or ())]))
+    merged: dict[str, Any] = {}
+    if tags:
+        merged["tags"] = tags
+    if properties:
+        merged["properties"] = properties
+    if sensitive:
+        merged["sensitive"] = sensitive
+    return merged
+
+
+def merge_rule_sets(*parts: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Rules by name within their phase."""
+    given = [one for one in parts if one is not None]
+    if len(given) <= 1:
+        return given[0] if given else None
+    merged: dict[str, Any] = {}
+    for one in given:
+        merged |= {name: value for name, value in one.items() if name not in _PHASES}
+    for phase in _PHASES:
+        rules: dict[str, Any] = {}
+        for one in given:
+            for rule in one.get(phase) or ():
+                rules.pop(rule["name"], None)
+                rules[rule["name"]] = rule
+        if rules:
+            merged[phase] = list(rules.values())
+    return merged
+
+
+def check_rule_set(rule_set: Any) -> None:
+    """Raises `ApiError` 42210. What a rule's expression means is its executor's business, in the clients."""
+    if not isinstance(rule_set, dict):
+        return
+    for phase in _PHASES:
+        names: set[str] = set()
+        for rule in rule_set.get(phase) or ():
+            name = rule.get("name") if isinstance(rule, dict) else None
+            if not isinstance(name, str) or not name:
+                raise invalid_rule_set(f"A rule of {phase} has no name")
+            if name in names:
+                raise invalid_rule_set(f"Found rule with duplicate name '{name}'")
+            names.add(name)
+            if not rule.get("type"):
+                raise invalid_rule_set(f"Rule {name!r} has no type")
+            if rule.get("kind") is not None and rule["kind"] not in _KINDS:
+                raise invalid_rule_set(
+                    f"Rule {name!r}: kind is one of {', '.join(_KINDS)}, not {rule['kind']!r}"
+                )
+            if rule.get("mode") is not None and rule["mode"] not in _MODES:
+                raise invalid_rule_set(
+                    f"Rule {name!r}: mode is one of {', '.join(_MODES)}, not {rule['mode']!r}"
+                )

@@ -1,0 +1,203 @@
+"""Questions that change nothing, answered from the `State` in Confluent's JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from suiro.registry.compatibility import imports_of
+from suiro.registry.formats import InvalidSchema, format_of, parse
+from suiro.registry.refusals import (
+    invalid_version,
+    schema_not_found,
+    subject_not_found,
+    unprocessable,
+    version_not_found,
+)
+from suiro.registry.schemas import AVRO
+from suiro.registry.state import State, StoredSchema
+from suiro.registry.subjects import WILDCARD, QualifiedSubject
+
+__all__ = [
+    "LATEST",
+    "by_guid",
+    "by_id",
+    "latest_with_metadata",
+    "list_schemas",
+    "list_subjects",
+    "list_versions",
+    "page",
+    "parse_version",
+    "referenced_by",
+    "schema_json",
+    "version_json",
+    "version_of",
+    "with_id",
+]
+
+LATEST = -1
+MAX_VERSION = (1 << 31) - 1
+
+T = TypeVar("T")
+
+
+def parse_version(text: str) -> int:
+    """A number, or -1 for the latest. Raises `ApiError` 42202."""
+    if text.strip().lower() in ("latest", "-1"):
+        return LATEST
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_VERSION:
+        raise invalid_version(text)
+    return int(text)
+
+
+def page(items: Sequence[T], offset: int, limit: int) -> list[T]:
+    """A negative limit is none."""
+    start = max(offset, 0)
+    return list(items[start:] if limit < 0 else items[start : start + limit])
+
+
+def list_subjects(state: State, prefix: str, *, deleted: bool, deleted_only: bool) -> list[str]:
+    return [
+        name
+        for name in _with_prefix(state, prefix)
+        if _chosen(state.subjects[name].values(), deleted=deleted, deleted_only=deleted_only)
+    ]
+
+
+def _with_prefix(state: State, prefix: str) -> list[str]:
+    """`:*:abc` is every context's, `:.ctx:abc` one's, `abc` the default context's."""
+    names = sorted(state.subjects)
+    if prefix.startswith(WILDCARD):
+        wanted = prefix.removeprefix(WILDCARD)
+        return [name for name in names if QualifiedSubject.parse(name).subject.startswith(wanted)]
+    wanted_name = QualifiedSubject.parse(prefix)
+    parsed = ((name, QualifiedSubject.parse(name)) for name in names)
+    return [
+        name
+        for name, one in parsed
+        if one.context == wanted_name.context and one.subject.startswith(wanted_name.subject)
+    ]
+
+
+def _chosen(schemas: Iterable[StoredSchema], *, deleted: bool, deleted_only: bool) -> list[StoredSchema]:
+    """Of a subject: the live ones; with `deleted` all; with `deleted_only` those deleted."""
+    if deleted_only:
+        return [one for one in schemas if one.deleted]
+    return [one for one in schemas if deleted or not one.deleted]
+
+
+def list_versions(state: State, subject: str, *, deleted: bool, deleted_only: bool) -> list[int]:
+    if not state.versions(subject, deleted=deleted or deleted_only):
+        raise subject_not_found(subject)
+    chosen = _chosen(state.subjects[subject].values(), deleted=deleted, deleted_only=deleted_only)
+    return [one.version for one in chosen]
+
+
+def version_of(state: State, subject: str, version: int, *, deleted: bool) -> StoredSchema:
+    versions = state.versions(subject, deleted=deleted)
+    if not versions:
+        raise subject_not_found(subject)
+    if version == LATEST:
+        return versions[-1]
+    found = state.subjects[subject].get(version)
+    if found is None or (found.deleted and not deleted):
+        raise version_not_found(version)
+    return found
+
+
+def latest_with_metadata(
+    state: State, subject: str, properties: dict[str, str], *, deleted: bool
+) -> StoredSchema:
+    for one in reversed(state.versions(subject, deleted=deleted)):
+        has = (one.metadata or {}).get("properties") or {}
+        if all(has.get(name) == value for name, value in properties.items()):
+            return one
+    if not state.versions(subject, deleted=deleted):
+        raise subject_not_found(subject)
+    raise schema_not_found()
+
+
+def referenced_by(state: State, subject: str, version: int) -> list[int]:
+    schema = version_of(state, subject, version, deleted=True)
+    ids = {one.id for one in state.referrers(subject, schema.version) if not one.deleted}
+    return sorted(ids)
+
+
+def with_id(state: State, schema_id: int, subject: str | None) -> list[StoredSchema]:
+    """In the subject's context; a subject without one may be in another, if the default one has no such id."""
+    context = QualifiedSubject.parse(subject or "").context
+    found = state.with_id(context, schema_id)
+    if not found and subject and not subject.startswith(":."):
+        for other in sorted(state.contexts):
+            in_other = state.with_id(other, schema_id)
+            found = [one for one in in_other if QualifiedSubject.parse(one.subject).subject == subject]
+            if found:
+                break
+    if not found:
+        raise schema_not_found(schema_id)
+    return sorted(found, key=lambda one: (one.subject, one.version))
+
+
+def by_id(state: State, schema_id: int, subject: str | None, *, form: str, max_id: bool) -> dict[str, Any]:
+    found = with_id(state, schema_id, subject)
+    in_subject = [one for one in found if subject and one.subject == subject]
+    schema = in_subject[-1] if in_subject else found[0]
+    answer = schema_json(state, schema, form=form)
+    if in_subject:
+        answer = {"subject": schema.subject, "version": schema.version, "id": schema.id, **answer}
+    if max_id:
+        answer["maxId"] = state.max_id(schema.context)
+    return answer
+
+
+def by_guid(state: State, guid: str, *, form: str) -> dict[str, Any]:
+    found = state.with_guid(guid)
+    if not found:
+        raise schema_not_found(guid)
+    return schema_json(state, found[0], form=form)
+
+
+def list_schemas(
+    state: State, prefix: str, *, deleted: bool, deleted_only: bool, latest_only: bool
+) -> list[StoredSchema]:
+    found: list[StoredSchema] = []
+    for name in _with_prefix(state, prefix):
+        chosen = _chosen(state.subjects[name].values(), deleted=deleted, deleted_only=deleted_only)
+        found += chosen[-1:] if latest_only else chosen
+    return found
+
+
+def schema_json(state: State, schema: StoredSchema, *, form: str = "") -> dict[str, Any]:
+    """Without the place it is registered in."""
+    answer: dict[str, Any] = {"schema": _formatted(state, schema, form)}
+    if schema.type != AVRO:
+        answer["schemaType"] = schema.type
+    if schema.references:
+        answer["references"] = list(schema.references)
+    if schema.metadata is not None:
+        answer["metadata"] = schema.metadata
+    if schema.rule_set is not None:
+        answer["ruleSet"] = schema.rule_set
+    answer["guid"] = schema.guid
+    return answer
+
+
+def version_json(state: State, schema: StoredSchema, *, form: str = "") -> dict[str, Any]:
+    answer = {"subject": schema.subject, "version": schema.version, "id": schema.id}
+    answer |= schema_json(state, schema, form=form)
+    answer["ts"] = schema.timestamp
+    if schema.deleted:
+        answer["deleted"] = True
+    return answer
+
+
+def _formatted(state: State, schema: StoredSchema, form: str) -> str:
+    if not form:
+        return schema.text
+    imports = imports_of(state, schema.references, schema.subject)
+    try:
+        return format_of(schema.type).formatted(
+            parse(schema.type, schema.text, imports, strict=False), imports, form
+        )
+    except InvalidSchema as error:
+        raise unprocessable(str(error)) from None

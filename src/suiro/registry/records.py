@@ -1,0 +1,144 @@
+"""The records of the `_schemas` topic, byte for byte as Confluent's registry writes their keys.
+
+Keys and values are JSON. The key's members come in a fixed order, because compaction knows a key by its bytes:
+
+| keytype | key besides `keytype` and `magic` | value |
+|---|---|---|
+| SCHEMA | subject, version | a version of a subject; null: deleted for good |
+| CONFIG | subject, or null for all | compatibility level and the like; null: back to the default |
+| MODE | subject, or null for all | mode; null: back to the default |
+| DELETE_SUBJECT | subject | the last version that was deleted softly with it |
+| CLEAR_SUBJECT | subject | every version of it is gone for good |
+| NOOP | | null; a registry writes it to learn the end of the log, this one also to take it over (`log`) |
+| CONTEXT | tenant, context | a context that exists |
+| ASSOCIATION | tenant, resourceName, resourceNamespace, resourceType, associationType, subject | a topic's subject |
+
+Members that this version does not know stay in the value and are written again with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+__all__ = [
+    "ASSOCIATION",
+    "CLEAR_SUBJECT",
+    "CONFIG",
+    "CONTEXT",
+    "DELETE_SUBJECT",
+    "MODE",
+    "NOOP",
+    "SCHEMA",
+    "Key",
+    "LogRecord",
+    "association_key",
+    "compact_json",
+    "content_hash",
+    "guid_of",
+]
+
+SCHEMA = "SCHEMA"
+CONFIG = "CONFIG"
+MODE = "MODE"
+DELETE_SUBJECT = "DELETE_SUBJECT"
+CLEAR_SUBJECT = "CLEAR_SUBJECT"
+NOOP = "NOOP"
+CONTEXT = "CONTEXT"
+ASSOCIATION = "ASSOCIATION"
+
+TENANT = "default"
+_SCHEMA_MAGIC, _OTHER_MAGIC = 1, 0
+
+
+def compact_json(value: Any) -> str:
+    """As Jackson writes it: no blanks, characters beyond ASCII as they are."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a record is about. Two keys that are equal are the same thing, however their bytes are written."""
+
+    type: str
+    members: tuple[tuple[str, Any], ...] = ()
+
+    @classmethod
+    def schema(cls, subject: str, version: int) -> Self:
+        return cls(SCHEMA, (("subject", subject), ("version", version)))
+
+    @classmethod
+    def of_subject(cls, type_: str, subject: str | None) -> Self:
+        return cls(type_, (("subject", subject),))
+
+    @classmethod
+    def noop(cls) -> Self:
+        return cls(NOOP)
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self | None:
+        """None for bytes that are not a registry's key."""
+        try:
+            members = json.loads(data)
+        except ValueError:
+            return None
+        if not isinstance(members, dict) or not isinstance(members.get("keytype"), str):
+            return None
+        type_ = members.pop("keytype")
+        members.pop("magic", None)
+        match type_:
+            case "SCHEMA":
+                return cls.schema(members.get("subject", ""), members.get("version", 0))
+            case "CONFIG" | "MODE" | "DELETE_SUBJECT" | "CLEAR_SUBJECT":
+                return cls.of_subject(type_, members.get("subject"))
+            case _:
+                return cls(type_, tuple(members.items()))
+
+    def encode(self) -> bytes:
+        magic = _SCHEMA_MAGIC if self.type == SCHEMA else _OTHER_MAGIC
+        return compact_json({"keytype": self.type, **dict(self.members), "magic": magic}).encode()
+
+    def __getitem__(self, name: str) -> Any:
+        return dict(self.members)[name]
+
+
+def association_key(association: Mapping[str, Any]) -> Key:
+    names = ("resourceName", "resourceNamespace", "resourceType", "associationType", "subject")
+    return Key(ASSOCIATION, (("tenant", TENANT), *((name, association.get(name)) for name in names)))
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """A record as read: `value` is None for a tombstone. `raw_key` is what compaction goes by."""
+
+    key: Key
+    value: dict[str, Any] | None
+    offset: int = -1
+    timestamp: int = 0
+    raw_key: bytes = b""
+
+
+def content_hash(
+    text: str,
+    references: Sequence[Mapping[str, Any]] = (),
+    metadata: Mapping[str, Any] | None = None,
+    rule_set: Mapping[str, Any] | None = None,
+) -> bytes:
+    """MD5 of what makes a schema one schema, as Confluent counts it for those without metadata and rules."""
+    digest = hashlib.md5(text.encode(), usedforsecurity=False)
+    for reference in references:
+        digest.update(reference["name"].encode())
+        digest.update(reference["subject"].encode())
+        digest.update(int(reference["version"]).to_bytes(4, "big", signed=True))
+    for part in (metadata, rule_set):
+        if part is not None:
+            digest.update(json.dumps(part, sort_keys=True, ensure_ascii=False).encode())
+    return digest.digest()
+
+
+def guid_of(content: bytes) -> str:
+    return str(uuid.UUID(bytes=content))

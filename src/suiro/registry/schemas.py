@@ -1,0 +1,84 @@
+"""The values that registry, client and serdes speak of: a schema, and a schema registered as a version.
+
+A schema is its text, its type and the schemas it refers to. Two equal `Schema` values are the same schema; whether
+two that are written differently mean the same is the registry's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+__all__ = [
+    "AVRO",
+    "JSON",
+    "PROTOBUF",
+    "SCHEMA_TYPES",
+    "Reference",
+    "RegisteredSchema",
+    "Schema",
+    "SchemaType",
+]
+
+SchemaType = Literal["AVRO", "JSON", "PROTOBUF"]
+
+AVRO: SchemaType = "AVRO"
+JSON: SchemaType = "JSON"
+PROTOBUF: SchemaType = "PROTOBUF"
+SCHEMA_TYPES: tuple[SchemaType, ...] = (JSON, PROTOBUF, AVRO)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """`name` is what the schema's text calls it: a full name in Avro, a URI in JSON Schema, an import in Protobuf."""
+
+    name: str
+    subject: str
+    version: int
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(name=data["name"], subject=data["subject"], version=data["version"])
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "subject": self.subject, "version": self.version}
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A schema as it is sent to a registry: `Schema('{"type": "string"}')`."""
+
+    text: str
+    type: SchemaType = AVRO
+    references: tuple[Reference, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "references", tuple(self.references))
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(
+            data["schema"],
+            data.get("schemaType") or AVRO,
+            tuple(Reference.from_json(one) for one in data.get("references") or ()),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The body of a request; Avro is what a registry takes a schema for that does not say its type."""
+        body: dict[str, Any] = {"schema": self.text}
+        if self.type != AVRO:
+            body["schemaType"] = self.type
+        if self.references:
+            body["references"] = [one.to_json() for one in self.references]
+        return body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredSchema:
+    """One version of a subject. The id is the schema's, the same in every subject that has it."""
+
+    id: int
+    subject: str
+    version: int
+    schema: Schema

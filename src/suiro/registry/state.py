@@ -1,0 +1,219 @@
+"""What the `_schemas` topic says: its records folded, one after another, into subjects, levels and modes.
+
+Pure and single-threaded; `log` applies the records under its lock. The last record of a key counts, so a topic that
+was compacted folds to the same state. Nothing here decides whether a record should have been written.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from suiro.registry import records
+from suiro.registry.records import Key, LogRecord, content_hash, guid_of
+from suiro.registry.schemas import AVRO
+from suiro.registry.subjects import DEFAULT_CONTEXT, QualifiedSubject, normal, qualify_reference
+
+__all__ = ["State", "StoredSchema"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSchema:
+    """A version of a subject as the log has it. `value` is the whole record, with what we do not know of."""
+
+    subject: str
+    version: int
+    id: int
+    text: str
+    type: str
+    references: tuple[dict[str, Any], ...]
+    metadata: dict[str, Any] | None
+    rule_set: dict[str, Any] | None
+    deleted: bool
+    guid: str
+    content: bytes
+    timestamp: int
+    value: dict[str, Any]
+
+    @classmethod
+    def from_record(cls, value: dict[str, Any], timestamp: int) -> StoredSchema:
+        references = tuple(value.get("references") or ())
+        metadata, rule_set = value.get("metadata"), value.get("ruleSet")
+        content = content_hash(value["schema"], references, metadata, rule_set)
+        return cls(
+            subject=normal(value["subject"]),
+            version=value["version"],
+            id=value["id"],
+            text=value["schema"],
+            type=value.get("schemaType") or AVRO,
+            references=references,
+            metadata=metadata,
+            rule_set=rule_set,
+            deleted=bool(value.get("deleted")),
+            guid=value.get("guid") or guid_of(content),
+            content=content,
+            timestamp=timestamp,
+            value=value,
+        )
+
+    @property
+    def context(self) -> str:
+        return QualifiedSubject.parse(self.subject).context
+
+    def refers_to(self) -> Iterator[tuple[str, int]]:
+        for reference in self.references:
+            yield qualify_reference(reference["subject"], self.subject), reference["version"]
+
+
+@dataclass(slots=True)
+class State:
+    subjects: dict[str, dict[int, StoredSchema]] = field(default_factory=dict)
+    configs: dict[str | None, dict[str, Any]] = field(default_factory=dict)
+    modes: dict[str | None, str] = field(default_factory=dict)
+    contexts: set[str] = field(default_factory=lambda: {DEFAULT_CONTEXT})
+    associations: dict[Key, dict[str, Any]] = field(default_factory=dict)
+    raw_keys: dict[Key, bytes] = field(default_factory=dict)
+    """How a key was last written: its tombstone must have the same bytes, or compaction keeps the record."""
+
+    _of_id: dict[tuple[str, int], dict[tuple[str, int], StoredSchema]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    _of_content: dict[tuple[str, bytes], dict[tuple[str, int], StoredSchema]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    _of_guid: dict[str, dict[tuple[str, int], StoredSchema]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    _referrers: dict[tuple[str, int], dict[tuple[str, int], StoredSchema]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    _max_id: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    # -- folding -----------------------------------------------------------------------------------------
+
+    def apply(self, record: LogRecord) -> None:
+        key, value = record.key, record.value
+        if key.type not in (records.NOOP, records.DELETE_SUBJECT, records.CLEAR_SUBJECT):
+            if value is None:
+                self.raw_keys.pop(key, None)
+            elif record.raw_key:
+                self.raw_keys[key] = record.raw_key
+        match key.type:
+            case records.SCHEMA:
+                self._apply_schema(key, value, record.timestamp)
+            case records.CONFIG:
+                self._apply_setting(self.configs, key["subject"], value)
+            case records.MODE:
+                mode = None if value is None else value.get("mode")
+                self._apply_setting(self.modes, key["subject"], mode)
+            case records.DELETE_SUBJECT if value is not None:
+                self._delete_subject(normal(value["subject"]), value["version"])
+            case records.CLEAR_SUBJECT if value is not None:
+                for version in list(self.subjects.get(normal(value["subject"]), ())):
+                    self._remove(normal(value["subject"]), version)
+            case records.CONTEXT if value is not None:
+                self.contexts.add(value["context"])
+            case records.ASSOCIATION:
+                if value is None:
+                    self.associations.pop(key, None)
+                else:
+                    self.associations[key] = value
+
+    def _apply_schema(self, key: Key, value: dict[str, Any] | None, timestamp: int) -> None:
+        if value is None:
+            self._remove(normal(key["subject"]), key["version"])
+            return
+        schema = StoredSchema.from_record(value, timestamp)
+        self._remove(schema.subject, schema.version)
+        self._add(schema)
+
+    @staticmethod
+    def _apply_setting(settings: dict[str | None, Any], subject: str | None, value: Any) -> None:
+        subject = None if subject is None else normal(subject)
+        if value is None:
+            settings.pop(subject, None)
+        else:
+            settings[subject] = value
+
+    def _delete_subject(self, subject: str, last_version: int) -> None:
+        for version, schema in list(self.subjects.get(subject, {}).items()):
+            if version <= last_version and not schema.deleted:
+                self._remove(subject, version)
+                self._add(StoredSchema.from_record({**schema.value, "deleted": True}, schema.timestamp))
+
+    def _add(self, schema: StoredSchema) -> None:
+        place, context = (schema.subject, schema.version), schema.context
+        versions = self.subjects.setdefault(schema.subject, {})
+        versions[schema.version] = schema
+        if len(versions) > 1 and schema.version != max(versions):
+            self.subjects[schema.subject] = dict(sorted(versions.items()))
+        self.contexts.add(context)
+        self._of_id[context, schema.id][place] = schema
+        self._of_content[context, schema.content][place] = schema
+        self._of_guid[schema.guid][place] = schema
+        for target in schema.refers_to():
+            self._referrers[target][place] = schema
+        self._max_id[context] = max(self._max_id[context], schema.id)
+
+    def _remove(self, subject: str, version: int) -> None:
+        schema = self.subjects.get(subject, {}).pop(version, None)
+        if schema is None:
+            return
+        if not self.subjects[subject]:
+            del self.subjects[subject]
+        place, context = (subject, version), schema.context
+        indexes: list[tuple[Any, Any]] = [
+            (self._of_id, (context, schema.id)),
+            (self._of_content, (context, schema.content)),
+            (self._of_guid, schema.guid),
+            *((self._referrers, target) for target in schema.refers_to()),
+        ]
+        for index, key in indexes:
+            if key in index:
+                index[key].pop(place, None)
+                if not index[key]:
+                    del index[key]
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def versions(self, subject: str, *, deleted: bool = False) -> list[StoredSchema]:
+        """Oldest first; with `deleted`, the softly deleted ones too."""
+        return [one for one in self.subjects.get(subject, {}).values() if deleted or not one.deleted]
+
+    def next_version(self, subject: str) -> int:
+        return max(self.subjects.get(subject, {}), default=0) + 1
+
+    def next_id(self, context: str) -> int:
+        return self._max_id.get(context, 0) + 1
+
+    def max_id(self, context: str) -> int:
+        return self._max_id.get(context, 0)
+
+    def max_ids(self) -> dict[str, int]:
+        return dict(self._max_id)
+
+    def note_max_ids(self, max_ids: Mapping[str, int]) -> None:
+        """Ids up to these were given, even if no schema in the log has them any more."""
+        for context, max_id in max_ids.items():
+            self._max_id[context] = max(self._max_id[context], max_id)
+
+    def with_id(self, context: str, schema_id: int) -> list[StoredSchema]:
+        return list(self._of_id.get((context, schema_id), {}).values())
+
+    def with_content(self, context: str, content: bytes) -> list[StoredSchema]:
+        return list(self._of_content.get((context, content), {}).values())
+
+    def with_guid(self, guid: str) -> list[StoredSchema]:
+        return list(self._of_guid.get(guid, {}).values())
+
+    def referrers(self, subject: str, version: int) -> list[StoredSchema]:
+        return list(self._referrers.get((subject, version), {}).values())
+
+    def all_schemas(self) -> Iterable[StoredSchema]:
+        for name in sorted(self.subjects):
+            yield from self.subjects[name].values()
+
+    def raw_key(self, key: Key) -> bytes:
+        return self.raw_keys.get(key) or key.encode()

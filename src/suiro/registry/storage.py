@@ -1,0 +1,414 @@
+"""The `_schemas` topic: read by a thread into a `State`, written by one registry at a time.
+
+**A write is answered only when it was read back.** What a caller is told is in the log, and survives kill -9 of the
+registry and whatever the log survives.
+
+**One writer.** Several registries may run on one log; each write decides (which id is next, is this compatible) from
+all that was written before it, so two that decide at once would give one id twice. Kafka has no compare-and-append,
+but it fences producers: a partition refuses a batch whose producer epoch is older than the newest it has seen of that
+producer id. So:
+
+1. To take the log over, a registry gets the producer id of the transactional id `suiro-registry-TOPIC` under a new
+   epoch (InitProducerId), and appends a NOOP record under it. From that offset on, the partition refuses whatever an
+   earlier owner sends.
+2. It reads up to its NOOP. Now it knows all that any earlier owner wrote or ever will have written.
+3. It decides, and appends under its epoch. If the answer is "fenced", somebody took the log over meanwhile, nothing
+   was written, and it starts over at 1.
+
+While nobody else takes over, 3 is all a write costs, plus a look at the log's end: a NOOP of somebody else there means
+1 again. No transaction is ever opened, so that no reader, Confluent's registry included, can see a record that does
+not count. A coordinator may hand out another producer id (it forgets idle transactional ids after a week, and 32,767
+epochs are a producer id's last); that would not fence the old one, so the new owner also closes every other producer
+id that ever took over: a NOOP under that id and the last epoch there is.
+
+After a lost answer the taker-over knows what became of its write: once its new NOOP is read, the old batch is either
+before it, found by the write's id in a header, or will never be there.
+
+Confluent's registry elects its writer in another way and knows nothing of this: run one or the other on a log, never
+both at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import random
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from suiro.client import EARLIEST, LATEST, Client, NewTopic, ProducerIdentity
+from suiro.clock import Clock, SystemClock
+from suiro.errors import (
+    AbortableError,
+    ConfigError,
+    DeadlineExceededError,
+    FencedError,
+    OffsetOutOfRangeError,
+    TransientError,
+    UnknownTopicError,
+)
+from suiro.protocol.record_batch import iter_headers
+from suiro.protocol.records import Record, decode_batch, encode_batch
+from suiro.registry.records import NOOP, Key, LogRecord, compact_json
+from suiro.registry.state import State
+
+__all__ = ["DEFAULT_TOPIC", "Change", "Decision", "Storage", "StorageError"]
+
+DEFAULT_TOPIC = "_schemas"
+DEFAULT_TIMEOUT_MS = 30_000
+BROKERS_DEFAULT = -1
+PARTITION = 0
+LAST_EPOCH = 32_767
+WRITE_HEADER = "suiro.write"
+MAX_IDS_HEADER = "suiro.max.ids"
+FETCH_WAIT_MS = 500
+RETRY_PAUSE_S = 0.2
+FIRST_BACKOFF_S = 0.005
+LONGEST_BACKOFF_S = 0.5
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+class StorageError(TransientError):
+    """The log could not be read or written in time. What was to be written may or may not be there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A record to write; `value` None deletes."""
+
+    key: Key
+    value: Mapping[str, object] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[T]):
+    """What to write, all of it or nothing, and what to answer then. Nothing to write: `result` stands already."""
+
+    result: T
+    changes: Sequence[Change] = ()
+
+
+class Storage:
+    """Started by `start`, which returns once everything in the log was read. Thread-safe."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        topic: str = DEFAULT_TOPIC,
+        replication_factor: int = BROKERS_DEFAULT,
+        client_settings: Mapping[str, str | int] | None = None,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        clock: Clock | None = None,
+    ) -> None:
+        settings = {"client.id": "suiro-registry", **(client_settings or {})}
+        self.topic = self._topic = topic
+        self._replication_factor = replication_factor
+        self._timeout_ms = timeout_ms
+        self._clock = clock or SystemClock()
+        self._bootstrap_servers, self._client_settings = bootstrap_servers, settings
+        self._writer = self._new_client()  # under `_write_lock`
+        self._asker = self._new_client()  # under `_ask_lock`
+        self._write_lock = threading.Lock()
+        self._ask_lock = threading.Lock()
+        self._changed = threading.Condition()  # guards everything below
+        self._state = State()
+        self._position = 0  # of the next record to read
+        self._owner: tuple[int, int] | None = None  # producer id and epoch of the last NOOP
+        self._open_producers: set[int] = set()  # ids that took over and were not closed
+        self._awaited_write = b""
+        self._write_seen = False
+        self._stopping = False
+        self._reader: threading.Thread | None = None
+        self._identity: ProducerIdentity | None = None
+        self._sequence = 0
+
+    def _new_client(self) -> Client:
+        return Client(self._bootstrap_servers, settings=self._client_settings, clock=self._clock)
+
+    # -- starting and stopping -----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Raises `ConfigError` where the topic is not one that a registry can live in."""
+        with self._ask_lock:
+            self._ensure_topic(self._asker)
+        self._reader = threading.Thread(target=self._read, name="registry-reader", daemon=True)
+        self._reader.start()
+        self.catch_up()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._writer.close()  # the reading thread ends by itself, once its fetch is answered
+        self._asker.close()
+
+    def _ensure_topic(self, client: Client) -> None:
+        found = client.metadata([self._topic])
+        if self._topic not in found:
+            configs = {"cleanup.policy": "compact"}
+            topic = NewTopic(self._topic, 1, self._replication_factor, configs)
+            client.create_topics([topic], exist_ok=True)
+            found = client.metadata([self._topic])
+        partitions = len(found[self._topic].partitions)
+        if partitions != 1:
+            raise ConfigError(
+                f"topic {self._topic} has {partitions} partitions; a registry's topic has one, because its order "
+                "counts. Name another topic with --topic"
+            )
+        policy = client.describe_configs([self._topic])[self._topic].get("cleanup.policy") or ""
+        if policy.replace(" ", "") != "compact":
+            raise ConfigError(
+                f"topic {self._topic} has cleanup.policy={policy}: schemas in it would expire. "
+                f"Set it to compact: kafka-configs --alter --topic {self._topic} --add-config cleanup.policy=compact"
+            )
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def state(self) -> Iterator[State]:
+        """The state as far as it was read; it does not change while the caller holds it."""
+        with self._changed:
+            yield self._state
+
+    def catch_up(self, timeout_ms: int | None = None) -> None:
+        """Returns once all that was in the log when this was called has been read. Raises `StorageError`."""
+        timeout_ms = timeout_ms or self._timeout_ms
+        with self._holding(self._ask_lock, timeout_ms):
+            end = self._log_end(self._asker, timeout_ms)
+        self._wait_until_read(end, timeout_ms)
+
+    @contextlib.contextmanager
+    def _holding(self, lock: threading.Lock, timeout_ms: int) -> Iterator[None]:
+        if not lock.acquire(timeout=timeout_ms / 1000):
+            raise StorageError(f"topic {self._topic}: others wait for it already, {timeout_ms} ms long")
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _log_end(self, client: Client, timeout_ms: int) -> int:
+        target = (self._topic, PARTITION)
+        try:
+            return client.list_offsets({target: LATEST}, timeout_ms=timeout_ms)[target].offset
+        except DeadlineExceededError as error:
+            raise StorageError(f"the end of topic {self._topic} cannot be asked for: {error}") from error
+
+    def _wait_until_read(self, position: int, timeout_ms: int | None = None) -> None:
+        timeout_ms = timeout_ms or self._timeout_ms
+        with self._changed:
+            self._changed.wait_for(lambda: self._position >= position or self._stopping, timeout_ms / 1000)
+            if self._position < position:
+                raise StorageError(
+                    f"topic {self._topic} was read up to offset {self._position}, not {position}, "
+                    f"within {timeout_ms} ms"
+                )
+
+    def _read(self) -> None:
+        target = (self._topic, PARTITION)
+        client = self._new_client()
+        started = False
+        while not self._stopping:
+            try:
+                if not started:
+                    self._restart(client.list_offsets({target: EARLIEST})[target].offset)
+                    started = True
+                fetched = client.fetch(
+                    {target: self._position},
+                    read_committed=False,
+                    max_wait_ms=FETCH_WAIT_MS,
+                    timeout_ms=5_000,
+                )[target]
+                self._take(bytes(fetched.data))
+            except OffsetOutOfRangeError as error:
+                # The topic was deleted and made again: what we know is not in the log any more.
+                logger.warning("topic %s is read again from its start: %s", self._topic, error)
+                started = False
+            except UnknownTopicError:
+                logger.warning("topic %s is gone", self._topic)
+                self._pause(RETRY_PAUSE_S)
+            except TransientError as error:
+                logger.warning("reading %s: %s", self._topic, error)
+                self._pause(RETRY_PAUSE_S)
+            except Exception:
+                logger.exception("reading %s", self._topic)
+                self._pause(RETRY_PAUSE_S * 5)
+        client.close()
+
+    def _pause(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping, seconds)
+
+    def _restart(self, position: int) -> None:
+        with self._changed:
+            self._state, self._position = State(), position
+            self._owner, self._open_producers = None, set()
+
+    def _take(self, data: bytes) -> None:
+        for place, header in iter_headers(data):
+            if place + header.size > len(data):
+                break  # the last one may be cut off
+            if header.next_offset <= self._position:
+                continue
+            records = () if header.is_control else decode_batch(data, place)
+            with self._changed:
+                for record in records:
+                    if record.offset >= self._position:
+                        self._apply(record, header.producer_id, header.producer_epoch)
+                self._position = header.next_offset
+                self._changed.notify_all()
+
+    def _apply(self, record: Record, producer_id: int, producer_epoch: int) -> None:
+        key = Key.parse(record.key) if record.key is not None else None
+        if key is None:
+            logger.warning("offset %d of %s is not a registry's record: skipped", record.offset, self._topic)
+            return
+        headers = dict(record.headers)
+        if headers.get(WRITE_HEADER) and headers[WRITE_HEADER] == self._awaited_write:
+            self._write_seen = True
+        if key.type == NOOP:
+            self._apply_noop(producer_id, producer_epoch, headers)
+            return
+        try:
+            value = json.loads(record.value) if record.value else None
+            self._state.apply(
+                LogRecord(
+                    key=key,
+                    value=value,
+                    offset=record.offset,
+                    timestamp=record.timestamp,
+                    raw_key=record.key or b"",
+                )
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            logger.warning(
+                "offset %d of %s cannot be understood and is skipped: %r", record.offset, self._topic, error
+            )
+
+    def _apply_noop(self, producer_id: int, producer_epoch: int, headers: Mapping[str, bytes | None]) -> None:
+        if headers.get(MAX_IDS_HEADER):
+            self._state.note_max_ids(json.loads(headers[MAX_IDS_HEADER] or b"{}"))
+        if producer_id < 0:
+            return  # Confluent's registry, looking for the end of the log
+        self._owner = (producer_id, producer_epoch)
+        if producer_epoch == LAST_EPOCH:
+            self._open_producers.discard(producer_id)
+        else:
+            self._open_producers.add(producer_id)
+
+    # -- writing -----------------------------------------------------------------------------------------
+
+    def write(self, decide: Callable[[State], Decision[T]]) -> T:
+        """Lets `decide` see everything that was written, appends what it says, reads it back, answers its result.
+
+        `decide` may be called several times, and raises what the caller should get. Raises `StorageError`.
+        """
+        deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
+        backoff_s = FIRST_BACKOFF_S
+        write_id = uuid.uuid4().bytes
+        sent: Decision[T] | None = None
+        with self._holding(self._write_lock, self._timeout_ms):
+            with self._changed:
+                self._awaited_write, self._write_seen = write_id, False
+            while True:
+                try:
+                    self._wait_until_read(self._log_end(self._writer, self._timeout_ms))
+                    if not self._owns():
+                        self._take_over()
+                        continue
+                    with self._changed:
+                        if self._write_seen and sent is not None:
+                            return sent.result  # its answer was lost, the write was not
+                        sent = decide(self._state)
+                        records = self._records(sent.changes, write_id)
+                    if not records:
+                        return sent.result
+                    self._append(records)
+                    return sent.result
+                except (FencedError, AbortableError) as error:
+                    logger.info("another registry took %s over: %s", self._topic, error)
+                    self._identity = None
+                except StorageError:
+                    self._identity = None
+                    raise
+                except TransientError as error:
+                    logger.warning("writing to %s: %s", self._topic, error)
+                    self._identity = None
+                if self._clock.monotonic_ms() >= deadline_ms:
+                    raise StorageError(f"topic {self._topic} could not be written in {self._timeout_ms} ms")
+                self._pause(backoff_s * (0.5 + random.random()))
+                backoff_s = min(backoff_s * 2, LONGEST_BACKOFF_S)
+
+    def _owns(self) -> bool:
+        identity = self._identity
+        if identity is None:
+            return False
+        with self._changed:
+            return self._owner == (identity.id, identity.epoch) and self._open_producers == {identity.id}
+
+    def _take_over(self) -> None:
+        """One attempt: `_owns` says whether it worked, once the NOOP is read."""
+        producer = self._writer.transaction(f"suiro-registry-{self._topic}")
+        identity = producer.init(timeout_ms=self._timeout_ms)
+        with self._changed:
+            others = self._open_producers - {identity.id}
+        for other in others:
+            with contextlib.suppress(FencedError, AbortableError):  # closed by somebody else already
+                self._produce(self._noop(), other, LAST_EPOCH, 0)
+        offset = self._produce(self._noop(), identity.id, identity.epoch, 0)
+        self._identity, self._sequence = identity, 1
+        self._wait_until_read(offset + 1)
+
+    def _append(self, records: Sequence[Record]) -> None:
+        assert self._identity is not None
+        offset = self._produce(records, self._identity.id, self._identity.epoch, self._sequence)
+        self._sequence += len(records)
+        self._wait_until_read(
+            offset + len(records) if offset >= 0 else self._log_end(self._writer, self._timeout_ms)
+        )
+
+    def _produce(
+        self, records: Sequence[Record], producer_id: int, producer_epoch: int, sequence: int
+    ) -> int:
+        batch = encode_batch(
+            records, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=sequence
+        )
+        target = (self._topic, PARTITION)
+        return self._writer.produce({target: batch}, timeout_ms=self._timeout_ms)[target]
+
+    def _records(self, changes: Sequence[Change], write_id: bytes) -> list[Record]:
+        timestamp = self._clock.wall_ms()
+        records = [
+            Record(
+                offset=offset,
+                timestamp=timestamp,
+                key=self._state.raw_key(change.key),
+                value=None if change.value is None else compact_json(change.value).encode(),
+                headers=((WRITE_HEADER, write_id),),
+            )
+            for offset, change in enumerate(changes)
+        ]
+        if any(change.value is None for change in changes):
+            # An id is never given twice, also when compaction removed the schema that had the highest.
+            records += self._noop(offset=len(records))
+        return records
+
+    def _noop(self, offset: int = 0) -> list[Record]:
+        with self._changed:
+            max_ids = compact_json(self._state.max_ids()).encode()
+        return [
+            Record(
+                offset=offset,
+                timestamp=self._clock.wall_ms(),
+                key=Key.noop().encode(),
+                value=None,
+                headers=((MAX_IDS_HEADER, max_ids),),
+            )
+        ]

@@ -1,0 +1,45 @@
+"""Names of subjects: with a context, `:.sandbox:orders-value`; without one, in the default context `.`.
+
+Every context has its own ids. A subject is always kept in its shortest form: the default context is not written.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["DEFAULT_CONTEXT", "GLOBAL_CONTEXT", "WILDCARD", "QualifiedSubject", "normal", "qualify_reference"]
+
+DEFAULT_CONTEXT = "."
+GLOBAL_CONTEXT = ".__GLOBAL"
+WILDCARD = ":*:"
+
+
+class QualifiedSubject(NamedTuple):
+    context: str
+    subject: str
+
+    @classmethod
+    def parse(cls, name: str) -> QualifiedSubject:
+        if name.startswith(":."):
+            context, found, subject = name[1:].partition(":")
+            if found:
+                return cls(context, subject)
+            return cls(context, "")
+        return cls(DEFAULT_CONTEXT, name)
+
+    def __str__(self) -> str:
+        if self.context == DEFAULT_CONTEXT:
+            return self.subject
+        return f":{self.context}:{self.subject}"
+
+
+def normal(name: str) -> str:
+    """`:.:orders` is `orders`."""
+    return str(QualifiedSubject.parse(name))
+
+
+def qualify_reference(subject: str, parent: str) -> str:
+    """A reference without a context means one in the context of the schema that refers."""
+    if subject.startswith(":."):
+        return normal(subject)
+    return str(QualifiedSubject(QualifiedSubject.parse(parent).context, subject))

@@ -1,0 +1,288 @@
+"""Sinks over HTTP against servers that fail on purpose: alerts by webhook, documents by the bulk API."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.connecting import committed, reaches, running, send, state
+from support.http_peer import CUT, LOSE, Answer, Asked, HttpPeer
+
+from suiro.client import Client, NewTopic
+from suiro.clock import SystemClock
+from suiro.connect import About, SettingError
+from suiro.connect.sinks.search import SearchSink
+from suiro.connect.sinks.webhook import WebhookSink
+
+
+@pytest.fixture
+def bootstrap(suiro_node: Any) -> str:
+    return str(suiro_node.bootstrap_servers)
+
+
+@pytest.fixture
+def client(bootstrap: str) -> Iterator[Client]:
+    with Client(bootstrap) as made:
+        yield made
+
+
+@pytest.fixture
+def topic(client: Client, unique: str) -> str:
+    client.create_topics([NewTopic(unique, 1)])
+    return unique
+
+
+@pytest.fixture
+def peer() -> Iterator[HttpPeer]:
+    with HttpPeer(lambda asked: Answer()) as made:
+        yield made
+
+
+# -- webhook --------------------------------------------------------------------------------------------------
+
+
+def alert(topic: str, peer: HttpPeer, more: str = "") -> str:
+    return (
+        f'[sink.{topic}]\nkind = "webhook"\nurl = "{peer.url}/alerts"\ntopics = ["{topic}"]\nretry_ms = 5\n'
+        f"{more}\n"
+    )
+
+
+def offsets(peer: HttpPeer) -> list[int]:
+    return [json.loads(asked.body)["offset"] for asked in peer.asked]
+
+
+def test_a_rule_picks_and_the_request_tells_all(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, peer: HttpPeer
+) -> None:
+    delays = [("UA", 20), ("AA", 3), ("UA", 16), (None, 99)]
+    send(client, topic, [{"carrier": c, "delay": d} for c, d in delays], keys=[c for c, _ in delays])
+    more = (
+        'when = "delay > 15 and carrier in [\'UA\', \'AA\']"\nsecret = "s3cret"\nheaders = { X-Team = "ops" }'
+    )
+    with running(tmp_path, bootstrap, alert(topic, peer, more)) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 4, "four records")
+    first, second = peer.asked
+    assert json.loads(first.body) == {
+        "connector": topic,
+        "topic": topic,
+        "partition": 0,
+        "offset": 0,
+        "timestamp": 1_700_000_000_000,
+        "key": "UA",
+        "value": {"carrier": "UA", "delay": 20},
+    }
+    assert second.headers["idempotency-key"] == f"{topic}-0-2"
+    assert second.headers["x-team"] == "ops"
+    signed = hmac.new(b"s3cret", second.body, hashlib.sha256).hexdigest()
+    assert second.headers["x-hub-signature-256"] == f"sha256={signed}"
+
+
+def test_what_is_temporary_is_repeated_under_the_same_key(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, peer: HttpPeer
+) -> None:
+    send(client, topic, [1, 2])
+    peer.faults += [CUT, LOSE, Answer(503), Answer(429, headers={"Retry-After": "0"})]
+    with running(tmp_path, bootstrap, alert(topic, peer)) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 2, "two records")
+    assert offsets(peer) == [0, 0, 0, 0, 0, 1]
+    assert len({asked.headers["idempotency-key"] for asked in peer.asked}) == 2
+
+
+def test_what_fails_for_good_is_a_dead_letter_and_the_rest_goes_out(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, peer: HttpPeer
+) -> None:
+    send(client, topic, [1, 2, 3])
+    peer.faults += [Answer(400, {"error": "no"}), Answer(500), CUT]
+    more = f'attempts = 2\ndead_letter_topic = "dead-{topic}"'
+    with running(tmp_path, bootstrap, alert(topic, peer, more)) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 3, "three records")
+    assert offsets(peer) == [0, 1, 1, 2]
+    reasons = [
+        row["headers"]["__connect.errors.exception.message"] for row in committed(client, f"dead-{topic}")
+    ]
+    assert b"refuses it: 400 Bad Request" in reasons[0]
+    assert b"did not take it in 2 attempts" in reasons[1]
+
+
+def test_a_long_retry_after_stops_the_connector_for_a_while(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, peer: HttpPeer
+) -> None:
+    send(client, topic, [1])
+    peer.faults.append(Answer(429, headers={"Retry-After": "3600"}))
+    with running(tmp_path, bootstrap, alert(topic, peer)) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 1, "one record")
+        assert state(runtime, topic)["restarts"] == 1
+    assert offsets(peer) == [0, 0]
+
+
+def test_a_key_is_quiet_for_a_while_and_bodies_have_templates(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, peer: HttpPeer
+) -> None:
+    send(client, topic, [{"n": n} for n in range(6)], keys=["a", "b", "a", "a", "a", None])  # 1 ms apart
+    more = 'quiet_ms = 3\nbody = { text = "number {n}" }'
+    with running(tmp_path, bootstrap, alert(topic, peer, more)) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 6, "six records")
+    said = [json.loads(asked.body)["text"] for asked in peer.asked]
+    assert said == ["number 0", "number 1", "number 3", "number 5"]
+
+
+def test_a_record_that_the_rule_cannot_judge_is_put_aside(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, peer: HttpPeer
+) -> None:
+    send(client, topic, [{"delay": "long"}, {"delay": 20}])
+    more = f'when = "delay > 15"\ndead_letter_topic = "dead-{topic}"'
+    with running(tmp_path, bootstrap, alert(topic, peer, more)) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 2, "two records")
+    assert offsets(peer) == [1]
+    assert len(committed(client, f"dead-{topic}")) == 1
+
+
+# -- search ---------------------------------------------------------------------------------------------------
+
+
+class Index:
+    """Documents with external versions, as the bulk API of OpenSearch treats them."""
+
+    def __init__(self) -> None:
+        self.documents: dict[tuple[str, str], Any] = {}
+        self.versions: dict[tuple[str, str], int] = {}
+        self.largest = 1 << 30
+        self.busy: set[int] = set()  # which items, counted over all requests, meet a full queue once
+        self.conflicts = 0
+        self._items = 0
+
+    def __call__(self, asked: Asked) -> Answer:
+        if asked.path != "/_bulk":
+            return Answer(404)
+        if len(asked.body) > self.largest:
+            return Answer(413)
+        assert asked.body.endswith(b"\n")
+        lines = iter(asked.body.splitlines())
+        items = [self._do(json.loads(line), lines) for line in lines]
+        return Answer(body={"errors": any("error" in next(iter(i.values())) for i in items), "items": items})
+
+    def _do(self, action: dict[str, Any], lines: Iterator[bytes]) -> dict[str, Any]:
+        ((name, about),) = action.items()
+        document = json.loads(next(lines)) if name == "index" else None
+        place = (about["_index"], about["_id"])
+        self._items += 1
+        if self._items in self.busy:
+            return {name: {"status": 429, "error": {"type": "rejected_execution_exception"}}}
+        if isinstance(document, dict) and not isinstance(document.get("n", 0), int):
+            return {name: {"status": 400, "error": {"type": "mapper_parsing_exception"}}}
+        if about.get("version_type") == "external":
+            if about["version"] <= self.versions.get(place, -1):
+                self.conflicts += 1
+                return {name: {"status": 409, "error": {"type": "version_conflict_engine_exception"}}}
+            self.versions[place] = about["version"]
+        if document is None:
+            return {name: {"status": 200 if self.documents.pop(place, None) else 404}}
+        created = place not in self.documents
+        self.documents[place] = document
+        return {name: {"status": 201 if created else 200}}
+
+
+@pytest.fixture
+def index() -> Index:
+    return Index()
+
+
+@pytest.fixture
+def engine(index: Index) -> Iterator[HttpPeer]:
+    with HttpPeer(index) as made:
+        yield made
+
+
+def search(topic: str, engine: HttpPeer, more: str = "") -> str:
+    return (
+        f'[sink.{topic}]\nkind = "search"\nurl = "{engine.url}"\nindex = "i-{{topic}}"\ntopics = ["{topic}"]\n'
+        f"retry_ms = 5\n{more}\n"
+    )
+
+
+def test_documents_follow_the_topic_whatever_fails(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, engine: HttpPeer, index: Index
+) -> None:
+    draw = random.Random(3)
+    expected: dict[tuple[str, str], Any] = {}
+    for _ in range(6):
+        keys: list[str | None] = [str(draw.randrange(12)) for _ in range(30)]
+        documents = [None if draw.random() < 0.2 else {"n": draw.randrange(1_000)} for _ in keys]
+        send(client, topic, documents, keys=keys)
+        for key, document in zip(keys, documents, strict=True):
+            expected[f"i-{topic}", str(key)] = document
+    index.busy = {draw.randrange(1, 200) for _ in range(40)}
+    index.largest = 1_500
+    engine.faults += [LOSE, Answer(503), LOSE, CUT, Answer(200), LOSE]  # Answer(200): nonsense for a bulk API
+    with running(tmp_path, bootstrap, search(topic, engine, "attempts = 20\nmax_records = 50")) as runtime:
+        reaches(runtime, topic, lambda at: at["lag"] == 0, "no lag")
+    assert index.documents == {
+        place: document for place, document in expected.items() if document is not None
+    }
+    assert index.conflicts > 0  # of what was done before its answer was lost
+
+
+def test_what_the_index_refuses_is_put_aside(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, engine: HttpPeer, index: Index
+) -> None:
+    send(
+        client, topic, [{"n": "x"}, {"n": 1}, [1], {"n": 2}, {"n": 3}], keys=["a", "b", "c", None, "d" * 600]
+    )
+    more = f'dead_letter_topic = "dead-{topic}"'
+    with running(tmp_path, bootstrap, search(topic, engine, more)) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 5, "five records")
+    assert index.documents == {(f"i-{topic}", "b"): {"n": 1}}
+    reasons = b" ".join(
+        row["headers"]["__connect.errors.exception.message"] for row in committed(client, f"dead-{topic}")
+    )
+    for said in (b"mapper_parsing_exception", b"is list", b"has no key", b"512 bytes"):
+        assert said in reasons
+
+
+def test_documents_by_offset(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, engine: HttpPeer, index: Index
+) -> None:
+    send(client, topic, [{"n": 1}, None, {"n": 2}])
+    engine.faults.append(LOSE)
+    with running(tmp_path, bootstrap, search(topic, engine, 'id = "offset"')) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 3, "three records")
+    assert index.documents == {
+        (f"i-{topic}", f"{topic}-0-0"): {"n": 1},
+        (f"i-{topic}", f"{topic}-0-2"): {"n": 2},
+    }
+
+
+def test_a_refused_request_is_said(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, engine: HttpPeer
+) -> None:
+    send(client, topic, [{"n": 1}], keys=["a"])
+    engine.faults.append(Answer(401, {"error": "who are you"}))
+    with running(tmp_path, bootstrap, search(topic, engine)) as runtime:
+        told = reaches(runtime, topic, lambda at: at["error"], "an error")
+    assert "401 Unauthorized" in told["error"]
+
+
+@pytest.mark.parametrize(
+    ("made", "settings", "said"),
+    [
+        (WebhookSink, {"url": "ftp://x"}, "url: begins with http"),
+        (WebhookSink, {"url": "http://x", "when": "import os"}, "when: 'import os' is no rule"),
+        (WebhookSink, {"url": "http://x", "when": "a.__class__()"}, "is not taken in a rule"),
+        (WebhookSink, {"url": "http://x", "when": "open('x')"}, "is not taken in a rule"),
+        (WebhookSink, {"url": "http://x", "method": "GET"}, "method: expected one of POST"),
+        (WebhookSink, {"url": "http://x", "attempts": 0}, "attempts: must be at least 1"),
+        (SearchSink, {"url": "http://x", "id": "uuid"}, 'id: expected "key" or "offset"'),
+        (SearchSink, {"url": "http://x", "username": "x"}, "password: username and password go together"),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path: Path, made: Any, settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingError) as raised:
+        made(settings, About(name="x", folder=tmp_path, clock=SystemClock()))
+    assert said in str(raised.value)

@@ -1,0 +1,320 @@
+"""Sources over HTTP: webhooks that are answered once they are committed, and polls of an API that fails on purpose."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from support.connecting import committed, reaches, running, values
+from support.http_peer import CUT, Answer, Asked, HttpPeer
+from support.waiting import wait_until
+
+from suiro.client import Client
+from suiro.clock import SystemClock
+from suiro.connect import About, SettingError
+from suiro.connect.sources.rest import RestSource
+from suiro.connect.sources.webhook import WebhookSource
+
+SECRET = "s3cret"
+HTTP = httpx.Client(verify=False, timeout=30, limits=httpx.Limits(max_keepalive_connections=0))
+
+
+@pytest.fixture
+def bootstrap(suiro_node: Any) -> str:
+    return str(suiro_node.bootstrap_servers)
+
+
+@pytest.fixture
+def client(bootstrap: str) -> Iterator[Client]:
+    with Client(bootstrap) as made:
+        yield made
+
+
+# -- webhook --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ports(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Where the webhook source of the test listens (it takes a free port)."""
+    opened: list[WebhookSource] = []
+    original = WebhookSource.open
+
+    def open_(self: WebhookSource, position: dict[str, Any] | None) -> None:
+        original(self, position)
+        opened.append(self)
+
+    monkeypatch.setattr(WebhookSource, "open", open_)
+    return lambda: wait_until(lambda: opened[-1].port if opened and opened[-1]._server else 0)
+
+
+def hook(topic: str, more: str = "") -> str:
+    return (
+        f'[source.{topic}]\nkind = "webhook"\nlisten = "127.0.0.1:0"\npath = "/in"\nsecret = "{SECRET}"\n'
+        f'topic = "{topic}"\n{more}\n'
+    )
+
+
+def post(
+    port: int, body: bytes, *, id_: str | None = None, secret: str = SECRET, **headers: str
+) -> httpx.Response:
+    signature = "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+    given = {"X-Hub-Signature-256": signature, **headers} | ({} if id_ is None else {"X-Id": id_})
+    return HTTP.post(f"http://127.0.0.1:{port}/in", content=body, headers=given)
+
+
+def test_200_means_committed_and_what_is_wrong_is_refused(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str, ports: Callable[[], int]
+) -> None:
+    more = 'key = ["id"]\nheaders = ["X-Kind"]\nmax_body_bytes = 100'
+    with running(tmp_path, bootstrap, hook(unique, more)):
+        port = ports()
+        assert post(port, b'{"id": 1}', **{"X-Kind": "new"}).status_code == 200
+        wait_until(lambda: committed(client, unique), what="the record")
+        (row,) = committed(client, unique)
+        assert (row["key"], row["value"], row["headers"]) == (b"1", b'{"id": 1}', {"X-Kind": b"new"})
+        assert post(port, b'{"id": 1}', secret="guessed").status_code == 401
+        assert HTTP.post(f"http://127.0.0.1:{port}/in", content=b"{}").status_code == 401
+        assert post(port, b"{oops").status_code == 400
+        assert post(port, b'{"no": 1}').status_code == 400
+        assert post(port, b"[" + b"1," * 100 + b"1]").status_code == 413
+    assert len(committed(client, unique)) == 1
+
+
+def test_a_repeated_post_is_written_once_also_over_a_restart(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str, ports: Callable[[], int]
+) -> None:
+    text = hook(unique, 'id_header = "X-Id"\ndedup_window = 3')
+    with running(tmp_path, bootstrap, text) as runtime:
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda _: post(ports(), b"1", id_="same"), range(8)))
+        assert [answer.status_code for answer in answers] == [200] * 8
+        assert post(ports(), b"1").status_code == 400  # no id
+        runtime.restart(unique)
+        wait_until(lambda: post(ports(), b"1", id_="same").status_code == 200)
+    with running(tmp_path, bootstrap, text):
+        assert post(ports(), b"1", id_="same").json() == {"message": "committed before"}
+        for number in range(2, 5):
+            assert post(ports(), str(number).encode(), id_=f"n{number}").status_code == 200
+        assert post(ports(), b"5", id_="same").json() == {"message": "committed"}  # beyond the window
+    assert values(client, unique) == [1, 2, 3, 4, 5]
+
+
+def test_posts_share_transactions(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str, ports: Callable[[], int]
+) -> None:
+    with running(tmp_path, bootstrap, hook(unique)) as runtime:
+        port = ports()
+        with ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(lambda n: post(port, str(n).encode()).status_code, range(200)))
+        told = reaches(runtime, unique, lambda at: at["records"] == 200, "all records")
+    assert answers == [200] * 200
+    assert sorted(values(client, unique)) == list(range(200))
+    assert told["commits"] < 200
+
+
+def test_too_many_that_wait_are_told_to_come_later(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str, ports: Callable[[], int]
+) -> None:
+    held = threading.Event()
+
+    def reach(point: str) -> None:
+        if point == "before commit":
+            assert held.wait(30)
+
+    with running(
+        tmp_path, bootstrap, hook(unique, "max_waiting = 3\nmax_records = 1"), reach=reach
+    ) as runtime:
+        port = ports()
+        with ThreadPoolExecutor(3) as pool:
+            waiting = [pool.submit(post, port, str(number).encode()) for number in range(3)]
+            source: Any = runtime._supervised[unique]._connector.task._source  # type: ignore[attr-defined]
+            wait_until(lambda: source.lag() == 3, what="three that wait")
+            answer = post(port, b"4")
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+            held.set()
+            assert [one.result().status_code for one in waiting] == [200] * 3
+    assert sorted(values(client, unique)) == [0, 1, 2]
+
+
+def test_what_is_not_committed_is_not_answered_with_200(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str, ports: Callable[[], int]
+) -> None:
+    """The transaction fails under it: the sender hears 503, sends it again, and it is there once."""
+    failing = threading.Event()
+    failing.set()
+
+    def reach(point: str) -> None:
+        if point == "before commit" and failing.is_set():
+            failing.clear()
+            raise OSError("the broker is gone")
+
+    with running(tmp_path, bootstrap, hook(unique, 'id_header = "X-Id"'), reach=reach):
+        answer = post(ports(), b"1", id_="a")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        wait_until(lambda: _status(ports(), b"1", "a") == 200, what="the second attempt")
+    assert values(client, unique) == [1]
+
+
+def test_a_commit_whose_answer_was_lost_is_not_repeated(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str, ports: Callable[[], int]
+) -> None:
+    failing = threading.Event()
+    failing.set()
+
+    def reach(point: str) -> None:
+        if point == "after commit" and failing.is_set():
+            failing.clear()
+            raise OSError("nobody heard of it")
+
+    with running(tmp_path, bootstrap, hook(unique, 'id_header = "X-Id"'), reach=reach):
+        assert post(ports(), b"1", id_="a").status_code == 503
+        wait_until(lambda: _status(ports(), b"1", "a") == 200, what="the second attempt")
+    assert values(client, unique) == [1]
+
+
+def _status(port: int, body: bytes, id_: str) -> int:
+    try:
+        return post(port, body, id_=id_).status_code
+    except httpx.TransportError:
+        return 0
+
+
+# -- rest -----------------------------------------------------------------------------------------------------
+
+
+def poll(topic: str, peer: HttpPeer, more: str) -> str:
+    return (
+        f'[source.{topic}]\nkind = "rest"\nurl = "{peer.url}/things"\ntopic = "{topic}"\ninterval_ms = 5\n'
+        f"longest_wait_ms = 20\n{more}\n"
+    )
+
+
+class Things:
+    """An API over a list that grows, two to a page, in each way of paging."""
+
+    def __init__(self) -> None:
+        self.things = [{"id": n} for n in range(5)]
+        self.not_modified = 0
+
+    def __call__(self, asked: Asked) -> Answer:
+        at = int(asked.query.get("cursor", asked.query.get("from", 0)))
+        if "page" in asked.query:
+            at = (int(asked.query["page"]) - 1) * 2
+            return Answer(body={"data": {"items": self.things[at : at + 2]}})
+        if "cursor" in asked.query or "start" in asked.query:
+            page = self.things[at : at + 2]
+            more = {"next": str(at + 2)} if len(self.things) > at + 2 else {}
+            return Answer(body={"data": {"items": page}, **more})
+        if "from" in asked.query:
+            headers = {"ETag": f'"{at}-{len(self.things)}"'}
+            if len(self.things) > at + 2:
+                headers["Link"] = f'</things?from={at + 2}>; rel="next"'
+            if asked.headers.get("if-none-match") == headers["ETag"]:
+                self.not_modified += 1
+                return Answer(304)
+            return Answer(body={"data": {"items": self.things[at : at + 2]}}, headers=headers)
+        etag = f'"{json.dumps(self.things)}"'
+        if asked.headers.get("if-none-match") == etag:
+            self.not_modified += 1
+            return Answer(304)
+        return Answer(body=self.things, headers={"ETag": etag})
+
+
+@pytest.fixture
+def things() -> Things:
+    return Things()
+
+
+@pytest.fixture
+def api(things: Things) -> Iterator[HttpPeer]:
+    with HttpPeer(things) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    "paging",
+    [
+        'paging = "page"',
+        'paging = "cursor"\nparameters = { start = 1 }',
+        'paging = "link"\nparameters = { from = 0 }',
+    ],
+    ids=["page", "cursor", "link"],
+)
+def test_every_page_is_taken_once_and_what_is_added_later_too(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str, api: HttpPeer, things: Things, paging: str
+) -> None:
+    text = poll(unique, api, f'records = "data.items"\nkey = ["id"]\n{paging}')
+    api.faults += [CUT, Answer(503), Answer(429, headers={"Retry-After": "0"})]
+    for count in (5, 6, 9, 10):
+        things.things = [{"id": n} for n in range(count)]
+        with running(tmp_path, bootstrap, text) as runtime:
+            wait_until(lambda n=count: len(values(client, unique)) >= n, what=f"{count} records")
+            asked = len(api.asked)
+            wait_until(lambda n=asked: len(api.asked) > n + 4, what="more polls")
+            assert runtime.status(unique)[0]["restarts"] == 0
+    assert [value["id"] for value in values(client, unique)] == list(range(10))
+
+
+def test_a_list_becomes_a_feed_of_its_changes(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str, api: HttpPeer, things: Things
+) -> None:
+    text = poll(unique, api, 'key = "id"\nonly_changed = true')
+    things.things = [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}]
+    with running(tmp_path, bootstrap, text):
+        wait_until(lambda: len(values(client, unique)) == 2)
+        wait_until(lambda: things.not_modified > 2, what="answers 304")
+    things.things = [{"v": "a", "id": 1}, {"id": 2, "v": "c"}, {"id": 3, "v": "d"}]
+    with running(tmp_path, bootstrap, text):
+        wait_until(lambda: len(values(client, unique)) >= 4)
+        before = things.not_modified
+        wait_until(lambda: things.not_modified > before, what="an answer 304")
+    assert [value["v"] for value in values(client, unique)] == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (Answer(403, {"error": "no"}), "403 Forbidden"),
+        (Answer(200, b"<html>"), "gives no JSON"),
+        (Answer(200, {"items": 3}), "has no list at records = 'items'"),
+        (
+            Answer(200, {"items": []}, {"Link": '<http://evil.example/x>; rel="next"'}),
+            "on another host",
+        ),
+    ],
+)
+def test_an_answer_that_is_no_use_is_said(
+    tmp_path: Path, bootstrap: str, unique: str, answer: Answer, said: str
+) -> None:
+    with HttpPeer(lambda asked: answer) as api:
+        text = poll(unique, api, 'records = "items"\npaging = "link"')
+        with running(tmp_path, bootstrap, text) as runtime:
+            told = reaches(runtime, unique, lambda at: at["error"], "an error")
+    assert said in told["error"]
+
+
+@pytest.mark.parametrize(
+    ("made", "settings", "said"),
+    [
+        (WebhookSource, {}, "secret: is missing: anybody could write"),
+        (WebhookSource, {"unsigned": True, "listen": "here"}, "listen: expected HOST:PORT"),
+        (WebhookSource, {"secret": "x", "path": "in"}, "path: begins with /"),
+        (WebhookSource, {"secret": "x", "certificate": "c.pem"}, "certificate_key: certificate and"),
+        (WebhookSource, {"secret": "x", "max_waiting": 0}, "max_waiting: must be at least 1"),
+        (RestSource, {"url": "x"}, "url: begins with http"),
+        (RestSource, {"url": "http://x", "paging": "scroll"}, "paging: expected one of none"),
+        (RestSource, {"url": "http://x", "only_changed": True}, "key: is missing"),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path: Path, made: Any, settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingError) as raised:
+        made(settings, About(name="x", folder=tmp_path, clock=SystemClock()))
+    assert said in str(raised.value)

@@ -1,0 +1,253 @@
+"""The lake sinks: tables read back by another library, offsets in the table's own commit, whoever else writes."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from support.connecting import committed, reaches, running, send, state
+from support.delta import read_delta
+from support.waiting import wait_until
+
+from suiro.client import Client, NewTopic
+from suiro.clock import SystemClock
+from suiro.connect import About, SettingError
+from suiro.connect.sinks.delta import DeltaSink
+from suiro.connect.sinks.parquet import ParquetSink
+
+COLUMNS = """
+n = "long"
+name = "string"
+price = "decimal(6,2)"
+at = "timestamp"
+day = "date"
+ok = "boolean"
+more = "json"
+"""
+
+
+@pytest.fixture
+def bootstrap(suiro_node: Any) -> str:
+    return str(suiro_node.bootstrap_servers)
+
+
+@pytest.fixture
+def client(bootstrap: str) -> Iterator[Client]:
+    with Client(bootstrap) as made:
+        yield made
+
+
+@pytest.fixture
+def topic(client: Client, unique: str) -> str:
+    client.create_topics([NewTopic(unique, 2)])
+    return unique
+
+
+def section(kind: str, topic: str, columns: str = "", more: str = "") -> str:
+    place = "table" if kind == "delta" else "folder"
+    text = f'[sink.{topic}]\nkind = "{kind}"\n{place} = "lake"\ntopics = ["{topic}"]\nlinger_ms = 1\n{more}\n'
+    return text + (f"[sink.{topic}.columns]\n{columns}" if columns else "")
+
+
+def read(kind: str, folder: Path) -> list[dict[str, Any]]:
+    if kind == "delta":
+        rows, _ = read_delta(folder)
+    else:
+        rows = [row for path in sorted(folder.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+    return sorted(rows, key=lambda row: (row["_partition"], row["_offset"]))
+
+
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_records_become_rows_once_over_restarts(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, kind: str
+) -> None:
+    first = {
+        "n": 1,
+        "name": "ä",
+        "price": 1.5,
+        "at": "2024-01-02T03:04:05+01:00",
+        "day": "2024-01-02",
+        "ok": True,
+    }
+    send(client, topic, [first, None, {"more": {"a": [1]}}], keys=["a", "b", None], commit=True)
+    send(client, topic, [{"n": 9}], commit=False)
+    send(client, topic, [{"n": 2, "at": 1_000, "price": "12.30"}], partition=1)
+    text = section(kind, topic, COLUMNS)
+    with running(tmp_path, bootstrap, text) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 4, "four records")
+    with running(tmp_path, bootstrap, text) as runtime:
+        send(client, topic, [{"n": 3}])
+        reaches(runtime, topic, lambda at: at["records"] == 1, "one more")
+    rows = read(kind, tmp_path / "lake")
+    assert [row["n"] for row in rows] == [1, None, None, 3, 2]
+    utc = datetime.UTC
+    assert rows[0] == {
+        "n": 1,
+        "name": "ä",
+        "price": decimal.Decimal("1.50"),
+        "at": datetime.datetime(2024, 1, 2, 2, 4, 5, tzinfo=utc),
+        "day": datetime.date(2024, 1, 2),
+        "ok": True,
+        "more": None,
+        "_topic": topic,
+        "_partition": 0,
+        "_offset": 0,
+        "_timestamp": datetime.datetime.fromtimestamp(1_700_000_000, utc),
+        "_key": "a",
+    }
+    assert (rows[1]["_key"], rows[1]["name"]) == ("b", None)
+    assert json.loads(rows[2]["more"]) == {"a": [1]}
+    assert rows[4]["price"] == decimal.Decimal("12.30")
+
+
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_without_columns_the_value_is_text(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, kind: str
+) -> None:
+    send(client, topic, [b"plain", b"\xff"])
+    with running(tmp_path, bootstrap, section(kind, topic, more='format = "bytes"')) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 2, "two records")
+    assert [row["value"] for row in read(kind, tmp_path / "lake")] == ["plain", "\\xff"]
+
+
+def test_what_does_not_fit_is_put_aside(tmp_path: Path, bootstrap: str, client: Client, topic: str) -> None:
+    bad = [
+        {"n": "1"},
+        {"n": 1 << 63},
+        {"price": 10_000},
+        {"price": 1.234},
+        {"at": "soon"},
+        {"day": 3},
+        {"x": 1},
+        [1],
+    ]
+    send(client, topic, [*bad, {"n": 1}])
+    more = f'dead_letter_topic = "dead-{topic}"'
+    with running(tmp_path, bootstrap, section("delta", topic, COLUMNS, more)) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 9, "nine records")
+    assert [row["n"] for row in read("delta", tmp_path / "lake")] == [1]
+    dead = committed(client, f"dead-{topic}")
+    assert [json.loads(row["value"]) for row in dead] == bad
+    reasons = [row["headers"]["__connect.errors.exception.message"].decode() for row in dead]
+    assert "field 'n' is '1', not of type long" in reasons[0]
+    assert "columns has no x" in reasons[6]
+
+
+def test_delta_keeps_offsets_over_checkpoints_and_beside_other_writers(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str
+) -> None:
+    text = section(
+        "delta", topic, 'n = "long"', 'metadata = false\nconfiguration = {"delta.checkpointInterval" = "3"}'
+    )
+    for round_ in range(3):
+        with running(tmp_path, bootstrap, text) as runtime:
+            for number in range(3):
+                send(client, topic, [{"n": round_ * 3 + number}])
+                reaches(runtime, topic, lambda at, n=number: at["records"] == n + 1, "one more")
+        table = DeltaTable(tmp_path / "lake")
+        table.optimize.compact()
+        write_deltalake(table, pa.table({"n": pa.array([100], pa.int64())}), mode="append")
+    rows, transactions = read_delta(tmp_path / "lake")
+    assert sorted(row["n"] for row in rows) == [*range(9), 100, 100, 100]
+    assert transactions == {f"suiro-connect/{topic}/{topic}-0": 9}
+    assert (tmp_path / "lake" / "_delta_log" / "_last_checkpoint").exists()
+
+
+def test_a_commit_of_another_with_the_same_name_is_no_second_copy(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str
+) -> None:
+    """Two processes run the same sink; whichever commits first, every record is there once."""
+    other = tmp_path / "other"
+    other.mkdir()
+    first = section("delta", topic, 'n = "long"')
+    second = first.replace('"lake"', '"../lake"')
+    with running(tmp_path, bootstrap, first), running(other, bootstrap, second):
+        for number in range(10):
+            send(client, topic, [{"n": number}])
+            wait_until(
+                lambda n=number: n in {row["n"] for row in read("delta", tmp_path / "lake")}, what="the row"
+            )
+    assert [row["n"] for row in read("delta", tmp_path / "lake")] == list(range(10))
+
+
+def test_a_second_parquet_sink_is_no_second_copy(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    first = section("parquet", topic, 'n = "long"')
+    second = first.replace('"lake"', '"../lake"')
+    with running(tmp_path, bootstrap, first), running(other, bootstrap, second):
+        for number in range(10):
+            send(client, topic, [{"n": number}])
+            wait_until(
+                lambda n=number: n in {row["n"] for row in read("parquet", tmp_path / "lake")}, what="the row"
+            )
+    assert [row["n"] for row in read("parquet", tmp_path / "lake")] == list(range(10))
+    (tmp_path / "lake" / "_manifest.json").unlink()
+    with running(tmp_path, bootstrap, first) as runtime:  # the manifest is made from the files
+        reaches(runtime, topic, lambda at: at["lag"] == 0, "no lag")
+    files = json.loads((tmp_path / "lake" / "_manifest.json").read_text())["files"]
+    assert sum(entry["rows"] for entry in files) == 10
+    assert files[-1]["offsets"] == {f"{topic}-0": 10}
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda folder: DeltaTable.create(folder, pa.schema([("m", pa.int64())])), "has no column n"),
+        (
+            lambda folder: DeltaTable.create(
+                folder,
+                pa.schema([("n", pa.int64())]),
+                configuration={"delta.setTransactionRetentionDuration": "interval 1 days"},
+            ),
+            "forgets the offsets",
+        ),
+    ],
+)
+def test_a_table_that_does_not_do_is_named(
+    tmp_path: Path, bootstrap: str, topic: str, make: Any, said: str
+) -> None:
+    make(tmp_path / "lake")
+    with running(tmp_path, bootstrap, section("delta", topic, 'n = "long"', "metadata = false")) as runtime:
+        told = reaches(runtime, topic, lambda at: at["error"], "an error")
+    assert said in told["error"]
+
+
+def test_a_folder_of_somebody_else_is_named(tmp_path: Path, bootstrap: str, topic: str) -> None:
+    (tmp_path / "lake").mkdir()
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "lake" / "part-0.parquet")
+    with running(tmp_path, bootstrap, section("parquet", topic)) as runtime:
+        told = reaches(runtime, topic, lambda at: at["state"] == "FAILED", "failed")
+        assert "was not written by this sink" in told["error"]
+        assert state(runtime, topic)["records"] == 0
+
+
+@pytest.mark.parametrize(
+    ("made", "settings", "said"),
+    [
+        (DeltaSink, {"table": "t", "columns": {"n": "number"}}, "columns.n: expected one of string"),
+        (DeltaSink, {"table": "t", "columns": {"n": "decimal(40,2)"}}, "1 to 38 digits"),
+        (DeltaSink, {"table": "t", "partition_by": ["x"]}, "partition_by: there is no column 'x'"),
+        (DeltaSink, {"columns": {}}, "table: is missing"),
+        (
+            ParquetSink,
+            {"folder": "x", "compression_of_files": "rar"},
+            "compression_of_files: expected one of",
+        ),
+        (ParquetSink, {"folder": "x", "unknown_fields": "drop"}, "unknown_fields: expected"),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path: Path, made: Any, settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingError) as raised:
+        made(settings, About(name="x", folder=tmp_path, clock=SystemClock()))
+    assert said in str(raised.value)

@@ -1,0 +1,215 @@
+"""The Postgres sink against a real Postgres: rows by key, deletions, refusals, and offsets in its transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from support.connecting import committed, reaches, running, send, state
+from support.postgres import Postgres
+from support.waiting import wait_until
+
+from suiro.client import Client, NewTopic
+from suiro.clock import SystemClock
+from suiro.connect import About, SettingError
+from suiro.connect.sinks.postgres import PostgresSink
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    running = Postgres(tmp_path_factory.mktemp("pg") / "data")
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def bootstrap(suiro_node: Any) -> str:
+    return str(suiro_node.bootstrap_servers)
+
+
+@pytest.fixture
+def client(bootstrap: str) -> Iterator[Client]:
+    with Client(bootstrap) as made:
+        yield made
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(postgres.dsn, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def table(database: psycopg.Connection[Any], unique: str) -> str:
+    name = unique.replace("-", "_")
+    database.execute(
+        f"CREATE TABLE {name} (id bigint PRIMARY KEY, name text NOT NULL DEFAULT 'nobody', price numeric(10,2), "
+        "at timestamptz, tags jsonb)"
+    )
+    return name
+
+
+@pytest.fixture
+def topic(client: Client, unique: str) -> str:
+    client.create_topics([NewTopic(unique, 1)])
+    return unique
+
+
+def section(name: str, topic: str, table: str, dsn: str, more: str = "") -> str:
+    return (
+        f'[sink.{name}]\nkind = "postgres"\ndsn = "{dsn}"\ntable = "{table}"\nkey = ["id"]\n'
+        f'topics = ["{topic}"]\n{more}\n'
+    )
+
+
+def rows(database: psycopg.Connection[Any], table: str) -> list[tuple[Any, ...]]:
+    return database.execute(f"SELECT id, name, price::text, tags FROM {table} ORDER BY id").fetchall()
+
+
+def test_rows_follow_the_records_of_their_key(
+    tmp_path: Path,
+    bootstrap: str,
+    client: Client,
+    database: psycopg.Connection[Any],
+    postgres: Postgres,
+    topic: str,
+    table: str,
+) -> None:
+    send(
+        client,
+        topic,
+        [
+            {"id": 1, "name": "a", "price": "1.5", "tags": [1]},
+            {"id": 1, "price": 2},  # the name stays
+            {"id": 2, "name": "b"},
+            None,
+            {"id": 2, "price": 3},  # the name is new again
+            {"id": 3, "name": "c"},
+            {"id": 3, "name": "d"},
+            None,
+            {"id": "4", "name": "e"},
+            {"id": 4, "name": "f"},
+        ],
+        keys=["1", "1", "2", "2", "2", "3", "3", '{"id": 3}', "4", "4"],
+        commit=True,
+    )
+    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn)) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 10, "ten records")
+    assert rows(database, table) == [
+        (1, "a", "2.00", [1]), (2, "nobody", "3.00", None), (4, "f", None, None),
+    ]  # fmt: skip
+    (stored,) = database.execute(
+        "SELECT partition, next_offset FROM suiro_connect_offsets WHERE connector = %s", (topic,)
+    ).fetchall()
+    assert stored in [(0, 10), (0, 11)]  # before or behind the marker
+
+
+def test_what_postgres_refuses_is_put_aside_and_the_rest_is_written(
+    tmp_path: Path,
+    bootstrap: str,
+    client: Client,
+    database: psycopg.Connection[Any],
+    postgres: Postgres,
+    topic: str,
+    table: str,
+) -> None:
+    bad = [
+        {"id": "x", "name": "no number"},
+        {"id": 2, "name": None},
+        {"id": 3, "at": "yesterday-ish"},
+        {"id": 4, "colour": "red"},
+        {"name": "nobody's"},
+        [1],
+    ]
+    send(client, topic, [{"id": 1, "name": "a"}, *bad, {"id": 9, "name": "z"}])
+    more = f'dead_letter_topic = "dead-{topic}"'
+    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn, more)) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 8, "eight records")
+    assert [row[0] for row in rows(database, table)] == [1, 9]
+    reasons = [
+        row["headers"]["__connect.errors.exception.message"].decode()
+        for row in committed(client, f"dead-{topic}")
+    ]
+    assert len(reasons) == 6
+    for said in (
+        "not-null",
+        "type bigint",
+        "yesterday-ish",
+        "no column for colour",
+        "neither value",
+        "is list",
+    ):
+        assert any(said in reason for reason in reasons), reasons
+
+
+def test_without_dead_letters_nothing_of_the_batch_is_written(
+    tmp_path: Path,
+    bootstrap: str,
+    client: Client,
+    database: psycopg.Connection[Any],
+    postgres: Postgres,
+    topic: str,
+    table: str,
+) -> None:
+    send(client, topic, [{"id": 1}, {"id": "x"}])
+    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn)) as runtime:
+        told = reaches(runtime, topic, lambda at: at["error"], "an error")
+        assert f"{topic}-0@1 cannot be taken: Postgres refuses it" in told["error"]
+    assert rows(database, table) == []
+
+
+def test_a_postgres_that_goes_away_is_waited_for(
+    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
+    topic: str, table: str,
+) -> None:  # fmt: skip
+    send(client, topic, [{"id": 1}])
+    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn)) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 1, "one record")
+        database.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s",
+            (f"suiro-connect-{topic}",),
+        )
+        send(client, topic, [{"id": 2}])
+        wait_until(lambda: len(rows(database, table)) == 2, what="the second row")
+        assert state(runtime, topic)["restarts"] == 1
+
+
+def test_a_second_process_does_not_write_a_batch_again(
+    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
+    topic: str, table: str,
+) -> None:  # fmt: skip
+    """Somebody else moves the offset on; the batch that follows the old one is refused as a whole."""
+    send(client, topic, [{"id": 1}])
+    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn)) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 1, "one record")
+        database.execute("UPDATE suiro_connect_offsets SET next_offset = 2 WHERE connector = %s", (topic,))
+        send(client, topic, [{"id": 2}, {"id": 3}])
+        wait_until(lambda: [row[0] for row in rows(database, table)] == [1, 3], what="the third row")
+        assert state(runtime, topic)["restarts"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"dsn": "host=x port"}, "dsn: is no connection string"),
+        ({"key": []}, "key: names no column"),
+        ({"unknown_fields": "drop"}, "unknown_fields: expected"),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    settings = {"dsn": "host=x", "table": "t", "key": ["id"]} | change
+    with pytest.raises(SettingError) as raised:
+        PostgresSink(settings, About(name="x", folder=tmp_path, clock=SystemClock()))
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(("name", "said"), [("nowhere", "there is no table"), ("pg_class", "no column 'id'")])
+def test_a_table_that_is_not_there_is_named(
+    tmp_path: Path, bootstrap: str, postgres: Postgres, topic: str, name: str, said: str
+) -> None:
+    with running(tmp_path, bootstrap, section(topic, topic, name, postgres.dsn)) as runtime:
+        told = reaches(runtime, topic, lambda at: at["error"], "an error")
+    assert said in told["error"]

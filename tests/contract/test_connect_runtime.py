@@ -1,0 +1,337 @@
+"""Users' own connectors in the runtime, against a real log: positions, offsets, restarts, pauses, dead letters."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from support.connecting import committed, reaches, running, send, state, values
+from support.waiting import wait_until
+from typer.testing import CliRunner
+
+from suiro.cli.app import app
+from suiro.client import LATEST, Client
+from suiro.clock import ShiftedClock
+from suiro.connect import (
+    About,
+    Polled,
+    Runtime,
+    SinkBatch,
+    SourceRecord,
+    UnknownConnectorError,
+    serve_control,
+)
+from suiro.testing import node
+
+HERE = "test_connect_runtime"
+
+
+# What is not Kafka's to decide is tried on the node alone.
+NODE_ONLY = pytest.mark.parametrize("log_under_test", ["node"], indirect=True)
+
+
+class Counting:
+    """Counts to `until`, three numbers at a time; fails where it is told to."""
+
+    failures: dict[str, int] = {}  # noqa: RUF012 - tests set these and look at them
+    gates: dict[str, threading.Event] = {}  # noqa: RUF012
+    opened: dict[str, list[Any]] = {}  # noqa: RUF012
+
+    def __init__(self, settings: Mapping[str, Any], about: About) -> None:
+        self._name = about.name
+        self._until = settings["until"]
+        self._next = 0
+
+    def open(self, position: dict[str, Any] | None) -> None:
+        self.opened.setdefault(self._name, []).append(position)
+        self._next = 0 if position is None else position["next"]
+
+    def poll(self) -> Polled | None:
+        if self.failures.get(self._name, 0) > 0 and self._next >= 6:
+            self.failures[self._name] -= 1
+            raise OSError("the disk is on fire")
+        gate = self.gates.get(self._name)
+        if self._next >= self._until or (gate is not None and self._next >= 6 and not gate.is_set()):
+            threading.Event().wait(0.01)
+            return None
+        first, self._next = self._next, min(self._next + 3, self._until)
+        records = [SourceRecord(key=str(n % 5), value={"n": n}) for n in range(first, self._next)]
+        return Polled(records=records, position={"next": self._next})
+
+    def close(self) -> None:
+        pass
+
+
+class Gathering:
+    """Keeps what it is given, by connector; rejects what has the field `bad`."""
+
+    taken: dict[str, list[Any]] = {}  # noqa: RUF012 - tests look at it
+    broken: set[str] = set()  # noqa: RUF012
+
+    def __init__(self, settings: Mapping[str, Any], about: About) -> None:
+        self._name = about.name
+
+    def open(self) -> None:
+        pass
+
+    def put(self, batch: SinkBatch) -> None:
+        if self._name in self.broken:
+            raise RuntimeError("does not take anything")
+        for record in batch.records:
+            if isinstance(record.value, dict) and "bad" in record.value:
+                batch.reject(record, "bad as it says")
+            else:
+                self.taken.setdefault(self._name, []).append((record.key, record.value))
+
+    def close(self) -> None:
+        pass
+
+
+class Ledger(Gathering):
+    """Holds offsets, as a database would."""
+
+    held: dict[str, dict[tuple[str, int], int]] = {}  # noqa: RUF012
+
+    def offsets(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
+        return self.held.get(self._name, {})
+
+    def put(self, batch: SinkBatch) -> None:
+        super().put(batch)
+        batch.settle()
+        self.held.setdefault(self._name, {}).update(batch.next_offsets)
+
+
+@pytest.fixture(autouse=True)
+def _kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that `kind = "counting"` is the class of this very module, whose attributes the tests set."""
+    import sys
+
+    monkeypatch.setitem(sys.modules, HERE, sys.modules[__name__])
+
+
+def source(name: str, topic: str, until: int, more: str = "") -> str:
+    return f'[source.{name}]\nkind = "{HERE}:Counting"\ntopic = "{topic}"\nuntil = {until}\n{more}\n'
+
+
+def sink(name: str, topic: str, kind: str = "Gathering", more: str = "") -> str:
+    return f'[sink.{name}]\nkind = "{HERE}:{kind}"\ntopics = ["{topic}"]\n{more}\n'
+
+
+def test_a_source_goes_on_where_it_was_and_failures_repeat_nothing(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str
+) -> None:
+    Counting.failures[unique] = 3
+    with running(tmp_path, bootstrap, source(unique, unique, 10, "partitions = 2")) as runtime:
+        wait_until(lambda: len(values(client, unique)) >= 10)
+        assert state(runtime, unique)["restarts"] == 3
+    with running(tmp_path, bootstrap, source(unique, unique, 14)):
+        wait_until(lambda: len(values(client, unique)) >= 14)
+    rows = committed(client, unique)
+    assert sorted(value["n"] for value in values(client, unique)) == list(range(14))
+    assert {row["partition"] for row in rows} == {0, 1}
+    by_key = {
+        key: {row["partition"] for row in rows if row["key"] == key} for key in {row["key"] for row in rows}
+    }
+    assert all(len(partitions) == 1 for partitions in by_key.values())
+
+
+def test_a_second_process_fences_the_first(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str
+) -> None:
+    folder = tmp_path / "second"
+    folder.mkdir()
+    gate = Counting.gates[unique] = threading.Event()
+    text = source(unique, unique, 30)
+    with running(tmp_path, bootstrap, text) as first:
+        reaches(first, unique, lambda at: at["records"] == 6, "six records")
+        with running(folder, bootstrap, text) as second:
+            wait_until(lambda: Counting.opened[unique] == [None, {"next": 6}], what="the second to be open")
+            gate.set()  # both go on from six
+            told = reaches(first, unique, lambda at: at["state"] == "FAILED", "the first to be fenced")
+            assert "FencedError" in told["error"]
+            reaches(second, unique, lambda at: at["records"] == 24, "the second to do the rest")
+    assert [value["n"] for value in values(client, unique)] == list(range(30))
+
+
+def test_a_machine_that_slept_is_no_other_process(tmp_path: Path, unique: str) -> None:
+    """The coordinator aborts a transaction that was open for too long, and fences its producer: a restart mends it."""
+    clock = ShiftedClock()
+    slept = threading.Event()
+    with node() as log, Client(log.bootstrap_servers) as client:
+
+        def reach(point: str) -> None:
+            if point == "before commit" and not slept.is_set():
+                slept.set()
+                log.advance(120_000)
+                clock.advance(120_000)
+                wait_until(lambda: _undecided(client, unique) == 0, what="the abort")
+
+        text = source(unique, unique, 6)
+        with running(tmp_path, log.bootstrap_servers, text, clock=clock, reach=reach) as runtime:
+            told = reaches(runtime, unique, lambda at: at["records"] == 6, "six records")
+        assert told["restarts"] == 1
+        assert [value["n"] for value in values(client, unique)] == list(range(6))
+
+
+def _undecided(client: Client, topic: str) -> int:
+    target = {(topic, 0): LATEST}
+    ends = (
+        client.list_offsets(target, read_committed=committed)[topic, 0].offset for committed in (False, True)
+    )
+    return next(ends) - next(ends)
+
+
+@pytest.mark.parametrize("kind", ["Gathering", "Ledger"])
+def test_a_sink_takes_committed_records_once(
+    tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str, kind: str
+) -> None:
+    topic = new_topic(2)
+    send(client, topic, [1, 2], keys=["a", None], commit=True)
+    send(client, topic, [3], commit=False)
+    send(client, topic, [4], partition=1, commit=True)
+    with running(tmp_path, bootstrap, sink(unique, topic, kind)) as runtime:
+        reaches(runtime, unique, lambda at: at["lag"] == 0 and at["records"] == 3, "all taken")
+    send(client, topic, [5], commit=True)
+    with running(tmp_path, bootstrap, sink(unique, topic, kind)) as runtime:
+        told = reaches(runtime, unique, lambda at: at["lag"] == 0 and at["records"] == 1, "the rest taken")
+    assert told["offsets"][f"{topic}-0"] == 7  # two records, a marker, one aborted, a marker, one, a marker
+    assert sorted(Gathering.taken[unique], key=lambda item: item[1]) == [
+        ("a", 1), (None, 2), (None, 4), (None, 5),
+    ]  # fmt: skip
+
+
+@NODE_ONLY
+def test_a_failing_connector_leaves_the_others_alone_and_recovers(
+    tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str
+) -> None:
+    topic = new_topic()
+    good, bad = f"good-{unique}", f"bad-{unique}"
+    Gathering.broken.add(bad)
+    send(client, topic, [1])
+    with running(tmp_path, bootstrap, sink(good, topic) + sink(bad, topic)) as runtime:
+        reaches(runtime, bad, lambda at: at["restarts"] >= 3, "three restarts")
+        assert "does not take anything" in state(runtime, bad)["error"]
+        send(client, topic, [2])
+        reaches(runtime, good, lambda at: at["records"] == 2, "the good one's two records")
+        assert state(runtime, good)["restarts"] == 0
+        Gathering.broken.discard(bad)
+        runtime.restart(bad)
+        reaches(runtime, bad, lambda at: at["records"] == 2, "the bad one's two records")
+    assert Gathering.taken[bad] == [(None, 1), (None, 2)]
+
+
+@pytest.mark.parametrize("kind", ["Gathering", "Ledger"])
+def test_what_cannot_be_taken_becomes_a_dead_letter(
+    tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str, kind: str
+) -> None:
+    topic, dead = new_topic(), f"dead-{unique}"
+    send(client, topic, [b"{not json", {"bad": 1}, {"good": 1}], keys=["a", "b", "c"])
+    more = f'dead_letter_topic = "{dead}"'
+    with running(tmp_path, bootstrap, sink(unique, topic, kind, more)) as runtime:
+        reaches(runtime, unique, lambda at: at["records"] == 3, "all taken")
+        assert state(runtime, unique)["rejected"] == 2
+    wait_until(lambda: len(committed(client, dead)) == 2)
+    first, second = committed(client, dead)
+    assert (first["key"], first["value"]) == (b"a", b"{not json")
+    assert first["headers"]["__connect.errors.offset"] == b"0"
+    assert b"cannot be decoded" in first["headers"]["__connect.errors.exception.message"]
+    assert second["headers"]["__connect.errors.exception.message"] == b"bad as it says"
+    assert second["headers"]["__connect.errors.topic"] == topic.encode()
+    assert Gathering.taken[unique] == [("c", {"good": 1})]
+
+
+@NODE_ONLY
+def test_without_a_dead_letter_topic_the_record_is_named(
+    tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str
+) -> None:
+    topic = new_topic()
+    send(client, topic, [1, b"{"])
+    with running(tmp_path, bootstrap, sink(unique, topic)) as runtime:
+        told = reaches(runtime, unique, lambda at: at["error"], "an error")
+    assert f"{topic}-0@1 cannot be taken: value cannot be decoded" in told["error"]
+    assert "dead_letter_topic" in told["error"]
+
+
+@NODE_ONLY
+def test_a_record_that_is_too_large_is_put_aside(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str
+) -> None:
+    more = f'max_record_bytes = 9\ndead_letter_topic = "dead-{unique}"'  # {"n":10} and its key have nine
+    with running(tmp_path, bootstrap, source(unique, unique, 101, more)) as runtime:
+        reaches(runtime, unique, lambda at: at["records"] == 102 - 1, "all records")
+    assert [value["n"] for value in values(client, unique)] == list(range(100))
+    (dead,) = committed(client, f"dead-{unique}")
+    assert b"has 10 bytes" in dead["headers"]["__connect.errors.exception.message"]
+    assert dead["value"] == b"{'n'"
+
+
+@NODE_ONLY
+def test_paused_is_paused_until_resumed(tmp_path: Path, bootstrap: str, client: Client, unique: str) -> None:
+    text = source(unique, unique, 3, "paused = true")
+    with running(tmp_path, bootstrap, text) as runtime:
+        assert state(runtime, unique)["state"] == "PAUSED"
+        runtime.resume(unique)
+        reaches(runtime, unique, lambda at: at["records"] == 3, "three records")
+        runtime.pause(unique)
+        reaches(runtime, unique, lambda at: at["state"] == "PAUSED", "paused")
+        with pytest.raises(UnknownConnectorError, match=f"there are {unique}"):
+            runtime.pause("other")
+
+
+@NODE_ONLY
+def test_status_and_pause_over_http(tmp_path: Path, bootstrap: str, unique: str) -> None:
+    with running(tmp_path, bootstrap, source(unique, unique, 3)) as runtime:
+        reaches(runtime, unique, lambda at: at["records"] == 3, "three records")
+        server = serve_control(runtime, "127.0.0.1", 0, token="secret")
+        try:
+            _ask_everything(f"http://127.0.0.1:{server.port}", unique, runtime)
+        finally:
+            server.stop()
+
+
+def _ask_everything(url: str, name: str, runtime: Runtime) -> None:
+    assert httpx.get(f"{url}/connectors").status_code == 401
+    with httpx.Client(base_url=url, headers={"Authorization": "Bearer secret"}) as http:
+        assert http.get("/connectors").json() == [name]
+        assert http.get(f"/connectors/{name}/status").json()["state"] == "RUNNING"
+        assert http.get("/connectors/nobody/status").status_code == 404
+        assert http.put(f"/connectors/{name}/pause").status_code == 202
+        reaches(runtime, name, lambda at: at["state"] == "PAUSED", "paused")
+        expanded = http.get("/connectors", params={"expand": "status"}).json()
+        assert expanded[name]["status"]["state"] == "PAUSED"
+        assert http.put(f"/connectors/{name}/resume").status_code == 202
+        reaches(runtime, name, lambda at: at["state"] == "RUNNING", "running")
+        assert http.post(f"/connectors/{name}/restart").status_code == 202
+        metrics = http.get("/metrics").text
+        assert f'suiro_connect_records_total{{connector="{name}"}} 3' in metrics
+    _command(0, "pause", name, url)
+    reaches(runtime, name, lambda at: at["state"] == "PAUSED", "paused")
+    table = _command(0, "status", None, url).splitlines()
+    assert table[0].split() == ["NAME", "TYPE", "KIND", "STATE", "RECORDS", "REJECTED", "LAG", "RESTARTS"]
+    assert table[1].split() == [name, "source", f"{HERE}:Counting", "PAUSED", "3", "0", "-", "0"]
+    _command(0, "resume", name, url)
+    reaches(runtime, name, lambda at: at["state"] == "RUNNING", "running")
+    _command(0, "restart", name, url)
+    assert "there is no connector 'nobody'" in _command(1, "pause", "nobody", url)
+
+
+def _command(code: int, word: str, name: str | None, url: str) -> str:
+    words = ["connect", word, *([name] if name else []), "--url", url, "--token", "secret"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == code, done.output
+    return done.output + done.stderr
+
+
+@NODE_ONLY
+def test_retention_that_was_faster_is_said(
+    tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str
+) -> None:
+    topic = new_topic()
+    Ledger.held[unique] = {(topic, 0): 5}
+    with running(tmp_path, bootstrap, sink(unique, topic, "Ledger")) as runtime:
+        told = reaches(runtime, unique, lambda at: at["state"] == "FAILED", "failed")
+    assert "on_data_loss" in told["error"]

@@ -1,0 +1,296 @@
+"""`suiro capture postgres` as it is used: ready, kills in the middle of a snapshot, requests, refusals, take-over."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from support.capturing import Capture, Registry, Topics, difference, table_rows
+from support.postgres import Postgres
+from support.waiting import wait_until
+
+from suiro.connect import request_snapshot
+
+Starter = Callable[..., Capture]
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    server = Postgres(tmp_path_factory.mktemp("capture") / "postgres")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def registry(suiro_node: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    running = Registry(suiro_node.bootstrap_servers, tmp_path_factory.mktemp("registry") / "log")
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def topics(suiro_node: Any, registry: Registry) -> Iterator[Topics]:
+    made = Topics(suiro_node.bootstrap_servers, registry.url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def prefix(unique: str) -> str:
+    return unique.replace("-", "")
+
+
+@pytest.fixture
+def connection(postgres: Postgres, prefix: str) -> Iterator[psycopg.Connection[Any]]:
+    """To a database of this test's own."""
+    with psycopg.connect(postgres.dsn, autocommit=True) as admin:
+        admin.execute(f"create database {prefix}")
+    with psycopg.connect(postgres.dsn, dbname=prefix, autocommit=True) as made:
+        yield made
+
+
+@pytest.fixture
+def dsn(postgres: Postgres, prefix: str, connection: Any) -> str:
+    return postgres.dsn.replace("/postgres?", f"/{prefix}?")
+
+
+@pytest.fixture
+def start(suiro_node: Any, registry: Registry, prefix: str, dsn: str, tmp_path: Path) -> Iterator[Starter]:
+    started: list[Capture] = []
+
+    def begin(**options: Any) -> Capture:
+        chosen = {
+            "dsn": dsn,
+            "bootstrap": suiro_node.bootstrap_servers,
+            "registry": registry.url,
+            "topic_prefix": prefix,
+        }
+        started.append(Capture(tmp_path / "capture.log", **(chosen | options)))
+        return started[-1]
+
+    yield begin
+    for one in started:
+        if one.process.poll() is None:
+            one.kill()
+
+
+def wait_same(topics: Topics, connection: Any, topic: str, table: str, key: list[str]) -> None:
+    def compared() -> bool:
+        return not difference(topics.fold(topic), table_rows(connection, table, key))
+
+    wait_until(compared, 60, f"{topic} equal to {table}")
+
+
+def test_every_record_says_where_it_comes_from(
+    start: Starter, connection: psycopg.Connection[Any], topics: Topics, prefix: str
+) -> None:
+    connection.execute("create table t (id int primary key, name text)")
+    connection.execute("insert into t values (1, 'one'), (2, 'two')")
+    capture = start()
+    ready = capture.ready()
+    assert ready["topics"] == [f"{prefix}.public.t"]
+    assert ready["rows"] == 2
+    with connection.transaction():
+        connection.execute("insert into t values (3, 'three')")
+        connection.execute("update t set id = 4 where id = 1")
+        connection.execute("delete from t where id = 2")
+        (xid,) = connection.execute("select pg_current_xact_id()::text").fetchone() or ()
+    connection.execute("truncate t")
+    topic = f"{prefix}.public.t"
+    wait_until(lambda: len(topics.records(topic)) == 8, 60, "eight records")
+    records = topics.records(topic, headers=True)
+    said = [{header["key"]: header["value"].decode() for header in record["headers"]} for record in records]
+    keys = [topics.decoded(record["key"])["id"] for record in records]
+    assert [(key, one["op"], one["origin"]) for key, one in zip(keys, said, strict=True)][:6] == [
+        (1, "read", "snapshot"),
+        (2, "read", "snapshot"),
+        (3, "insert", "live"),
+        (1, "delete", "live"),
+        (4, "update", "live"),
+        (2, "delete", "live"),
+    ]
+    assert sorted((key, one["op"]) for key, one in zip(keys, said, strict=True))[-2:] == [
+        (4, "truncate"),
+        (4, "update"),
+    ]
+    assert {one["xid"] for one in said[2:6]} == {xid}
+    assert len({record["timestamp"] for record in records[2:6]}) == 1
+    assert [one["lsn"] for one in said[2:]] == sorted(one["lsn"] for one in said[2:])
+    configs = topics.client.describe_configs([topic])[topic]
+    assert configs["cleanup.policy"] == "compact"
+    assert capture.stop() == 0
+
+
+def test_a_snapshot_that_is_killed_goes_on_where_it_was(
+    start: Starter, connection: psycopg.Connection[Any], topics: Topics, prefix: str
+) -> None:
+    connection.execute("create table t (id int primary key, name text)")
+    connection.execute("insert into t select g, repeat('x', 100) from generate_series(1, 120000) g")
+    topic = f"{prefix}.public.t"
+    capture = start(chunk_rows=400)
+    wait_until(lambda: topics.records(topic), 60, "the first rows")
+    capture.kill()
+    before = len(topics.records(topic))
+    assert 0 < before < 120_000
+    connection.execute("update t set name = 'changed' where id % 1000 = 0")
+    connection.execute("delete from t where id in (1, 2, 119999)")
+    connection.execute("update t set id = -id where id in (5, 110000)")
+    capture = start()
+    ready = capture.ready()
+    assert ready["rows"] <= 120_000 - before + 2, "what was there is not read again"
+    wait_same(topics, connection, topic, "t", ["id"])
+    assert capture.stop() == 0
+
+
+def test_keys_that_a_new_snapshot_does_not_see_get_tombstones(
+    start: Starter, connection: psycopg.Connection[Any], topics: Topics, prefix: str, dsn: str
+) -> None:
+    connection.execute("create table t (id int primary key, name text)")
+    connection.execute("insert into t select g, 'x' from generate_series(1, 100) g")
+    capture = start()
+    capture.ready()
+    capture.kill()
+    slot = f"suiro_{prefix}"
+    gone = "select count(*) from pg_replication_slots where slot_name = %s and not active"
+    wait_until(lambda: connection.execute(gone, (slot,)).fetchone() == (1,), 30, "the slot's release")
+    connection.execute("select pg_drop_replication_slot(%s)", (slot,))
+    connection.execute("delete from t where id > 90")
+
+    refused = start()
+    assert refused.ended() == 1
+    assert "does not exist any more" in refused.said()
+    assert "--snapshot new" in refused.said()
+
+    capture = start(snapshot="new")
+    capture.ready()
+    wait_same(topics, connection, f"{prefix}.public.t", "t", ["id"])
+
+    # One table again, as asked, while changes go on.
+    before = len(topics.records(f"{prefix}.public.t"))
+    request_snapshot(dsn, topic_prefix=prefix, table="t")
+    wait_until(lambda: len(topics.records(f"{prefix}.public.t")) >= before + 90, 60, "the table again")
+    assert capture.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("statements", "tables", "words"),
+    [
+        ("create table t (a int)", "t", ["no primary key", "REPLICA IDENTITY"]),
+        ("create table t (a int primary key); alter table t replica identity nothing", "t", ["NOTHING"]),
+        ("create view t as select 1 as a", "t", ["a view"]),
+        ("select 1", "t", ["does not exist"]),
+        ("create publication pub with (publish = 'insert')", "", ["leaves out some operations"]),
+    ],
+)
+def test_what_cannot_be_captured_is_refused_with_what_mends_it(
+    start: Starter, connection: psycopg.Connection[Any], statements: str, tables: str, words: list[str]
+) -> None:
+    connection.execute(statements)
+    capture = start(publication="pub", tables=tables)
+    assert capture.ended() == 1
+    for word in words:
+        assert word in capture.said()
+
+
+def test_a_second_capture_takes_over(
+    start: Starter, connection: psycopg.Connection[Any], topics: Topics, prefix: str
+) -> None:
+    connection.execute("create table t (id int primary key, name text)")
+    first = start(heartbeat=0.3)
+    first.ready()
+    os.kill(first.process.pid, signal.SIGSTOP)  # it lives, and does not know
+    second = start()
+    second.ready()
+    connection.execute("insert into t values (1, 'one')")
+    os.kill(first.process.pid, signal.SIGCONT)
+    assert first.ended() == 1
+    assert "another capture took over" in first.said()
+    wait_same(topics, connection, f"{prefix}.public.t", "t", ["id"])
+    assert second.stop() == 0
+
+
+def test_far_behind_it_reads_by_sql(
+    start: Starter, connection: psycopg.Connection[Any], topics: Topics, prefix: str
+) -> None:
+    connection.execute("create table t (id int primary key, name text)")
+    capture = start()
+    capture.ready()
+    assert capture.stop() == 0
+    for number in range(20):
+        connection.execute(
+            "insert into t select g, repeat('x', 100) from generate_series(%s::int, %s::int) g",
+            (number * 2_000, number * 2_000 + 1_999),
+        )
+    connection.execute("delete from t where id % 3 = 0")
+    capture = start(catch_up_mb=1)
+    capture.ready()
+    wait_same(topics, connection, f"{prefix}.public.t", "t", ["id"])
+    assert "by SQL" in capture.said()
+    assert capture.stop() == 0
+
+
+AUDIT = """
+create table t (id int primary key, v int);
+create table audit (n bigserial primary key, xid text, op text, old int, new int);
+create function note() returns trigger language plpgsql as $$ begin
+    insert into audit (xid, op, old, new) values (pg_current_xact_id()::text, lower(tg_op),
+        case when tg_op <> 'INSERT' then old.id end, case when tg_op <> 'DELETE' then new.id end);
+    return null;
+end $$;
+create trigger noted after insert or update or delete on t for each row execute function note();
+"""
+
+
+def test_the_topic_has_each_change_once_as_triggers_saw_them(
+    start: Starter, connection: psycopg.Connection[Any], topics: Topics, prefix: str
+) -> None:
+    """An account of the changes that has nothing to do with decoding: rows that triggers wrote beside them."""
+    connection.execute(AUDIT)
+    connection.execute("alter system set logical_decoding_work_mem = '64kB'")
+    connection.execute("select pg_reload_conf()")
+    draw = random.Random(7)
+    capture = start(tables="t")
+    capture.ready()
+    for step in range(150):
+        with connection.transaction(force_rollback=draw.random() < 0.2):
+            for _ in range(draw.choice((1, 2, 400 if step % 50 == 7 else 3))):
+                with connection.transaction(force_rollback=draw.random() < 0.2):
+                    key = draw.randrange(50)
+                    connection.execute(
+                        "insert into t values (%s, %s) on conflict (id) do update set v = excluded.v",
+                        (key, step),
+                    )
+                    connection.execute(
+                        "update t set id = id + 100 where id = %s and id + 100 not in (select id from t)",
+                        (draw.randrange(50),),
+                    )
+                    connection.execute("delete from t where id = %s", (draw.randrange(150),))
+        if step in (50, 100):
+            capture.kill()
+            capture = start(tables="t")
+    wanted: dict[str, list[tuple[str, int]]] = {}
+    for xid, op, old, new in connection.execute("select xid, op, old, new from audit order by n"):
+        changes = wanted.setdefault(xid, [])
+        if old is not None and old != new:
+            changes.append(("delete", old))
+        if new is not None:
+            changes.append((op, new))
+
+    def found() -> dict[str, list[tuple[str, int]]]:
+        seen: dict[str, list[tuple[str, int]]] = {}
+        for record in topics.records(f"{prefix}.public.t", headers=True):
+            headers = {header["key"]: header["value"].decode() for header in record["headers"]}
+            key = topics.decoded(record["key"])["id"]
+            seen.setdefault(headers["xid"], []).append((headers["op"], key))
+        return seen
+
+    wait_until(lambda: len(found()) >= len(wanted), 60, "every transaction")
+    assert found() == wanted
+    assert list(found()) == list(wanted), "in the order of commits"
+    assert capture.stop() == 0

@@ -1,0 +1,199 @@
+"""A capture as a process of its own, to be killed; and its topics folded, beside the tables they should equal."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import psycopg
+
+from suiro.client import EARLIEST, LATEST, Client
+from suiro.connect.postgres import engine
+from suiro.protocol import columnar
+from suiro.registry import RegistryClient
+from support.waiting import wait_until
+
+Row = dict[str, Any]
+
+
+class Registry:
+    """`suiro registry` on a Kafka."""
+
+    def __init__(self, bootstrap: str, log: Path) -> None:
+        self._process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "suiro.cli",
+                "registry",
+                "--bootstrap",
+                bootstrap,
+                "--listen",
+                "127.0.0.1:0",
+            ],
+            stdout=subprocess.PIPE,
+            stderr=log.open("ab"),
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, log.read_text()
+        self.url: str = json.loads(line)["registry"]
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(20)
+
+
+class Capture:
+    """`suiro capture postgres`; what it prints is in `events`."""
+
+    def __init__(self, log: Path, **options: Any) -> None:
+        # Into the disk cache: processes that are killed young would compile again and again.
+        engine.load(wait=True)
+        self._log = log
+        arguments = []
+        for name, value in options.items():
+            arguments += [f"--{name.replace('_', '-')}", str(value)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "suiro.cli", "capture", "postgres", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=log.open("ab"),
+            text=True,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        )
+        self.events: list[Row] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.events.append(json.loads(line))
+
+    def ready(self, deadline_s: float = 90.0) -> Row:
+        def found() -> Row | None:
+            assert self.process.poll() is None, self.said()
+            return next((event for event in self.events if event["event"] == "ready"), None)
+
+        event = wait_until(found, deadline_s, f"ready, of {self._log}")
+        assert event is not None
+        return event
+
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def ended(self, deadline_s: float = 60.0) -> int:
+        """Waits for its end by itself; the exit code."""
+        return self.process.wait(deadline_s)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self._end()
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(30)
+        self._end()
+        return code
+
+    def _end(self) -> None:
+        self.process.wait(30)
+        self._reader.join(10)
+
+
+class Topics:
+    """What a reader with read_committed sees of a capture's topics, from offset 0."""
+
+    def __init__(self, bootstrap: str, registry: str) -> None:
+        self.client = Client(bootstrap)
+        self._registry = RegistryClient(registry)
+        self._schemas: dict[int, Any] = {}
+
+    def close(self) -> None:
+        self.client.close()
+        self._registry.close()
+
+    def records(self, topic: str, *, headers: bool = False) -> list[Row]:
+        """In the order of each partition: key, value, offset, timestamp and perhaps headers."""
+        info = self.client.metadata([topic]).get(topic)
+        found: list[Row] = []
+        for partition in range(len(info.partitions) if info is not None else 0):
+            place = (topic, partition)
+            start = self.client.list_offsets({place: EARLIEST})[place].offset
+            end = self.client.list_offsets({place: LATEST}, read_committed=True)[place].offset
+            while start < end:
+                fetched = self.client.fetch({place: start})[place]
+                rows = columnar.decode(
+                    fetched.data, start_offset=start, end_offset=end, aborted=fetched.aborted, headers=headers
+                )
+                found += rows.batch.to_pylist()
+                start = rows.next_offset
+        return found
+
+    def fold(self, topic: str) -> dict[tuple[Any, ...], Row]:
+        """The rows of a table, by key: the last value of each, read by the newest schema of the topic."""
+        last: dict[bytes, bytes] = {}
+        for record in self.records(topic):
+            if record["value"] is None:
+                last.pop(record["key"], None)
+            else:
+                last[record["key"]] = record["value"]
+        newest = self._newest(f"{topic}-value") if last else None
+        folded = {}
+        for key, value in last.items():
+            row = self.decoded(value, newest)
+            folded[tuple(self.decoded(key).values())] = row
+        assert len(folded) == len(last), "two keys in bytes are one in values"
+        return folded
+
+    def decoded(self, data: bytes, reader: Any = None) -> Row:
+        assert data[0] == 0
+        writer = self._schema(int.from_bytes(data[1:5], "big"))
+        row = fastavro.schemaless_reader(io.BytesIO(data[5:]), writer, reader)
+        assert isinstance(row, dict)
+        return row
+
+    def _newest(self, subject: str) -> Any:
+        return self._schema(self._registry.latest(subject).id)
+
+    def _schema(self, schema_id: int) -> Any:
+        if schema_id not in self._schemas:
+            self._schemas[schema_id] = fastavro.parse_schema(
+                json.loads(self._registry.schema(schema_id).text)
+            )
+        return self._schemas[schema_id]
+
+
+def table_rows(connection: psycopg.Connection[Any], table: str, key: list[str]) -> dict[tuple[Any, ...], Row]:
+    """`SELECT *`, by key."""
+    cursor = connection.execute(f"select * from {table}")
+    assert cursor.description is not None
+    names = [column.name for column in cursor.description]
+    rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    found = {tuple(row[name] for name in key): row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def difference(folded: dict[Any, Row], table: dict[Any, Row]) -> str:
+    """Empty where both are the same."""
+    lines = [f"not in the topic: {key}" for key in list(table.keys() - folded.keys())[:5]]
+    lines += [f"only in the topic: {key}" for key in list(folded.keys() - table.keys())[:5]]
+    for key in folded.keys() & table.keys():
+        if repr(sorted(folded[key].items())) != repr(sorted(table[key].items())) and len(lines) < 12:
+            wrong = {
+                name: (str(folded[key].get(name))[:60], str(table[key].get(name))[:60])
+                for name in folded[key].keys() | table[key].keys()
+                if repr(folded[key].get(name)) != repr(table[key].get(name))
+            }
+            lines.append(f"{key}: topic, table: {wrong}")
+    return "\n".join(lines)

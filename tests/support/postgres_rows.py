@@ -1,0 +1,104 @@
+"""Rows of a real Postgres as capture gets them: messages of a slot, blocks of COPY, and what the catalogue says."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import fastavro
+import numpy as np
+import psycopg
+
+from suiro.connect.postgres.avro_rows import EncodedRows
+from suiro.connect.postgres.copy_binary import copy_columns
+from suiro.connect.postgres.pgoutput import Messages, Parser
+from suiro.connect.postgres.schemas import RELATION_QUERY, Relation
+from suiro.connect.postgres.types import SESSION_SETTINGS, TYPES_QUERY, Rules, types_of
+
+Connection = psycopg.Connection[Any]
+
+
+def connect(dsn: str) -> Connection:
+    options = " ".join(f"-c {name}={value}" for name, value in SESSION_SETTINGS.items())
+    return psycopg.connect(dsn, options=options, autocommit=True)
+
+
+class Slot:
+    """A slot over all tables, read by SQL."""
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self._connection = connection
+        self._name = name
+
+    def messages(self, *, streaming: bool = False) -> list[bytes]:
+        version, stream = ("2", "on") if streaming else ("1", "off")
+        rows = self._connection.execute(
+            "select data from pg_logical_slot_get_binary_changes(%s, null, null,"
+            f" 'proto_version', '{version}', 'streaming', '{stream}', 'messages', 'on', 'publication_names', %s)",
+            [self._name, self._name],
+        )
+        return [row[0] for row in rows]
+
+
+@contextmanager
+def slot_over_all(connection: Connection, name: str) -> Iterator[Slot]:
+    connection.execute(f"create publication {name} for all tables")
+    connection.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [name])
+    try:
+        yield Slot(connection, name)
+    finally:
+        connection.execute("select pg_drop_replication_slot(%s)", [name])
+        connection.execute(f"drop publication {name}")
+
+
+def facts(connection: Connection, table: str) -> tuple[tuple[Any, ...], Any]:
+    """(the table's row of RELATION_QUERY, the types of its columns)."""
+    oid = connection.execute("select %s::regclass::oid::int8", [table]).fetchone()
+    assert oid is not None
+    row = connection.execute(RELATION_QUERY, {"relations": [oid[0]]}).fetchone()
+    assert row is not None
+    oids = [attribute[1] for attribute in row[4]]
+    return row, types_of(connection.execute(TYPES_QUERY, {"oids": oids}).fetchall())
+
+
+def snapshot(connection: Connection, table: str, relation: Relation, rules: Rules) -> bytes:
+    statement = (
+        f"copy (select {copy_columns(relation, rules)} from {table} order by 1) to stdout (format binary)"
+    )
+    with connection.cursor().copy(statement.encode()) as copy:
+        return b"".join(bytes(block) for block in copy)
+
+
+def changes_of(messages: list[bytes], relation_oid: int) -> tuple[Messages, Any]:
+    parsed = Parser().parse_all(messages)
+    return parsed, np.flatnonzero(np.isin(parsed.kind, list(b"IUD")) & (parsed.relation == relation_oid))
+
+
+def decoded(encoded: EncodedRows, schema: dict[str, Any]) -> list[Any]:
+    """The values, read by fastavro; None for a record without one."""
+    parsed = fastavro.parse_schema(without_logical_types(schema))
+    out: list[Any] = []
+    for record in range(len(encoded)):
+        value = encoded.value(record)
+        if value is None:
+            out.append(None)
+            continue
+        stream = io.BytesIO(value[5:])
+        out.append(fastavro.schemaless_reader(stream, parsed, None))
+        assert stream.read() == b""
+    return out
+
+
+def without_logical_types(schema: Any) -> Any:
+    """Only decimals stay: datetime knows neither infinity nor years beyond 9999."""
+    if isinstance(schema, list):
+        return [without_logical_types(part) for part in schema]
+    if isinstance(schema, dict):
+        return {
+            name: without_logical_types(part)
+            for name, part in schema.items()
+            if name != "logicalType" or part == "decimal"
+        }
+    return schema

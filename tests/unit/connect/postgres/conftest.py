@@ -1,0 +1,22 @@
+"""One Postgres for all tests of capture's parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from support.postgres import Postgres
+from support.postgres_rows import Connection, connect
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    server = Postgres(tmp_path_factory.mktemp("postgres") / "data")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def connection(postgres: Postgres) -> Iterator[Connection]:
+    with connect(postgres.dsn) as connected:
+        yield connected

@@ -1,0 +1,300 @@
+"""Tables as capture meets them: their schemas, how these evolve, and rows of real tables in all states."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import avro.schema
+import fastavro
+import numpy as np
+import pytest
+from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
+from support.postgres_rows import Connection, Slot, changes_of, decoded, facts, slot_over_all, snapshot
+
+from suiro.connect.postgres import engine
+from suiro.connect.postgres.avro_cut import ColumnCutter
+from suiro.connect.postgres.avro_rows import RowEncoder
+from suiro.connect.postgres.names import avro_names
+from suiro.connect.postgres.pgoutput import Parser
+from suiro.connect.postgres.schemas import (
+    Column,
+    Relation,
+    announced,
+    key_schema,
+    misread,
+    relation_of,
+    value_schema,
+)
+from suiro.connect.postgres.types import PgField, PgType, Rules
+from suiro.errors import CorruptRecordError, UsageError
+
+RULES = Rules(namespace="shop")
+INT, BIGINT, TEXT, BYTEA = 23, 20, 25, 17
+
+
+@pytest.fixture
+def slot(connection: Connection) -> Iterator[Slot]:
+    with slot_over_all(connection, "tables") as opened:
+        yield opened
+
+
+def relation(*columns: tuple[str, int], key: tuple[int, ...] = (0,), types: Any = None) -> Relation:
+    return Relation(
+        oid=1,
+        schema="public",
+        name="t",
+        columns=tuple(Column(name=name, type=kind) for name, kind in columns),
+        key=key,
+        types=types or {},
+    )
+
+
+def encoder_of(table: Relation) -> RowEncoder:
+    return RowEncoder(table, RULES, key_schema_id=1, value_schema_id=2)
+
+
+def reads(reader: dict[str, Any], writer: dict[str, Any]) -> bool:
+    """Whether Avro lets one who knows `reader` read what `writer` wrote."""
+    found = ReaderWriterCompatibilityChecker().get_compatibility(
+        avro.schema.parse(json.dumps(reader)), avro.schema.parse(json.dumps(writer))
+    )
+    return bool(found.compatibility is SchemaCompatibilityType.compatible)
+
+
+def test_names_that_avro_does_not_allow() -> None:
+    names = ["id", "größe", "a-b", "a b", "1st", "a_b", "", "漢"]
+    written = avro_names(names)
+    assert written[0] == "id"
+    assert written[5] == "a_b"
+    assert len(set(written)) == len(written)
+    assert written[1].startswith("gr__e_")
+    assert written[4].startswith("_1st_")
+    # Each is the same alone as among others.
+    assert [avro_names([name])[0] for name in names] == written
+    schema = value_schema(relation(*((name, TEXT) for name in names)), RULES)
+    fastavro.parse_schema(schema)
+    assert [field.get("postgres.name", field["name"]) for field in schema["fields"]] == names
+
+
+def test_a_name_that_is_another_ones_sanitised_form_takes_more_digits() -> None:
+    plain = avro_names(["a-b"])[0]
+    both = avro_names([plain, "a-b"])
+    assert both[0] == plain
+    assert both[1].startswith(plain)
+    assert both[1] != plain
+
+
+def test_schemas_of_tables_with_odd_names_parse() -> None:
+    odd = replace(relation(("id", INT)), schema="my schema", name="Bestellungen (alt)")
+    for schema in (key_schema(odd, RULES), value_schema(odd, RULES)):
+        fastavro.parse_schema(schema)
+        avro.schema.parse(json.dumps(schema))
+    assert key_schema(odd, RULES)["fields"] == [{"name": "id", "type": "int", "postgres.type": "integer"}]
+
+
+def test_columns_come_and_go_without_breaking_readers() -> None:
+    before = value_schema(relation(("id", INT), ("a", TEXT)), RULES)
+    added = value_schema(relation(("id", INT), ("a", TEXT), ("b", BYTEA)), RULES)
+    widened = value_schema(relation(("id", BIGINT), ("a", TEXT)), RULES)
+    assert reads(added, before)
+    assert reads(before, added)
+    assert reads(widened, before)
+    assert not reads(before, widened)
+    assert not reads(value_schema(relation(("id", TEXT)), RULES), before)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_misread"),
+    [
+        ((1700, 10, 2), (1700, 12, 2), False),
+        ((1700, 10, 2), (1700, 10, 4), True),  # the same bytes, a hundred times less
+        ((1700, 10, 2), (TEXT, 0, 0), True),  # Avro reads bytes as a string
+        ((1082, 0, 0), (1184, 0, 0), True),  # days as microseconds
+        ((1114, 0, 0), (1184, 0, 0), True),
+        ((INT, 0, 0), (BIGINT, 0, 0), False),
+        ((2950, 0, 0), (TEXT, 0, 0), False),
+    ],
+)
+def test_changes_of_type_that_avro_lets_pass_and_gets_wrong(
+    before: tuple[int, int, int], after: tuple[int, int, int], is_misread: bool
+) -> None:
+    def schema(kind: int, precision: int, scale: int) -> dict[str, Any]:
+        column = Column(name="a", type=kind, typmod=((precision << 16) | scale) + 4 if precision else -1)
+        return value_schema(replace(relation(("id", INT)), columns=(column,)), RULES)
+
+    assert misread(schema(*before), schema(*after)) == (["a"] if is_misread else [])
+    assert reads(schema(*after), schema(*before))
+
+
+def test_a_composite_type_is_defined_once_and_named_after() -> None:
+    point = PgType(
+        oid=50_000,
+        schema="public",
+        name="point 2",
+        kind="composite",
+        fields=(PgField(name="x", type=INT), PgField(name="y y", type=TEXT)),
+    )
+    points = PgType(oid=50_001, schema="public", name="_point", kind="array", element=50_000)
+    table = relation(("id", INT), ("a", 50_000), ("b", 50_001), types={50_000: point, 50_001: points})
+    schema = value_schema(table, RULES)
+    fastavro.parse_schema(schema)
+    name = schema["fields"][1]["type"][1]["name"]
+    assert schema["fields"][2]["type"][1]["items"] == ["null", name]
+    data = b"I\0\0\0\1N\0\3" + b"".join(
+        b"t" + len(text).to_bytes(4, "big") + text for text in (b"1", b'(2,"a b")', b'{"(3,)",NULL}')
+    )
+    encoded = encoder_of(table).encode_changes(Parser().parse_all([data]), [0])
+    value = encoded.value(0)
+    assert value is not None
+    (row,) = decoded(encoded, schema)
+    odd = avro_names(["y y"])[0]
+    assert row == {"id": 1, "a": {"x": 2, odd: "a b"}, "b": [{"x": 3, odd: None}, None]}
+    # The cutter finds each column, the array of composites that are only named among them.
+    cutter = ColumnCutter(schema)
+    cells = [cutter.cut(value, field["name"]) for field in schema["fields"]]
+    assert b"".join(cells) == value[5:]
+    assert cutter.has("id", schema["fields"][0]["type"])
+    assert not cutter.has("id", ["null", "long"])
+    for end in range(5, len(value)):
+        with pytest.raises(CorruptRecordError):
+            cutter.cut(value[:end], "b")
+
+
+def test_a_table_that_nothing_names_says_how_to_mend_it(connection: Connection) -> None:
+    connection.execute("create table nameless (a integer, b text)")
+    connection.execute("create table by_index (a integer not null unique, b text)")
+    connection.execute("alter table by_index replica identity using index by_index_a_key")
+    try:
+        row, types = facts(connection, "nameless")
+        with pytest.raises(
+            UsageError, match=r"public\.nameless: it has no primary key.*REPLICA IDENTITY FULL"
+        ):
+            relation_of(row, types=types)
+        row, types = facts(connection, "by_index")
+        assert relation_of(row, types=types).key == (0,)
+        with pytest.raises(UsageError, match="does not cover the key b"):
+            relation_of(row, types=types, key=["b"])
+        connection.execute("alter table nameless replica identity full")
+        row, types = facts(connection, "nameless")
+        whole = relation_of(row, types=types)
+        assert (whole.key, whole.nullable_key) == ((0, 1), True)
+        named = relation_of(row, types=types, key=["b"])
+        assert (named.key, named.nullable_key) == ((1,), False)
+    finally:
+        connection.execute("drop table nameless, by_index")
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["reference", "kernels"])
+def test_the_life_of_a_table(connection: Connection, slot: Slot, compiled: bool) -> None:
+    """Generated and dropped columns, TOAST left untouched, changed keys, deletes, a column added, renamed, retyped."""
+    connection.execute(
+        "create table life (gone integer, id integer primary key, big text,"
+        ' twice integer generated always as (id * 2) stored, "odd name" text)'
+    )
+    big = "x" * 3000 + "".join(chr(97 + n * n % 26) for n in range(9000))
+    try:
+        connection.execute("alter table life alter big set storage external")
+        connection.execute("alter table life drop gone")
+        row, types = facts(connection, "life")
+        table = relation_of(row, types=types)
+        assert [column.name for column in table.columns] == ["id", "big", "odd name"]
+        connection.execute("insert into life (id, big, \"odd name\") values (1, %s, 'a')", [big])
+        connection.execute("update life set \"odd name\" = 'b'")
+        connection.execute("update life set id = 5")
+        connection.execute("delete from life")
+        odd = avro_names(["odd name"])[0]
+        with engine.choose(compiled=compiled):
+            parsed, changes = changes_of(slot.messages(), table.oid)
+            encoder = encoder_of(table)
+            rows, columns = encoder.unchanged(parsed, changes)
+            assert rows.tolist() == [1, 2]  # both updates left `big` where it was
+            assert columns.tolist() == [1, 1]
+            first = encoder.encode_changes(parsed, changes[:1])
+            value = first.value(0)
+            assert value is not None
+            cell = ColumnCutter(value_schema(table, RULES)).cut(value, "big")
+            encoded = encoder.encode_changes(parsed, changes, fill=[cell, cell])
+        schema = value_schema(table, RULES)
+        assert decoded(encoded, schema) == [
+            {"id": 1, "big": big, odd: "a"},
+            {"id": 1, "big": big, odd: "b"},
+            None,
+            {"id": 5, "big": big, odd: "b"},
+            None,
+        ]
+        assert encoded.sources.tolist() == [0, 1, 2, 2, 3]
+        assert [encoded.key(n)[5:] for n in range(5)] == [b"\2", b"\2", b"\2", b"\n", b"\n"]
+
+        connection.execute("alter table life replica identity full")
+        connection.execute("alter table life add more jsonb")
+        connection.execute('alter table life rename "odd name" to even')
+        connection.execute("alter table life drop twice")  # it hangs on the type of id
+        connection.execute("alter table life alter id type bigint")
+        connection.execute("insert into life (id, big, even, more) values (6, %s, 'c', '{}')", [big])
+        connection.execute("update life set even = 'd'")
+        row, types = facts(connection, "life")
+        messages = slot.messages()
+        with engine.choose(compiled=compiled):
+            parsed, changes = changes_of(messages, table.oid)
+            announcement = next(n for n in range(len(parsed)) if parsed.kind[n] == ord("R"))
+            now = announced(parsed.relation_message(announcement), types=types, row=row)
+            assert now == relation_of(row, types=types)
+            encoded = encoder_of(now).encode_changes(parsed, changes)  # the old tuple gives `big`
+            copied = encoder_of(now).encode_copy(snapshot(connection, "life", now, RULES))
+        assert decoded(encoded, value_schema(now, RULES))[-1] == {
+            "id": 6,
+            "big": big,
+            "even": "d",
+            "more": "{}",
+        }
+        assert copied.value(0) == encoded.value(1)
+    finally:
+        connection.execute("drop table life")
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["reference", "kernels"])
+def test_streamed_transactions(connection: Connection, slot: Slot, compiled: bool) -> None:
+    """A transaction larger than the server's memory comes in parts, with its subtransactions; one of them aborts."""
+    connection.execute("create table streamed (id integer primary key, filler text)")
+    try:
+        slot.messages()
+        connection.execute("set logical_decoding_work_mem = '64kB'")
+        with connection.transaction():
+            connection.execute(
+                "insert into streamed select n, repeat('x', 100) from generate_series(1, 2000) n"
+            )
+            try:
+                with connection.transaction():
+                    connection.execute("insert into streamed select -id, filler from streamed")
+                    raise ZeroDivisionError
+            except ZeroDivisionError:
+                pass
+            connection.execute("select pg_logical_emit_message(true, 'suiro', 'within')")
+        connection.execute("truncate streamed")
+        messages = slot.messages(streaming=True)
+        with engine.choose(compiled=compiled):
+            row, types = facts(connection, "streamed")
+            parsed, changes = changes_of(messages, row[0])
+            encoded = encoder_of(relation_of(row, types=types)).encode_changes(parsed, changes)
+        kinds = [chr(kind) for kind in parsed.kind]
+        assert {"S", "E", "c", "A", "I", "R", "M", "T"} <= set(kinds)
+        aborted = set(parsed.xid[parsed.kind == ord("A")].tolist())
+        (commit,) = np.flatnonzero(parsed.kind == ord("c")).tolist()
+        transaction = int(parsed.transaction[commit])
+        assert set(parsed.transaction[changes].tolist()) == {transaction}
+        kept = ~np.isin(parsed.xid[changes], list(aborted))
+        assert kept.sum() == 2000
+        schema = value_schema(relation_of(row, types=types), RULES)
+        ids = [value["id"] for value in decoded(encoded, schema)]
+        assert sorted(np.array(ids)[kept].tolist()) == list(range(1, 2001))
+        message = kinds.index("M")
+        assert parsed.logical_message(message) == (True, "suiro", b"within")
+        assert parsed.truncated(kinds.index("T")) == (0, [row[0]])
+        assert parsed.time[commit] > 1_700_000_000_000_000
+        assert parsed.end_lsn[commit] > parsed.lsn[commit] > 0
+    finally:
+        connection.execute("reset logical_decoding_work_mem")
+        connection.execute("drop table streamed")

@@ -1,0 +1,77 @@
+"""A table that changes, and a registry that sees it: what is taken, what stops the capture, and the way on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from support.postgres import Postgres
+from support.postgres_rows import Connection
+
+from suiro.connect.postgres.database import Database
+from suiro.connect.postgres.options import CaptureOptions
+from suiro.connect.postgres.publication import ensure_publication
+from suiro.connect.postgres.tables import SchemaRefusedError, Tables
+from suiro.registry import InProcessRegistry, RegistryClient, RegistryConfig, Schema
+
+VERSION = 180000
+
+
+@pytest.fixture(scope="module")
+def registry(suiro_node: Any) -> Iterator[RegistryClient]:
+    config = RegistryConfig(
+        bootstrap_servers=suiro_node.bootstrap_servers, port=0, topic=f"_schemas-{uuid4().hex[:8]}"
+    )
+    with InProcessRegistry(config) as started, RegistryClient(started.url) as client:
+        yield client
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> Iterator[Database]:
+    with Database(postgres.dsn) as opened:
+        yield opened
+
+
+def test_a_change_that_avro_would_get_wrong_stops_the_capture(
+    registry: RegistryClient, database: Database, connection: Connection
+) -> None:
+    options = CaptureOptions(
+        dsn="",
+        bootstrap_servers="",
+        registry="",
+        topic_prefix="shop",
+        tables=("prices",),
+        publication="prices",
+    )
+    connection.execute("create table prices (id integer primary key, price numeric(10,2), name text)")
+    try:
+        ensure_publication(database, options, VERSION)
+
+        def form() -> Any:
+            tables = Tables(database, registry, options, VERSION)
+            return tables.form_of(tables.fresh_facts("public", "prices"), is_final=True)
+
+        first = form()
+        connection.execute("alter table prices add more jsonb")
+        added = form()
+        assert added.value_schema_id != first.value_schema_id
+        assert added.key_schema_id == first.key_schema_id
+        connection.execute("alter table prices alter price type numeric(10,4)")
+        with pytest.raises(
+            SchemaRefusedError, match=r"'price' was numeric\(10,2\) and is numeric\(10,4\)"
+        ) as refused:
+            form()
+        # The way on: the schema that the message holds, registered by hand.
+        text = str(refused.value)
+        schema = json.loads(text[text.index("{") :])
+        accepted = registry.register("shop.public.prices-value", Schema(json.dumps(schema)))
+        assert form().value_schema_id == accepted
+        # The stream may announce the table's older form again, after a restart.
+        connection.execute("alter table prices alter price type numeric(10,2)")
+        assert form().value_schema_id == added.value_schema_id
+    finally:
+        connection.execute("drop publication if exists prices")
+        connection.execute("drop table prices")

@@ -1,0 +1,113 @@
+"""What is wrong in `connectors.toml` is named with file, section and key; the file's commands say the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from suiro.cli.app import app
+from suiro.connect import read_configuration
+from suiro.errors import ConfigError
+
+GOOD = """
+[source.a]
+kind = "files"
+folder = "in"
+topic = "a"
+paused = true
+
+[sink.b]
+kind = "webhook"
+url = "http://127.0.0.1:1"
+topics = "a"
+headers = { Authorization = "Bearer ${env:ALERTS_TOKEN}" }
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ALERTS_TOKEN", "t0ken")
+    return tmp_path / "connectors.toml"
+
+
+def test_a_good_file_is_taken(path: Path) -> None:
+    path.write_text(GOOD)
+    found = read_configuration(path)
+    assert [(item.side, item.name, item.kind, item.paused) for item in found.connectors] == [
+        ("source", "a", "files", True),
+        ("sink", "b", "webhook", False),
+    ]
+    assert found.settings.address == ("127.0.0.1", 8083)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[source", "is not TOML"),
+        ("", "has no connector"),
+        ("[sources.a]\nkind = 'files'", "sources: there is no such setting; did you mean 'source'?"),
+        ("source = 3", "[source] source: expected a section"),
+        ("[connect]\nbootstrap = 'x'", "[connect] bootstrap: there is no such setting; did you mean"),
+        ("[connect]\nlisten = 'x'", "[connect] listen: expected HOST:PORT"),
+        ("[connect]\nlisten = '0.0.0.0:8083'", "[connect] token: is missing: whoever reaches"),
+        (
+            "[connect.client]\n'client.id' = true",
+            "[connect] client.client.id: expected a string or a whole number",
+        ),
+        ("[source.a]\ntopic = 'a'", "[source.a] kind: is missing; one of files"),
+        ("[source.a]\nkind = 'delta'", "[source.a] kind: there is no source of kind 'delta'"),
+        ("[source.a]\nkind = 'nowhere:A'", "[source.a] kind: cannot import nowhere"),
+        ("[source.a]\nkind = 'json:A'", "[source.a] kind: module json has no class A"),
+        ("[source.'a b']\nkind = 'files'", "[source.a b] name: may have letters"),
+        (
+            "[source.a]\nkind = 'files'\nfolder = 'x'\npaused = 'yes'",
+            "[source.a] paused: expected true or false",
+        ),
+        (
+            "[source.a]\nkind = 'files'\nfolder = 'x'\npartitions = 0",
+            "[source.a] partitions: must be at least 1",
+        ),
+        (
+            "[source.a]\nkind = 'files'\nfolder = 'x'\nformat = 'xml'",
+            "[source.a] format: expected one of json",
+        ),
+        ("[source.a]\nkind = 'files'\nfolder = 'x'\nformat = 'avro'", "[source.a] format_schema: is missing"),
+        ("[source.a]\nkind = 'files'\nfolder = 'x'\ncompression = 'rar'", "[source.a] compression: unknown"),
+        (
+            "[source.a]\nkind = 'files'\nfolder = '${env:NO_SUCH}'",
+            "[source.a] folder: the environment has no",
+        ),
+        ("[sink.a]\nkind = 'search'\nurl = 'http://x'", "[sink.a] topics: is missing"),
+        ("[sink.a]\nkind = 'search'\nurl = 'http://x'\ntopics = []", "[sink.a] topics: names no topic"),
+        (
+            "[sink.a]\nkind = 'search'\nurl = 'http://x'\ntopics = 'a'\nstart = 'now'",
+            "[sink.a] start: expected one",
+        ),
+        (GOOD + "[sink.a]\nkind = 'search'", "[sink.a] name: there is a source 'a' too"),
+    ],
+)
+def test_what_is_wrong_is_named(path: Path, text: str, said: str) -> None:
+    path.write_text(text)
+    with pytest.raises(ConfigError) as raised:
+        read_configuration(path)
+    assert said in str(raised.value)
+    assert str(path) in str(raised.value)
+    done = CliRunner().invoke(app, ["connect", "check", str(path)])
+    assert done.exit_code == 1
+    assert said in done.stderr
+
+
+def test_the_commands_check_and_status(path: Path) -> None:
+    path.write_text(GOOD)
+    done = CliRunner().invoke(app, ["connect", "check", str(path)])
+    assert done.output == "source.a: files (paused)\nsink.b: webhook\n"
+    done = CliRunner().invoke(app, ["connect", "status", "--url", "http://127.0.0.1:1"])
+    assert done.exit_code == 1
+    assert "Does `suiro connect run` run there?" in done.stderr
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read"):
+        read_configuration(tmp_path / "no.toml")

@@ -1,0 +1,352 @@
+"""Files in a folder: what is read, what waits, which file is which, what is put aside."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from suiro.clock import ManualClock
+from suiro.connect import About, SettingError
+from suiro.connect.sources.files import FilesSource
+from suiro.errors import TransientError
+
+
+class Folder:
+    """A source over a folder, restarted at will from what it had committed."""
+
+    def __init__(self, path: Path, **settings: Any) -> None:
+        self.path = path
+        self.clock = ManualClock()
+        self._settings = {"folder": "in", "interval_ms": 1, **settings}
+        (path / "in").mkdir()
+        self._parts: dict[str, Any] = {}
+        self.restart()
+
+    def restart(self) -> None:
+        self._source = FilesSource(self._settings, About(name="files", folder=self.path, clock=self.clock))
+        self._source.open_parts(json.loads(json.dumps(self._parts)))
+        self._source.open(None)
+
+    def write(self, name: str, data: str | bytes, *, more: bool = False) -> Path:
+        path = self.path / "in" / name
+        with path.open("ab" if more else "wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+        return path
+
+    def poll(self) -> tuple[list[Any], list[tuple[bytes, str, str]]]:
+        """Values, and (bytes, line, reason) of what was put aside; until nothing more comes."""
+        values: list[Any] = []
+        rejected: list[tuple[bytes, str, str]] = []
+        while (polled := self._source.poll()) is not None:
+            for part, value in polled.parts.items():
+                if value is None:
+                    self._parts.pop(part, None)
+                else:
+                    self._parts[part] = value
+            values += [record.value for record in polled.records]
+            for record in polled.rejected:
+                headers = dict(record.headers)
+                line, reason = headers["__connect.errors.line"], headers["__connect.errors.exception.message"]
+                rejected.append((record.value, (line or b"").decode(), (reason or b"").decode()))
+        return values, rejected
+
+    def values(self) -> list[Any]:
+        values, rejected = self.poll()
+        assert rejected == []
+        return values
+
+    def settle(self) -> None:
+        self._source.poll()
+        self.clock.advance(5_000)
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        return self._parts
+
+    @property
+    def lag(self) -> int:
+        return self._source.lag()
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Folder:
+    return Folder(tmp_path, format_of_files="lines")
+
+
+# -- which file is which --------------------------------------------------------------------------------------
+
+
+def test_only_whole_lines_are_taken_until_the_file_has_settled(lines: Folder) -> None:
+    lines.write("a", "one\ntw")
+    assert lines.values() == [b"one"]
+    assert lines.lag == 2
+    lines.write("a", "o\nthree", more=True)
+    assert lines.values() == [b"two"]
+    lines.settle()
+    assert lines.values() == [b"three"]
+    assert lines.lag == 0
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_rotated_file_goes_on_under_its_new_name(lines: Folder, restart: bool) -> None:
+    path = lines.write("app.log", "one\n")
+    assert lines.values() == [b"one"]
+    path.rename(path.with_name("app.log.1"))
+    lines.write("app.log.1", "two\n", more=True)
+    lines.write("app.log", "three\n")
+    if restart:
+        lines.restart()
+    assert sorted(lines.values()) == [b"three", b"two"]
+    assert {part["path"] for part in lines.parts.values()} == {"app.log", "app.log.1"}
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("after", ["other\n", "first\n", "another one, longer than it was\n"])
+def test_a_file_written_anew_is_read_from_the_start(lines: Folder, after: str, restart: bool) -> None:
+    path = lines.write("a", "first\nsecond\n")
+    assert lines.values() == [b"first", b"second"]
+    lines.write("a", after)  # the same inode
+    os.utime(path, ns=(1, 1))
+    if restart:
+        lines.restart()
+    assert lines.values() == [after.strip().encode()]
+
+
+def test_a_file_replaced_by_a_longer_copy_goes_on(lines: Folder) -> None:
+    path = lines.write("a", "one\n")
+    assert lines.values() == [b"one"]
+    copy = lines.write("copy", "one\ntwo\n")
+    copy.rename(path)
+    assert lines.values() == [b"two"]
+    assert len(lines.parts) == 1
+
+
+def test_a_restart_repeats_nothing_and_knows_files_that_were_gone_for_a_while(lines: Folder) -> None:
+    path = lines.write("a", "one\n")
+    assert lines.values() == [b"one"]
+    away = path.rename(lines.path / "away")
+    assert lines.values() == []
+    lines.restart()
+    away.rename(path)
+    assert lines.values() == []
+
+
+def test_a_file_gone_for_long_is_forgotten(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, format_of_files="lines", forget_after_ms=1_000)
+    folder.write("a", "one\n")
+    folder.values()
+    (tmp_path / "in" / "a").unlink()
+    folder.values()
+    folder.clock.advance(1_000)
+    folder.values()
+    assert folder.parts == {}
+
+
+def test_a_folder_that_is_gone_is_no_empty_folder(lines: Folder) -> None:
+    lines.write("a", "one\n")
+    lines.values()
+    (lines.path / "in").rename(lines.path / "elsewhere")
+    with pytest.raises(TransientError, match="is gone"):
+        lines.poll()
+    with pytest.raises(TransientError, match="there is no folder"):
+        lines.restart()
+
+
+def test_patterns_and_folders_in_folders(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, format_of_files="lines", pattern="*.log", recursive=True)
+    (tmp_path / "in" / "deep").mkdir()
+    folder.write("deep/a.log", "one\n")
+    folder.write("b.txt", "two\n")
+    assert folder.values() == [b"one"]
+
+
+# -- lines ----------------------------------------------------------------------------------------------------
+
+
+def test_a_line_beyond_the_limit_is_put_aside(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, format_of_files="lines", max_line_bytes=2_000_000)
+    folder.write("a", b"before\n" + b"x" * 5_000_000)
+    values, rejected = folder.poll()
+    assert values == [b"before"]
+    assert [(line, reason) for _, line, reason in rejected] == [
+        ("2", "is longer than max_line_bytes (2000000)")
+    ]
+    folder.restart()
+    folder.write("a", b"xx\nafter\n", more=True)
+    assert folder.values() == [b"after"]
+
+
+def test_json_lines_keep_their_bytes_and_bad_ones_are_put_aside(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, format_of_files="jsonl", key="id")
+    folder.write("a", b'{"id": 1, "x": 1.10}\n{oops\n\n{"id": NaN}\n[1]\n{"no": 1}\n{"id":2}\r\n')
+    values, rejected = folder.poll()
+    assert values == [b'{"id": 1, "x": 1.10}', b'{"id":2}']
+    assert [(raw, line) for raw, line, _ in rejected] == [
+        (b"{oops", "2"), (b'{"id": NaN}', "4"), (b"[1]", "5"), (b'{"no": 1}', "6"),
+    ]  # fmt: skip
+    assert "is not JSON" in rejected[0][2]
+    assert "has no key: 'id'" in rejected[3][2]
+
+
+def test_csv_rows_with_quotes_types_and_nulls(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, key=["b", "a"], types={"b": "long", "c": "double"}, null=["NA"], max_records=2)
+    folder.write("a.csv", '\ufeffa,b,c\r\nx,1,2.5\r\n"two\r\nlines, ""quoted""",2,NA\r\nNA,3,1\r\n')
+    assert folder.values() == [
+        {"a": "x", "b": 1, "c": 2.5},
+        {"a": 'two\r\nlines, "quoted"', "b": 2, "c": None},
+        {"a": None, "b": 3, "c": 1.0},
+    ]
+
+
+def test_malformed_csv_is_put_aside_with_its_line_and_reading_goes_on(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, types={"b": "long"})
+    folder.write("a.csv", b'a,b\nx,1\nx\nx,y\n"x"y,1\n\xff,1\nx,2\n')
+    values, rejected = folder.poll()
+    assert values == [{"a": "x", "b": 1}, {"a": "x", "b": 2}]
+    assert [line for _, line, _ in rejected] == ["3", "4", "5", "6"]
+    reasons = " | ".join(reason for _, _, reason in rejected)
+    for said in ("has 1 fields, not 2", "field 'b' is 'y', not a whole number", "is not CSV", "is not utf-8"):
+        assert said in reasons
+
+
+def test_a_quote_that_is_never_closed_costs_one_line(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.write("a.csv", 'a,b\n1,2\n3,"4\n5,6\n')
+    assert folder.values() == [{"a": "1", "b": "2"}]  # the row may go on
+    folder.settle()
+    values, rejected = folder.poll()
+    assert values == [{"a": "5", "b": "6"}]
+    assert [(raw, line) for raw, line, _ in rejected] == [(b'3,"4', "3")]
+
+
+def test_a_header_that_names_a_column_twice_ends_the_file(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.write("a.csv", "a,a\n1,2\n")
+    values, rejected = folder.poll()
+    assert values == []
+    assert [line for _, line, _ in rejected] == ["1"]
+    assert folder.values() == []
+
+
+def test_a_growing_csv_remembers_its_header_over_a_restart(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, delimiter=";")
+    folder.write("a.csv", "a;b\n1;2\n")
+    assert folder.values() == [{"a": "1", "b": "2"}]
+    folder.restart()
+    folder.write("a.csv", "3;4\n", more=True)
+    assert folder.values() == [{"a": "3", "b": "4"}]
+
+
+def test_every_place_to_stop_gives_the_same(tmp_path: Path) -> None:
+    """However many records a transaction takes, and wherever the process starts anew."""
+    text = "a,b\n" + "".join(f'{n},"x\n{n}"\n' if n % 3 else f"{n}\n" for n in range(30))
+    found = []
+    for size in (1, 2, 7, 100):
+        (tmp_path / str(size)).mkdir()
+        folder = Folder(tmp_path / str(size), max_records=size)
+        folder.write("a.csv", text)
+        values: list[Any] = []
+        rejected: list[Any] = []
+        while True:
+            polled = folder._source.poll()
+            if polled is None:
+                break
+            folder._parts.update(polled.parts)
+            values += [record.value for record in polled.records]
+            rejected += [(record.value, record.headers) for record in polled.rejected]
+            folder.restart()
+        found.append((values, rejected))
+    assert len(found[0][0]) == 20
+    assert len(found[0][1]) == 10
+    assert all(one == found[0] for one in found)
+
+
+# -- whole files ----------------------------------------------------------------------------------------------
+
+
+def test_xml_elements_as_dicts(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, format_of_files="xml", record="obs", types={"temp": "double"}, max_records=2)
+    folder.write(
+        "a.xml",
+        '<w xmlns:n="urn:x"><n:obs id="1"><temp>1.5</temp><tag>a</tag><tag>b</tag></n:obs>\n'
+        '<obs><temp>warm</temp></obs><obs><at unit="m">3</at></obs><other/><obs>text</obs></w>',
+    )
+    assert folder.values() == []  # it may still be written
+    folder.settle()
+    values, rejected = folder.poll()
+    assert values == [
+        {"@id": "1", "temp": 1.5, "tag": ["a", "b"]},
+        {"at": {"@unit": "m", "#text": "3"}},
+        {"#text": "text"},
+    ]
+    assert [line for _, line, _ in rejected] == ["2"]
+    folder.restart()
+    folder.settle()
+    assert folder.values() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("<w><obs><a>1</a></obs><obs>", "the rest of the file is lost: no element found"),
+        ("<!DOCTYPE w [<!ENTITY e 'x'>]><w><obs>&e;</obs></w>", "DOCTYPE"),
+    ],
+)
+def test_what_is_no_xml_is_put_aside(tmp_path: Path, text: str, reason: str) -> None:
+    folder = Folder(tmp_path, format_of_files="xml", record="obs")
+    folder.write("a.xml", text)
+    folder.settle()
+    values, rejected = folder.poll()
+    assert len(values) == text.count("</obs>") - text.count("ENTITY")
+    assert reason in rejected[0][2]
+    assert folder.poll() == ([], [])
+
+
+def test_parquet_is_taken_once_it_is_whole(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, format_of_files="parquet", max_records=3)
+    pq.write_table(pa.table({"n": list(range(10))}), tmp_path / "x.parquet")
+    data = (tmp_path / "x.parquet").read_bytes()
+    folder.write("x.parquet", data[:-20])
+    assert folder.values() == []
+    folder.write("x.parquet", data[-20:], more=True)
+    polled = folder._source.poll()
+    assert polled is not None
+    folder._parts.update(polled.parts)
+    assert [record.value for record in polled.records] == [{"n": 0}, {"n": 1}, {"n": 2}]
+    folder.restart()  # in the middle of the file
+    assert folder.values() == [{"n": n} for n in range(3, 10)]
+    folder.write("y.parquet", data[:-20])
+    folder.settle()
+    values, rejected = folder.poll()
+    assert values == []
+    assert "the rest of the file is lost" in rejected[0][2]
+
+
+# -- settings -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "folder: is missing"),
+        ({"folder": "x", "patern": "*"}, "patern: there is no such setting; did you mean 'pattern'?"),
+        ({"folder": 3}, "folder: expected a path, got 3"),
+        ({"folder": "x", "format_of_files": "tsv"}, "format_of_files: expected one of csv"),
+        ({"folder": "x", "format_of_files": "xml"}, "record: is missing"),
+        ({"folder": "x", "format_of_files": "lines", "key": "a"}, "key: lines have no fields"),
+        ({"folder": "x", "types": {"a": "int"}}, "types.a: expected one of string"),
+        ({"folder": "x", "delimiter": ";;"}, "delimiter: expected one character"),
+        ({"folder": "x", "encoding": "latin-99"}, "encoding: there is no encoding"),
+        ({"folder": "x", "max_records": 0}, "max_records: must be at least 1"),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path: Path, settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingError) as raised:
+        FilesSource(settings, About(name="x", folder=tmp_path, clock=ManualClock()))
+    assert said in str(raised.value)

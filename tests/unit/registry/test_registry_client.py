@@ -1,0 +1,120 @@
+"""The client of registries: what it asks, what it keeps, what it asks again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from suiro.errors import ConfigError, RegistryRefusedError, RegistryUnavailableError, SchemaNotFoundError
+from suiro.registry import Reference, RegistryClient, Schema
+
+
+class Scripted:
+    """A server that gives the answers it was told, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, Any]] = []
+        self.asked: list[tuple[str, str, Any, str | None]] = []
+        scripted = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                asked = (
+                    self.command,
+                    self.path,
+                    json.loads(body) if body else None,
+                    self.headers["Authorization"],
+                )
+                scripted.asked.append(asked)
+                status, answer = scripted.answers.pop(0)
+                data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_POST = do_PUT = do_GET
+
+            def log_message(self, *arguments: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[Scripted]:
+    made = Scripted()
+    yield made
+    made.close()
+
+
+def test_what_cannot_change_is_asked_once(server: Scripted) -> None:
+    schema = Schema('"R"', "AVRO", (Reference(name="R", subject="r", version=1),))
+    server.answers = [(200, {"id": 7}), (200, {"schema": '"int"', "schemaType": "JSON"})]
+    with RegistryClient(server.url) as client:
+        assert [client.register("a/b", schema) for _ in range(2)] == [7, 7]
+        assert [client.schema(7) for _ in range(2)] == [Schema('"int"', "JSON")] * 2
+    references = [{"name": "R", "subject": "r", "version": 1}]
+    assert [asked[:3] for asked in server.asked] == [
+        ("POST", "/subjects/a%2Fb/versions", {"schema": '"R"', "references": references}),
+        ("GET", "/schemas/ids/7", None),
+    ]
+
+
+def test_a_cache_has_an_end(server: Scripted) -> None:
+    server.answers = [(200, {"schema": f'"{n}"'}) for n in (1, 2, 1)]
+    with RegistryClient(server.url, cache_size=1) as client:
+        assert [client.schema(n).text for n in (1, 2, 1)] == ['"1"', '"2"', '"1"']
+
+
+def test_what_may_pass_is_asked_again_what_is_refused_is_not(server: Scripted) -> None:
+    server.answers = [(503, b"not yet"), (500, {"error_code": 50001, "message": "m"}), (200, ["s"])]
+    with RegistryClient(server.url) as client:
+        assert client.subjects() == ["s"]
+        server.answers = [(404, {"error_code": 40401, "message": "no such"})]
+        with pytest.raises(SchemaNotFoundError, match=r"no such \(error code 40401\)"):
+            client.latest("s")
+        server.answers = [(401, {"error_code": 401, "message": "Unauthorized"})]
+        with pytest.raises(RegistryRefusedError, match="Unauthorized"):
+            client.latest("s")
+    server.answers = [(503, b"down")] * 2
+    with (
+        RegistryClient(server.url, retries=1) as client,
+        pytest.raises(RegistryUnavailableError, match="down"),
+    ):
+        client.subjects()
+
+
+def test_another_address_is_tried(server: Scripted) -> None:
+    server.answers = [(200, [])]
+    with RegistryClient(f"http://127.0.0.1:1,{server.url}") as client:
+        assert client.subjects() == []
+
+
+def test_users_come_from_the_url_or_an_argument(server: Scripted) -> None:
+    server.answers = [(200, [])] * 2
+    with_user = server.url.replace("http://", "http://k%40i:p%3Aw@")
+    RegistryClient(with_user).subjects()
+    RegistryClient(server.url, ("k@i", "p:w")).subjects()
+    assert len({asked[3] for asked in server.asked}) == 1
+    assert (server.asked[0][3] or "").startswith("Basic ")
+    with pytest.raises(ConfigError, match="different users"):
+        RegistryClient(with_user, ("other", "x"))
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:8081", "ftp://x", "http://"])
+def test_what_is_no_address(url: str) -> None:
+    with pytest.raises(ConfigError, match="expected http"):
+        RegistryClient(url)

@@ -1,0 +1,196 @@
+"""JSON Schema in the registry: what a change of a schema means for those who read with it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from suiro.registry.formats import Import, InvalidSchema, format_of, parse
+
+TEXT = {"type": "string"}
+NUMBER = {"type": "number"}
+WHOLE = {"type": "integer"}
+
+
+def kinds(reader: Any, writer: Any) -> list[str]:
+    found = format_of("JSON").incompatibilities(
+        parse("JSON", json.dumps(reader)), parse("JSON", json.dumps(writer))
+    )
+    return [one.kind for one in found]
+
+
+def thing(properties: dict[str, Any] | None = None, **members: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties or {}, **members}
+
+
+def closed(properties: dict[str, Any] | None = None, **members: Any) -> dict[str, Any]:
+    return thing(properties, additionalProperties=False, **members)
+
+
+NODE = {"next": {"$ref": "#/definitions/N"}}
+TREE = {"definitions": {"N": closed({"v": TEXT, **NODE})}, "$ref": "#/definitions/N"}
+OTHER_TREE = {"definitions": {"N": closed({"v": WHOLE, **NODE})}, "$ref": "#/definitions/N"}
+
+
+@pytest.mark.parametrize(
+    ("new", "old"),
+    [
+        (TEXT, TEXT),
+        (True, TEXT),
+        ({}, TEXT),
+        (TEXT, False),
+        ({"title": "t", "description": "d"}, {}),
+        (NUMBER, WHOLE),
+        ({"type": ["string", "null"]}, TEXT),
+        (closed({"a": TEXT, "b": TEXT}), closed({"a": TEXT})),
+        (thing({"a": TEXT, "b": {}}), thing({"a": TEXT})),
+        (thing({"a": TEXT, "b": True}), thing({"a": TEXT})),
+        (thing({"a": TEXT}), thing({"a": TEXT, "b": TEXT})),
+        (closed({"a": TEXT}), closed({"a": TEXT, "b": False})),
+        (thing({"a": TEXT}, additionalProperties=TEXT), thing(additionalProperties=TEXT)),
+        (thing(additionalProperties=TEXT), thing({"a": TEXT}, additionalProperties=TEXT)),
+        (thing({"a": TEXT}, patternProperties={"^a": TEXT}), thing(patternProperties={"^a": TEXT})),
+        (thing({"a": {"type": "string", "default": "x"}}, required=["a"]), thing({"a": TEXT})),
+        (thing({"a": TEXT}), thing({"a": TEXT}, required=["a"])),
+        (thing(), closed()),
+        ({"type": "string", "maxLength": 5}, {"type": "string", "maxLength": 4}),
+        ({"type": "string"}, {"type": "string", "pattern": "a", "minLength": 1}),
+        ({"type": "integer", "maximum": 5}, {"type": "integer", "exclusiveMaximum": 5}),
+        ({"type": "integer", "minimum": 5}, {"type": "integer", "minimum": 6}),
+        ({"type": "integer", "multipleOf": 2}, {"type": "integer", "multipleOf": 4}),
+        ({"enum": ["a", "b"]}, {"enum": ["a"]}),
+        ({"enum": ["a", 1]}, {"const": 1.0}),
+        ({"type": "array", "items": NUMBER}, {"type": "array", "items": WHOLE}),
+        (
+            {"type": "array", "items": [TEXT, TEXT]},
+            {"type": "array", "items": [TEXT], "additionalItems": False},
+        ),
+        ({"type": "array", "items": [TEXT]}, {"type": "array", "items": [TEXT, TEXT]}),
+        ({"type": "array", "maxItems": 3}, {"type": "array", "maxItems": 2, "uniqueItems": True}),
+        ({"oneOf": [TEXT, {"type": "null"}]}, TEXT),
+        ({"oneOf": [TEXT, {"type": "null"}]}, {"oneOf": [{"type": "null"}, TEXT]}),
+        ({"anyOf": [TEXT, {"type": "null"}]}, {"oneOf": [TEXT]}),
+        ({"type": ["string", "null"]}, {"oneOf": [TEXT, {"type": "null"}]}),
+        ({"allOf": [TEXT]}, {"allOf": [{"type": "string"}, {"maxLength": 3}]}),
+        ({"allOf": [TEXT, {"maxLength": 5}]}, {"type": "string", "maxLength": 5}),
+        ({"not": TEXT}, {"not": {"type": ["string", "null"]}}),
+        (thing(patternProperties={"\\p{L}": TEXT}), thing({"a": TEXT}, patternProperties={"\\p{L}": TEXT})),
+        (thing(dependencies={"a": ["b"]}), thing(dependencies={"a": ["b", "c"]})),
+        (TREE, TREE),
+        (
+            {
+                "$schema": "https://json-schema.org/draft/2020-12/schema",
+                "type": "array",
+                "prefixItems": [TEXT],
+            },
+            {
+                "$schema": "https://json-schema.org/draft/2020-12/schema",
+                "type": "array",
+                "prefixItems": [TEXT],
+                "items": False,
+            },
+        ),
+    ],
+)
+def test_what_passes(new: Any, old: Any) -> None:
+    assert kinds(new, old) == []
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "kind"),
+    [
+        (TEXT, WHOLE, "TYPE_CHANGED"),
+        (TEXT, True, "TYPE_NARROWED"),
+        (False, TEXT, "TYPE_NARROWED"),
+        (WHOLE, NUMBER, "TYPE_NARROWED"),
+        (TEXT, {"type": ["string", "null"]}, "TYPE_NARROWED"),
+        (thing({"a": TEXT, "b": TEXT}), thing({"a": TEXT}), "PROPERTY_ADDED_OPEN_CONTENT_MODEL"),
+        (closed({"a": TEXT}), closed({"a": TEXT, "b": TEXT}), "PROPERTY_REMOVED_CLOSED_CONTENT_MODEL"),
+        (
+            thing({"a": WHOLE}, additionalProperties=TEXT),
+            thing(additionalProperties=TEXT),
+            "PROPERTY_ADDED_PARTIALLY_OPEN_CONTENT_MODEL",
+        ),
+        (
+            thing(additionalProperties=TEXT),
+            thing({"a": WHOLE}, additionalProperties=TEXT),
+            "PROPERTY_REMOVED_PARTIALLY_OPEN_CONTENT_MODEL",
+        ),
+        (thing({"a": TEXT}, required=["a"]), thing({"a": TEXT}), "REQUIRED_ATTRIBUTE_ADDED"),
+        (closed({"a": TEXT}, required=["a"]), closed(), "REQUIRED_ATTRIBUTE_ADDED"),
+        (closed(), thing(), "ADDITIONAL_PROPERTIES_REMOVED"),
+        (thing(additionalProperties=TEXT), thing(), "ADDITIONAL_PROPERTIES_NARROWED"),
+        (thing(patternProperties={"^a": TEXT}), thing(), "TYPE_NARROWED"),
+        (thing({"a": thing({"b": TEXT})}), thing({"a": thing({"b": WHOLE})}), "TYPE_CHANGED"),
+        (thing(maxProperties=1), thing(), "MAX_PROPERTIES_ADDED"),
+        (thing(dependencies={"a": ["b"]}), thing(), "DEPENDENCY_ARRAY_ADDED"),
+        ({"type": "string", "maxLength": 4}, {"type": "string", "maxLength": 5}, "MAX_LENGTH_DECREASED"),
+        ({"type": "string", "minLength": 1}, TEXT, "MIN_LENGTH_ADDED"),
+        ({"type": "string", "pattern": "a"}, TEXT, "PATTERN_ADDED"),
+        ({"type": "string", "pattern": "a"}, {"type": "string", "pattern": "b"}, "PATTERN_CHANGED"),
+        (
+            {"type": "integer", "exclusiveMaximum": 5},
+            {"type": "integer", "maximum": 5},
+            "EXCLUSIVE_MAXIMUM_DECREASED",
+        ),
+        ({"type": "integer", "minimum": 5}, {"type": "integer", "minimum": 4}, "MINIMUM_INCREASED"),
+        ({"type": "integer", "maximum": 5}, WHOLE, "MAXIMUM_ADDED"),
+        ({"type": "integer", "multipleOf": 4}, {"type": "integer", "multipleOf": 2}, "MULTIPLE_OF_CHANGED"),
+        ({"enum": ["a"]}, {"enum": ["a", "b"]}, "ENUM_ARRAY_NARROWED"),
+        ({"enum": [1]}, {"enum": [True]}, "TYPE_CHANGED"),
+        ({"type": "string", "enum": ["a"]}, TEXT, "ENUM_ARRAY_CHANGED"),
+        ({"type": "array", "items": WHOLE}, {"type": "array", "items": NUMBER}, "TYPE_NARROWED"),
+        ({"type": "array", "items": [TEXT, TEXT]}, {"type": "array", "items": [TEXT]}, "TYPE_NARROWED"),
+        ({"type": "array", "uniqueItems": True}, {"type": "array"}, "UNIQUE_ITEMS_ADDED"),
+        ({"type": "array", "contains": TEXT}, {"type": "array"}, "KEYWORD_CHANGED"),
+        ({"oneOf": [TEXT]}, {"oneOf": [TEXT, {"type": "null"}]}, "SUM_TYPE_NARROWED"),
+        ({"oneOf": [TEXT, WHOLE]}, {"anyOf": [TEXT, WHOLE]}, "COMBINED_TYPE_CHANGED"),
+        ({"oneOf": [TEXT, WHOLE]}, {"type": "null"}, "COMBINED_TYPE_CHANGED"),
+        (TEXT, {"oneOf": [TEXT, {"type": "null"}]}, "TYPE_CHANGED"),
+        ({"not": {"type": ["string", "null"]}}, {"not": TEXT}, "NOT_TYPE_EXTENDED"),
+        (
+            closed(patternProperties={"\\p{L}": WHOLE}),
+            closed({"a": TEXT}),
+            "PROPERTY_REMOVED_CLOSED_CONTENT_MODEL",
+        ),
+        (TREE, OTHER_TREE, "TYPE_CHANGED"),
+    ],
+)
+def test_what_is_refused(new: Any, old: Any, kind: str) -> None:
+    assert kind in kinds(new, old)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not JSON"),
+        ("[]", "an object, true or false"),
+        ('{"maximum": NaN}', "not JSON"),
+        ('{"type": "text"}', "at /type"),
+        ('{"properties": {"a": {"minLength": -1}}}', "at /properties/a/minLength"),
+        ('{"$schema": "http://example.org/my-own"}', "not a draft"),
+        ('{"$ref": "#/definitions/nix"}', "leads nowhere"),
+        ('{"$ref": "other.json"}', "leads nowhere"),
+    ],
+)
+def test_what_is_no_schema(text: str, message: str) -> None:
+    with pytest.raises(InvalidSchema, match=message):
+        parse("JSON", text)
+
+
+def test_a_reference_is_found_by_its_name_and_compared_through() -> None:
+    def order(price: Any) -> Any:
+        imports = (Import("price.json", json.dumps(price)),)
+        return parse("JSON", json.dumps(closed({"price": {"$ref": "price.json"}})), imports)
+
+    rules = format_of("JSON")
+    assert not rules.incompatibilities(order(NUMBER), order(WHOLE))
+    assert rules.incompatibilities(order(WHOLE), order(NUMBER))
+
+
+def test_forms() -> None:
+    parsed = parse("JSON", '{ "type": "object",\n "additionalProperties": false, "title": "é" }')
+    assert parsed.canonical == '{"type":"object","additionalProperties":false,"title":"é"}'
+    assert parsed.normalized == '{"additionalProperties":false,"title":"é","type":"object"}'

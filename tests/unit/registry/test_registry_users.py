@@ -1,0 +1,64 @@
+"""Who may call the registry."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+
+import pytest
+
+from suiro.errors import ConfigError
+from suiro.registry.users import Users, hash_password
+
+
+def basic(name: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
+
+
+def write(path: Path, text: str, age_s: int = 0) -> Path:
+    path.write_text(text)
+    os.utime(path, (1_700_000_000 - age_s, 1_700_000_000 - age_s))
+    return path
+
+
+def test_plain_and_hashed_passwords(tmp_path: Path) -> None:
+    users = Users(write(tmp_path / "users", f"# comment\n\na:one\nb:{hash_password('t:w o')}\n"))
+    for _ in range(2):  # the second time from memory
+        assert users.admit(basic("a", "one"))
+        assert users.admit(basic("b", "t:w o"))
+        assert not users.admit(basic("a", "t:w o"))
+        assert not users.admit(basic("b", "one"))
+        assert not users.admit(basic("c", "one"))
+
+
+@pytest.mark.parametrize(
+    "header", ["", "Basic", "Basic ?", "Basic YQ==", "Bearer YTpvbmU=", "Basic /w==", "x y"]
+)
+def test_what_is_no_password(tmp_path: Path, header: str) -> None:
+    assert not Users(write(tmp_path / "users", "a:one")).admit(header)
+
+
+def test_a_changed_file_counts_at_once(tmp_path: Path) -> None:
+    path = write(tmp_path / "users", "a:one", age_s=10)
+    users = Users(path)
+    assert users.admit(basic("a", "one"))
+    write(path, "a:two")
+    assert not users.admit(basic("a", "one"))
+    assert users.admit(basic("a", "two"))
+    write(path, "", age_s=-10)  # half written: the old users stay
+    assert users.admit(basic("a", "two"))
+
+
+def test_hashes_are_salted() -> None:
+    assert hash_password("x") != hash_password("x")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("", "names none"), ("a\n", "line 1"), ("a:one\nb:\n", "line 2")]
+)
+def test_a_file_that_says_nothing(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Users(write(tmp_path / "users", text))
+    with pytest.raises(ConfigError, match="No such file"):
+        Users(tmp_path / "nix")
