@@ -17,7 +17,7 @@ from suiro.connect.postgres.publication import Table
 __all__ = ["Range", "next_range", "ranges", "read_range", "rows_in_a_chunk"]
 
 FIRST_ROWS = 2_000  # the first range is small: a capture shows soon that it works
-CHUNK_BYTES = 16 << 20
+CHUNK_BYTES = 8 << 20
 LAST_BLOCK = 0xFFFFFFFE
 
 Bound = tuple[str, ...]
