@@ -68,7 +68,7 @@ class ParquetSink:
         for left in self._folder.glob(f".{self._name}-*.tmp"):
             left.unlink(
                 missing_ok=True
-            )  # of a forerunner that died; one that lives will fail to link it, and start anew
+            )  # of one that died; one that lives cannot link it then, and starts anew
         self._read()
         self._write_manifest()
 
