@@ -2,12 +2,12 @@
 
     python benchmarks/capture.py [--rows 2000000] [--updates 500000] [--seconds 20] [--only suiro|debezium]
 
-Debezium only counts: its records are neither encoded nor written anywhere. suiro delivers Avro records to the node, exactly
-once, and a record counts once a reader with read_committed can have it. So the comparison is the harder one.
+Debezium only counts: its records are neither encoded nor written anywhere. suiro delivers Avro records to the node,
+exactly once, and a record counts once a reader with read_committed can have it: the harder comparison.
 
-Table: pgbench's accounts, rows of about 100 bytes. Snapshot: from the process's start, and from the first record. Backlogs:
-updates that wait in the slot, one in a transaction and 1,000. Delay: 1,000 single-row transactions a second, from the commit
-to the record's visibility to a reader, by the clock of this process; the first half of the run does not count.
+Table: pgbench's accounts, rows of about 100 bytes. Everything counts from the process's start. Backlogs: updates that
+wait in the slot, one in a transaction and 1,000. Delay: 1,000 single-row transactions a second, from the commit to
+the record's visibility to a reader, by the clock of this process; the first half of the run does not count.
 """
 
 from __future__ import annotations

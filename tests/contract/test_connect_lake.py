@@ -118,6 +118,25 @@ def test_without_columns_the_value_is_text(
     assert [row["value"] for row in read(kind, tmp_path / "lake")] == ["plain", "\\xff"]
 
 
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_offsets_are_kept_without_any_rows(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, kind: str
+) -> None:
+    """ "latest" is stored before there is a record, and a batch of dead letters is stored as well."""
+    send(client, topic, [{"n": 1}])
+    text = section(kind, topic, 'n = "long"', f'start = "latest"\ndead_letter_topic = "dead-{topic}"')
+    with running(tmp_path, bootstrap, text) as runtime:
+        reaches(runtime, topic, lambda at: at["lag"] == 0, "no lag")
+    send(client, topic, [{"n": "bad"}])
+    with running(tmp_path, bootstrap, text) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 1, "the bad one")
+    send(client, topic, [{"n": 3}])
+    with running(tmp_path, bootstrap, text) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 1, "the good one")
+    assert [row["n"] for row in read(kind, tmp_path / "lake")] == [3]
+    assert len(committed(client, f"dead-{topic}")) == 1
+
+
 def test_what_does_not_fit_is_put_aside(tmp_path: Path, bootstrap: str, client: Client, topic: str) -> None:
     bad = [
         {"n": "1"},

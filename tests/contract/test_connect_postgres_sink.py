@@ -145,6 +145,25 @@ def test_what_postgres_refuses_is_put_aside_and_the_rest_is_written(
         assert any(said in reason for reason in reasons), reasons
 
 
+def test_offsets_are_kept_without_any_rows(
+    tmp_path: Path,
+    bootstrap: str,
+    client: Client,
+    database: psycopg.Connection[Any],
+    postgres: Postgres,
+    topic: str,
+    table: str,
+) -> None:
+    send(client, topic, [{"id": 1}])
+    text = section(topic, topic, table, postgres.dsn, 'start = "latest"')
+    with running(tmp_path, bootstrap, text) as runtime:
+        reaches(runtime, topic, lambda at: at["lag"] == 0, "no lag")
+    send(client, topic, [{"id": 2}])
+    with running(tmp_path, bootstrap, text) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 1, "one record")
+    assert [row[0] for row in rows(database, table)] == [2]
+
+
 def test_without_dead_letters_nothing_of_the_batch_is_written(
     tmp_path: Path,
     bootstrap: str,

@@ -24,6 +24,7 @@ from suiro.connect import (
     SourceRecord,
     UnknownConnectorError,
     serve_control,
+    sink_task,
 )
 from suiro.testing import node
 
@@ -202,6 +203,55 @@ def test_a_sink_takes_committed_records_once(
     assert sorted(Gathering.taken[unique], key=lambda item: item[1]) == [
         ("a", 1), (None, 2), (None, 4), (None, 5),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["Gathering", "Ledger"])
+def test_latest_is_the_moment_of_the_first_start(
+    tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str, kind: str
+) -> None:
+    topic = new_topic(2)
+    send(client, topic, [1])
+    send(client, topic, [2], partition=1)
+    text = sink(unique, topic, kind, 'start = "latest"')
+    with running(tmp_path, bootstrap, text) as runtime:
+        reaches(runtime, unique, lambda at: at["lag"] == 0, "no lag")
+        send(client, topic, [3])
+        reaches(runtime, unique, lambda at: at["records"] == 1, "one record")
+    send(client, topic, [4], partition=1)  # of which nothing was taken before
+    with running(tmp_path, bootstrap, text) as runtime:
+        reaches(runtime, unique, lambda at: at["records"] == 1, "one more")
+    assert Gathering.taken[unique] == [(None, 3), (None, 4)]
+
+
+@NODE_ONLY
+@pytest.mark.parametrize("kind", ["Gathering", "Ledger"])
+def test_partitions_that_are_added_are_read_from_their_start(
+    tmp_path: Path,
+    bootstrap: str,
+    client: Client,
+    new_topic: Callable[..., str],
+    unique: str,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from confluent_kafka.admin import AdminClient, NewPartitions
+
+    monkeypatch.setattr(sink_task, "LOOK_FOR_PARTITIONS_MS", 20)
+    topic = new_topic()
+    with running(tmp_path, bootstrap, sink(unique, topic, kind, 'start = "latest"')) as runtime:
+        reaches(runtime, unique, lambda at: at["lag"] == 0, "no lag")
+        runtime.pause(unique)
+        reaches(runtime, unique, lambda at: at["state"] == "PAUSED", "paused")
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.create_partitions([NewPartitions(topic, 2)])[topic].result()
+        send(client, topic, [1], partition=1)
+        runtime.resume(unique)
+        reaches(runtime, unique, lambda at: at["records"] == 1, "the record of the new partition")
+        admin.create_partitions([NewPartitions(topic, 3)])[topic].result()
+        send(client, topic, [2], partition=2)
+        reaches(runtime, unique, lambda at: at["records"] == 2, "that of one added while it runs")
+        assert state(runtime, unique)["restarts"] == 0
+    assert Gathering.taken[unique] == [(None, 1), (None, 2)]
 
 
 @NODE_ONLY

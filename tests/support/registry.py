@@ -3,48 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 
+from suiro.registry import in_memory
 from suiro.registry.app import RegistryApp
-from suiro.registry.records import Key, LogRecord, compact_json
+from suiro.registry.records import Key, LogRecord
 from suiro.registry.state import State
-from suiro.registry.storage import Decision
-
-T = TypeVar("T")
 
 
-class MemoryStorage:
-    """A `Storage` whose log is a list. Every record goes through its bytes, as it would on the wire."""
-
-    topic = "_schemas"
-
-    def __init__(self) -> None:
-        self.log: list[tuple[bytes, bytes | None]] = []
-        self._state = State()
-
-    @contextlib.contextmanager
-    def state(self) -> Iterator[State]:
-        yield self._state
-
-    def catch_up(self, timeout_ms: int | None = None) -> None:
-        pass
-
-    def write(self, decide: Callable[[State], Decision[T]]) -> T:
-        decision = decide(self._state)
-        for change in decision.changes:
-            value = None if change.value is None else compact_json(change.value).encode()
-            self.append(self._state.raw_key(change.key), value)
-        return decision.result
-
-    def append(self, key: bytes, value: bytes | None) -> None:
-        self.log.append((key, value))
-        apply(self._state, key, value, len(self.log) - 1)
-
+class MemoryStorage(in_memory.MemoryStorage):
     def compacted(self) -> list[tuple[bytes, bytes | None]]:
         """The last record of each key, tombstones taken away."""
         last = {key: place for place, (key, _) in enumerate(self.log)}

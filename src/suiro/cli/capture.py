@@ -30,6 +30,8 @@ def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    # kio looks for Hypothesis, and importing that where tests are installed would double the start.
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         return _snapshot(options) if options.command == "snapshot" else _postgres(options)
@@ -135,7 +137,7 @@ def capture_parser() -> argparse.ArgumentParser:
         "--state-directory", type=Path, metavar="DIR", help="for large transactions; default: a temporary one"
     )
     postgres.add_argument(
-        "--chunk-rows", type=int, default=50_000, metavar="N", help="of a snapshot, at once; default: 50000"
+        "--chunk-rows", type=int, default=25_000, metavar="N", help="of a snapshot, at once; default: 25000"
     )
     postgres.add_argument("--heartbeat", type=float, default=10.0, metavar="SECONDS", help="default: 10")
     postgres.add_argument(

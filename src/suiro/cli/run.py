@@ -39,6 +39,14 @@ def run(
     bootstrap_servers: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="The cluster.")
     ] = "127.0.0.1:9092",
+    registry: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="SUIRO_SCHEMA_REGISTRY_URL",
+            help="The schema registry of serdes.avro, json_schema and protobuf.",
+        ),
+    ] = None,
     state_dir: Annotated[
         Path | None, typer.Option(file_okay=False, help="Default: ~/.local/share/suiro.")
     ] = None,
@@ -96,6 +104,7 @@ def run(
             on_deserialization_error=on_deserialization_error,
             max_offsets_per_trigger=max_offsets_per_trigger,
             settings=settings_of(set_ or []),
+            schema_registry_url=registry,
             rebuild=rebuild,
         )
         code = _until_told(streams, until_done)

@@ -194,7 +194,7 @@ def _class(side: str, kind: str, folder: Path) -> Any:
     try:
         return getattr(importlib.import_module(module_name), class_name)
     except ImportError as error:
-        hint = "; pip install 'suiro[lake]'" if error.name in ("deltalake", "pyiceberg") else ""
+        hint = "; pip install 'suiro[lake]'" if error.name == "deltalake" else ""
         raise SettingError("kind", f"cannot import {module_name}: {error}{hint}") from None
     except AttributeError:
         raise SettingError("kind", f"module {module_name} has no class {class_name}") from None

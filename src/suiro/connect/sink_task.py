@@ -115,8 +115,7 @@ class _Running:
         self._producer.init()
         partitions = self._partitions()
         self._sink.open()
-        self._stored = self._start_offsets(partitions)
-        self._read = dict(self._stored)
+        self._begin(partitions)
         look_at_ms = clock.monotonic_ms() + LOOK_FOR_PARTITIONS_MS
         while not self._context.stopping.is_set():
             self._fetch()
@@ -142,17 +141,24 @@ class _Running:
             (topic, item.partition) for topic in self._settings.topics for item in found[topic].partitions
         ]
 
-    def _start_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    def _begin(self, partitions: list[TopicPartition]) -> None:
         if isinstance(self._sink, HoldsOffsets):
             stored = dict(self._sink.offsets(partitions))
         else:
             committed = self._client.offset_fetch(self._group, partitions)
             stored = {target: item.offset for target, item in committed.items() if item is not None}
-        missing = {target: FROM[self._settings.start] for target in partitions if target not in stored}
+        # A partition without an offset is read from where the sink begins; beside others that have one it is new.
+        begin = EARLIEST if stored else FROM[self._settings.start]
+        missing = {target: begin for target in partitions if target not in stored}
         listed = self._client.list_offsets(missing, read_committed=True) if missing else {}
-        return {
+        self._stored = {
             target: stored[target] if target in stored else listed[target].offset for target in partitions
         }
+        self._read = dict(self._stored)
+        if (
+            begin == LATEST
+        ):  # "now" is this moment, also for partitions whose first record comes after a restart
+            self._store([], dict(self._stored))
 
     def _fetch(self) -> None:
         wait_ms = FETCH_WAIT_MS
@@ -229,7 +235,12 @@ class _Running:
 
     def _put(self, pieces: list[_Piece]) -> None:
         records = [record for piece in pieces for record in self._decoded(piece)]
-        next_offsets = {piece.target: piece.after for piece in pieces}  # the last of each partition
+        self._store(records, {piece.target: piece.after for piece in pieces})  # the last of each partition
+        progress = self._context.progress
+        progress.records += sum(piece.rows.num_rows for piece in pieces)
+        progress.commits += 1
+
+    def _store(self, records: list[SinkRecord], next_offsets: dict[TopicPartition, int]) -> None:
         batch = SinkBatch(
             records=records,
             first_offsets={target: self._stored[target] for target in next_offsets},
@@ -245,9 +256,6 @@ class _Running:
         else:
             self._commit(next_offsets)
         self._stored |= next_offsets
-        progress = self._context.progress
-        progress.records += sum(piece.rows.num_rows for piece in pieces)
-        progress.commits += 1
 
     def _decoded(self, piece: _Piece) -> Iterator[SinkRecord]:
         topic, partition = piece.target

@@ -15,12 +15,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from suiro.registry.process import RegistryBeside, RegistryProcess, listen_on
-from suiro.registry.schemas import Reference, RegisteredSchema, Schema, SchemaType
+from suiro.registry.schemas import Reference, RegisteredSchema, Schema, SchemaType, SubjectStrategy
 
 if TYPE_CHECKING:
     from suiro.registry.client import RegistryClient
-    from suiro.registry.codecs import AvroCodec, Codec, CodecSettings, Undecodable, Unencodable, codec_of
-    from suiro.registry.codecs.avro_columns import NotOneColumn
+    from suiro.registry.codecs import (
+        AvroCodec,
+        Codec,
+        CodecSettings,
+        NotOneColumn,
+        Undecodable,
+        Unencodable,
+        codec_of,
+    )
     from suiro.registry.in_memory import MOCK_SCHEME, registry_client
     from suiro.registry.server import InProcessRegistry, RegistryConfig, serve
     from suiro.registry.users import hash_password
@@ -40,6 +47,7 @@ __all__ = [
     "RegistryProcess",
     "Schema",
     "SchemaType",
+    "SubjectStrategy",
     "Undecodable",
     "Unencodable",
     "codec_of",
@@ -55,7 +63,7 @@ _MODULES = {
     "Codec": "codecs",
     "CodecSettings": "codecs",
     "MOCK_SCHEME": "in_memory",
-    "NotOneColumn": "codecs.avro_columns",
+    "NotOneColumn": "codecs",
     "Undecodable": "codecs",
     "Unencodable": "codecs",
     "codec_of": "codecs",

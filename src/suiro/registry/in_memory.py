@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -63,8 +64,8 @@ class MemoryStorage:
         with self._lock:
             yield self._state
 
-    def catch_up(self) -> None:
-        pass
+    def catch_up(self, timeout_ms: int = 0) -> None:
+        """Nobody else writes."""
 
     def write(self, decide: Callable[[State], Decision[T]]) -> T:
         with self._lock:
@@ -75,8 +76,6 @@ class MemoryStorage:
             return decision.result
 
     def append(self, key: bytes, value: bytes | None) -> None:
-        import json
-
         parsed = Key.parse(key)
         assert parsed is not None
         self._state.apply(

@@ -19,9 +19,13 @@ __all__ = [
     "RegisteredSchema",
     "Schema",
     "SchemaType",
+    "SubjectStrategy",
 ]
 
 SchemaType = Literal["AVRO", "JSON", "PROTOBUF"]
+
+SubjectStrategy = Literal["topic", "record", "topic-record"]
+"""Confluent's TopicNameStrategy, RecordNameStrategy and TopicRecordNameStrategy."""
 
 AVRO: SchemaType = "AVRO"
 JSON: SchemaType = "JSON"

@@ -23,6 +23,7 @@ from suiro.streams.nodes import (
     StreamTableJoin,
     TableSource,
 )
+from suiro.streams.registries import with_serdes_placed
 from suiro.streams.serdes import Serde
 from suiro.streams.topology import Topology
 
@@ -177,7 +178,7 @@ class StreamsBuilder:
         """The topology so far. Raises TopologyError for what cannot work."""
         nodes = _with_shared_sources(list(self._graph.nodes.values()))
         nodes = _with_keys_that_meet(_with_null_keys_kept(nodes))
-        topology = Topology(tuple(nodes), tuple(self._graph.stores.values()))
+        topology = with_serdes_placed(Topology(tuple(nodes), tuple(self._graph.stores.values())))
         check_topology(topology)
         return topology
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from suiro.errors import ConfigError, UnknownTopicError, UsageError
 from suiro.spark import Positions, SinkOptions, SourceOptions
+from suiro.streams.registries import registry_for_run
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology import Topology
 
@@ -49,6 +50,8 @@ class KafkaStreams:
     `DataStreamWriter.trigger` takes it, `{"processingTime": "1 second"}`; as fast as possible otherwise. `settings`:
     of the Kafka client and the reading, in the names of format "suiro" (`kafka.client.id`, `startingOffsets`, ...).
     `max_offsets_per_trigger`: records in one micro-batch, about; None for all there are.
+    `schema_registry_url`: of the serdes that go by a registry and were given none of their own; without it
+    `SUIRO_SCHEMA_REGISTRY_URL` of the environment.
     `rebuild`: begin without a checkpoint, though the application has run before (see `streams.spark.rebuild`).
     """
 
@@ -66,6 +69,7 @@ class KafkaStreams:
         max_offsets_per_trigger: int | None = MAX_OFFSETS_PER_TRIGGER,
         trigger: Mapping[str, Any] | None = None,
         settings: Mapping[str, str] | None = None,
+        schema_registry_url: str | None = None,
         rebuild: bool = False,
     ) -> None:
         if emit not in ("micro-batch", "every"):
@@ -78,7 +82,7 @@ class KafkaStreams:
                 )
         _check_policy("on_processing_error", on_processing_error)
         _check_policy("on_deserialization_error", on_deserialization_error)
-        self.topology = topology
+        self.topology = registry_for_run(topology, schema_registry_url)
         self.application_id = application_id
         self.state_dir = Path(state_dir) if state_dir is not None else default_state_dir()
         self._bootstrap_servers = bootstrap_servers

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from suiro.errors import ConfigError, RegistryError
 from suiro.streams.errors import ProcessingError
 from suiro.streams.extractors import FailOnInvalidTimestamp, SourceRecord
 from suiro.streams.nodes import Node, Repartition, Source
@@ -70,6 +71,8 @@ class SourceReader:
         try:
             read_key = None if key is None else self._key.deserialize(topic, key)
             read_value = None if value is None else self._value.deserialize(topic, value)
+        except (RegistryError, ConfigError):
+            raise  # nothing is wrong with the record: the registry is down, or was not named
         except Exception as error:
             self._undecodable(error, topic, partition, offset, timestamp, key, value, headers)
             return None

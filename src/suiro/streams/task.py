@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from suiro.errors import RegistryError
 from suiro.streams.errors import ProcessingError
 from suiro.streams.nodes import (
     Node,
@@ -314,6 +315,8 @@ class Task:
 
     def _failed(self, node: Node, record: Record, error: Exception) -> None:
         policy = self.settings.on_processing_error
+        if isinstance(error, RegistryError):
+            policy = "fail"  # nothing is wrong with the record: the registry is down, or refuses
         if policy == "skip":
             self._contexts[node.name].drop("processing error")
         elif policy.startswith("dead-letter:"):

@@ -11,19 +11,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
 from suiro.errors import UsageError
+from suiro.registry import MOCK_SCHEME, RegistryClient, registry_client
 from suiro.streams.durations import milliseconds
 from suiro.streams.interpreter import Emitted, Interpreter
 from suiro.streams.nodes import Source
 from suiro.streams.records import Headers, Record
+from suiro.streams.registries import with_registry, with_registry_of
 from suiro.streams.serdes import Serde
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology import Topology
 
 __all__ = ["TestInputTopic", "TestOutputTopic", "TopologyTestDriver"]
+
+_drivers = count(1)
 
 
 class TopologyTestDriver:
@@ -38,7 +43,11 @@ class TopologyTestDriver:
         initial_wall_clock_time_ms: int = 0,
         on_deserialization_error: str = "fail",
         on_processing_error: str = "fail",
+        schema_registry_url: str | None = None,
     ) -> None:
+        """`schema_registry_url`: of the serdes that go by a registry; without it, one in memory of the driver's own."""
+        self._registry_url = schema_registry_url or f"{MOCK_SCHEME}topology-test-driver-{next(_drivers)}"
+        topology = with_registry(topology, self._registry_url)
         self._topology = topology
         self._wall_clock_ms = initial_wall_clock_time_ms
         self._interpreter = Interpreter(
@@ -66,13 +75,19 @@ class TopologyTestDriver:
                 f"the topology does not read topic {topic!r}; it reads "
                 f"{', '.join(self._topology.source_topics) or 'none'}"
             )
+        key, value = self._bound(key, is_key=True), self._bound(value)
         return TestInputTopic(self, topic, key or source.key, value or source.value, start_timestamp_ms)
 
     def create_output_topic(
         self, topic: str, *, key: Serde | None = None, value: Serde | None = None
     ) -> TestOutputTopic:
         """Keys and values are read with these serdes; without, they are what the topology gave to the sink."""
-        return TestOutputTopic(self, topic, key, value)
+        return TestOutputTopic(self, topic, self._bound(key, is_key=True), self._bound(value))
+
+    @property
+    def schema_registry(self) -> RegistryClient:
+        """To register schemas, and to see what was registered."""
+        return registry_client(self._registry_url)
 
     def advance_wall_clock_time(self, by: str | int) -> None:
         """A duration; runs what wall-clock punctuators have scheduled until then."""
@@ -109,6 +124,9 @@ class TopologyTestDriver:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _bound(self, serde: Serde | None, *, is_key: bool = False) -> Serde | None:
+        return None if serde is None else with_registry_of(serde, self._registry_url, is_key=is_key)
 
     def _store_of(self, name: str, *kinds: str) -> Any:
         store = self._interpreter.store(name)

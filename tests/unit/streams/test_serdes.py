@@ -389,9 +389,10 @@ def test_a_wrong_column_is_refused(serde: Any, column: pa.Array) -> None:
         serde.encode_column(column, topic="flights")
 
 
-def test_avro_says_when_it_comes() -> None:
-    with pytest.raises(UsageError, match="schema registry"):
-        _ = serdes.avro
+def test_a_serde_of_a_registry_says_where_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SUIRO_SCHEMA_REGISTRY_URL", raising=False)
+    with pytest.raises(UsageError, match=r"serdes\.avro has no registry: .*schema_registry_url="):
+        serdes.avro.deserialize("t", b"\0\0\0\0\1")
 
 
 def test_a_windows_size_is_checked() -> None:

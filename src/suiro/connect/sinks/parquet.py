@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow.parquet as pq
 
@@ -65,7 +66,9 @@ class ParquetSink:
     def open(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         for left in self._folder.glob(f".{self._name}-*.tmp"):
-            left.unlink()  # of a forerunner that died; one that lives will fail to link it, and start anew
+            left.unlink(
+                missing_ok=True
+            )  # of one that died; one that lives cannot link it then, and starts anew
         self._read()
         self._write_manifest()
 
@@ -79,7 +82,7 @@ class ParquetSink:
         check_expected(batch.first_offsets, _targets(self._offsets()), f"{self._name}: {self._folder}")
         number = self._files[-1]["number"] + 1 if self._files else 0
         path = self._folder / f"part-{number:020d}.parquet"
-        hidden = self._folder / f".{self._name}-{os.getpid()}-{number}.tmp"
+        hidden = self._hidden()
         rows = self._columns.table(batch)
         offsets = self._offsets() | {
             f"{topic}-{at}": offset for (topic, at), offset in batch.next_offsets.items()
@@ -89,7 +92,7 @@ class ParquetSink:
         compression = self._settings.compression_of_files
         batch.settle()  # the dead letters first: they may come twice, they are never lost
         try:
-            with hidden.open("wb") as file:
+            with hidden.open("xb") as file:
                 pq.write_table(rows.replace_schema_metadata(metadata), file, compression=compression)
                 file.flush()
                 os.fsync(file.fileno())
@@ -102,6 +105,10 @@ class ParquetSink:
         _sync(self._folder)
         self._files.append(entry | {"file": path.name, "rows": rows.num_rows})
         self._write_manifest()
+
+    def _hidden(self) -> Path:
+        """A name that nobody else takes; a process id would not do where two containers share a folder."""
+        return self._folder / f".{self._name}-{uuid4().hex}.tmp"
 
     def _offsets(self) -> dict[str, int]:
         return dict(self._files[-1]["offsets"]) if self._files else {}
@@ -136,8 +143,8 @@ class ParquetSink:
         return known
 
     def _write_manifest(self) -> None:
-        hidden = self._folder / f".{self._name}-{os.getpid()}-manifest.tmp"
-        with hidden.open("w", encoding="utf-8") as file:
+        hidden = self._hidden()
+        with hidden.open("x", encoding="utf-8") as file:
             json.dump({"files": self._files}, file)
             file.flush()
             os.fsync(file.fileno())

@@ -14,12 +14,12 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from suiro.registry.codecs.wire import Codec, CodecSettings, Undecodable, Unencodable
+from suiro.registry.codecs.wire import Codec, CodecSettings, NotOneColumn, Undecodable, Unencodable
 
 if TYPE_CHECKING:
     from suiro.registry.codecs.avro import AvroCodec
 
-__all__ = ["AvroCodec", "Codec", "CodecSettings", "Undecodable", "Unencodable", "codec_of"]
+__all__ = ["AvroCodec", "Codec", "CodecSettings", "NotOneColumn", "Undecodable", "Unencodable", "codec_of"]
 
 _lock = threading.Lock()
 _codecs: dict[tuple[int, str, CodecSettings], Codec] = {}

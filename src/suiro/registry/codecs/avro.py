@@ -64,23 +64,23 @@ class AvroCodec:
             ) from None
         return out.getvalue()
 
-    def decode_column(self, data: pa.Array, *, maps: bool = False) -> pa.Array:
+    def decode_column(self, data: pa.Array, *, frames: bool = False) -> pa.Array:
         """A binary column to values, each row by its own writer's schema. Raises `Undecodable` with the row.
 
-        Raises `NotOneColumn` where the values have no common Arrow type. `maps`: maps may be columns of Arrow's map
-        type, which come back as lists of pairs.
+        Raises `NotOneColumn` where the values have no common Arrow type. `frames`: maps and UUIDs are columns
+        too, as pairs and as text, which is not what `decode` gives.
         """
         from suiro.registry.codecs.avro_columns import decode_by_id
 
-        return decode_by_id(data, lambda schema_id: self._column_decoder(schema_id, maps))
+        return decode_by_id(data, lambda schema_id: self._column_decoder(schema_id, frames))
 
-    def _column_decoder(self, schema_id: int, maps: bool) -> ColumnDecoder:
+    def _column_decoder(self, schema_id: int, frames: bool) -> ColumnDecoder:
         from suiro.registry.codecs.avro_columns import ColumnDecoder
 
-        found = self._columns.get((schema_id, maps))
+        found = self._columns.get((schema_id, frames))
         if found is None:
-            found = ColumnDecoder(self.writer_schema(schema_id), self.reader_schema, schema_id, maps=maps)
-            self._columns[schema_id, maps] = found
+            found = ColumnDecoder(self.writer_schema(schema_id), self.reader_schema, schema_id, frames=frames)
+            self._columns[schema_id, frames] = found
         return found
 
     def writer_schema(self, schema_id: int) -> Any:

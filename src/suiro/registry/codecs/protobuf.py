@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.protobuf import descriptor_pool, message, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
 from suiro.registry.codecs.wire import PREFIX, CodecSettings, Undecodable, Unencodable, WireFormat
 from suiro.registry.formats.protobuf_format import compiled
@@ -46,7 +46,7 @@ class ProtobufCodec:
         file = self._file(schema)
         kind = self._kind(file, value)
         if isinstance(value, message.Message):
-            body = value.SerializeToString(deterministic=True)
+            body: bytes = value.SerializeToString(deterministic=True)
         else:
             built = message_factory.GetMessageClass(kind)()
             _fill(built, value, kind.name)
@@ -71,7 +71,7 @@ class ProtobufCodec:
         name = self._wire.settings.message
         if isinstance(value, message.Message):
             name = value.DESCRIPTOR.full_name
-        kinds = list(_all(file.message_types_by_name.values()))
+        kinds = list(_all(_within(file)))
         if not kinds:
             raise Unencodable(f"{file.name} defines no message")
         if name is None:
@@ -92,28 +92,40 @@ class ProtobufCodec:
 
 def _all(kinds: Any) -> Any:
     for kind in kinds:
-        if not kind.GetOptions().map_entry:
-            yield kind
-            yield from _all(kind.nested_types)
+        yield kind
+        yield from _all(_within(kind))
 
 
 def _path(kind: Any) -> list[int]:
     found: list[int] = []
     while kind is not None:
-        found.insert(0, kind.index)
+        beside = kind.file if kind.containing_type is None else kind.containing_type
+        found.insert(0, [one.full_name for one in _within(beside)].index(kind.full_name))
         kind = kind.containing_type
     return found
 
 
 def _at(file: Any, path: list[int]) -> Any:
-    kinds = list(file.message_types_by_name.values())
-    found = None
+    found = file
     for index in path:
+        kinds = _within(found)
         if not 0 <= index < len(kinds):
             return None
-        found = next(kind for kind in kinds if kind.index == index)
-        kinds = list(found.nested_types)
+        found = kinds[index]
     return found
+
+
+def _within(place: Any) -> list[Any]:
+    """The messages of a file or a message, in the order in which they are defined.
+
+    Those that stand for maps do not count, as in Confluent's Java: they are in no schema's text. (Its Python counts
+    them, and so disagrees with its Java where a map stands before a nested message.)
+    """
+    if not hasattr(place, "message_types_by_name"):
+        return [one for one in place.nested_types if not one.GetOptions().map_entry]
+    plain = descriptor_pb2.FileDescriptorProto()
+    place.CopyToProto(plain)
+    return [place.message_types_by_name[one.name] for one in plain.message_type]
 
 
 def _read_path(data: bytes, start: int) -> tuple[list[int], int]:

@@ -11,18 +11,18 @@ import struct
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from suiro.errors import SchemaNotFoundError, UsageError
 from suiro.registry.formats import Import
 from suiro.registry.in_memory import registry_client
-from suiro.registry.schemas import Schema
+from suiro.registry.schemas import Schema, SubjectStrategy
 
 __all__ = [
     "PREFIX",
     "Codec",
     "CodecSettings",
-    "SubjectStrategy",
+    "NotOneColumn",
     "Undecodable",
     "Unencodable",
     "WireFormat",
@@ -32,8 +32,6 @@ __all__ = [
 PREFIX = struct.Struct(">bI")
 MAGIC = 0
 LATEST_KEPT_S = 60.0
-
-SubjectStrategy = Literal["topic", "record", "topic-record"]
 
 
 class Undecodable(UsageError):
@@ -46,6 +44,10 @@ class Undecodable(UsageError):
 
     def __str__(self) -> str:
         return self.reason
+
+
+class NotOneColumn(UsageError):
+    """The data is sound, but its values have no common Arrow type."""
 
 
 class Unencodable(UsageError):
@@ -119,8 +121,8 @@ class WireFormat:
             return f"{topic}-{'key' if self.settings.is_key else 'value'}"
         if record is None:
             raise Unencodable(
-                f"subject_strategy={strategy!r} names subjects by the record, so give its schema: with_(schema=...); it "
-                "needs a name (a JSON Schema's is its title)"
+                f"subject_strategy={strategy!r} names subjects by the record, so give its schema: with_(schema=...); "
+                "it needs a name (a JSON Schema's is its title)"
             )
         return record if strategy == "record" else f"{topic}-{record}"
 
@@ -140,7 +142,8 @@ class WireFormat:
                     schema_id = client.lookup(subject, settings.schema, normalize=settings.normalize).id
                 except SchemaNotFoundError:
                     raise Unencodable(
-                        f"the schema is not registered in subject {subject!r}, and auto_register is off: register it first"
+                        f"the schema is not registered in subject {subject!r}, and auto_register is off: register it "
+                        "first"
                     ) from None
             found = self._written[subject] = schema_id, settings.schema
         return found

@@ -2,16 +2,14 @@
 
 A serde never sees None: a null key or value stays null. Every serde here is picklable and compares by value.
 `bytes string int long double boolean json` are Kafka's formats; `time_windowed` and `session_windowed` wrap
-another serde for windowed keys; `natural` and `tagged` serve where no serde was given.
+another serde for windowed keys; `avro json_schema protobuf` go by the schemas of a registry; `natural` and `tagged`
+serve where no serde was given.
 
 This module gives names only. Several of them hide a builtin, so nothing here may use `int`, `bytes`, ...
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-from suiro.errors import UsageError
 from suiro.streams.serdes.json_text import JsonSerde
 from suiro.streams.serdes.primitives import (
     BooleanSerde,
@@ -21,6 +19,7 @@ from suiro.streams.serdes.primitives import (
     LongSerde,
     StringSerde,
 )
+from suiro.streams.serdes.registered import AvroSerde, JsonSchemaSerde, ProtobufSerde
 from suiro.streams.serdes.serde import (
     ColumnarSerde,
     DeserializationError,
@@ -37,29 +36,35 @@ from suiro.streams.serdes.windowed_keys import (
 )
 
 __all__ = [
+    "AvroSerde",
     "BooleanSerde",
     "BytesSerde",
     "ColumnarSerde",
     "DeserializationError",
     "DoubleSerde",
     "IntSerde",
+    "JsonSchemaSerde",
     "JsonSerde",
     "LongSerde",
     "NaturalSerde",
     "NotColumnarError",
+    "ProtobufSerde",
     "Serde",
     "SerializationError",
     "SessionWindowedSerde",
     "StringSerde",
     "TaggedSerde",
     "TimeWindowedSerde",
+    "avro",
     "boolean",
     "bytes",
     "double",
     "int",
     "json",
+    "json_schema",
     "long",
     "natural",
+    "protobuf",
     "session_windowed",
     "string",
     "tagged",
@@ -75,11 +80,6 @@ boolean = BooleanSerde()
 json = JsonSerde()
 natural = NaturalSerde()
 tagged = TaggedSerde()
-
-
-def __getattr__(name: str) -> Any:
-    if name == "avro":
-        raise UsageError(
-            "serdes.avro is not there yet: it follows with the schema registry; use serdes.json until then"
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+avro = AvroSerde()
+json_schema = JsonSchemaSerde()
+protobuf = ProtobufSerde()

@@ -6,8 +6,11 @@ say what they were. `tagged` reads back exactly what it wrote: one byte says wha
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import json
 import struct
+import uuid
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, ClassVar
@@ -64,7 +67,8 @@ class NaturalSerde:
 
 @dataclass(frozen=True, slots=True)
 class TaggedSerde:
-    """Reads back what it wrote: None, bool, int, float, str, bytes, Windowed, and list, tuple, dict and set of them.
+    """Reads back what it wrote: None, bool, int, float, str, bytes, Windowed, Decimal, UUID, date, time, datetime (of
+    no zone or a fixed one), and list, tuple, dict and set of them.
 
     Equal dicts and sets give equal bytes, whatever their order. A subclass (an OrderedDict, a named tuple)
     is refused, because it would come back as something else.
@@ -125,9 +129,28 @@ def _pack(topic: str, value: Any) -> bytes:
     number = integer_of(value)
     if number is not None:
         return _pack_integer(number)
+    for tag, other, text_of, _ in _TEXTS:
+        if kind is other and not _loses_zone(value):
+            return tag + str(text_of(value)).encode()
     raise SerializationError(
         "tagged", topic, f"{kind.__module__}.{kind.__qualname__}", "give the store or operator a serde for it"
     )
+
+
+_TEXTS: tuple[tuple[bytes, type, Any, Any], ...] = (
+    (b"D", decimal.Decimal, str, decimal.Decimal),
+    (b"U", uuid.UUID, str, uuid.UUID),
+    (b"a", datetime.date, datetime.date.isoformat, datetime.date.fromisoformat),
+    (b"c", datetime.time, datetime.time.isoformat, datetime.time.fromisoformat),
+    (b"A", datetime.datetime, datetime.datetime.isoformat, datetime.datetime.fromisoformat),
+)
+
+
+def _loses_zone(value: Any) -> bool:
+    """The text of a time tells its offset, not its zone."""
+    if not isinstance(value, datetime.time | datetime.datetime):
+        return False
+    return value.fold != 0 or not (value.tzinfo is None or type(value.tzinfo) is datetime.timezone)
 
 
 def _pack_integer(value: int) -> bytes:
@@ -191,6 +214,12 @@ def _unpack(data: bytes) -> Any:
             return dict(zip(items[::2], items[1::2], strict=True))
         case b"w":
             return Windowed(_unpack(rest[16:]), *struct.unpack(">qq", rest[:16]))
+    for known, _, _, read in _TEXTS:
+        if known == tag:
+            try:
+                return read(rest.decode())
+            except decimal.InvalidOperation:
+                raise ValueError(f"{rest!r} is no number") from None
     raise ValueError(f"no value starts with {tag!r}")
 
 

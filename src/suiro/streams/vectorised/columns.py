@@ -115,7 +115,7 @@ class Column:
 
     def readable_by(self, serde: Serde, topic: str) -> pa.Array:
         """Bytes that `serde` reads these values from; perhaps not those it would write."""
-        if self._raw is not None and serde == self.serde:
+        if self._raw is not None and (serde == self.serde or _reads(serde, self.serde)):
             return self._raw
         return self.bytes_for(serde, topic)
 
@@ -134,6 +134,11 @@ class Column:
             serde=self.serde,
             topic=self.topic,
         )
+
+
+def _reads(serde: Serde, other: Serde | None) -> bool:
+    reads = getattr(serde, "reads", None)
+    return reads is not None and bool(reads(other))
 
 
 def _natural(kind: pa.DataType) -> Serde:

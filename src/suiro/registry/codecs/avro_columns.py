@@ -1,0 +1,476 @@
+"""Avro to Arrow: a binary column in the wire format becomes a column of values, equal to what the rows would give.
+
+Records of scalars, of bytes, of what may be null, and of such records again are read by kernels. A schema with arrays
+(or maps, for data frames) is read row by row by fastavro and then made a column of. What has no column of its own is
+`NotOneColumn`: unions of several types, recursive types, rows of different schemas; so is a value that Arrow would
+have and Python not (a timestamp beyond the year 9999), where the row's own reader has to say what is wrong.
+
+A reader's schema is applied to the column where that takes no more than leaving fields out, constants for defaults and
+wider numbers; else fastavro resolves each row.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import fastavro
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from suiro.registry.codecs import avro_kernels as kernels
+from suiro.registry.codecs.wire import PREFIX, NotOneColumn, Undecodable
+
+__all__ = ["ColumnDecoder", "decode_by_id"]
+
+Array = npt.NDArray[Any]
+
+_SCALARS = {
+    "null": (kernels.NOTHING, pa.null()),
+    "boolean": (kernels.BOOLEAN, pa.bool_()),
+    "int": (kernels.INT, pa.int32()),
+    "long": (kernels.LONG, pa.int64()),
+    "float": (kernels.FLOAT, pa.float32()),
+    "double": (kernels.DOUBLE, pa.float64()),
+    "bytes": (kernels.BYTES, pa.binary()),
+    "string": (kernels.BYTES, pa.string()),
+}
+_DAY_MS = 86_400_000
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # of Python's calendar
+_LOGICAL: dict[str, tuple[pa.DataType, int, int]] = {
+    "int-date": (pa.date32(), _FIRST_DAY, _LAST_DAY),
+    "int-time-millis": (pa.time32("ms"), 0, _DAY_MS - 1),
+    "long-time-micros": (pa.time64("us"), 0, _DAY_MS * 1000 - 1),
+}
+for _name, _zone in (("timestamp", "UTC"), ("local-timestamp", None)):
+    for _unit, _short, _scale in (("millis", "ms", 1), ("micros", "us", 1000)):
+        _LOGICAL[f"long-{_name}-{_unit}"] = (
+            pa.timestamp(_short, _zone),
+            _FIRST_DAY * _DAY_MS * _scale,
+            (_LAST_DAY + 1) * _DAY_MS * _scale - 1,
+        )
+_MOST_DIGITS = 38
+
+
+@dataclass(slots=True)
+class _Node:
+    """A type. `target` is its row of `cells`, `place` its row of `present`, of what may be null."""
+
+    kind: int
+    type: pa.DataType
+    target: int = -1
+    place: int = -1
+    range: tuple[int, int] | None = None
+    symbols: tuple[str, ...] = ()
+    size: int = 0
+    fields: list[tuple[str, _Node]] = field(default_factory=list)
+    is_record: bool = False
+
+
+class _Unsupported(Exception):
+    """The kernels have no form for it."""
+
+
+class ColumnDecoder:
+    """For values of one writer's schema. `frames`: maps and UUIDs are columns as well, as pairs and as text."""
+
+    def __init__(self, writer: Any, reader: Any, schema_id: int, *, frames: bool) -> None:
+        self._writer, self._reader, self._id = writer, reader, schema_id
+        self._frames = frames
+        self.type = _arrow_type(reader if reader is not None else writer, frames)
+        self._program: _Program | None
+        try:
+            self._program = _Program(writer)
+        except _Unsupported:
+            self._program = None
+        if self._program is not None and reader is not None and not _resolves(writer, reader):
+            self._program = None
+
+    def decode(self, data: Array, starts: Array, ends: Array, rows: Array) -> pa.Array:
+        """`starts`: where values begin, behind the id. `rows` are their numbers, for errors."""
+        if self._program is None:
+            return self._by_rows(data, starts, ends, rows)
+        found = self._program.run(data, starts, ends)
+        if isinstance(found, int):
+            return self._by_rows(data, starts, ends, rows)  # it says what is wrong with that row
+        if self._reader is not None:
+            found = _resolved(found, self._writer, self._reader)
+        if found.type != self.type:
+            found = found.cast(self.type)
+        return found
+
+    def _by_rows(self, data: Array, starts: Array, ends: Array, rows: Array) -> pa.Array:
+        whole = data.data
+        values = []
+        for start, end, row in zip(starts.tolist(), ends.tolist(), rows.tolist(), strict=True):
+            stream = io.BytesIO(whole[start:end])
+            try:
+                values.append(fastavro.schemaless_reader(stream, self._writer, self._reader))
+            except Exception as error:
+                raise Undecodable(f"not of schema {self._id}: {type(error).__name__}: {error}", row) from None
+            left = end - start - stream.tell()
+            if left:
+                raise Undecodable(
+                    f"not of schema {self._id}: {left} bytes are left over behind the value", row
+                )
+        try:
+            return pa.array(values, self.type)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+            raise NotOneColumn(f"schema {self._id} as {self.type}: {error}") from None
+
+
+def decode_by_id(data: pa.Array, decoder_of: Callable[[int], ColumnDecoder]) -> pa.Array:
+    """Rows of each id by its decoder. Null stays null. Raises `Undecodable` with the row, and `NotOneColumn`."""
+    column = data.cast(pa.binary())
+    if len(column) == column.null_count:
+        return pa.nulls(len(column))
+    offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+    content = column.buffers()[2]
+    whole = np.frombuffer(content, np.uint8) if content is not None else np.zeros(0, np.uint8)
+    rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+    starts, ends = offsets[:-1][rows].astype(np.int64), offsets[1:][rows].astype(np.int64)
+    short = np.flatnonzero(ends - starts < PREFIX.size)
+    if len(short):
+        raise Undecodable(
+            "its bytes are too few: a zero byte and a schema id of 4 bytes come first", int(rows[short[0]])
+        )
+    wrong = np.flatnonzero(whole[starts] != 0)
+    if len(wrong):
+        magic = int(whole[starts[wrong[0]]])
+        raise Undecodable(
+            f"unknown magic byte {magic:#04x}: it was not written through a registry", int(rows[wrong[0]])
+        )
+    ids = np.zeros(len(rows), np.int64)
+    for place in range(1, PREFIX.size):
+        ids = ids << 8 | whole[starts + place]
+    starts += PREFIX.size
+    found: list[pa.Array] = []
+    order: list[Array] = []
+    for one in np.unique(ids).tolist():
+        chosen = np.flatnonzero(ids == one)
+        try:
+            decoder = decoder_of(one)
+        except Undecodable as error:
+            raise Undecodable(error.reason, int(rows[chosen[0]])) from None
+        found.append(decoder.decode(whole, starts[chosen], ends[chosen], rows[chosen]))
+        order.append(rows[chosen])
+    if any(each.type != found[0].type for each in found):
+        raise NotOneColumn(f"its rows are of {len(found)} schemas; give a reader's schema, with_(schema=...)")
+    values = found[0] if len(found) == 1 else pa.concat_arrays(found)
+    if len(found) == 1 and len(rows) == len(column):
+        return values
+    places = np.full(len(column), -1, np.int64)
+    places[np.concatenate(order)] = np.arange(len(rows))
+    return values.take(pa.array(places, mask=places < 0))
+
+
+# -- the program of a schema -------------------------------------------------------------------------------
+
+
+class _Program:
+    def __init__(self, schema: Any) -> None:
+        self._steps: list[list[int]] = []  # kind, target, extra, jump
+        self._targets = 0
+        self._places = 0
+        self._names: set[str] = set()
+        self._root = self._compile(fastavro.schema.expand_schema(schema))
+        columns = np.array(self._steps, np.int64).reshape(-1, 4)
+        self._columns = [np.ascontiguousarray(columns[:, index]) for index in range(4)]
+
+    def run(self, data: Array, starts: Array, ends: Array) -> pa.Array | int:
+        """The column, or the place of the first value that is not of the schema."""
+        count = len(starts)
+        cells = np.zeros((self._targets, count), np.int64)
+        lengths = np.zeros((self._targets, count), np.int64)
+        present = np.zeros((self._places, count), np.uint8)
+        kinds, targets, extras, jumps = self._columns
+        bad = kernels.walk(data, starts, ends, kinds, targets, extras, jumps, cells, lengths, present)
+        if bad >= 0:
+            return int(bad)
+        made = _Made(data, cells, lengths, present).array(self._root)
+        try:
+            made.validate(full=True)  # text is UTF-8
+        except pa.ArrowInvalid:
+            return 0
+        return made
+
+    def _compile(self, schema: Any) -> _Node:
+        if isinstance(schema, list):
+            return self._nullable(schema)
+        kind = schema if isinstance(schema, str) else schema["type"]
+        if isinstance(kind, dict | list):
+            return self._compile(kind)
+        if kind == "record":
+            if not schema["fields"]:
+                raise _Unsupported
+            fields = [(one["name"], self._compile(one["type"])) for one in schema["fields"]]
+            type_ = pa.struct([pa.field(name, node.type) for name, node in fields])
+            return _Node(kernels.NOTHING, type_, fields=fields, is_record=True)
+        if kind == "enum":
+            node = self._leaf(kernels.ENUM, pa.string(), len(schema["symbols"]))
+            node.symbols = tuple(schema["symbols"])
+            return node
+        if kind == "fixed":
+            node = self._leaf(kernels.FIXED, pa.binary(), schema["size"])
+        elif kind in _SCALARS:
+            node = self._leaf(*_SCALARS[kind])
+        else:
+            raise _Unsupported
+        logical = _logical(schema)
+        if logical is not None:
+            node.type = _type_of_logical(logical, schema, frames=True)
+            node.range = _LOGICAL[logical][1:] if logical in _LOGICAL else None
+        return node
+
+    def _leaf(self, kind: int, type_: pa.DataType, extra: int = 0) -> _Node:
+        node = _Node(kind, type_, target=self._targets)
+        if kind != kernels.NOTHING:
+            self._targets += 1
+        self._steps.append([kind, node.target, extra, 0])
+        return node
+
+    def _nullable(self, branches: list[Any]) -> _Node:
+        if len(branches) != 2 or "null" not in branches:
+            raise _Unsupported
+        null = branches.index("null")
+        step = [kernels.NULLABLE, self._places, null, 0]
+        self._places += 1
+        self._steps.append(step)
+        node = self._compile(branches[1 - null])
+        if node.kind == kernels.NOTHING and not node.is_record:
+            raise _Unsupported
+        step[3] = len(self._steps)
+        node.place = step[1]
+        return node
+
+
+@dataclass(slots=True)
+class _Made:
+    """What a walk found, on its way into arrays."""
+
+    data: Array
+    cells: Array
+    lengths: Array
+    present: Array
+
+    def array(self, node: _Node) -> pa.Array:
+        missing = None if node.place < 0 else self.present[node.place] == 0
+        if node.is_record:
+            parts = [self.array(inner) for _, inner in node.fields]
+            fields = [pa.field(name, part.type) for (name, _), part in zip(node.fields, parts, strict=True)]
+            mask = None if missing is None else pa.array(missing)
+            return pa.StructArray.from_arrays(parts, fields=fields, mask=mask)
+        if node.kind == kernels.NOTHING:
+            return pa.nulls(self.cells.shape[1] if self.cells.size else self.present.shape[1])
+        cells = self.cells[node.target]
+        if node.range is not None and len(cells):
+            known = cells if missing is None else cells[~missing]
+            if len(known) and (known.min() < node.range[0] or known.max() > node.range[1]):
+                raise NotOneColumn("a date or time is beyond what Python's calendar has")
+        match node.kind:
+            case kernels.BOOLEAN:
+                return pa.array(cells != 0, mask=missing)
+            case kernels.FLOAT:
+                bits = cells.astype(np.uint32).view(np.float32)
+                return pa.array(bits, mask=missing, from_pandas=False)
+            case kernels.DOUBLE:
+                return pa.array(cells.view(np.float64), mask=missing, from_pandas=False)
+            case kernels.INT:
+                return pa.array(cells.astype(np.int32), mask=missing).view(node.type)
+            case kernels.LONG:
+                return pa.array(cells, mask=missing).view(node.type)
+            case kernels.ENUM:
+                indexes = pa.array(cells.astype(np.int32), mask=missing)
+                return pa.array(node.symbols, pa.string()).take(indexes)
+        if pa.types.is_decimal(node.type):
+            return self._decimals(node, cells, missing)
+        return self._bytes(node, cells, missing)
+
+    def _bytes(self, node: _Node, starts: Array, missing: Array | None) -> pa.Array:
+        lengths = self.lengths[node.target]
+        offsets = np.zeros(len(starts) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        if offsets[-1] >= 1 << 31:
+            raise NotOneColumn("its texts have more than 2 GB together")
+        out = np.empty(int(offsets[-1]), np.uint8)
+        kernels.gather(self.data, starts, lengths, offsets, out)
+        return pa.Array.from_buffers(
+            node.type,
+            len(starts),
+            [_validity(missing), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(out)],
+        )
+
+    def _decimals(self, node: _Node, starts: Array, missing: Array | None) -> pa.Array:
+        out = np.zeros((len(starts), 16), np.uint8)
+        if not kernels.unscaled(self.data, starts, self.lengths[node.target], out):
+            raise NotOneColumn("a decimal has more than 16 bytes")
+        widest = pa.decimal128(_MOST_DIGITS, node.type.scale)
+        wide = pa.Array.from_buffers(widest, len(starts), [_validity(missing), pa.py_buffer(out)])
+        try:
+            return wide.cast(node.type)
+        except pa.ArrowInvalid as error:
+            raise NotOneColumn(f"a decimal is wider than its type: {error}") from None
+
+
+def _validity(missing: Array | None) -> pa.Buffer | None:
+    if missing is None:
+        return None
+    return pa.py_buffer(np.packbits(~missing, bitorder="little").tobytes())
+
+
+# -- types -------------------------------------------------------------------------------------------------
+
+
+def _logical(schema: Any) -> str | None:
+    """fastavro's name of it, where fastavro reads it as something else than the plain type."""
+    if not isinstance(schema, dict) or "logicalType" not in schema:
+        return None
+    name = f"{schema['type']}-{schema['logicalType']}"
+    return name if name in fastavro.read.LOGICAL_READERS else None
+
+
+def _type_of_logical(name: str, schema: Any, *, frames: bool) -> pa.DataType:
+    if name in _LOGICAL:
+        return _LOGICAL[name][0]
+    if name in ("bytes-decimal", "fixed-decimal") and schema["precision"] <= _MOST_DIGITS:
+        return pa.decimal128(schema["precision"], schema.get("scale", 0))
+    if name == "string-uuid" and frames:
+        return pa.string()
+    raise NotOneColumn(f"there is no column for Avro's {name}")
+
+
+def _arrow_type(schema: Any, frames: bool) -> pa.DataType:
+    """Raises `NotOneColumn`."""
+    return _plain_type(fastavro.schema.expand_schema(schema), frames)
+
+
+def _plain_type(schema: Any, frames: bool) -> pa.DataType:
+    if isinstance(schema, list):
+        others = [one for one in schema if one != "null"]
+        if len(others) != 1 or len(schema) > 2:
+            raise NotOneColumn("a union of several types has no column")
+        return _plain_type(others[0], frames)
+    kind = schema if isinstance(schema, str) else schema["type"]
+    if isinstance(kind, dict | list):
+        return _plain_type(kind, frames)
+    logical = _logical(schema)
+    if logical is not None:
+        return _type_of_logical(logical, schema, frames=frames)
+    if kind == "record" and schema["fields"]:
+        return pa.struct(
+            [pa.field(one["name"], _plain_type(one["type"], frames)) for one in schema["fields"]]
+        )
+    if kind == "enum":
+        return pa.string()
+    if kind == "fixed":
+        return pa.binary()
+    if kind == "array":
+        return pa.list_(_plain_type(schema["items"], frames))
+    if kind == "map" and frames:
+        return pa.map_(pa.string(), _plain_type(schema["values"], frames))
+    if kind in _SCALARS:
+        return _SCALARS[kind][1]
+    raise NotOneColumn(f"there is no column for Avro's {kind}")
+
+
+# -- a reader's schema ---------------------------------------------------------------------------------------
+
+_WIDER = {
+    "int": {"long", "float", "double"},
+    "long": {"float", "double"},
+    "float": {"double"},
+}
+
+
+def _parts(schema: Any) -> tuple[bool, Any]:
+    """Whether it may be null, and what it is otherwise."""
+    if isinstance(schema, list):
+        others = [one for one in schema if one != "null"]
+        if len(schema) == 2 and len(others) == 1:
+            return True, others[0]
+    return False, schema
+
+
+def _resolves(writer: Any, reader: Any) -> bool:
+    """Whether `_resolved` can do it."""
+    return _fits(fastavro.schema.expand_schema(writer), fastavro.schema.expand_schema(reader))
+
+
+def _fits(writer: Any, reader: Any) -> bool:
+    writer_null, writer = _parts(writer)
+    reader_null, reader = _parts(reader)
+    if writer_null and not reader_null:
+        return False
+    if isinstance(writer, str) and isinstance(reader, str):
+        return writer == reader or reader in _WIDER.get(writer, ())
+    if not isinstance(writer, dict) or not isinstance(reader, dict):
+        return False
+    if writer["type"] != "record" or reader["type"] != "record":
+        return _unnamed(writer) == _unnamed(reader)
+    if writer["name"].rpartition(".")[2] != reader["name"].rpartition(".")[2]:
+        return False
+    for one in reader["fields"]:
+        found = _field_for(one, writer)
+        if found is not None:
+            if not _fits(found["type"], one["type"]):
+                return False
+        elif "default" not in one or not _is_plain_default(one):
+            return False
+    return True
+
+
+def _unnamed(schema: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key in _MATTERS}
+
+
+_MATTERS = (
+    "type",
+    "name",
+    "size",
+    "symbols",
+    "items",
+    "values",
+    "logicalType",
+    "precision",
+    "scale",
+)
+
+
+def _is_plain_default(one: Any) -> bool:
+    null, kind = _parts(one["type"])
+    if one["default"] is None:
+        return null or kind == "null"
+    return not null and kind in ("boolean", "int", "long", "float", "double", "string")
+
+
+def _field_for(one: Any, writer: Any) -> Any:
+    names = [one["name"], *one.get("aliases", ())]
+    return next((it for name in names for it in writer["fields"] if it["name"] == name), None)
+
+
+def _resolved(found: pa.Array, writer: Any, reader: Any) -> pa.Array:
+    return _read_into(found, fastavro.schema.expand_schema(writer), fastavro.schema.expand_schema(reader))
+
+
+def _read_into(found: pa.Array, writer: Any, reader: Any) -> pa.Array:
+    _, writer = _parts(writer)
+    _, reader = _parts(reader)
+    if not isinstance(reader, dict) or reader["type"] != "record":
+        wanted = _plain_type(reader, frames=True)
+        return found if found.type == wanted else found.cast(wanted, safe=False)
+    parts = []
+    for one in reader["fields"]:
+        old = _field_for(one, writer)
+        if old is None:
+            parts.append(
+                pa.repeat(pa.scalar(one["default"], _plain_type(one["type"], frames=True)), len(found))
+            )
+        else:
+            parts.append(_read_into(found.field(old["name"]), old["type"], one["type"]))
+    fields = [pa.field(one["name"], part.type) for one, part in zip(reader["fields"], parts, strict=True)]
+    mask = pc.is_null(found) if found.null_count else None
+    return pa.StructArray.from_arrays(parts, fields=fields, mask=mask)

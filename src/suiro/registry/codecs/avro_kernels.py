@@ -1,0 +1,138 @@
+"""Avro's bytes walked once, all rows in one call; no Python object per value. Compiled by numba.
+
+A schema is a program: one instruction a field, in the order of the bytes (`avro_columns` writes it). `cells[leaf, row]`
+takes a number, the bits of a float, or where bytes begin; `lengths[leaf, row]` how many they are; `present[place, row]`
+is 1 where what may be null is not.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+__all__ = [
+    "BOOLEAN",
+    "BYTES",
+    "DOUBLE",
+    "ENUM",
+    "FIXED",
+    "FLOAT",
+    "INT",
+    "LONG",
+    "NOTHING",
+    "NULLABLE",
+    "gather",
+    "unscaled",
+    "walk",
+]
+
+NOTHING, BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, FIXED, ENUM, NULLABLE = range(10)
+
+_INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
+_CUT, _RANGE = -1, -2
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _varint(data, at, end):
+    """(value, behind it); behind is negative where there is none."""
+    found = np.uint64(0)
+    shift = np.uint64(0)
+    while at < end:
+        byte = data[at]
+        at += 1
+        if shift == 63 and byte > 1:
+            return np.int64(0), np.int64(_RANGE)
+        found |= np.uint64(byte & 0x7F) << shift
+        if byte < 0x80:
+            value = np.int64(found >> np.uint64(1)) ^ -np.int64(found & np.uint64(1))
+            return value, np.int64(at)
+        shift += np.uint64(7)
+        if shift > 63:
+            return np.int64(0), np.int64(_RANGE)
+    return np.int64(0), np.int64(_CUT)
+
+
+@numba.njit(cache=True, nogil=True)
+def walk(data, starts, ends, kinds, targets, extras, jumps, cells, lengths, present):
+    """-1, or the first row that is not of the schema."""
+    steps = len(kinds)
+    for row in range(len(starts)):
+        at, end = starts[row], ends[row]
+        step = 0
+        while step < steps:
+            kind, target = kinds[step], targets[step]
+            if kind in (INT, LONG, ENUM, NULLABLE):
+                if at < end and data[at] < 0x80:  # one byte, as most are
+                    small = np.int64(data[at])
+                    value, at = (small >> 1) ^ -(small & 1), at + 1
+                else:
+                    value, at = _varint(data, at, end)
+                    if at < 0:
+                        return row
+                if kind == NULLABLE:
+                    if value == extras[step]:
+                        step = jumps[step]
+                        continue
+                    if value != 1 - extras[step]:
+                        return row
+                    present[target, row] = 1
+                else:
+                    if kind == INT and (value < _INT_MIN or value > _INT_MAX):
+                        return row
+                    if kind == ENUM and (value < 0 or value >= extras[step]):
+                        return row
+                    cells[target, row] = value
+            elif kind == BYTES:
+                value, at = _varint(data, at, end)
+                if at < 0 or value < 0 or value > end - at:
+                    return row
+                cells[target, row] = at
+                lengths[target, row] = value
+                at += value
+            elif kind == FIXED:
+                value = extras[step]
+                if value > end - at:
+                    return row
+                cells[target, row] = at
+                lengths[target, row] = value
+                at += value
+            elif kind in (DOUBLE, FLOAT):
+                size = 8 if kind == DOUBLE else 4
+                if size > end - at:
+                    return row
+                bits = np.uint64(0)
+                for index in range(size):
+                    bits |= np.uint64(data[at + index]) << np.uint64(8 * index)
+                cells[target, row] = np.int64(bits)
+                at += size
+            elif kind == BOOLEAN:
+                if at >= end:
+                    return row
+                cells[target, row] = data[at] != 0
+                at += 1
+            step += 1
+        if at != end:
+            return row
+    return -1
+
+
+@numba.njit(cache=True, nogil=True)
+def gather(data, starts, lengths, offsets, out):
+    """Pieces of `data` one behind the other. `offsets` has where each begins."""
+    for row in range(len(starts)):
+        at, to = starts[row], offsets[row]
+        for index in range(lengths[row]):
+            out[to + index] = data[at + index]
+
+
+@numba.njit(cache=True, nogil=True)
+def unscaled(data, starts, lengths, out):
+    """Big-endian two's complement of any length up to 16 to little-endian of 16. False: one is longer."""
+    for row in range(len(starts)):
+        size, at = lengths[row], starts[row]
+        if size > 16:
+            return False
+        fill = 0xFF if size > 0 and data[at] >= 0x80 else 0
+        for index in range(16):
+            out[row, index] = data[at + size - 1 - index] if index < size else fill
+    return True
