@@ -358,7 +358,9 @@ class _Fetch:
             news = [wanted for wanted in looked_at if session.has(wanted) and wanted.is_news()]
         response = self._lay_out(news, session_id)
         if self._is_throttled(response):
-            return _layout(self._version, ())  # And the session does not count it as told.
+            _let_go(looked_at)
+            # The session does not count it as told, but goes on: without its id the client would begin another.
+            return _layout(self._version, (), session_id=session_id)
         if session is not None:
             session.told(looked_at, read_committed=self._read_committed)
         elif self._begins_session:
@@ -371,10 +373,9 @@ class _Fetch:
             )
             response = self._lay_out(news, session_id)
         for wanted in looked_at:
-            if wanted.result is not None:
-                if wanted.result.size and wanted.name is not None:
-                    self._broker.metrics.topic(wanted.name).bytes_out += wanted.result.size
-                wanted.result = None  # A session would keep the files open.
+            if wanted.result is not None and wanted.result.size and wanted.name is not None:
+                self._broker.metrics.topic(wanted.name).bytes_out += wanted.result.size
+        _let_go(looked_at)
         return response
 
     def _is_overtaken(self) -> bool:
@@ -393,6 +394,12 @@ class _Fetch:
         if throttled:
             self._exchange.record_bytes("fetch", -size)
         return throttled
+
+
+def _let_go(looked_at: Iterable[Wanted]) -> None:
+    """Of what was read: a session would keep the files open."""
+    for wanted in looked_at:
+        wanted.result = None
 
 
 def _nothing(log: PartitionLog) -> ReadResult:
