@@ -81,6 +81,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
         growth=fetch if session is None else session,
         is_ready=fetch.look,
         finish=lambda: exchange.answer(fetch.answer()),
+        fail=exchange.connection.close,
         wait_ms=wait_ms,
     )
     exchange.on_abandoned(delayed.cancel)
