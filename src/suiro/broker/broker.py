@@ -41,7 +41,7 @@ from suiro.broker.transactions import TransactionCoordinator
 from suiro.clock import Clock, SystemClock
 from suiro.config import MAX_LONG, NodeSettings
 from suiro.errors import ConfigError
-from suiro.log import DataDirectory
+from suiro.log import DataDirectory, LogError
 
 if TYPE_CHECKING:
     from suiro.broker.faults import Faults
@@ -420,8 +420,11 @@ class Broker:
     def _apply_retention(self) -> None:
         now = self.clock.wall_ms()
         for partition in self.topics.partitions():
-            if partition.log.apply_retention(now):
-                partition.grown()  # Fetch sessions tell their clients the new start.
+            try:
+                if partition.log.apply_retention(now):
+                    partition.grown()  # Fetch sessions tell their clients the new start.
+            except (LogError, OSError) as error:  # The others are not to fill the disk because of this one.
+                logger.warning("retention of %s-%d: %s", partition.topic, partition.index, error)
 
     def _sync(self) -> None:
         """Sync the logs that grew, in another thread, so that a start after a crash has little to scan."""

@@ -344,6 +344,21 @@ def test_retention_by_time_takes_the_active_segment_too(tmp_path: Path) -> None:
     assert names >= {".log", ".index"}
 
 
+def test_retention_makes_room_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = len(batch())
+    log = open_log(tmp_path / "t-0", config=LogConfig(segment_bytes=2 * size, retention_bytes=2 * size))
+    for _ in range(9):
+        log.append(batch())
+    with monkeypatch.context() as patch:
+        patch.setattr("suiro.log.checkpoints.replace_file", _no_space)
+        assert log.apply_retention() == 3
+    assert log.log_start_offset == 6
+    log.abandon()
+    reopened = open_log(tmp_path / "t-0")
+    assert read_all(reopened) == ["6:value", "7:value", "8:value"]
+    assert reopened.epoch_of(6) == 0
+
+
 def test_a_compacted_topic_keeps_everything(tmp_path: Path) -> None:
     log = _filled(tmp_path / "t-0", LogConfig(retention_ms=1, retention_bytes=0, cleanup_policy=("compact",)))
     assert log.apply_retention(NOW_MS * 2) == 0
