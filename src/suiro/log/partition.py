@@ -31,7 +31,7 @@ from suiro.log.files import open_directory
 from suiro.log.graveyard import Graveyard
 from suiro.log.leader_epochs import LeaderEpochs
 from suiro.log.local_retention import locally_expired, removable
-from suiro.log.producer_state import ProducerEntry
+from suiro.log.producer_state import ProducerEntry, ProducerStates
 from suiro.log.recovery import Opened, open_segments
 from suiro.log.results import Appended, FlushJob, ReadResult
 from suiro.log.retention import SegmentFacts, expired_segments
@@ -485,6 +485,9 @@ class PartitionLog:
             new.create()
             self._segments.add(new)
             self.log_end_offset = self.recovery_point = end_offset
+            # What the producers did between is not known here. A transaction that was open where this disk ends
+            # was over before the tier's end was copied; left open, it would hold the last stable offset for ever.
+            self._producers = ProducerStates()
             self._drop_oldest(len(self._segments) - 1)
         first = self._segments.first_base if start_offset is None else start_offset
         if first > self.log_start_offset and (start_offset is None or not self.config.compacted):

@@ -86,6 +86,14 @@ def test_retention_by_time_removes_remote_segments(node: TieredNode) -> None:
     assert node.read_all() == expected(node.log.log_start_offset, 20)
 
 
+def test_records_without_a_time_are_as_old_as_their_file(node: TieredNode) -> None:
+    node.create(retention_ms="1000000")
+    node.produce(20, timestamp=-1)
+    node.until_copied()
+    assert node.log.log_start_offset == 0
+    assert node.read_all() == expected(0, 20)
+
+
 def test_delete_records_removes_what_lies_before(node: TieredNode) -> None:
     node.create()
     node.produce(20)
