@@ -198,6 +198,33 @@ def test_who_does_not_give_back_in_time_is_tried_again_later_where_it_cannot_be_
         assert "a" not in group.members
 
 
+def test_a_group_that_cannot_be_written_down_does_not_keep_the_offsets_of_others(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with started(tmp_path, clock) as broker:
+        write, store = broker.groups.write, broker.groups.offsets.store
+
+        def full(group_id: str, *args: Any, **fields: Any) -> int:
+            if group_id == "full":
+                raise StorageError("no space left")
+            return write(group_id, *args, **fields)
+
+        for topic in ("t", "old"):
+            for group_id in ("full", "g"):
+                offset = OffsetValue(offset=1, leader_epoch=0, metadata="", commit_ms=clock.wall_ms())
+                broker.groups.offsets.commit(group_id, {(topic, 0): offset})
+        monkeypatch.setattr(broker.groups, "write", full)
+        broker.groups.forget_topic("t")
+        assert {group_id: list(found) for group_id, found in store} == {
+            "full": [("t", 0), ("old", 0)],
+            "g": [("old", 0)],
+        }
+        clock.advance(WEEK_MS + 1)
+        broker.groups.expire_offsets()
+        assert [group_id for group_id, _ in store] == ["full"]
+        assert list(broker.groups.groups) == ["full"]
+
+
 def test_a_regular_expression_may_leave_a_quotation_open(tmp_path: Path, clock: ManualClock) -> None:
     with started(tmp_path, clock) as broker:
         for topic in ("a.b", "a.bc", "axb"):
