@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import uuid
 from asyncio import TimerHandle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from suiro.broker import system_log
@@ -379,26 +379,6 @@ class GroupCoordinator:
             timer.cancel()
 
     # Offsets, for those outside
-
-    def check_commit(
-        self,
-        group_id: str,
-        *,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        transactional: bool,
-        places: Iterable[tuple[uuid.UUID, int]] = (),
-    ) -> ErrorCode:
-        """See `GroupOffsets.check_commit`."""
-        return self.offsets.check_commit(
-            group_id,
-            member_id=member_id,
-            instance_id=instance_id,
-            generation=generation,
-            transactional=transactional,
-            places=places,
-        )
 
     def complete_transaction(self, index: int, producer_id: int, *, commit: bool) -> None:
         """The marker of this producer is in the given partition of `__consumer_offsets`."""
