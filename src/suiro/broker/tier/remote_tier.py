@@ -366,6 +366,9 @@ class RemoteTier:
             partition.grown()  # Fetch sessions tell their clients the new start, as after local retention.
         for segment in expired:
             self._note(tiered, replace(segment, state=SegmentState.DELETE_STARTED))
+        if partition is not None:
+            # Where the tier is turned on again, what it once had is to be copied before it may go here.
+            partition.log.tiered_end_offset = tiered.remote.next_offset
 
     def _expired(self, tiered: _Tiered) -> Sequence[RemoteSegment]:
         partition, remote = self._partition(tiered), tiered.remote

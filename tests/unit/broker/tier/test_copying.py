@@ -142,6 +142,29 @@ def test_turning_the_tier_off_deletes_what_is_only_there(node: TieredNode) -> No
     assert node.read_all() == expected(local, 20)
 
 
+def test_turning_the_tier_off_and_on_copies_again_before_anything_goes(node: TieredNode) -> None:
+    node.create(local_retention_ms="-2")
+    node.produce(20)
+    node.until_copied()
+    topic = node.broker.topics.topic(TOPIC)
+    assert topic is not None
+    on = {**topic.configs, "remote.log.delete.on.disable": "true"}
+    node.broker.topics.alter_configs(topic, {**on, "remote.storage.enable": "false"})
+    node.tier.work()
+    node.until(lambda: node.stored() == [], "the removal")
+    node.until_idle()
+    start = node.log.log_start_offset
+    node.store.fail("put")
+    node.broker.topics.alter_configs(topic, {**on, "local.retention.ms": "0"})
+    node.log.apply_retention()
+    assert node.read_all() == expected(start, 20)
+    node.store.work_again()
+    node.until_copied()
+    node.log.apply_retention()
+    assert node.log.local_log_start_offset > start
+    assert node.read_all() == expected(start, 20)
+
+
 def test_copy_disabled_keeps_what_is_there_readable(node: TieredNode) -> None:
     node.create(local_retention_ms="-2")
     node.produce(20)
