@@ -190,7 +190,7 @@ def test_no_producer_id_is_handed_out_that_the_disk_did_not_take(
 
     ids = ProducerIds(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("suiro.broker.transactions.producer_ids.write_atomically", full)
+        patch.setattr("suiro.broker.transactions.producer_ids.replace_file", full)
         for _ in range(2):
             with pytest.raises(NoProducerIdError, match="No space"):
                 ids.take()
