@@ -313,6 +313,8 @@ class _Fetch:
                 min_one_batch=min_one_batch,
             )
             reading[loop.create_task(read)] = wanted
+        if not reading:
+            return  # The records of other partitions, which are here, take all the room.
         try:
             await asyncio.wait(reading, timeout=self._broker.settings.remote_fetch_max_wait_ms / 1000)
         finally:
