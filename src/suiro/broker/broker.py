@@ -443,22 +443,29 @@ class Broker:
     async def _sync_all(self, partitions: list[Partition]) -> None:
         """One after another: each takes some descriptors while it lasts, and there may be thousands."""
         for partition in partitions:
-            log = partition.log
-            if partition.deleted or not log.is_open or log.offline is not None:
-                continue
-            try:
-                job = log.flush_job()
-            except OSError as error:
-                logger.warning("cannot sync %s-%d now: %s", partition.topic, partition.index, error)
-                continue
-            try:
-                await self.loop.run_in_executor(None, job.run)
-            except OSError as error:
-                # After a failed sync the system may have dropped the pages and report success the next time.
-                log.take_offline(f"cannot sync to disk: {error}")
-                continue
-            if not partition.deleted:
-                log.flushed(job.end_offset)
+            target = partition.log.log_end_offset
+            while partition.log.recovery_point < target and await self._sync_some(partition):
+                pass
+
+    async def _sync_some(self, partition: Partition) -> bool:
+        """Whether it makes sense to go on."""
+        log = partition.log
+        if partition.deleted or not log.is_open or log.offline is not None:
+            return False
+        try:
+            job = log.flush_job()
+        except OSError as error:
+            logger.warning("cannot sync %s-%d now: %s", partition.topic, partition.index, error)
+            return False
+        try:
+            await self.loop.run_in_executor(None, job.run)
+        except OSError as error:
+            # After a failed sync the system may have dropped the pages and report success the next time.
+            log.take_offline(f"cannot sync to disk: {error}")
+            return False
+        if not partition.deleted:
+            log.flushed(job.end_offset)
+        return True
 
     def _remove_deleted_files(self) -> None:
         removal = None if self._directory is None else self._directory.graveyard.due(self.clock.wall_ms())

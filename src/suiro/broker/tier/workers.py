@@ -80,13 +80,16 @@ async def sync(log: PartitionLog, workers: Workers) -> None:
     Raises OSError; where it was the sync that failed, the log is offline, for the next one might succeed with the
     bytes gone, and what relies on it here removes the only other copy.
     """
-    job = log.flush_job()
-    try:
-        await workers.run(job.run)
-    except OSError as error:
-        log.take_offline(f"cannot sync to disk: {error}")
-        raise
-    log.flushed(job.end_offset)
+    synced, target = -1, log.log_end_offset
+    while synced < target:
+        job = log.flush_job()
+        try:
+            await workers.run(job.run)
+        except OSError as error:
+            log.take_offline(f"cannot sync to disk: {error}")
+            raise
+        synced = job.end_offset
+        log.flushed(synced)
 
 
 class RateLimit:
