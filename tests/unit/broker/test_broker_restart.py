@@ -241,3 +241,16 @@ def test_retention_of_one_partition_that_fails_holds_up_no_other(
         monkeypatch.setattr(topic.partitions[0].log, "apply_retention", broken)
         broker._apply_retention()
         assert [partition.log.log_start_offset for partition in topic.partitions] == [0, 1, 1]
+
+
+def test_a_marker_in_the_coordinators_own_log_is_no_state(tmp_path: Path) -> None:
+    """Who may act for the cluster may write one anywhere; the node starts all the same."""
+    clock = ManualClock()
+    with started(tmp_path, clock) as broker:
+        code, producer_id, _ = broker.transactions.init_producer_id("app", timeout_ms=1000, expected=None)
+        assert code is ErrorCode.none
+        for partition in broker.internal_topic("__transaction_state").partitions:
+            partition.log.append_control(True, 5, 0, 0)
+            partition.log.append_control(False, 5, 0, 0)
+    with started(tmp_path, clock) as broker:
+        assert [(t.transactional_id, t.producer_id) for t in broker.transactions] == [("app", producer_id)]
