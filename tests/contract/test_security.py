@@ -934,6 +934,49 @@ def test_who_reads_too_fast_is_held_back(guarded: Guarded, admin: Wire) -> None:
     assert found == [0, 1, 2, 3]
 
 
+def test_a_fetch_that_is_held_back_keeps_its_session(guarded: Guarded, admin: Wire) -> None:
+    """Its answer is empty and names the session, or the client would begin a new one after every throttle."""
+    topic = {"name": "slow-session", "num_partitions": 1, "replication_factor": 1}
+    ask(admin, "create_topics", 5, topics=[topic], timeout=5000)
+    ask(admin, "create_acls", 3, creations=[binding("READ topic:slow-session", user="alice")])
+    batch = batch_of("x" * 5_000)  # key and value: 10 kB
+    wait_until(lambda: admin.produce("slow-session", batch)[0] == "none", what="the topic")
+    alter(admin, {"user": "alice"}, consumer_byte_rate=10_000.0)  # 20 kB in the two seconds that count
+    wanted = {"partition": 0, "current_leader_epoch": -1, "fetch_offset": 0, "last_fetched_epoch": -1}
+    wanted |= {"log_start_offset": -1, "partition_max_bytes": 1 << 20}
+    with guarded.wire("alice") as wire:
+
+        def fetch(session: int, epoch: int) -> tuple[Any, bool]:
+            answer = ask(
+                wire,
+                "fetch",
+                12,
+                replica_id=-1,
+                max_wait=0,
+                min_bytes=1,
+                max_bytes=1 << 20,
+                isolation_level=0,
+                session_id=session,
+                session_epoch=epoch,
+                rack_id="",
+                topics=[{"topic": "slow-session", "partitions": [wanted]}],
+                forgotten_topics_data=[],
+            )
+            return answer, bool(answer["responses"])
+
+        session = wait_until(lambda: fetch(0, 0)[0]["session_id"], what="a session")
+        told: list[bool] = []
+
+        def held_back_and_on() -> bool:
+            answer, has_records = fetch(session, len(told) + 1)
+            assert (answer["error_code"], answer["session_id"]) == ("none", session)
+            told.append(has_records)
+            return False in told and told[-1]
+
+        wait_until(held_back_and_on, what="an empty answer, and records again")
+    alter(admin, {"user": "alice"}, consumer_byte_rate=None)
+
+
 def test_who_asks_too_much_is_held_back(guarded: Guarded, admin: Wire) -> None:
     """The time that handlers spend for a client is rationed too."""
     alter(admin, {"user": "bob"}, request_percentage=0.001)

@@ -168,6 +168,24 @@ def test_nothing_is_handled_while_an_answer_is_awaited(peer: Peer) -> None:
     assert peer.receive(48) == frame(b"answered") + frame(b"third...") * 3
 
 
+def test_many_requests_at_once_hold_nobody_up(peer: Peer) -> None:
+    others_turns: list[int] = []
+
+    def answer(payload: bytes) -> list[Piece]:
+        if len(peer.frames) == 1:
+            peer.loop.call_soon(lambda: others_turns.append(len(peer.frames)))
+        return [frame(payload)]
+
+    peer.answer = answer
+    payloads = [b"%08d" % number for number in range(1000)]
+    data = b"".join(map(frame, payloads))
+    assert peer.socket.send(data) == len(data)
+    assert peer.receive(len(data)) == data
+    assert peer.frames == payloads
+    assert others_turns[0] < len(payloads)
+    assert peer.requests.used == 0
+
+
 def test_a_muted_connection_gets_its_answer_first_and_rests_then(peer: Peer) -> None:
     times: list[float] = []
 

@@ -44,6 +44,8 @@ class Producer:
     identity: tuple[int, int] = (-1, -1)
     transactional: bool = False
     sequences: dict[tuple[str, int], int] = field(default_factory=dict)
+    refused: set[tuple[str, int]] = field(default_factory=set)
+    """Where a transactional batch of it was refused, and none was taken since."""
 
 
 @dataclass
@@ -72,7 +74,7 @@ class Side:
     def took(self, short: str, producer_id: int, epoch: int) -> None:
         """The producer goes on with this identity, its sequences at zero."""
         producer = self.producer(short)
-        producer.identity, producer.sequences = (producer_id, epoch), {}
+        producer.identity, producer.sequences, producer.refused = (producer_id, epoch), {}, set()
         self.owners[producer_id] = short
 
     def ask(self, api: str, version: int, /, **fields: Any) -> Any:
@@ -208,6 +210,8 @@ def produce(
     if transactional and (topic, index) not in known.sequences:
         # Kafka remembers what it refused here before the first batch: what then holds depends on the versions used.
         sequence = 0
+    if not transactional and (topic, index) in known.refused:
+        return "not sent: Kafka counts this producer's sequences from the transactional batch that it refused"
     side.written += 1
     batch = encode_batch(
         [
@@ -236,6 +240,9 @@ def produce(
     assert answer is not None
     if answer[0] == "none":
         known.sequences[topic, index] = sequence + len(keys)
+        known.refused.discard((topic, index))
+    elif transactional:
+        known.refused.add((topic, index))
     return answer
 
 

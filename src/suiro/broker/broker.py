@@ -41,7 +41,7 @@ from suiro.broker.transactions import TransactionCoordinator
 from suiro.clock import Clock, SystemClock
 from suiro.config import MAX_LONG, NodeSettings
 from suiro.errors import ConfigError
-from suiro.log import DataDirectory
+from suiro.log import DataDirectory, LogError
 
 if TYPE_CHECKING:
     from suiro.broker.faults import Faults
@@ -420,8 +420,11 @@ class Broker:
     def _apply_retention(self) -> None:
         now = self.clock.wall_ms()
         for partition in self.topics.partitions():
-            if partition.log.apply_retention(now):
-                partition.grown()  # Fetch sessions tell their clients the new start.
+            try:
+                if partition.log.apply_retention(now):
+                    partition.grown()  # Fetch sessions tell their clients the new start.
+            except (LogError, OSError) as error:  # The others are not to fill the disk because of this one.
+                logger.warning("retention of %s-%d: %s", partition.topic, partition.index, error)
 
     def _sync(self) -> None:
         """Sync the logs that grew, in another thread, so that a start after a crash has little to scan."""
@@ -440,22 +443,29 @@ class Broker:
     async def _sync_all(self, partitions: list[Partition]) -> None:
         """One after another: each takes some descriptors while it lasts, and there may be thousands."""
         for partition in partitions:
-            log = partition.log
-            if partition.deleted or not log.is_open or log.offline is not None:
-                continue
-            try:
-                job = log.flush_job()
-            except OSError as error:
-                logger.warning("cannot sync %s-%d now: %s", partition.topic, partition.index, error)
-                continue
-            try:
-                await self.loop.run_in_executor(None, job.run)
-            except OSError as error:
-                # After a failed sync the system may have dropped the pages and report success the next time.
-                log.take_offline(f"cannot sync to disk: {error}")
-                continue
-            if not partition.deleted:
-                log.flushed(job.end_offset)
+            target = partition.log.log_end_offset
+            while partition.log.recovery_point < target and await self._sync_some(partition):
+                pass
+
+    async def _sync_some(self, partition: Partition) -> bool:
+        """Whether it makes sense to go on."""
+        log = partition.log
+        if partition.deleted or not log.is_open or log.offline is not None:
+            return False
+        try:
+            job = log.flush_job()
+        except OSError as error:
+            logger.warning("cannot sync %s-%d now: %s", partition.topic, partition.index, error)
+            return False
+        try:
+            await self.loop.run_in_executor(None, job.run)
+        except OSError as error:
+            # After a failed sync the system may have dropped the pages and report success the next time.
+            log.take_offline(f"cannot sync to disk: {error}")
+            return False
+        if not partition.deleted:
+            log.flushed(job.end_offset)
+        return True
 
     def _remove_deleted_files(self) -> None:
         removal = None if self._directory is None else self._directory.graveyard.due(self.clock.wall_ms())

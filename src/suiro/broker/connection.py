@@ -8,6 +8,7 @@ cache to the socket with `os.sendfile`, untouched; under TLS a bounded part at a
 What is always true:
 - Requests are handled one at a time in the order they came, and answered in that order, as Apache Kafka does. A
   client may send the next request before it has the answer; it stays in the buffer until its turn.
+- After some requests in a row it is the turn of others: a client that sends thousands at once holds nobody up.
 - While a request waits for its answer (a long poll, a group rebalance), or an answer for the peer to take it,
   nothing further is handled; and once `INPUT_LIMIT` bytes of requests wait, nothing further is read.
 - What it holds for its peer, requests that wait and answers not taken, is counted in `held_memory`, which says
@@ -44,6 +45,7 @@ INPUT_LIMIT = 1 << 20
 """Bytes of further requests that are kept while one is being answered. A single larger frame is read whole."""
 SCRATCH_BYTES = 512 << 10
 _SENDFILE_CHUNK = 1 << 30
+_REQUESTS_A_TURN = 64
 
 
 class BadFrameError(Exception):
@@ -126,6 +128,7 @@ class Connection:
         self._output: deque[Piece | memoryview] = deque()
         self._on_sent: Callable[[], None] | None = None
         self._busy = False
+        self._rests = False  # until others have had their turn
         self._muted: TimerHandle | None = None
         self._reading = False
         self._writing = False
@@ -229,15 +232,20 @@ class Connection:
             self._pump()
 
     def _blocked(self) -> bool:
-        return self._busy or bool(self._output) or self._muted is not None
+        return self._busy or self._rests or bool(self._output) or self._muted is not None
 
     def _consume(self, view: memoryview) -> int:
         """Handle whole frames from the front of `view` until one must wait. Returns the bytes used."""
-        position, end = 0, len(view)
+        position, end, handled = 0, len(view), 0
         while not self._blocked() and self.is_open and end - position >= 4:
             size = self._frame_size(view, position)
             if end - position - 4 < size:
                 break
+            if handled == _REQUESTS_A_TURN:
+                self._rests = True
+                self._loop.call_soon(self._go_on)
+                break
+            handled += 1
             position += 4 + size
             self._busy = True
             if self._sink.handle(self, view[position - size : position]):
@@ -338,6 +346,10 @@ class Connection:
         if self._muted is not None:
             self._muted.cancel()
         self._muted = self._loop.call_later(ms / 1000, self._unmute)
+
+    def _go_on(self) -> None:
+        self._rests = False
+        self._continue()
 
     def _unmute(self) -> None:
         self._muted = None

@@ -15,6 +15,9 @@ _INT8, _INT16 = struct.Struct(">b"), struct.Struct(">h")
 _INT32, _INT64 = struct.Struct(">i"), struct.Struct(">q")
 
 
+MAX_STRING_BYTES = 0x7FFF
+"""Of the older strings, which the keys of the coordinators' records have. Compact ones may be longer."""
+
 _ONE_BYTE = [bytes((value,)) for value in range(0x80)]
 
 
@@ -42,7 +45,7 @@ def string(text: str | None, *, flexible: bool) -> bytes:
 
 
 class FieldWriter:
-    """Fields in the order of the calls; `done` gives the bytes."""
+    """Fields in the order of the calls; `done` gives the bytes. A string that is too long raises ValueError."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -67,6 +70,8 @@ class FieldWriter:
         if value is None:
             return self.int16(-1)
         encoded = value.encode()
+        if len(encoded) > MAX_STRING_BYTES:
+            raise ValueError(f"a string of {len(encoded)} bytes, which is over {MAX_STRING_BYTES}")
         self.int16(len(encoded))
         self._buffer += encoded
         return self

@@ -69,7 +69,9 @@ class MetricsEndpoint:
         try:
             if self._open <= _CONNECTIONS:
                 await asyncio.wait_for(self._answer(reader, writer), _TIMEOUT_S)
-        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        except TimeoutError:
+            writer.transport.abort()  # closing would wait for who takes nothing to take the page
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # who asked is gone, or does not speak HTTP
         except Exception:
             logger.exception("cannot answer a request for %s", PATH)

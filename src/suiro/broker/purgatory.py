@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from typing import Protocol
+
+logger = logging.getLogger(__name__)
 
 
 class Growth(Protocol):
@@ -16,7 +19,7 @@ class Growth(Protocol):
 
 
 class Delayed:
-    """One waiting request. It ends exactly once: ready, out of time, or cancelled.
+    """One waiting request. It ends exactly once: ready, out of time, failed, or cancelled.
 
     Growth only marks it; it looks again in a turn of its own, so that a produce into ten partitions that one
     fetch reads costs that fetch one look, after the produce has its answer.
@@ -29,16 +32,19 @@ class Delayed:
         growth: Growth,
         is_ready: Callable[[], bool],
         finish: Callable[[], None],
+        fail: Callable[[], None],
         wait_ms: int,
     ) -> None:
+        """`fail` is what to do when one of the others raises: nobody else would hear of it, and the client wait."""
         self._loop = loop
         self._growth = growth
         self._is_ready = is_ready
         self._finish = finish
+        self._fail = fail
         self._marked = False
         self._over = False
         growth.wait(self._mark)
-        self._timer = loop.call_later(wait_ms / 1000, self._expire)
+        self._timer = loop.call_later(wait_ms / 1000, self._try, True)
 
     def cancel(self) -> None:
         """The one who asked is gone."""
@@ -51,15 +57,20 @@ class Delayed:
 
     def _look(self) -> None:
         self._marked = False
-        if not self._over and self._is_ready():
-            self._end()
-            self._finish()
+        self._try(False)
 
-    def _expire(self) -> None:
-        if not self._over:
-            self._is_ready()  # the answer carries what is there now, and today's high watermark
+    def _try(self, is_last: bool) -> None:
+        """Look, and finish if it is ready or out of time: also then the answer carries what is there now."""
+        if self._over:
+            return
+        try:
+            if self._is_ready() or is_last:
+                self._end()
+                self._finish()
+        except Exception:
+            logger.exception("a request that waited failed; closing its connection")
             self._end()
-            self._finish()
+            self._fail()
 
     def _end(self) -> None:
         if not self._over:

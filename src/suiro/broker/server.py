@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ACCEPTS_PER_WAKEUP = 64
+ACCEPT_PAUSE_S = 1.0
+"""How long clients wait in the backlog after the node could not accept one."""
 _MOST_HELD_BACK = 1000
 """Connections over their address's quota that are kept for a while before they are closed; more are closed at once."""
 _SOCKET = "kafka_server_socket_server_metrics_"
@@ -125,8 +127,10 @@ class Server:
                 sock, address = door.socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as error:  # out of descriptors: the backlog waits until one is free
-                logger.error("cannot accept a connection: %s", error)
+            except OSError as error:  # out of descriptors: asked again at once, it would fail at once
+                logger.error("cannot accept a connection: %s; trying again in %g s", error, ACCEPT_PAUSE_S)
+                self._shut(door)
+                door.closed_until = self._loop.call_later(ACCEPT_PAUSE_S, self._open, door)
                 return
             self._take(door, sock, (str(address[0]), int(address[1])))
 

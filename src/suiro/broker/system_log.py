@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 
 from suiro.broker.topics import Partition
-from suiro.log import PartitionLog
+from suiro.log import PartitionLog, StorageError
 from suiro.protocol.record_batch import BatchHeader, iter_headers
 from suiro.protocol.records import Record, decode_batch, encode_batch
+
+logger = logging.getLogger(__name__)
 
 _READ_BYTES = 4 << 20
 _WORTH_COMPACTING = 10_000
@@ -80,8 +83,14 @@ def compact(partition: Partition, live: Sequence[tuple[bytes, bytes]], *, timest
     if replayed < _WORTH_COMPACTING + 2 * len(live) or log.last_stable_offset < log.log_end_offset:
         return
     start = log.log_end_offset
-    for first in range(0, len(live), _RECORDS_A_BATCH):
-        batch = live[first : first + _RECORDS_A_BATCH]
-        append(partition, batch, timestamp=timestamp)
+    try:
+        for first in range(0, len(live), _RECORDS_A_BATCH):
+            batch = live[first : first + _RECORDS_A_BATCH]
+            append(partition, batch, timestamp=timestamp)
+    except (
+        StorageError
+    ) as error:  # A node whose disk is full must start all the same, to be told what may go.
+        logger.warning("%s-%d is not compacted at this start: %s", partition.topic, partition.index, error)
+        return
     log.flush()
     log.delete_records_before(start)

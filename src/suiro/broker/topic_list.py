@@ -19,6 +19,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from suiro.errors import ConfigError
+from suiro.log import replace_file
 
 LIST_FILE = "topics.json"
 JOURNAL_FILE = "topics.journal"
@@ -119,7 +120,7 @@ class TopicList:
             "topics": [entry.to_json() for entry in self.topics.values()],
             "deleting": [entry.to_json() for entry in self.deleting.values()],
         }
-        write_atomically(self._path, json.dumps(content).encode())
+        replace_file(self._path, json.dumps(content).encode())
         os.ftruncate(self._journal, 0)
         self._lines = 0
 
@@ -175,13 +176,3 @@ class TopicList:
             if number > self._number:
                 self._number = number
                 self._apply(change, entry)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file so that a crash leaves the old content or the new."""
-    beside = path.with_name(path.name + ".tmp")
-    with open(beside, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)

@@ -26,7 +26,6 @@ from uuid import UUID, uuid4
 
 from suiro.broker.configs import log_config
 from suiro.broker.topic_list import TopicEntry, TopicList
-from suiro.broker.topic_list import write_atomically as write_atomically
 from suiro.config import NodeSettings
 from suiro.errors import ConfigError
 from suiro.protocol.messages import ErrorCode

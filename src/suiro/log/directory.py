@@ -8,6 +8,7 @@ the next start.
 from __future__ import annotations
 
 import fcntl
+import os
 import re
 import shutil
 import uuid
@@ -27,7 +28,7 @@ from suiro.log.checkpoints import (
     write_properties,
 )
 from suiro.log.config import LogConfig
-from suiro.log.files import FileHandle, open_handle, replace_file
+from suiro.log.files import FileHandle, open_directory, open_handle, replace_file
 from suiro.log.graveyard import DELETED_FOLDER_SUFFIX, Graveyard
 from suiro.log.partition import PartitionLog
 
@@ -113,7 +114,9 @@ class DataDirectory:
         marker = path / CLEAN_SHUTDOWN
         clean = marker.exists() or fresh
         # From here on a crash is a crash: the marker must not vouch for what is written now.
-        marker.unlink(missing_ok=True)
+        if clean and not fresh:
+            marker.unlink()
+            os.fsync(open_directory(path))
         for doomed in path.glob(f"*{DELETED_FOLDER_SUFFIX}"):
             shutil.rmtree(doomed, ignore_errors=True)
         return cls(path, lock, cluster_id=cluster_id, node_id=node_id, clean=clean)

@@ -107,7 +107,10 @@ def write_all(handle: FileHandle, buffers: Sequence[bytes | memoryview], positio
 
 
 def replace_file(path: Path, content: bytes, *, sync: bool = True, mode: int = 0o644) -> None:
-    """Whole or not at all: written beside, synced, renamed. `mode` is who may open it."""
+    """Whole or not at all: written beside, synced, renamed, the name synced too. `mode` is who may open it.
+
+    Not every file system has a rename on the disk before what is synced after it.
+    """
     beside = path.with_name(path.name + ".tmp")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
@@ -118,3 +121,5 @@ def replace_file(path: Path, content: bytes, *, sync: bool = True, mode: int = 0
     finally:
         os.close(descriptor)
     os.replace(beside, path)
+    if sync:
+        os.fsync(open_directory(path.parent))

@@ -7,6 +7,7 @@ written to it. One that Apache Kafka wrote goes on in its latest, because client
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from suiro.log.checkpoints import read_checkpoint, write_checkpoint
@@ -75,7 +76,9 @@ class LeaderEpochs:
         kept = [(earlier[-1][0], log_start_offset), *later] if earlier else later
         if kept != self.entries:
             self.entries = kept
-            self._write()
+            # On a full disk the file keeps rows that do no harm, and what was deleted to make room stays deleted.
+            with contextlib.suppress(OSError):
+                self._write()
 
     def _write(self) -> None:
         write_checkpoint(Path(self._path), [f"{epoch} {start}" for epoch, start in self.entries])

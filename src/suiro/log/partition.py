@@ -31,7 +31,7 @@ from suiro.log.files import open_directory
 from suiro.log.graveyard import Graveyard
 from suiro.log.leader_epochs import LeaderEpochs
 from suiro.log.local_retention import locally_expired, removable
-from suiro.log.producer_state import ProducerEntry
+from suiro.log.producer_state import ProducerEntry, ProducerStates
 from suiro.log.recovery import Opened, open_segments
 from suiro.log.results import Appended, FlushJob, ReadResult
 from suiro.log.retention import SegmentFacts, expired_segments
@@ -363,7 +363,11 @@ class PartitionLog:
             producer_snapshot.write(self.directory, base, self._producers.entries.values())
         except OSError:
             pass  # Recovery then starts from an older one.
-        self._segments.add(new)
+        try:
+            self._segments.add(new)
+        except OSError as error:
+            new.unlink()  # as above
+            raise StorageError(f"cannot seal {active.path}: {error.strerror}") from error
         return new
 
     # Read
@@ -440,6 +444,7 @@ class PartitionLog:
 
     def delete_records_before(self, offset: int) -> int:
         """Move the log's start (-1: to the high watermark); segments before it go. The new start."""
+        self._check_open()
         offset = self.log_end_offset if offset == -1 else offset
         if not 0 <= offset <= self.log_end_offset:
             raise OffsetOutOfRangeError(
@@ -485,6 +490,9 @@ class PartitionLog:
             new.create()
             self._segments.add(new)
             self.log_end_offset = self.recovery_point = end_offset
+            # What the producers did between is not known here. A transaction that was open where this disk ends
+            # was over before the tier's end was copied; left open, it would hold the last stable offset for ever.
+            self._producers = ProducerStates()
             self._drop_oldest(len(self._segments) - 1)
         first = self._segments.first_base if start_offset is None else start_offset
         if first > self.log_start_offset and (start_offset is None or not self.config.compacted):
@@ -600,20 +608,26 @@ class PartitionLog:
 
     def flush(self) -> None:
         """Sync everything to disk; then `recovery_point` is the log's end. Raises StorageError."""
-        try:
-            job = self.flush_job()
-            job.run()
-        except OSError as error:
-            raise StorageError(f"cannot sync {self.directory}: {error.strerror}") from error
-        self.flushed(job.end_offset)
+        synced = -1
+        while synced < self.log_end_offset:
+            try:
+                job = self.flush_job()
+                job.run()
+            except OSError as error:
+                raise StorageError(f"cannot sync {self.directory}: {error.strerror}") from error
+            synced = job.end_offset
+            self.flushed(synced)
 
     def flush_job(self) -> FlushJob:
-        """What a flush has to sync, to be run in another thread while appends go on."""
+        """What a flush has to sync, to be run in another thread while appends go on.
+
+        Of many segments the first ones: it is done when `end_offset` is what it was to reach.
+        """
         self._records_since_flush = 0
         self._flushed_ms = self._clock.wall_ms()
-        handles = self._segments.handles_to_sync(self.recovery_point)
+        handles, left = self._segments.handles_to_sync(self.recovery_point)
         handles.append(open_directory(self.directory))
-        return FlushJob(handles=tuple(handles), end_offset=self.log_end_offset)
+        return FlushJob(handles=tuple(handles), end_offset=self.log_end_offset if left is None else left)
 
     def is_flush_due(self, now_ms: int) -> bool:
         """Whether `flush.ms` has passed over records that are not synced yet."""

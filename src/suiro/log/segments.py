@@ -14,6 +14,7 @@ from suiro.log.retention import SegmentFacts
 from suiro.log.segment import Segment
 
 SEALED_SEGMENTS_OPEN = 4
+SEGMENTS_SYNCED_TOGETHER = 16
 
 Region = tuple[FileHandle, int, int]
 """(file, position, length). Keep the handle itself until the bytes are sent; `int()` of it holds nothing."""
@@ -122,14 +123,17 @@ class Segments:
                     return found
         return found
 
-    def handles_to_sync(self, recovery_point: int) -> list[FileHandle]:
-        """The files that hold what was appended since the recovery point."""
+    def handles_to_sync(self, recovery_point: int) -> tuple[list[FileHandle], int | None]:
+        """The files that hold what was appended since the recovery point, and the offset where those begin that are
+        left for later, or None: of a log that was imported there may be more than the process can open."""
         handles: list[FileHandle] = []
-        for segment in self.from_offset(recovery_point):
+        waiting = self.from_offset(recovery_point)
+        for segment in waiting[:SEGMENTS_SYNCED_TOGETHER]:
             handles += segment.handles_to_sync()
             if segment is not self.active:
                 self.touch(segment)
-        return handles
+        left = waiting[SEGMENTS_SYNCED_TOGETHER:]
+        return handles, left[0].base_offset if left else None
 
     def release(self) -> None:
         """Let go of all open files."""

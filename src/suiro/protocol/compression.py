@@ -45,6 +45,7 @@ _LZ4_FRAME_START = b"\x04\x22\x4d\x18\x60\x40\x82"
 _LZ4_END_MARK = bytes(4)
 _LZ4_STORED = 0x80000000
 _CHUNK = 256 * 1024
+_GZIP_STEP = 256
 
 
 class TooMuchError(CorruptRecordError):
@@ -127,19 +128,23 @@ def _lz4_frame(data: memoryview, level: int | None) -> bytes:
 
 
 def _gunzip(data: memoryview, limit: int) -> bytes:
+    """A member is given ever longer pieces: what is behind its end comes back as a copy, and a batch of many small
+    members would be copied over and over."""
     parts = []
-    size = 0
-    rest: BytesLike = data
+    size = at = 0
     while True:
-        member = zlib.decompressobj(wbits=31)
-        part = member.decompress(rest, limit - size + 1)
-        size += len(part)
-        _check_limit(size, limit)
-        if not member.eof:
-            raise CorruptRecordError("a gzip batch ends in the middle")
-        parts.append(part)
-        rest = member.unused_data
-        if not rest:
+        member, step = zlib.decompressobj(wbits=31), _GZIP_STEP
+        while not member.eof:
+            if at >= len(data):
+                raise CorruptRecordError("a gzip batch ends in the middle")
+            piece = data[at : at + step]
+            part = member.decompress(piece, limit - size + 1)
+            size += len(part)
+            _check_limit(size, limit)
+            parts.append(part)
+            at += len(piece) - len(member.unused_data)
+            step *= 2
+        if at == len(data):
             return b"".join(parts)
 
 

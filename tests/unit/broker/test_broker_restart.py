@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +20,7 @@ from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.log import DataDirectory, PartitionLog
 from suiro.protocol.messages import ErrorCode
+from suiro.protocol.records import Record, encode_batch
 
 PLACE = ("t", 0)
 
@@ -187,7 +190,7 @@ def test_no_producer_id_is_handed_out_that_the_disk_did_not_take(
 
     ids = ProducerIds(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("suiro.broker.transactions.producer_ids.write_atomically", full)
+        patch.setattr("suiro.broker.transactions.producer_ids.replace_file", full)
         for _ in range(2):
             with pytest.raises(NoProducerIdError, match="No space"):
                 ids.take()
@@ -218,3 +221,36 @@ def test_a_topic_that_could_not_be_made_whole_is_not_there(
         topic = broker.topics.topic("t")
         assert topic is not None
         assert len(topic.partitions) == 3
+
+
+def test_retention_of_one_partition_that_fails_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    with started(tmp_path, clock) as broker:
+        topic = broker.create_topic("t", partitions=3, configs={"retention.ms": "1000"})
+        for partition in topic.partitions:
+            partition.log.append(
+                encode_batch([Record(offset=0, timestamp=clock.wall_ms(), key=b"k", value=b"v")])
+            )
+        clock.advance(5000)
+
+        def broken(*_: object) -> int:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(topic.partitions[0].log, "apply_retention", broken)
+        broker._apply_retention()
+        assert [partition.log.log_start_offset for partition in topic.partitions] == [0, 1, 1]
+
+
+def test_a_marker_in_the_coordinators_own_log_is_no_state(tmp_path: Path) -> None:
+    """Who may act for the cluster may write one anywhere; the node starts all the same."""
+    clock = ManualClock()
+    with started(tmp_path, clock) as broker:
+        code, producer_id, _ = broker.transactions.init_producer_id("app", timeout_ms=1000, expected=None)
+        assert code is ErrorCode.none
+        for partition in broker.internal_topic("__transaction_state").partitions:
+            partition.log.append_control(True, 5, 0, 0)
+            partition.log.append_control(False, 5, 0, 0)
+    with started(tmp_path, clock) as broker:
+        assert [(t.transactional_id, t.producer_id) for t in broker.transactions] == [("app", producer_id)]

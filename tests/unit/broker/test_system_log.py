@@ -1,10 +1,18 @@
-"""Where a group or a transactional id lives, as Apache Kafka 4.3.1 computes it."""
+"""Where a group or a transactional id lives, as Apache Kafka 4.3.1 computes it; a coordinator's log at a start."""
 
 from __future__ import annotations
 
+import errno
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
+from support.logs import NOW_MS, batch, open_log
 
 from suiro.broker import system_log
+from suiro.broker.topics import Partition
 
 
 @pytest.mark.parametrize(
@@ -22,3 +30,24 @@ from suiro.broker import system_log
 )
 def test_the_partition_is_kafkas(key: str, partition: int) -> None:
     assert system_log.partition_for(key, 50) == partition
+
+
+def test_a_full_disk_puts_the_compaction_off_and_not_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path / "__transaction_state-0")
+    for _ in range(11):
+        log.append(batch(1000), origin="coordinator")
+    partition = cast(
+        Partition, SimpleNamespace(log=log, topic="__transaction_state", index=0, grown=lambda: None)
+    )
+
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", full)
+        system_log.compact(partition, [(b"key", b"value")], timestamp=NOW_MS)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 11_000)
+    system_log.compact(partition, [(b"key", b"value")], timestamp=NOW_MS)
+    assert (log.log_start_offset, log.log_end_offset) == (11_000, 11_001)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from support.logs import NOW_MS, batch, read_all
 
 from suiro.clock import ManualClock
 from suiro.errors import ConfigError
-from suiro.log import DataDirectory, LogConfig, PartitionLog
+from suiro.log import DataDirectory, LogConfig, PartitionLog, replace_file
 from suiro.log.checkpoints import id_from_text, id_text
 
 CLOCK = ManualClock(wall_ms=NOW_MS)
@@ -158,3 +159,40 @@ def test_the_log_loads_no_compiler_and_no_arrow() -> None:
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_names_are_on_the_disk_before_anything_relies_on_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system may have what was synced after a rename or a removal, and not that itself."""
+    done: list[str] = []
+    real_fsync, real_replace, real_unlink = os.fsync, os.replace, Path.unlink
+
+    def fsync(descriptor: int) -> None:
+        done.append("sync " + Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        real_fsync(descriptor)
+
+    def replace(old: Path, new: Path) -> None:
+        done.append(f"name {Path(new).name}")
+        real_replace(old, new)
+
+    def unlink(path: Path, missing_ok: bool = False) -> None:
+        done.append(f"remove {path.name}")
+        real_unlink(path, missing_ok=missing_ok)
+
+    data = tmp_path / "data"
+    DataDirectory.open(data).close()
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    monkeypatch.setattr(Path, "unlink", unlink)
+    replace_file(data / "producer-ids", b"1000")
+    directory = DataDirectory.open(data)
+    assert directory.clean_shutdown
+    assert done == [
+        "sync producer-ids.tmp",
+        "name producer-ids",
+        "sync data",
+        "remove .kafka_cleanshutdown",
+        "sync data",
+    ]
+    directory.abandon()

@@ -33,7 +33,11 @@ def test_a_failed_sync_takes_the_log_offline_until_the_next_start(
             log.append(batch())
     assert caught.value.code is ErrorCode.kafka_storage_error
     # The disk is well again; but what it dropped meanwhile nobody knows.
-    for use in (lambda: log.append(batch()), lambda: log.read(0, max_bytes=100, read_committed=False)):
+    for use in (
+        lambda: log.append(batch()),
+        lambda: log.read(0, max_bytes=100, read_committed=False),
+        lambda: log.delete_records_before(1),
+    ):
         with pytest.raises(StorageError, match="offline"):
             use()
     log.close()

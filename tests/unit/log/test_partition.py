@@ -344,6 +344,21 @@ def test_retention_by_time_takes_the_active_segment_too(tmp_path: Path) -> None:
     assert names >= {".log", ".index"}
 
 
+def test_retention_makes_room_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = len(batch())
+    log = open_log(tmp_path / "t-0", config=LogConfig(segment_bytes=2 * size, retention_bytes=2 * size))
+    for _ in range(9):
+        log.append(batch())
+    with monkeypatch.context() as patch:
+        patch.setattr("suiro.log.checkpoints.replace_file", _no_space)
+        assert log.apply_retention() == 3
+    assert log.log_start_offset == 6
+    log.abandon()
+    reopened = open_log(tmp_path / "t-0")
+    assert read_all(reopened) == ["6:value", "7:value", "8:value"]
+    assert reopened.epoch_of(6) == 0
+
+
 def test_a_compacted_topic_keeps_everything(tmp_path: Path) -> None:
     log = _filled(tmp_path / "t-0", LogConfig(retention_ms=1, retention_bytes=0, cleanup_policy=("compact",)))
     assert log.apply_retention(NOW_MS * 2) == 0
@@ -428,6 +443,28 @@ def test_flush_moves_the_recovery_point(tmp_path: Path) -> None:
     assert (log.recovery_point, log.log_end_offset) == (7, 8)
 
 
+def test_a_flush_of_many_segments_opens_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log of 400 GB that was imported has more segments than a process may open files."""
+    log = open_log(tmp_path / "t-0", config=LogConfig(segment_bytes=100, index_interval_bytes=0))
+    for _ in range(100):
+        log.append(batch())
+    assert len(log.flush_job().handles) < 64
+    synced: set[str] = set()
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.add(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    log.flush()
+    assert log.recovery_point == 100
+    assert {f"{base:020d}.log" for base in range(100)} <= synced
+    assert len(log.flush_job().handles) < 8
+
+
 def test_a_closed_log_takes_nothing(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0")
     log.close()
@@ -509,6 +546,29 @@ def test_a_segment_that_could_not_be_made_leaves_no_file(
     reopened = open_log(tmp_path / "t-0", config=LogConfig(segment_bytes=3 * size), clean=clean)
     assert read_all(reopened) == expected
     assert read_all(reopened, max_bytes=1) == expected
+
+
+def test_a_segment_that_could_not_be_sealed_leaves_no_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = len(batch())
+    config = LogConfig(segment_bytes=4 * size, index_interval_bytes=0)
+    log = open_log(tmp_path / "t-0", config=config)
+    for _ in range(3):
+        log.append(batch())
+    log.flush()
+
+    def unreadable(*_: object) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pread", unreadable)
+        with pytest.raises(LogError, match="cannot seal"):
+            log.append(batch(value=b"x" * (size + 20)))
+    log.append(batch())
+    log.abandon()
+    reopened = open_log(tmp_path / "t-0", config=config)
+    assert read_all(reopened) == ["0:value", "1:value", "2:value", "3:value"]
 
 
 def test_a_partition_nobody_uses_keeps_no_file_open(tmp_path: Path) -> None:

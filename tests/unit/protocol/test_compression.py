@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import random
 
 import pyarrow as pa
 import pytest
@@ -42,6 +43,9 @@ def test_xerial_snappy_of_several_blocks() -> None:
 
 def test_gzip_members_are_joined() -> None:
     assert decompress(GZIP, gzip.compress(b"a") + gzip.compress(b"b")) == b"ab"
+    assert decompress(GZIP, gzip.compress(b"") * 200_000) == b"", "in time that grows as their number does"
+    long = random.Random(7).randbytes(100_000)
+    assert decompress(GZIP, gzip.compress(long) + gzip.compress(b"") + gzip.compress(long)) == long + long
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 import uuid
 from asyncio import TimerHandle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from suiro.broker import system_log
+from suiro.broker.fields import MAX_STRING_BYTES
 from suiro.broker.groups import consumer_records, records
 from suiro.broker.groups.consumer_edge import ConsumerGroups
 from suiro.broker.groups.consumer_group import ConsumerGroup
@@ -245,6 +246,9 @@ class GroupCoordinator:
                 return
             group = self.groups[group_id] = Group(group_id=group_id, limits=self.limits)
         if group is None:
+            if len(group_id.encode()) > MAX_STRING_BYTES:  # nothing of it could ever be written down
+                waiter(JoinReply(token=waiter, code=ErrorCode.invalid_group_id, member_id=request.member_id))
+                return
             if request.member_id:
                 waiter(JoinReply(token=waiter, code=ErrorCode.unknown_member_id, member_id=request.member_id))
                 return
@@ -335,12 +339,12 @@ class GroupCoordinator:
 
     def _persist(self, group: Group) -> ErrorCode:
         group.changed_ms = self._broker.clock.wall_ms()
-        value = records.encode_group_value(group)
         try:
+            value = records.encode_group_value(group)
             self.write(group.group_id, [(records.encode_group_key(group.group_id), value)])
-        except LogError as error:
+        except (LogError, ValueError) as error:  # a member's name may be too long for a record
             logger.error("cannot write down group %s: %s", group.group_id, error)
-            return code_of(error)
+            return code_of(error) if isinstance(error, LogError) else ErrorCode.unknown_server_error
         return ErrorCode.none
 
     # Time
@@ -379,26 +383,6 @@ class GroupCoordinator:
             timer.cancel()
 
     # Offsets, for those outside
-
-    def check_commit(
-        self,
-        group_id: str,
-        *,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        transactional: bool,
-        places: Iterable[tuple[uuid.UUID, int]] = (),
-    ) -> ErrorCode:
-        """See `GroupOffsets.check_commit`."""
-        return self.offsets.check_commit(
-            group_id,
-            member_id=member_id,
-            instance_id=instance_id,
-            generation=generation,
-            transactional=transactional,
-            places=places,
-        )
 
     def complete_transaction(self, index: int, producer_id: int, *, commit: bool) -> None:
         """The marker of this producer is in the given partition of `__consumer_offsets`."""

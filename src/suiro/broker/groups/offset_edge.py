@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -18,6 +20,8 @@ from suiro.protocol.messages import ErrorCode
 if TYPE_CHECKING:
     from suiro.broker.broker import Broker
     from suiro.broker.groups.coordinator import GroupCoordinator
+
+logger = logging.getLogger(__name__)
 
 _FIRST_VERSION_WITH_GROUP_NOT_FOUND = 9
 
@@ -131,7 +135,8 @@ class GroupOffsets:
     def forget_topic(self, topic: str) -> None:
         """The topic is deleted: also what an open transaction would commit for it."""
         for group_id, places in self.store.places_of(topic).items():
-            self._remove(group_id, places)
+            with _for_itself(group_id):
+                self._remove(group_id, places)
 
     def _remove(self, group_id: str, places: Iterable[TopicPartition]) -> None:
         gone = sorted(places)
@@ -160,10 +165,11 @@ class GroupOffsets:
                 and is_expired(entry.value)
             }
             is_over = not held and len(expired) == len(offsets) and _is_empty(group)
-            if is_over:
-                self._coordinator.remove(group, expired)
-            else:
-                self._remove(group_id, expired)
+            with _for_itself(group_id):
+                if is_over:
+                    self._coordinator.remove(group, expired)
+                else:
+                    self._remove(group_id, expired)
 
     def _expiry(self, group: Group | ConsumerGroup, now: int) -> Callable[[OffsetValue], bool] | None:
         """What is expired in this group; None: nothing is, whatever its age."""
@@ -181,6 +187,15 @@ class GroupOffsets:
             return now - (value.commit_ms if since is None else since) >= retention_ms
 
         return is_expired
+
+
+@contextmanager
+def _for_itself(group_id: str) -> Iterator[None]:
+    """One group's log may be offline; the others are not to wait for it."""
+    try:
+        yield
+    except LogError as error:
+        logger.error("offsets of group %s that are over stay for now: %s", group_id, error)
 
 
 def _is_empty(group: Group | ConsumerGroup) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from suiro.broker.fields import MAX_STRING_BYTES
 from suiro.broker.groups.refusals import GroupRefusal
 from suiro.protocol.messages import ErrorCode
 
@@ -30,6 +31,11 @@ def check_regex(regex: str) -> None:
     """Raises `GroupRefusal` where it is none."""
     import pyarrow
 
+    if len(regex.encode()) > MAX_STRING_BYTES:  # it could not be written down
+        raise GroupRefusal(
+            ErrorCode.invalid_regular_expression,
+            f"SubscribedTopicRegex has {len(regex.encode())} bytes; the most is {MAX_STRING_BYTES}.",
+        )
     try:
         _matches(regex, [""])
         matching_topics(regex, [""])  # in its frame too, which may be what makes it too large

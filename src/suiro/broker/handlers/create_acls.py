@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.acl_requests import RefusedError, check_known, rules_to_change
 from suiro.broker.broker import Broker
-from suiro.broker.connection import BadFrameError
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.security import CLUSTER_NAME, AclAuthorizer, Operation, ResourceType
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.security.acl import Acl, PatternType, Permission
 from suiro.protocol.messages import ErrorCode
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     for creation in request.creations:
-        if 0 in (  # "unknown": Kafka takes no such request apart
+        check_known(
+            creation,
             creation.resource_type,
             creation.resource_pattern_type,
             creation.operation,
             creation.permission_type,
-        ):
-            raise BadFrameError(f"a CreateAcls request is about what is unknown: {creation}")
+        )
     acls = [
         Acl(
             kind=ResourceType(creation.resource_type),
@@ -34,16 +34,14 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
         )
         for creation in request.creations
     ]
-    if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
-        refusal = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
-        return _response(exchange, [refusal] * len(acls))
-    if not isinstance(broker.authorizer, AclAuthorizer):
-        refusal = ErrorCode.security_disabled, "No Authorizer is configured."
-        return _response(exchange, [refusal] * len(acls))
+    try:
+        rules = rules_to_change(broker, exchange)
+    except RefusedError as refusal:
+        return _response(exchange, [(refusal.code, str(refusal))] * len(acls))
     if any(_is_a_filters(acl) for acl in acls):  # where one is, Kafka fails with all of them
         return _response(exchange, [(ErrorCode.unknown_server_error, None)] * len(acls))
     problems = [_problem(acl) for acl in acls]
-    broker.authorizer.acls.add(acl for acl, problem in zip(acls, problems, strict=True) if problem is None)
+    rules.add(acl for acl, problem in zip(acls, problems, strict=True) if problem is None)
     return _response(
         exchange,
         [(ErrorCode.none, "") if text is None else (ErrorCode.invalid_request, text) for text in problems],

@@ -4,45 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.acl_requests import RefusedError, read_filter, rules_to_change
 from suiro.broker.broker import Broker
-from suiro.broker.connection import BadFrameError
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.security import CLUSTER_NAME, AclAuthorizer, Operation, ResourceType
+from suiro.broker.security import Operation, ResourceType
 from suiro.broker.security.acl import Acl, AclFilter, PatternType, Permission
 from suiro.protocol.messages import ErrorCode
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
-    for item in request.filters:
-        if 0 in (  # "unknown": Kafka takes no such request apart
-            item.resource_type_filter,
-            item.pattern_type_filter,
-            item.operation,
-            item.permission_type,
-        ):
-            raise BadFrameError(f"a DeleteAcls request asks for what is unknown: {item}")
-    filters = [
-        AclFilter(
-            kind=ResourceType(item.resource_type_filter),
-            name=item.resource_name_filter,
-            pattern=PatternType(item.pattern_type_filter),
-            principal=item.principal_filter,
-            host=item.host_filter,
-            operation=Operation(item.operation),
-            permission=Permission(item.permission_type),
-        )
-        for item in request.filters
-    ]
-    if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
-        code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
-        return _response(exchange, [_refused(exchange, code, message) for _ in filters])
-    if not isinstance(broker.authorizer, AclAuthorizer):
-        code, message = ErrorCode.security_disabled, "No Authorizer is configured."
-        return _response(exchange, [_refused(exchange, code, message) for _ in filters])
-    store = broker.authorizer.acls
-    found = [store.matching(wanted) for wanted in filters]  # nothing, where a word is not known
-    store.remove(acl for acls in found for acl in acls)
+    filters = [read_filter(item) for item in request.filters]
+    try:
+        rules = rules_to_change(broker, exchange)
+    except RefusedError as refusal:
+        return _response(exchange, [_refused(exchange, refusal.code, str(refusal)) for _ in filters])
+    found = [rules.matching(wanted) for wanted in filters]  # nothing, where a word is not known
+    rules.remove(acl for acls in found for acl in acls)
     results = []
     for wanted, acls in zip(filters, found, strict=True):
         problem = _problem(wanted)

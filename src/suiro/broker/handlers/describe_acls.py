@@ -4,32 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.acl_requests import read_filter
 from suiro.broker.broker import Broker
-from suiro.broker.connection import BadFrameError
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, AclAuthorizer, Operation, ResourceType
-from suiro.broker.security.acl import Acl, AclFilter, PatternType, Permission
+from suiro.broker.security.acl import Acl, PatternType
 from suiro.protocol.messages import ErrorCode
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
-    if 0 in (  # "unknown": Kafka takes no such request apart
-        request.resource_type_filter,
-        request.pattern_type_filter,
-        request.operation,
-        request.permission_type,
-    ):
-        raise BadFrameError(f"a DescribeAcls request asks for what is unknown: {request}")
-    wanted = AclFilter(
-        kind=ResourceType(request.resource_type_filter),
-        name=request.resource_name_filter,
-        pattern=PatternType(request.pattern_type_filter),
-        principal=request.principal_filter,
-        host=request.host_filter,
-        operation=Operation(request.operation),
-        permission=Permission(request.permission_type),
-    )
+    wanted = read_filter(request)
     if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return _refusal(exchange, ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
     if not isinstance(broker.authorizer, AclAuthorizer):

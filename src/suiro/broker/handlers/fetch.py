@@ -81,6 +81,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
         growth=fetch if session is None else session,
         is_ready=fetch.look,
         finish=lambda: exchange.answer(fetch.answer()),
+        fail=exchange.connection.close,
         wait_ms=wait_ms,
     )
     exchange.on_abandoned(delayed.cancel)
@@ -312,6 +313,8 @@ class _Fetch:
                 min_one_batch=min_one_batch,
             )
             reading[loop.create_task(read)] = wanted
+        if not reading:
+            return  # The records of other partitions, which are here, take all the room.
         try:
             await asyncio.wait(reading, timeout=self._broker.settings.remote_fetch_max_wait_ms / 1000)
         finally:
@@ -358,7 +361,9 @@ class _Fetch:
             news = [wanted for wanted in looked_at if session.has(wanted) and wanted.is_news()]
         response = self._lay_out(news, session_id)
         if self._is_throttled(response):
-            return _layout(self._version, ())  # And the session does not count it as told.
+            _let_go(looked_at)
+            # The session does not count it as told, but goes on: without its id the client would begin another.
+            return _layout(self._version, (), session_id=session_id)
         if session is not None:
             session.told(looked_at, read_committed=self._read_committed)
         elif self._begins_session:
@@ -371,10 +376,9 @@ class _Fetch:
             )
             response = self._lay_out(news, session_id)
         for wanted in looked_at:
-            if wanted.result is not None:
-                if wanted.result.size and wanted.name is not None:
-                    self._broker.metrics.topic(wanted.name).bytes_out += wanted.result.size
-                wanted.result = None  # A session would keep the files open.
+            if wanted.result is not None and wanted.result.size and wanted.name is not None:
+                self._broker.metrics.topic(wanted.name).bytes_out += wanted.result.size
+        _let_go(looked_at)
         return response
 
     def _is_overtaken(self) -> bool:
@@ -393,6 +397,12 @@ class _Fetch:
         if throttled:
             self._exchange.record_bytes("fetch", -size)
         return throttled
+
+
+def _let_go(looked_at: Iterable[Wanted]) -> None:
+    """Of what was read: a session would keep the files open."""
+    for wanted in looked_at:
+        wanted.result = None
 
 
 def _nothing(log: PartitionLog) -> ReadResult:

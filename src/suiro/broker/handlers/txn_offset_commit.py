@@ -90,7 +90,7 @@ def _check(broker: Broker, exchange: Exchange, request: Any) -> ErrorCode:
             return ErrorCode.invalid_txn_state
         if code is not ErrorCode.none:
             return code
-    return broker.groups.check_commit(
+    return broker.groups.offsets.check_commit(
         request.group_id,
         member_id=getattr(request, "member_id", ""),
         instance_id=getattr(request, "group_instance_id", None),

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from suiro.broker import system_log
 from suiro.broker.broker import Broker
-from suiro.broker.tier.workers import Workers
+from suiro.broker.tier.workers import Workers, sync
 from suiro.broker.topics import Partition
 from suiro.log import LogError
 from suiro.log.tier import RemoteSegment, SegmentState, decode, encode
@@ -57,10 +57,7 @@ class MetadataTopic:
 
     async def sync(self) -> None:
         """Have what was appended on the disk. Raises OSError."""
-        log = self._partition().log
-        job = log.flush_job()
-        await self._workers.run(job.run)
-        log.flushed(job.end_offset)
+        await sync(self._partition().log, self._workers)
 
     def _partition(self) -> Partition:
         partition = self._broker.topics.partition(METADATA_TOPIC, 0)

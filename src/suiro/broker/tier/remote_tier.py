@@ -34,7 +34,7 @@ from suiro.broker.tier.recleaning import (
     windows,
 )
 from suiro.broker.tier.tier_reads import TierReads
-from suiro.broker.tier.workers import RateLimit, Workers
+from suiro.broker.tier.workers import RateLimit, Workers, sync
 from suiro.broker.topics import Partition
 from suiro.clock import SystemClock
 from suiro.log import (
@@ -310,9 +310,7 @@ class RemoteTier:
         log = partition.log
         if log.recovery_point < local.end_offset:
             # What the tier has must not be lost here: its offsets would be given out again.
-            job = log.flush_job()
-            await self._copiers.run(job.run)
-            log.flushed(job.end_offset)
+            await sync(log, self._copiers)
         sources = local.sources()
         segment = RemoteSegment(
             topic=log.topic,
@@ -322,7 +320,8 @@ class RemoteTier:
             start_offset=local.start_offset,
             end_offset=local.end_offset - 1,
             broker_id=self._broker.node_id,
-            max_timestamp=local.segment.max_timestamp,
+            # Without timestamps, when it was written: retention.ms must not take it for older than everything.
+            max_timestamp=local.segment.latest_ms,
             event_timestamp=self._broker.clock.wall_ms(),
             leader_epochs=local.leader_epochs,
             size=sources[0].size,
@@ -367,6 +366,9 @@ class RemoteTier:
             partition.grown()  # Fetch sessions tell their clients the new start, as after local retention.
         for segment in expired:
             self._note(tiered, replace(segment, state=SegmentState.DELETE_STARTED))
+        if partition is not None:
+            # Where the tier is turned on again, what it once had is to be copied before it may go here.
+            partition.log.tiered_end_offset = tiered.remote.next_offset
 
     def _expired(self, tiered: _Tiered) -> Sequence[RemoteSegment]:
         partition, remote = self._partition(tiered), tiered.remote

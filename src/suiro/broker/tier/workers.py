@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from suiro.clock import Clock
+from suiro.log import PartitionLog
 from suiro.log.tier import RemoteStoreError
 
 T = TypeVar("T")
@@ -71,6 +72,24 @@ def _settle(future: Future[Any], result: Any, error: BaseException | None) -> No
         future.set_result(result)
     else:
         future.set_exception(error)
+
+
+async def sync(log: PartitionLog, workers: Workers) -> None:
+    """Have what was appended to a log on the disk.
+
+    Raises OSError; where it was the sync that failed, the log is offline, for the next one might succeed with the
+    bytes gone, and what relies on it here removes the only other copy.
+    """
+    synced, target = -1, log.log_end_offset
+    while synced < target:
+        job = log.flush_job()
+        try:
+            await workers.run(job.run)
+        except OSError as error:
+            log.take_offline(f"cannot sync to disk: {error}")
+            raise
+        synced = job.end_offset
+        log.flushed(synced)
 
 
 class RateLimit:

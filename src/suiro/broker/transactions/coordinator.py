@@ -52,8 +52,8 @@ class TransactionCoordinator:
         if self._broker.topics.adopted:
             self._producer_ids.keep_off(part.log for part in self._broker.topics.partitions())
         for partition in topic.partitions if topic else ():
-            for _, batch in system_log.replay(partition.log):
-                for record in batch:
+            for header, batch in system_log.replay(partition.log):
+                for record in () if header.is_control else batch:
                     transactional_id = records.decode_key(record.key or b"")
                     if transactional_id is None:
                         continue

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from suiro.broker.topics import write_atomically
+from suiro.log import replace_file
 
 if TYPE_CHECKING:
     from suiro.log import PartitionLog
@@ -33,7 +33,7 @@ class ProducerIds:
         if self._next == self._reserved:
             reserved = self._reserved + _BLOCK
             try:
-                write_atomically(self._path, str(reserved).encode())
+                replace_file(self._path, str(reserved).encode())
             except OSError as error:
                 raise NoProducerIdError(f"cannot reserve producer ids in {self._path}: {error}") from error
             self._reserved = reserved  # only now: on a full disk none of the block may be handed out
@@ -46,7 +46,7 @@ class ProducerIds:
         ids = (producer.producer_id for log in logs for producer in log.producer_states())
         highest = max((each for each in ids if each < _FAR_BEYOND), default=-1)
         if highest >= self._reserved:
-            write_atomically(self._path, str(highest + 1).encode())
+            replace_file(self._path, str(highest + 1).encode())
             self._next = self._reserved = highest + 1
 
     def skip_to(self, producer_id: int) -> None:

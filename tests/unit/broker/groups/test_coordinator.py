@@ -198,6 +198,73 @@ def test_who_does_not_give_back_in_time_is_tried_again_later_where_it_cannot_be_
         assert "a" not in group.members
 
 
+def test_a_group_that_cannot_be_written_down_does_not_keep_the_offsets_of_others(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with started(tmp_path, clock) as broker:
+        write, store = broker.groups.write, broker.groups.offsets.store
+
+        def full(group_id: str, *args: Any, **fields: Any) -> int:
+            if group_id == "full":
+                raise StorageError("no space left")
+            return write(group_id, *args, **fields)
+
+        for topic in ("t", "old"):
+            for group_id in ("full", "g"):
+                offset = OffsetValue(offset=1, leader_epoch=0, metadata="", commit_ms=clock.wall_ms())
+                broker.groups.offsets.commit(group_id, {(topic, 0): offset})
+        monkeypatch.setattr(broker.groups, "write", full)
+        broker.groups.forget_topic("t")
+        assert {group_id: list(found) for group_id, found in store} == {
+            "full": [("t", 0), ("old", 0)],
+            "g": [("old", 0)],
+        }
+        clock.advance(WEEK_MS + 1)
+        broker.groups.expire_offsets()
+        assert [group_id for group_id, _ in store] == ["full"]
+        assert list(broker.groups.groups) == ["full"]
+
+
+def test_names_that_no_record_can_hold(tmp_path: Path, clock: ManualClock) -> None:
+    """The newer versions of requests can carry them, the keys of the offsets log cannot."""
+    long = "n" * 40_000
+
+    def joins(group_id: str, instance_id: str | None = None) -> JoinReply:
+        replies: list[JoinReply] = []
+        request = JoinRequest(
+            member_id="",
+            instance_id=instance_id,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=(("range", b""),),
+        )
+        broker.groups.join(group_id, request, replies.append)
+        broker.groups.look_again()
+        return replies[0]
+
+    with started(tmp_path, clock) as broker:
+        assert joins(long).code is ErrorCode.invalid_group_id
+        assert long not in broker.groups.groups
+        member = joins("g", long)
+        synced: list[SyncReply] = []
+        broker.groups.sync(
+            "g",
+            member_id=member.member_id,
+            instance_id=long,
+            generation=member.generation,
+            protocol_type="consumer",
+            protocol="range",
+            assignments={},
+            waiter=synced.append,
+        )
+        assert [reply.code for reply in synced] == [ErrorCode.unknown_server_error]
+        wants = Heartbeat(member_id="m", member_epoch=0, topic_regex=long, owned={})
+        with pytest.raises(GroupRefusal) as caught:
+            broker.groups.consumers.heartbeat("h", wants, may_describe=lambda _: True)
+        assert caught.value.code is ErrorCode.invalid_regular_expression
+
+
 def test_a_regular_expression_may_leave_a_quotation_open(tmp_path: Path, clock: ManualClock) -> None:
     with started(tmp_path, clock) as broker:
         for topic in ("a.b", "a.bc", "axb"):

@@ -86,6 +86,14 @@ def test_retention_by_time_removes_remote_segments(node: TieredNode) -> None:
     assert node.read_all() == expected(node.log.log_start_offset, 20)
 
 
+def test_records_without_a_time_are_as_old_as_their_file(node: TieredNode) -> None:
+    node.create(retention_ms="1000000")
+    node.produce(20, timestamp=-1)
+    node.until_copied()
+    assert node.log.log_start_offset == 0
+    assert node.read_all() == expected(0, 20)
+
+
 def test_delete_records_removes_what_lies_before(node: TieredNode) -> None:
     node.create()
     node.produce(20)
@@ -132,6 +140,29 @@ def test_turning_the_tier_off_deletes_what_is_only_there(node: TieredNode) -> No
     assert node.read_all() == expected(local, 20)
     node.restart()
     assert node.read_all() == expected(local, 20)
+
+
+def test_turning_the_tier_off_and_on_copies_again_before_anything_goes(node: TieredNode) -> None:
+    node.create(local_retention_ms="-2")
+    node.produce(20)
+    node.until_copied()
+    topic = node.broker.topics.topic(TOPIC)
+    assert topic is not None
+    on = {**topic.configs, "remote.log.delete.on.disable": "true"}
+    node.broker.topics.alter_configs(topic, {**on, "remote.storage.enable": "false"})
+    node.tier.work()
+    node.until(lambda: node.stored() == [], "the removal")
+    node.until_idle()
+    start = node.log.log_start_offset
+    node.store.fail("put")
+    node.broker.topics.alter_configs(topic, {**on, "local.retention.ms": "0"})
+    node.log.apply_retention()
+    assert node.read_all() == expected(start, 20)
+    node.store.work_again()
+    node.until_copied()
+    node.log.apply_retention()
+    assert node.log.local_log_start_offset > start
+    assert node.read_all() == expected(start, 20)
 
 
 def test_copy_disabled_keeps_what_is_there_readable(node: TieredNode) -> None:

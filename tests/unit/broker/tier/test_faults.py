@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from support.tiering import TieredNode, expected
+from support.logs import batch
+from support.tiering import NOW_MS, TieredNode, expected
 
+from suiro.log import FlushJob
 from suiro.log.tier import DirectoryStore, RemoteStoreError
 
 
@@ -224,4 +228,52 @@ def test_a_log_whose_end_was_lost_goes_on_behind_the_tier(tmp_path: Path) -> Non
     assert node.read_all() == expected(0, end)
     node.produce(5)
     assert node.read_all() == expected(0, end + 5)
+    node.stop()
+
+
+def test_a_transaction_that_the_lost_end_had_ended_holds_nobody_up(tmp_path: Path) -> None:
+    node = TieredNode(tmp_path)
+    node.create()
+    first = batch(producer_id=7, epoch=0, sequence=0, transactional=True)
+    node.log.append(first)
+    node.produce(6)
+    node.log.append(batch(producer_id=7, epoch=0, sequence=1, transactional=True))
+    node.log.append_control(True, 7, 0, 0, NOW_MS)
+    node.produce(12)
+    node.until_copied()
+    end = node.copied + 1
+    node.kill()
+    for path in (node.data / "flights-0").glob("*.log"):
+        if int(path.stem) > 4:
+            path.unlink()
+    node.start()
+    assert node.log.log_end_offset == node.log.last_stable_offset == end
+    # Nor is the producer, which has gone on meanwhile, held against what the disk remembers.
+    node.log.append(batch(producer_id=7, epoch=0, sequence=2))
+    node.stop()
+
+
+def test_a_failed_sync_is_not_tried_again_before_the_local_copy_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second sync would succeed with the bytes gone: what says where the copy is must have reached the disk."""
+    node = TieredNode(tmp_path)
+    node.create()
+    with monkeypatch.context() as patch:
+        failed: list[int] = []
+
+        def fail(job: FlushJob) -> None:
+            failed.append(job.end_offset)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        patch.setattr(FlushJob, "run", fail)
+        node.produce(20)
+        node.tier.work()
+        node.until(lambda: failed, "a sync")
+        node.until(lambda: node.log.offline is not None, "the end of the log")
+    assert node.copied == -1
+    node.kill()
+    node.start()
+    node.until_copied()
+    assert node.read_all() == expected(0, 20)
     node.stop()

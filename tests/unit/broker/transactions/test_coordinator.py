@@ -254,7 +254,7 @@ def test_a_disk_that_takes_no_producer_ids_refuses_for_now(
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr("suiro.broker.transactions.producer_ids.write_atomically", full)
+            patch.setattr("suiro.broker.transactions.producer_ids.replace_file", full)
             for transactional_id in ("id", None):
                 refused = broker.transactions.init_producer_id(
                     transactional_id, timeout_ms=TIMEOUT_MS, expected=None

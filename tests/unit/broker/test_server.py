@@ -1,0 +1,76 @@
+"""What the listening sockets do when there is no descriptor left for a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from suiro.broker import server as module
+from suiro.broker.listeners import Listener, SecurityProtocol
+from suiro.broker.metrics import Metrics
+from suiro.broker.server import Server
+from suiro.clock import ManualClock
+from suiro.config import NodeSettings
+
+TURNS = 50
+
+
+class Full:
+    """A listening socket of a process that has no descriptor left."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self.is_full = True
+        self.refusals = 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if not self.is_full:
+            return self._sock.accept()
+        self.refusals += 1
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+def test_out_of_descriptors_it_rests_and_takes_the_backlog_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The socket stays readable: without a rest the loop would do nothing but fail, and log it."""
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        settings = NodeSettings()
+        server = Server(
+            loop=loop,
+            sink=SimpleNamespace(),  # type: ignore[arg-type]
+            clock=ManualClock(),
+            metrics=Metrics(),
+            settings=lambda: settings,
+        )
+        listener = Listener(name="PLAINTEXT", protocol=SecurityProtocol.PLAINTEXT, host="127.0.0.1", port=0)
+        server.listen([listener])
+        (door,) = server._doors.values()
+        assert door.socket is not None
+        full = Full(door.socket)
+        door.socket = full  # type: ignore[assignment]
+        with socket.create_connection((server.listeners[0].host, server.listeners[0].port)):
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            assert full.refusals == 1
+            assert not server.connections
+            full.is_full = False
+            server._open(door)  # as its timer will do
+            while not server.connections:
+                await asyncio.sleep(0)
+        server.close()
+
+    monkeypatch.setattr(module, "ACCEPT_PAUSE_S", 3600.0)
+    asyncio.run(asyncio.wait_for(run(), 60))
