@@ -31,7 +31,7 @@ from suiro.protocol.compression import codec_id
 
 __all__ = ["Delivery", "binary_column"]
 
-FLUSH_BYTES = 8 << 20
+FLUSH_BYTES = 4 << 20
 MAX_BATCH_BYTES = 900_000
 
 
