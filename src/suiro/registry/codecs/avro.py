@@ -120,6 +120,7 @@ class AvroCodec:
 def _loaded(text: str) -> Any:
     """Confluent's clients write a primitive type with quotes or without."""
     try:
-        return json.loads(text)
+        found = json.loads(text)
     except ValueError:
         return text.strip()
+    return "null" if found is None else found

@@ -372,6 +372,8 @@ def _plain_type(schema: Any, frames: bool) -> pa.DataType:
         return pa.list_(_plain_type(schema["items"], frames))
     if kind == "map" and frames:
         return pa.map_(pa.string(), _plain_type(schema["values"], frames))
+    if kind == "float" and not frames:
+        return pa.float64()  # as Python has it; a reader's float may be somebody's int, of more digits
     if kind in _SCALARS:
         return _SCALARS[kind][1]
     raise NotOneColumn(f"there is no column for Avro's {kind}")
@@ -380,8 +382,8 @@ def _plain_type(schema: Any, frames: bool) -> pa.DataType:
 # -- a reader's schema ---------------------------------------------------------------------------------------
 
 _WIDER = {
-    "int": {"long", "float", "double"},
-    "long": {"float", "double"},
+    "int": {"long", "double"},  # fastavro keeps more of a whole number than a float has
+    "long": {"double"},
     "float": {"double"},
 }
 
@@ -444,7 +446,7 @@ def _is_plain_default(one: Any) -> bool:
     null, kind = _parts(one["type"])
     if one["default"] is None:
         return null or kind == "null"
-    return not null and kind in ("boolean", "int", "long", "float", "double", "string")
+    return not null and kind in ("boolean", "int", "long", "double", "string")
 
 
 def _field_for(one: Any, writer: Any) -> Any:
