@@ -132,7 +132,7 @@ class PostgresCapture:
             client = stack.enter_context(Client(options.bootstrap_servers, settings=options.kafka_settings))
             registry = stack.enter_context(RegistryClient(options.registry))
             delivery = Delivery(client, options, self._identity)
-            stack.callback(lambda: setattr(self, "_identity", delivery.identity))
+            stack.callback(self._end_of, delivery)
             position, parts = delivery.fence()
             release_slot(database, options.slot)
             self._check_source(position, system, facts.database)
@@ -170,6 +170,10 @@ class PostgresCapture:
                 session.read_exported(exported)
             replication.close()
             session.stream(self._ready)
+
+    def _end_of(self, delivery: Delivery) -> None:
+        delivery.abandon()
+        self._identity = delivery.identity
 
     def _start(
         self, database: Database, replication: Any, name: str, position: dict[str, Any] | None
