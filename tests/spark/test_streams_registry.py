@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 from support.spark_streams import Outputs, by_key
 
+import suiro.spark
 from suiro.client import Client, NewTopic
 from suiro.errors import ConfigError
 from suiro.protocol.records import Record, encode_batch
@@ -142,3 +143,41 @@ def test_a_registry_must_be_named_and_be_everybodys(monkeypatch: pytest.MonkeyPa
     ]:
         with pytest.raises(ConfigError, match=why):
             KafkaStreams(topology, application_id="app", bootstrap_servers="x:1", schema_registry_url=url)
+
+
+def test_columns_of_data_frames(spark: Any, registry: InProcessRegistry) -> None:
+    from pyspark.sql.functions import struct
+
+    subject = f"frames-{uuid4().hex[:6]}-value"
+    kinds: dict[str, Any] = {
+        "at": {"type": "long", "logicalType": "timestamp-millis"},
+        "tags": {"type": "map", "values": "int"},
+        "list": {"type": "array", "items": "string"},
+        "money": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}],
+    }
+    schema = {
+        **NEW,
+        "fields": [*NEW["fields"], *({"name": name, "type": kind} for name, kind in kinds.items())],
+    }
+    rows = spark.sql(
+        "select 'UA' carrier, 5 delay, 'N1' tail, timestamp '2024-01-01 00:00:00.5Z' at, map('a', 1) tags, "
+        "array('x') list, 1.25bd money union all select 'AA', null, 'N2', timestamp '1969-12-31 23:59:59Z', map(), "
+        "array(), null"
+    )
+    names = rows.columns
+    packed = rows.select(
+        suiro.spark.to_avro(struct(*names), registry=registry.url, subject=subject, schema=schema).alias(
+            "value"
+        )
+    )
+    read = suiro.spark.from_avro("value", registry=registry.url, subject=subject)
+    again = packed.select(read.alias("it")).select("it.*")
+    assert [one.asDict() for one in again.collect()] == [
+        one.asDict() | {"money": one.money} for one in rows.collect()
+    ]
+    assert dict(again.dtypes)["at"] == "timestamp"
+    with_bad = packed.union(spark.sql("select cast('bad bytes' as binary)"))
+    older = suiro.spark.from_avro("value", registry=registry.url, schema=OLD, mode="PERMISSIVE")
+    assert with_bad.select(older.alias("it")).select("it.carrier").collect() == [("UA",), ("AA",), (None,)]
+    with pytest.raises(Exception, match="unknown magic byte 0x62"):
+        with_bad.select(read).collect()

@@ -74,6 +74,12 @@ class AvroCodec:
 
         return decode_by_id(data, lambda schema_id: self._column_decoder(schema_id, frames))
 
+    def column_type(self) -> pa.DataType:
+        """Of the columns of frames, by the reader's schema. Raises `NotOneColumn`."""
+        from suiro.registry.codecs.avro_columns import arrow_type
+
+        return arrow_type(self.reader_schema, frames=True)
+
     def _column_decoder(self, schema_id: int, frames: bool) -> ColumnDecoder:
         from suiro.registry.codecs.avro_columns import ColumnDecoder
 
