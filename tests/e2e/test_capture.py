@@ -134,7 +134,7 @@ def test_a_snapshot_that_is_killed_goes_on_where_it_was(
     connection.execute("create table t (id int primary key, name text)")
     connection.execute("insert into t select g, repeat('x', 100) from generate_series(1, 120000) g")
     topic = f"{prefix}.public.t"
-    capture = start(chunk_rows=400)
+    capture = start(chunk_rows=2000)
     wait_until(lambda: topics.records(topic), 60, "the first rows")
     capture.kill()
     before = len(topics.records(topic))
@@ -338,3 +338,18 @@ def test_a_slot_is_never_ahead_of_the_position(
     capture.ready()
     wait_same(topics, connection, f"{prefix}.public.t", "t", ["id"])
     assert capture.stop() == 0
+
+
+def test_a_stop_does_not_wait_for_others_transactions(
+    start: Starter, connection: psycopg.Connection[Any], postgres: Postgres, prefix: str
+) -> None:
+    connection.execute("create table t (id int primary key)")
+    with psycopg.connect(postgres.dsn, dbname=prefix) as other:
+        other.execute("insert into t values (1)")  # and no commit: a slot cannot be made
+        capture = start()
+        waits = "select count(*) from pg_stat_activity where query like 'CREATE_REPLICATION_SLOT%' and state = 'active'"
+        wait_until(lambda: connection.execute(waits).fetchone() == (1,), 60, "the slot's creation")
+        assert capture.stop() == 0
+    assert connection.execute(
+        "select count(*) from pg_replication_slots where slot_name like %s", (f"%{prefix}",)
+    ).fetchone() == (0,)

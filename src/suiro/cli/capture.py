@@ -137,7 +137,7 @@ def capture_parser() -> argparse.ArgumentParser:
         "--state-directory", type=Path, metavar="DIR", help="for large transactions; default: a temporary one"
     )
     postgres.add_argument(
-        "--chunk-rows", type=int, default=25_000, metavar="N", help="of a snapshot, at once; default: 25000"
+        "--chunk-rows", type=int, default=10_000, metavar="N", help="of a snapshot, at once; default: 10000"
     )
     postgres.add_argument("--heartbeat", type=float, default=10.0, metavar="SECONDS", help="default: 10")
     postgres.add_argument(

@@ -8,6 +8,7 @@
 - `options`: what may be said. `offsets`, `planning`: which records a micro-batch reads. `reading`: a task's work.
 - `sink`: what Spark calls. `encoding`, `staging`: a task's records on their way to the driver. `checkpoint`: Spark's
   own record of source offsets. `committer`, `decide`: one transaction per micro-batch, and whether to write it.
+- `avro`: `from_avro` and `to_avro` for columns, by a schema registry.
 - `foreach_batch`: the same for `foreachBatch`. `stage`: for tasks that make their own records. `connections`: clients
   kept between tasks. `faults`: for tests.
 
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from suiro.spark.avro import from_avro, to_avro
     from suiro.spark.committer import MARKER_TOPIC, Destination
     from suiro.spark.connections import lease
     from suiro.spark.foreach_batch import exactly_once
@@ -51,16 +53,20 @@ __all__ = [
     "commit_micro_batch",
     "exactly_once",
     "find_java",
+    "from_avro",
     "lease",
     "read_columns",
     "register",
     "spark_session",
+    "to_avro",
 ]
 
 _HOMES = {
     "exactly_once": "foreach_batch",
     "find_java": "java",
+    "from_avro": "avro",
     "spark_session": "session",
+    "to_avro": "avro",
     # Parts that the streams model is built from.
     "CommitMessage": "sink",
     "Destination": "committer",

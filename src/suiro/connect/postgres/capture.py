@@ -26,10 +26,12 @@ from suiro.clock import SystemClock
 from suiro.connect.postgres import engine
 from suiro.connect.postgres.database import Database, connect_replication
 from suiro.connect.postgres.delivery import Delivery
+from suiro.connect.postgres.lsn import parse_lsn
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.publication import ensure_publication
 from suiro.connect.postgres.session import Session, Stopped
 from suiro.connect.postgres.slot import (
+    CreatedSlot,
     check_slot,
     create_slot,
     drop_slot,
@@ -46,6 +48,7 @@ __all__ = ["PostgresCapture"]
 
 logger = logging.getLogger(__name__)
 
+SLOW_SLOT_S = 2.0
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 
@@ -129,7 +132,7 @@ class PostgresCapture:
             client = stack.enter_context(Client(options.bootstrap_servers, settings=options.kafka_settings))
             registry = stack.enter_context(RegistryClient(options.registry))
             delivery = Delivery(client, options, self._identity)
-            stack.callback(lambda: setattr(self, "_identity", delivery.identity))
+            stack.callback(self._end_of, delivery)
             position, parts = delivery.fence()
             release_slot(database, options.slot)
             self._check_source(position, system, facts.database)
@@ -168,12 +171,14 @@ class PostgresCapture:
             replication.close()
             session.stream(self._ready)
 
+    def _end_of(self, delivery: Delivery) -> None:
+        delivery.abandon()
+        self._identity = delivery.identity
+
     def _start(
         self, database: Database, replication: Any, name: str, position: dict[str, Any] | None
     ) -> tuple[int, str | None]:
         """Where the stream begins, and the snapshot exported by a slot that was made for it."""
-        from suiro.connect.postgres.lsn import parse_lsn
-
         options = self.options
         state = read_slot(database, options.slot)
         known = None if position is None else parse_lsn(position["lsn"])
@@ -187,10 +192,38 @@ class PostgresCapture:
                 drop_slot(database, options.slot)
             state, known = None, None
         if state is None:
-            created = create_slot(replication, options.slot)
+            created = self._create_slot(replication)
             logger.info("created slot %s", options.slot)
             return created.lsn, created.snapshot
         return max(known or 0, state.confirmed_lsn), None
+
+    def _create_slot(self, replication: Any) -> CreatedSlot:
+        """On a thread, for it waits until transactions that are open now have ended, and a stop must not."""
+        made: list[CreatedSlot] = []
+        failed: list[BaseException] = []
+
+        def create() -> None:
+            try:
+                made.append(create_slot(replication, self.options.slot))
+            except BaseException as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=create, name="suiro-create-slot", daemon=True)
+        thread.start()
+        thread.join(SLOW_SLOT_S)
+        if thread.is_alive():
+            logger.warning(
+                "creating slot %s waits for open transactions (pg_stat_activity)", self.options.slot
+            )
+        while thread.is_alive():
+            thread.join(SLOW_SLOT_S / 10)
+            if self._stop.is_set():
+                replication.cancel()
+                thread.join(SLOW_SLOT_S)
+                raise Stopped
+        if failed:
+            raise failed[0]
+        return made[0]
 
     def _check_source(self, position: dict[str, Any] | None, system: str, database: str) -> None:
         if position is None or self._snapshot == "new":

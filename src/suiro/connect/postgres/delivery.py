@@ -7,6 +7,7 @@ of the transaction is unknown: the capture starts over from `fence`, and the pos
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,12 +27,15 @@ from suiro.connect.positions import (
     transactional_id,
 )
 from suiro.connect.postgres.options import CaptureOptions
+from suiro.errors import SuiroError
 from suiro.protocol import columnar
 from suiro.protocol.compression import codec_id
 
 __all__ = ["Delivery", "binary_column"]
 
-FLUSH_BYTES = 8 << 20
+logger = logging.getLogger(__name__)
+
+FLUSH_BYTES = 4 << 20
 MAX_BATCH_BYTES = 900_000
 
 
@@ -142,6 +146,15 @@ class Delivery:
         self._transactions.end(commit=True)
         self._joined.clear()
         self.identity = self._transactions.init(self.identity)
+
+    def abandon(self) -> None:
+        """At the end of a session: what is open is aborted, or readers would wait for it until its timeout."""
+        if self._joined:
+            self._joined.clear()
+            try:
+                self.identity = self._transactions.init(self.identity)
+            except SuiroError as error:
+                logger.info("the open transaction is left to its timeout, or to the next start: %s", error)
 
     def _wait(self, topic: str, batch: columnar.EncodedBatch, partition: int | None = None) -> None:
         place = batch.partition if partition is None else partition

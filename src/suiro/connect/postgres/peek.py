@@ -22,7 +22,7 @@ from suiro.connect.postgres.pgoutput import CorruptMessageError
 
 __all__ = ["peek"]
 
-PEEK_CHANGES = 1_000_000  # a call decodes again from the slot's restart_lsn on, so small ones are slow
+PEEK_CHANGES = 3_000_000  # a call decodes again from the slot's restart_lsn on, so small ones are slow
 BLOCK_BYTES = 4 << 20
 
 _SIGNATURE = b"PGCOPY\n\xff\r\n\0"

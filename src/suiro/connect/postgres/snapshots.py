@@ -48,6 +48,7 @@ logger = logging.getLogger(__name__)
 
 PART = "table/"
 PORTION = 50_000
+COMMIT_ROWS = 100_000
 RETRY_S = 0.01
 
 
@@ -180,8 +181,9 @@ class Snapshots:
     def read_exported(
         self, snapshot: str, lsn: int, *, commit: Callable[[], None], is_stopped: Callable[[], bool]
     ) -> None:
-        """All running tables; `commit` after each range. Returns early when stopped."""
+        """All running tables; `commit` behind a range now and then. Returns early when stopped."""
         with Database(self._options.dsn) as splitter, splitter.snapshot(snapshot):
+            waiting = 0
             readers = _Readers(self._options.dsn, snapshot, self._options.snapshot_readers)
             try:
                 for name in self.running:
@@ -192,7 +194,11 @@ class Snapshots:
                         self._emit(
                             name, form, read, rows, np.arange(len(rows)), lsn=lsn, read_us=self._now_us()
                         )
-                        commit()
+                        waiting += len(rows)
+                        # The first range shows soon that it works; after that a commit is worth more rows.
+                        if waiting >= COMMIT_ROWS or read.after is None or read.is_last or is_stopped():
+                            commit()
+                            waiting = 0
                         if is_stopped():
                             return
             finally:

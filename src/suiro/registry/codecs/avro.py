@@ -74,6 +74,12 @@ class AvroCodec:
 
         return decode_by_id(data, lambda schema_id: self._column_decoder(schema_id, frames))
 
+    def column_type(self) -> pa.DataType:
+        """Of the columns of frames, by the reader's schema. Raises `NotOneColumn`."""
+        from suiro.registry.codecs.avro_columns import arrow_type
+
+        return arrow_type(self.reader_schema, frames=True)
+
     def _column_decoder(self, schema_id: int, frames: bool) -> ColumnDecoder:
         from suiro.registry.codecs.avro_columns import ColumnDecoder
 
@@ -120,6 +126,7 @@ class AvroCodec:
 def _loaded(text: str) -> Any:
     """Confluent's clients write a primitive type with quotes or without."""
     try:
-        return json.loads(text)
+        found = json.loads(text)
     except ValueError:
         return text.strip()
+    return "null" if found is None else found

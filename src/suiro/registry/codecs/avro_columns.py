@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from suiro.registry.codecs import avro_kernels as kernels
 from suiro.registry.codecs.wire import PREFIX, NotOneColumn, Undecodable
 
-__all__ = ["ColumnDecoder", "decode_by_id"]
+__all__ = ["ColumnDecoder", "arrow_type", "decode_by_id"]
 
 Array = npt.NDArray[Any]
 
@@ -81,7 +81,7 @@ class ColumnDecoder:
     def __init__(self, writer: Any, reader: Any, schema_id: int, *, frames: bool) -> None:
         self._writer, self._reader, self._id = writer, reader, schema_id
         self._frames = frames
-        self.type = _arrow_type(reader if reader is not None else writer, frames)
+        self.type = arrow_type(reader if reader is not None else writer, frames=frames)
         self._program: _Program | None
         try:
             self._program = _Program(writer)
@@ -343,7 +343,7 @@ def _type_of_logical(name: str, schema: Any, *, frames: bool) -> pa.DataType:
     raise NotOneColumn(f"there is no column for Avro's {name}")
 
 
-def _arrow_type(schema: Any, frames: bool) -> pa.DataType:
+def arrow_type(schema: Any, *, frames: bool) -> pa.DataType:
     """Raises `NotOneColumn`."""
     return _plain_type(fastavro.schema.expand_schema(schema), frames)
 
@@ -372,6 +372,8 @@ def _plain_type(schema: Any, frames: bool) -> pa.DataType:
         return pa.list_(_plain_type(schema["items"], frames))
     if kind == "map" and frames:
         return pa.map_(pa.string(), _plain_type(schema["values"], frames))
+    if kind == "float" and not frames:
+        return pa.float64()  # as Python has it; a reader's float may be somebody's int, of more digits
     if kind in _SCALARS:
         return _SCALARS[kind][1]
     raise NotOneColumn(f"there is no column for Avro's {kind}")
@@ -380,8 +382,8 @@ def _plain_type(schema: Any, frames: bool) -> pa.DataType:
 # -- a reader's schema ---------------------------------------------------------------------------------------
 
 _WIDER = {
-    "int": {"long", "float", "double"},
-    "long": {"float", "double"},
+    "int": {"long", "double"},  # fastavro keeps more of a whole number than a float has
+    "long": {"double"},
     "float": {"double"},
 }
 
@@ -444,7 +446,7 @@ def _is_plain_default(one: Any) -> bool:
     null, kind = _parts(one["type"])
     if one["default"] is None:
         return null or kind == "null"
-    return not null and kind in ("boolean", "int", "long", "float", "double", "string")
+    return not null and kind in ("boolean", "int", "long", "double", "string")
 
 
 def _field_for(one: Any, writer: Any) -> Any:

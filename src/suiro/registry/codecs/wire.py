@@ -62,6 +62,7 @@ class CodecSettings:
     schema: Schema | None = None
     message: str | None = None  # of a Protobuf schema with several
     is_key: bool = False
+    subject: str | None = None  # in place of what the strategy says
     subject_strategy: SubjectStrategy = "topic"
     auto_register: bool = True
     use_latest_version: bool = False
@@ -116,6 +117,8 @@ class WireFormat:
 
     def subject(self, topic: str, record: str | None) -> str:
         """`record`: the full name of what is written; None where that is not known before the schema is."""
+        if self.settings.subject is not None:
+            return self.settings.subject
         strategy = self.settings.subject_strategy
         if strategy == "topic":
             return f"{topic}-{'key' if self.settings.is_key else 'value'}"

@@ -86,9 +86,6 @@ class RegisteredSerde:
         """
         given: dict[str, Any] = {
             "registry": registry,
-            "schema": _UNSET
-            if schema is _UNSET
-            else _schema_of(self.name, self.language, schema, tuple(references)),
             "subject_strategy": subject_strategy,
             "auto_register": auto_register,
             "use_latest_version": use_latest_version,
@@ -97,6 +94,15 @@ class RegisteredSerde:
             "message": message,
             "is_key": is_key,
         }
+        refers_to = tuple(references)
+        if refers_to and (schema is _UNSET or schema is None or isinstance(schema, Schema)):
+            raise ConfigError(
+                f"serdes.{self.name}: references go with the schema's text, with_(schema=..., references=[...]); a "
+                "Schema has its own"
+            )
+        given["schema"] = (
+            _UNSET if schema is _UNSET else _schema_of(self.name, self.language, schema, refers_to)
+        )
         if subject_strategy is not _UNSET and subject_strategy not in get_args(SubjectStrategy):
             raise ConfigError(
                 f"subject_strategy={subject_strategy!r} is none of {', '.join(map(repr, get_args(SubjectStrategy)))}"

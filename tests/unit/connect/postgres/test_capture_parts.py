@@ -1,0 +1,142 @@
+"""Parts of the capture that need no server: what snapshots see, values on disk, transactions that are streamed."""
+
+from __future__ import annotations
+
+import random
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from suiro.connect.postgres.headers import live_headers, snapshot_headers
+from suiro.connect.postgres.lsn import lsn_text, parse_lsn
+from suiro.connect.postgres.options import CaptureOptions
+from suiro.connect.postgres.spool import Spools
+from suiro.connect.postgres.topic_state import KeyedValues
+from suiro.connect.postgres.visibility import RecentTransactions, Visibility
+from suiro.errors import ConfigError
+
+XIDS = np.array([5, 10, 11, 19, 20, 21], np.int64)
+
+
+def test_a_snapshot_sees_what_ended_before_it() -> None:
+    assert Visibility.parse("10:20:10,14").sees(XIDS).tolist() == [True, False, True, True, False, False]
+    assert Visibility.parse("20:20:").sees(XIDS).tolist() == [True, True, True, True, False, False]
+
+
+def test_transaction_numbers_go_round() -> None:
+    around = Visibility.parse(f"{(7 << 32) - 5}:{(7 << 32) + 3}:{(7 << 32) - 2}")
+    before_and_after = np.array([(1 << 32) - 10, (1 << 32) - 2, (1 << 32) - 1, 0, 2, 3, 100], np.int64)
+    assert around.sees(before_and_after).tolist() == [True, False, True, True, True, False, False]
+
+
+def test_a_snapshot_behind_the_stream_is_known() -> None:
+    recent = RecentTransactions()
+    recent.add(np.array([11, 14], np.int64))
+    assert not recent.all_seen_by(Visibility.parse("14:15:14"))
+    assert recent.all_seen_by(Visibility.parse("15:15:"))
+
+
+@pytest.mark.parametrize("limit", [1 << 20, 2_000])
+def test_values_on_disk_are_values_in_memory(tmp_path: Path, limit: int) -> None:
+    draw = random.Random(3)
+    values = KeyedValues(tmp_path / "values", memory_bytes=limit)
+    plain: dict[bytes, bytes] = {}
+    for _ in range(3_000):
+        key = b"%d" % draw.randrange(60)
+        kind = draw.random()
+        if kind < 0.6:
+            plain[key] = values_put = draw.randbytes(draw.randrange(1, 60))
+            values.put(key, values_put)
+        elif kind < 0.9:
+            plain.pop(key, None)
+            values.remove(key)
+        elif kind < 0.902:
+            plain.clear()
+            values.clear()
+        assert values.get(key) == plain.get(key)
+    assert sorted(values.all_keys()) == sorted(plain)
+    assert {key: values.get(key) for key in plain} == plain
+    values.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def _streamed(kind: bytes, xid: int, rest: bytes) -> bytes:
+    return kind + struct.pack(">I", xid) + rest
+
+
+def test_a_streamed_transaction_loses_what_was_rolled_back_and_keeps_announcements(tmp_path: Path) -> None:
+    spools = Spools(tmp_path / "spools")
+    spools.start(struct.pack(">cIB", b"S", 7, 1))
+    for xid, kind, rest in ((7, b"I", b"one"), (8, b"R", b"table"), (8, b"I", b"two"), (9, b"I", b"three")):
+        spools.add(_streamed(kind, xid, rest), 100)
+    spools.stop()
+    spools.start(struct.pack(">cIB", b"S", 20, 1))
+    spools.add(_streamed(b"I", 20, b"never"), 100)
+    spools.stop()
+    spools.abort(struct.pack(">cII", b"A", 7, 8))
+    spools.abort(struct.pack(">cII", b"A", 20, 20))
+    blocks = list(spools.commit(struct.pack(">cIBqqq", b"c", 7, 0, 500, 550, 42), max_bytes=4))
+    messages = [
+        bytes(block.buffer[start:end])
+        for block in blocks
+        for start, end in zip(block.starts.tolist(), block.ends.tolist(), strict=True)
+    ]
+    assert messages[1:-1] == [b"Ione", b"Rtable", b"Ithree"]
+    assert struct.unpack(">cqqI", messages[0]) == (b"B", 500, 42, 7)
+    assert struct.unpack(">cBqqq", messages[-1]) == (b"C", 0, 500, 550, 42)
+    assert len(blocks) > 1
+    assert spools.is_empty
+    assert list((tmp_path / "spools").iterdir()) == []
+
+
+def test_headers_are_text_in_the_order_of_the_log() -> None:
+    lsns = np.array([(5 << 32) + 0xABCDEF, 1], np.int64)
+    one = np.array([0, 1], np.int64)
+    made = live_headers(
+        lsns, one, one, np.array([7, 4294967295], np.int64), np.array([0, 1_500_000], np.int64)
+    )
+    found = [{header["key"]: header["value"] for header in row} for row in made.to_pylist()]
+    assert found == [
+        {
+            "lsn": b"00000005/00ABCDEF",
+            "xid": b"7",
+            "commit_time": b"1970-01-01T00:00:00.000000Z",
+            "op": b"insert",
+            "origin": b"live",
+        },
+        {
+            "lsn": b"00000000/00000001",
+            "xid": b"4294967295",
+            "commit_time": b"1970-01-01T00:00:01.500000Z",
+            "op": b"update",
+            "origin": b"live",
+        },
+    ]
+    rows = snapshot_headers(2, lsn=1, read_us=0).to_pylist()
+    assert rows[0] == rows[1]
+    assert [header["value"] for header in rows[0]][3:] == [b"read", b"snapshot"]
+
+
+def test_places_in_the_log_are_read_as_they_are_written() -> None:
+    for lsn in (0, 1, (22 << 32) + 0xB374D848):
+        assert parse_lsn(lsn_text(lsn)) == lsn
+
+
+def test_options_are_checked_and_have_names() -> None:
+    def made(**given: object) -> CaptureOptions:
+        needed = {"dsn": "", "bootstrap_servers": "", "registry": "", "topic_prefix": "Shop-1"}
+        return CaptureOptions(**(needed | given))  # type: ignore[arg-type]
+
+    options = made(tables=("t", "other.t", "t"))
+    assert options.slot == options.publication == "suiro_shop_1"
+    assert options.tables == ("public.t", "other.t")
+    assert options.topic("public", "bad name") == "Shop-1.public.bad_name"
+    for given, word in (
+        ({"slot": "Bad"}, "lower case"),
+        ({"topic_prefix": "a b"}, "prefix"),
+        ({"snapshot": "x"}, "new"),
+    ):
+        with pytest.raises(ConfigError, match=word):
+            made(**given)

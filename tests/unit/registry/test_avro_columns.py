@@ -1,0 +1,278 @@
+"""Avro as columns: always what the rows give, or nothing."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import io
+import itertools
+import json
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from fastavro.utils import generate_many
+
+from suiro.registry import Schema, registry_client
+from suiro.streams import serdes
+from suiro.streams.serdes import DeserializationError, NotColumnarError
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "registry" / "avro-reader-writer.json"
+_numbers = itertools.count()
+
+Data = list[bytes | None]
+
+
+class Registered:
+    """A registry in memory, and values written by fastavro with what is registered there."""
+
+    def __init__(self) -> None:
+        self.url = f"mock://columns-{next(_numbers)}"
+        self._client = registry_client(self.url)
+        self._client.set_compatibility("NONE")
+
+    def write(self, schema: Any, values: Any) -> Data:
+        schema_id = self._client.register("t-value", Schema(json.dumps(schema)))
+        parsed = fastavro.parse_schema(schema, {})
+        return [self._one(schema_id, parsed, value) for value in values]
+
+    @staticmethod
+    def _one(schema_id: int, parsed: Any, value: Any) -> bytes:
+        out = io.BytesIO()
+        out.write(b"\0" + schema_id.to_bytes(4))
+        fastavro.schemaless_writer(out, parsed, value)
+        return out.getvalue()
+
+    def read(self, data: Data, reader: Any = None) -> tuple[list[Any], pa.Array]:
+        """By rows and as a column."""
+        serde = serdes.avro.with_(registry=self.url, schema=reader)
+        rows = [None if one is None else serde.deserialize("t", one) for one in data]
+        return rows, serde.decode_column(pa.array(data, pa.binary()), topic="t")
+
+
+def record(**fields: Any) -> dict[str, Any]:
+    return {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": name, "type": kind} for name, kind in fields.items()],
+    }
+
+
+SCALARS = ["boolean", "int", "long", "float", "double", "bytes", "string"]
+LOGICAL = {
+    "date": {"type": "int", "logicalType": "date"},
+    "tms": {"type": "int", "logicalType": "time-millis"},
+    "tus": {"type": "long", "logicalType": "time-micros"},
+    "at": {"type": "long", "logicalType": "timestamp-millis"},
+    "atus": {"type": "long", "logicalType": "timestamp-micros"},
+    "local": {"type": "long", "logicalType": "local-timestamp-millis"},
+    "unknown": {"type": "long", "logicalType": "mood"},
+}
+WIDE = record(
+    nothing="null",
+    **{name: name for name in SCALARS},
+    **{f"maybe_{name}": ["null", name] for name in SCALARS},
+    rarely=["string", "null"],
+    pair={"type": "fixed", "name": "Pair", "size": 2},
+    suit=["null", {"type": "enum", "name": "Suit", "symbols": ["H", "S"]}],
+    again=["null", "Suit"],
+    inner=["null", {**record(x="int", y=["null", "string"], z="Pair"), "name": "Inner"}],
+    last="long",
+)
+
+
+def test_scalars_nulls_and_records() -> None:
+    random.seed(6)
+    registered = Registered()
+    values = list(generate_many(WIDE, 300))
+    data = registered.write(WIDE, values)
+    data[3] = data[200] = None
+    rows, column = registered.read(data)
+    assert column.to_pylist() == rows
+    assert column.field("maybe_int").type == pa.int32()
+    assert column.null_count == 2
+    serde = serdes.avro.with_(registry=registered.url)
+    sliced = pa.array(data, pa.binary()).slice(150, 100)
+    assert serde.decode_column(sliced).to_pylist() == rows[150:250]
+    written = serde.encode_column(column, topic="t").to_pylist()
+    assert [None if one is None else serde.deserialize("t", one) for one in written] == rows
+    assert serde.decode_column(pa.array([None, None], pa.binary())).to_pylist() == [None, None]
+
+
+def test_edges_of_numbers_and_times() -> None:
+    registered = Registered()
+    schema = record(
+        i="int",
+        l="long",
+        d="double",
+        dec={"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 4},
+        fixed=[
+            "null",
+            {
+                "type": "fixed",
+                "name": "F",
+                "size": 7,
+                "logicalType": "decimal",
+                "precision": 9,
+                "scale": 2,
+            },
+        ],
+        **LOGICAL,
+    )
+    low = {"i": -(1 << 31), "l": -(1 << 63), "d": -math.inf, "dec": decimal.Decimal("-" + "9" * 34 + ".9999")}
+    low |= {"fixed": decimal.Decimal("-1234567.89"), "date": datetime.date.min, "tms": datetime.time.min}
+    low |= {"tus": datetime.time.min, "unknown": -1}
+    low |= {name: datetime.datetime(1, 1, 1, tzinfo=datetime.UTC) for name in ("at", "atus")}
+    low |= {"local": datetime.datetime.min}
+    high = {"i": (1 << 31) - 1, "l": (1 << 63) - 1, "d": 1e308, "dec": decimal.Decimal("0.0001")}
+    high |= {"fixed": None, "date": datetime.date.max, "tms": datetime.time(23, 59, 59, 999000)}
+    high |= {"tus": datetime.time.max, "unknown": 1}
+    high |= {
+        "at": datetime.datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=datetime.UTC),
+        "atus": datetime.datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=datetime.UTC),
+        "local": datetime.datetime(1969, 12, 31, 23, 59, 59, 999000),
+    }
+    rows, column = registered.read(registered.write(schema, [low, high]))
+    assert rows == [low, high]
+    assert column.to_pylist() == rows
+    assert [str(one["dec"]) for one in column.to_pylist()] == [str(one["dec"]) for one in rows]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (record(a={"type": "array", "items": ["null", "string"]}), {"a": ["x", None]}),
+        (record(a={"type": "array", "items": "int"}, s="string"), {"a": [], "s": "x"}),
+        ("string", "plain"),
+        (["null", "long"], 5),
+        ("bytes", b""),
+    ],
+    ids=str,
+)
+def test_lists_and_what_is_no_record(schema: Any, value: Any) -> None:
+    registered = Registered()
+    rows, column = registered.read(registered.write(schema, [value, value]))
+    assert rows == [value, value]
+    assert column.to_pylist() == rows
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"type": "map", "values": "int"},
+        ["int", "string"],
+        ["null", "R"],
+        {"type": "string", "logicalType": "uuid"},
+        {"type": "bytes", "logicalType": "decimal", "precision": 60},
+    ],
+    ids=str,
+)
+def test_what_has_no_column(kind: Any) -> None:
+    registered = Registered()
+    schema = record(x=kind)
+    data = registered.write(schema, generate_many(schema, 1) if kind != ["null", "R"] else [{"x": None}])
+    with pytest.raises(NotColumnarError):
+        registered.read(data)
+
+
+def test_rows_of_several_schemas() -> None:
+    registered = Registered()
+    old = record(a="int", b=["null", "string"])
+    new = {
+        **old,
+        "fields": [
+            {"name": "c", "type": "double", "default": 1.5},
+            *old["fields"],
+            {"name": "d", "type": "int"},
+        ],
+    }
+    reader = {
+        **old,
+        "fields": [
+            {"name": "bee", "type": ["null", "string"], "aliases": ["b"]},
+            {"name": "a", "type": ["null", "long"]},
+            {"name": "c", "type": "double", "default": 7},
+        ],
+    }
+    first = registered.write(old, [{"a": 1, "b": None}, {"a": 2, "b": "x"}])
+    second = registered.write(new, [{"c": 2.5, "a": 3, "b": "y", "d": 9}])
+    mixed = [first[0], None, *second, first[1]]
+    with pytest.raises(NotColumnarError, match="2 schemas"):
+        registered.read(mixed)
+    rows, column = registered.read(mixed, reader)
+    assert column.to_pylist() == rows
+    assert rows[3] == {"bee": "x", "a": 2, "c": 7}
+    assert column.type == pa.struct({"bee": pa.string(), "a": pa.int64(), "c": pa.float64()})
+
+
+@pytest.mark.parametrize("place", [0, 2])
+def test_a_bad_row_is_named(place: int) -> None:
+    registered = Registered()
+    good = registered.write(WIDE, generate_many(WIDE, 4))
+    assert all(good)
+    one: bytes = good[place] or b""
+    serde = serdes.avro.with_(registry=registered.url)
+    for bad, why in [
+        (b"", "too few"),
+        (b"\1" + one[1:], "unknown magic byte 0x01"),
+        (b"\0\0\0\xff\xff" + one[5:], "schema id 65535 is not in the registry"),
+        (one[:-1], "not of schema"),
+        (one + b"\0", "1 bytes are left over"),
+        (one[:5] + b"\xff" * 30, "not of schema"),
+    ]:
+        data = [*good]
+        data[place] = bad
+        with pytest.raises(DeserializationError, match=why) as column:
+            serde.decode_column(pa.array(data, pa.binary()))
+        assert column.value.row == place
+        with pytest.raises(DeserializationError, match=why):
+            serde.deserialize("t", bad)
+
+
+def test_text_that_is_not_utf8_and_enums_without_a_symbol() -> None:
+    registered = Registered()
+    text = registered.write("string", ["ab"])[0] or b""
+    suit = registered.write({"type": "enum", "name": "S", "symbols": ["A"]}, ["A"])[0] or b""
+    for bad in (text[:-2] + b"\xff\xfe", suit[:-1] + b"\x04"):
+        with pytest.raises(DeserializationError):
+            registered.read([bad])
+        with pytest.raises(DeserializationError):
+            serdes.avro.with_(registry=registered.url).decode_column(pa.array([bad]))
+
+
+PAIRS = json.loads(VECTORS.read_text())["pairs"]
+
+
+def test_reader_and_writer_of_the_vectors() -> None:
+    """Whatever fastavro makes of a pair, the column makes the same of it, or is no column."""
+    random.seed(6)
+    registered = Registered()
+    columns = compatible = 0
+    for pair in PAIRS:
+        try:
+            written = list(generate_many(pair["writer"], 3))
+        except (RecursionError, ValueError):
+            continue  # a record without an end, an enum without symbols
+        data = registered.write(pair["writer"], written)
+        serde = serdes.avro.with_(registry=registered.url, schema=pair["reader"])
+        try:
+            rows = [serde.deserialize("t", one or b"") for one in data]
+        except DeserializationError:
+            assert not (pair["compatible"] and pair["writer"] == pair["reader"])
+            rows = None
+        try:
+            column = serde.decode_column(pa.array(data, pa.binary()))
+        except NotColumnarError:
+            continue
+        except DeserializationError:
+            assert rows is None, pair
+            continue
+        assert column.to_pylist() == rows, pair
+        columns += 1
+        compatible += pair["compatible"]
+    assert compatible > 40
+    assert columns >= compatible
