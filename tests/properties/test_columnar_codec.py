@@ -175,7 +175,7 @@ def test_any_log_reads_as_the_plain_codec_reads_it(
 
 def test_a_batch_that_ends_before_it_begins_is_refused() -> None:
     """Passed over in silence, its records would be lost."""
-    log = bytearray(encode_batch([Record(offset=n, timestamp=1) for n in range(3)]))
+    log = bytearray(encode_batch([Record(offset=n, timestamp=1, key=None, value=b"v") for n in range(3)]))
     log[23] = 0x80  # the sign of the last offset's delta
     with pytest.raises(CorruptRecordError):
         read(bytes(log), start_offset=0, end_offset=END, aborted=[])
