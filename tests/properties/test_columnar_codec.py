@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -170,6 +171,14 @@ def test_any_log_reads_as_the_plain_codec_reads_it(
     log, aborted = made
     got = read(log, start_offset=start, end_offset=start + span, aborted=aborted, read_committed=committed)
     assert got == plainly(log, start, start + span, aborted, committed)
+
+
+def test_a_batch_that_ends_before_it_begins_is_refused() -> None:
+    """Passed over in silence, its records would be lost."""
+    log = bytearray(encode_batch([Record(offset=n, timestamp=1, key=None, value=b"v") for n in range(3)]))
+    log[23] = 0x80  # the sign of the last offset's delta
+    with pytest.raises(CorruptRecordError):
+        read(bytes(log), start_offset=0, end_offset=END, aborted=[])
 
 
 @given(

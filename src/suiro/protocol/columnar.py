@@ -148,6 +148,8 @@ def _scan(
     status, rows, next_offset, place = result.tolist()
     if status in (kernels.BAD_MAGIC, kernels.BAD_LENGTH):
         read_header(data.data, place)  # says what is wrong
+    if status == kernels.BAD_RECORD:
+        raise CorruptRecordError(f"the batch at byte {place} ends before it begins")
     if status == kernels.COMPRESSED_CONTROL:
         raise CorruptRecordError(
             f"the control batch at byte {place} is compressed, which no Kafka broker writes"

@@ -182,6 +182,9 @@ def scan_batches(data, start_offset, end_offset, aborted_ids, aborted_offsets, r
             break
         attributes = (np.int64(data[at + 21]) << 8) | np.int64(data[at + 22])
         last_offset = base_offset + _int32_at(data, at + 23)
+        if last_offset < base_offset:  # a batch that ends before it begins would be passed over in silence
+            status = BAD_RECORD
+            break
         producer_id = _int64_at(data, at + 43)
         is_control = (attributes & 0x20) != 0
         wanted = not is_control
