@@ -476,8 +476,9 @@ def test_a_topic_that_schemas_cannot_live_in(
     from suiro.errors import ConfigError
 
     topic = f"bad-{uuid4().hex[:8]}"
-    partitions = int(settings.pop("partitions", "1"))
-    client.create_topics([NewTopic(topic, partitions, configs={"cleanup.policy": "compact"} | settings)])
+    configs = {"cleanup.policy": "compact"} | settings
+    partitions = int(configs.pop("partitions", "1"))
+    client.create_topics([NewTopic(topic, partitions, configs=configs)])
     with pytest.raises(ConfigError, match=message):
         begin(log_under_test.bootstrap_servers, topic)
 
