@@ -15,7 +15,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from suiro.registry.process import RegistryBeside, RegistryProcess, listen_on
-from suiro.registry.schemas import Reference, RegisteredSchema, Schema, SchemaType, SubjectStrategy
+from suiro.registry.schemas import (
+    MOCK_SCHEME,
+    Reference,
+    RegisteredSchema,
+    Schema,
+    SchemaType,
+    SubjectStrategy,
+)
 
 if TYPE_CHECKING:
     from suiro.registry.client import RegistryClient
@@ -28,7 +35,7 @@ if TYPE_CHECKING:
         Unencodable,
         codec_of,
     )
-    from suiro.registry.in_memory import MOCK_SCHEME, registry_client
+    from suiro.registry.in_memory import registry_client
     from suiro.registry.server import InProcessRegistry, RegistryConfig, serve
     from suiro.registry.users import hash_password
 
@@ -62,7 +69,6 @@ _MODULES = {
     "AvroCodec": "codecs.avro",
     "Codec": "codecs",
     "CodecSettings": "codecs",
-    "MOCK_SCHEME": "in_memory",
     "NotOneColumn": "codecs",
     "Undecodable": "codecs",
     "Unencodable": "codecs",

@@ -18,16 +18,15 @@ import httpx
 
 from suiro.registry.client import RegistryClient
 from suiro.registry.records import Key, LogRecord, compact_json
+from suiro.registry.schemas import MOCK_SCHEME
 
 if TYPE_CHECKING:
     from suiro.registry.state import State
     from suiro.registry.storage import Decision
 
-__all__ = ["MOCK_SCHEME", "MemoryStorage", "registry_client"]
+__all__ = ["MemoryStorage", "registry_client"]
 
 T = TypeVar("T")
-
-MOCK_SCHEME = "mock://"
 
 _lock = threading.Lock()
 _clients: dict[tuple[int, str], RegistryClient] = {}

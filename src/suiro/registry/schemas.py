@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 __all__ = [
     "AVRO",
     "JSON",
+    "MOCK_SCHEME",
     "PROTOBUF",
     "SCHEMA_TYPES",
     "Reference",
@@ -23,6 +24,9 @@ __all__ = [
 ]
 
 SchemaType = Literal["AVRO", "JSON", "PROTOBUF"]
+
+MOCK_SCHEME = "mock://"
+"""Of the address of a registry in memory."""
 
 SubjectStrategy = Literal["topic", "record", "topic-record"]
 """Confluent's TopicNameStrategy, RecordNameStrategy and TopicRecordNameStrategy."""

@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Iterable
 from itertools import count
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from suiro.errors import UsageError
-from suiro.registry import MOCK_SCHEME, RegistryClient, registry_client
+from suiro.registry import MOCK_SCHEME
 from suiro.streams.durations import milliseconds
 from suiro.streams.interpreter import Emitted, Interpreter
 from suiro.streams.nodes import Source
@@ -25,6 +25,9 @@ from suiro.streams.registries import with_registry, with_registry_of
 from suiro.streams.serdes import Serde
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology import Topology
+
+if TYPE_CHECKING:
+    from suiro.registry import RegistryClient
 
 __all__ = ["TestInputTopic", "TestOutputTopic", "TopologyTestDriver"]
 
@@ -87,6 +90,8 @@ class TopologyTestDriver:
     @property
     def schema_registry(self) -> RegistryClient:
         """To register schemas, and to see what was registered."""
+        from suiro.registry import registry_client
+
         return registry_client(self._registry_url)
 
     def advance_wall_clock_time(self, by: str | int) -> None:

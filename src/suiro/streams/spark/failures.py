@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
+from typing import Any
 
 from suiro.errors import SuiroError
 
@@ -24,8 +25,19 @@ def cause_of(failure: BaseException) -> BaseException:
         for module in _MODULES:
             kind = getattr(import_module(module), match["name"], None)
             if isinstance(kind, type) and issubclass(kind, SuiroError):
-                made = kind.__new__(kind)
-                made.args = (match["message"],)
-                made.__cause__ = failure
-                return made
+                return _told(kind, match["message"], failure)
     return failure
+
+
+def _told(kind: type[SuiroError], message: str, failure: BaseException) -> BaseException:
+    """Of this kind, saying this: its own `__str__` may need what did not come through."""
+    members: dict[str, Any] = {
+        "__str__": lambda self: str(self.args[0]),
+        "__module__": kind.__module__,
+    }
+    told: Any = type(kind.__name__, (kind,), members)
+    made = told.__new__(told)
+    made.args = (message,)
+    made.__cause__ = failure
+    assert isinstance(made, BaseException)
+    return made
