@@ -87,3 +87,15 @@ def new_topic(client: Client) -> Callable[..., str]:
 def unique() -> str:
     """A name for a group or a transactional id that no other test uses."""
     return f"id-{uuid4().hex[:12]}"
+
+
+NODE_ONLY = {"test_clients.py", "test_exactly_once_kill.py", "test_kafka_tools.py", "test_spark_source.py"}
+"""What these do on Apache Kafka, they do in `make soak` only: CI has 25 minutes, and its contract tests hold the node to
+Apache Kafka, request by request."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.name in NODE_ONLY and item.get_closest_marker("kafka") is not None:
+            item.add_marker(pytest.mark.soak)

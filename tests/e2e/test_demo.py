@@ -30,7 +30,8 @@ def _kafka_or_skip() -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(TIMEOUT_S)
-@pytest.mark.parametrize("log", ["node", pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.soak])])
+@pytest.mark.soak  # `.ci/run` runs the whole demo anyway
+@pytest.mark.parametrize("log", ["node", pytest.param("kafka", marks=pytest.mark.kafka)])
 def test_every_count_adds_up_with_both_kills(log: str, tmp_path: Path) -> None:
     if log == "kafka":
         _kafka_or_skip()

@@ -254,11 +254,6 @@ def test_a_worker_killed_at_every_step_and_the_driver_at_one(log: Any, tmp_path:
     soak(log, tmp_path, count=batches * 30, limit=30, schedule=",".join(faults), kills=0, dice=dice)
 
 
-@pytest.mark.parametrize(
-    "log",
-    ["node", pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.soak])],  # a minute more
-    indirect=True,
-)
 def test_driver_and_log_killed_at_drawn_moments(log: Any, tmp_path: Path) -> None:
     chosen = seed()
     print(f"SUIRO_KILL_SEED={chosen}")
