@@ -90,8 +90,8 @@ def unique() -> str:
 
 
 NODE_ONLY = {"test_clients.py", "test_exactly_once_kill.py", "test_kafka_tools.py", "test_spark_source.py"}
-"""What these do on Apache Kafka, they do in `make soak` only: CI has 25 minutes, and its contract tests hold the node to
-Apache Kafka, request by request."""
+"""What these do on Apache Kafka, they do in `make soak` only: CI has 25 minutes, and its contract tests hold the node
+to Apache Kafka, request by request."""
 
 
 @pytest.hookimpl(tryfirst=True)
