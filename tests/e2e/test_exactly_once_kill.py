@@ -254,6 +254,7 @@ def test_a_worker_killed_at_every_step_and_the_driver_at_one(log: Any, tmp_path:
     soak(log, tmp_path, count=batches * 30, limit=30, schedule=",".join(faults), kills=0, dice=dice)
 
 
+@pytest.mark.soak  # CI's time; the test before it dies at every step
 def test_driver_and_log_killed_at_drawn_moments(log: Any, tmp_path: Path) -> None:
     chosen = seed()
     print(f"SUIRO_KILL_SEED={chosen}")

@@ -30,6 +30,7 @@ def _run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> 
 
 
 @pytest.mark.spark
+@pytest.mark.soak  # a second installation of Spark: two minutes of CI's
 @pytest.mark.timeout(TIMEOUT_S)
 def test_the_wheel_runs_the_readme(tmp_path: Path) -> None:
     _run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, ROOT, cwd=tmp_path)
