@@ -44,6 +44,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.soak  # CI's time: four starts of Spark. The demo kills a topology in every CI run, and compares its totals
 def test_counts_have_no_gap_and_no_repetition(suiro_node: Any, tmp_path: Path) -> None:
     bootstrap = suiro_node.bootstrap_servers
     app = tmp_path / "killed_app.py"
