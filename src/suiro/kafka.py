@@ -40,6 +40,7 @@ KAFKA_VERSION = "4.3.1"
 MINIMUM_JAVA = 17
 MAVEN_TIMEOUT_S = 600
 FORMAT_TIMEOUT_S = 60
+ATTEMPTS = 3
 START_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 30
 READY_POLL_S = 0.05
@@ -142,12 +143,25 @@ class KafkaProcess:
         java, classpath = java_command(), kafka_classpath()
         directory = Path(directory).resolve()
         directory.mkdir(parents=True, exist_ok=True)
-        ports = _free_ports()
-        kafka = cls(directory, java=java, classpath=classpath, heap=heap, ports=ports)
-        kafka._write_properties(ports, settings or {})
-        kafka._format(java, classpath, format_options)
-        kafka._launch()
-        return kafka
+        is_fresh = not (directory / "data").exists()
+        for attempts_left in reversed(range(ATTEMPTS)):
+            ports = _free_ports()
+            kafka = cls(directory, java=java, classpath=classpath, heap=heap, ports=ports)
+            kafka._write_properties(ports, settings or {})
+            kafka._format(java, classpath, format_options)
+            try:
+                kafka._launch()
+            except TransientError:
+                # The ports were free before Kafka was formatted; seconds later somebody else may have one of them.
+                if not (
+                    attempts_left and is_fresh and "Address already in use" in kafka.log_path.read_text()
+                ):
+                    raise
+                kafka.log_path.unlink()
+                shutil.rmtree(kafka.data_directory)  # the quorum's address is written in it
+            else:
+                return kafka
+        raise AssertionError("the last attempt returns or raises")
 
     @property
     def pid(self) -> int:
