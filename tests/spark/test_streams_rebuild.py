@@ -96,7 +96,10 @@ def contents(server: str, topology: Topology, name: str, partitions: int) -> dic
     return {topic.removeprefix(name): by_key(rows) for topic, rows in found.items()}
 
 
-@pytest.mark.parametrize(("limit", "emit"), [(None, "micro-batch"), (60, "every")])
+@pytest.mark.parametrize(
+    ("limit", "emit"),
+    [pytest.param(None, "micro-batch", marks=pytest.mark.soak), (60, "every")],  # CI's time
+)
 def test_a_rebuild_writes_what_an_uninterrupted_run_would(
     run: Run, name: str, tmp_path: Path, suiro_node: Any, limit: int | None, emit: str
 ) -> None:

@@ -33,6 +33,7 @@ def everything_but_java(directory: Path) -> str:
     return str(directory)
 
 
+@pytest.mark.soak  # a start of Spark of its own
 def test_the_wheel_runs_spark(tmp_path: Path) -> None:
     commands = tmp_path / "bin"
     commands.mkdir()
