@@ -27,7 +27,8 @@ lint: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks
 
-## Kill -9 at drawn moments for as long as SUIRO_SOAK_SECONDS says.
+## What CI has no time for: the other scenarios on Apache Kafka, fuzzing, and kill -9 at drawn moments for as long as
+## SUIRO_SOAK_SECONDS says. With `make test` it is every test there is.
 soak: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m soak --override-ini timeout=0 -s
 
