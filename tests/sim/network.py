@@ -45,9 +45,11 @@ class Network:
         self.node: SimulatedNode | None = None
         self._links = 0
         self._last_fd = 1_000_000
-        self.on_request: Callable[[Link, bytes], None] = lambda link, frame: None
-        self.on_answer: Callable[[Link, bytes], None] = lambda link, frame: None
-        self.on_heard: Callable[[Link, bytes], None] = lambda link, frame: None
+        self.on_request: Callable[[Link, bytes], None] = lambda link, request: None
+        """It is sent, or a copy of it is under way too."""
+        self.on_answer: Callable[[Link, bytes, bytes], None] = lambda link, request, answer: None
+        self.in_service: bytes | None = None
+        """The request that the node is busy with."""
 
     def new_fd(self) -> int:
         """No number of a real file's."""
@@ -91,7 +93,7 @@ class Link:
         self.client = ClientSocket(self)
         self.server = ServerSocket(self)
         self.broken = False  # nothing gets through any more
-        self.kinds: dict[int, tuple[int, int]] = {}  # correlation id -> what was asked
+        self._asked: dict[int, bytes] = {}  # correlation id -> the request
         self._to_node_at = 0
         self._to_client_at = 0
 
@@ -105,6 +107,7 @@ class Link:
         self.network.on_request(self, frame)
         world.tell("{} -> node: {}", self.name, Asked(frame))
         if world.chance(troubles.ghost):
+            self.network.on_request(self, frame)
             late = world.random.choice((50, 2_000, 20_000, 100_000))
             world.after(world.random.randint(0, late), self._haunt, frame)
         if world.chance(troubles.break_before):
@@ -119,7 +122,12 @@ class Link:
 
     def _arrive(self, frame: bytes) -> None:
         if not self.broken:
-            self.server.put(frame)
+            self._deliver(frame)
+
+    def _deliver(self, frame: bytes) -> None:
+        self.network.in_service = frame
+        self.server.put(frame)
+        self.network.in_service = None
 
     def _haunt(self, frame: bytes) -> None:
         node = self.network.node
@@ -127,17 +135,17 @@ class Link:
             ghost = self.network.open(None, f"a late copy of {self.name}'s request")
             ghost.note(frame)
             self.world.tell("{} arrives: {}", ghost.name, Asked(frame))
-            ghost.server.put(frame)
+            ghost._deliver(frame)
 
     def note(self, frame: bytes) -> None:
-        api_key, version, correlation_id = _HEAD.unpack_from(frame, 4)
-        self.kinds[correlation_id] = (api_key, version)
+        self._asked[int.from_bytes(frame[8:12], "big")] = frame
 
     def to_client(self, frame: bytes) -> None:
         world, troubles = self.world, self.network.troubles
-        kind = self.kinds.pop(int.from_bytes(frame[4:8], "big"))
-        self.network.on_answer(self, frame)
-        world.tell("node answers {}: {}", self.name, Answered(frame, kind))
+        request = self._asked.pop(int.from_bytes(frame[4:8], "big"))
+        self.network.in_service = None
+        self.network.on_answer(self, request, frame)
+        world.tell("node answers {}: {}", self.name, Answered(request, frame))
         if self.is_ghost:
             return
         if world.chance(troubles.break_after):
@@ -149,7 +157,6 @@ class Link:
 
     def _answer(self, frame: bytes) -> None:
         if not self.broken and not self.client.closed:
-            self.network.on_heard(self, frame)
             self.client.put(frame)
 
     def fail(self) -> None:
@@ -167,9 +174,6 @@ class Link:
     def server_closed(self) -> None:
         at = max(self._to_client_at, self.world.now + self.network.latency())
         self.world.after(at - self.world.now, self.client.hang_up)
-
-
-_HEAD = struct.Struct(">hhi")
 
 
 class ClientSocket:
@@ -313,10 +317,10 @@ class Asked:
 
 
 class Answered:
-    def __init__(self, frame: bytes, kind: tuple[int, int]) -> None:
-        self.frame, self.kind = frame, kind
+    def __init__(self, request: bytes, frame: bytes) -> None:
+        self.request, self.frame = request, frame
 
     def __str__(self) -> str:
         from tests.sim.wording import answer_in_words
 
-        return answer_in_words(self.frame, *self.kind)
+        return answer_in_words(self.request, self.frame)

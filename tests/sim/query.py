@@ -63,10 +63,14 @@ class Checkpoint:
             raise ConcurrentUpdate(f"micro-batch {batch_id} was planned by another driver")
         self.ends[batch_id] = ends
 
-    def finish(self, batch_id: int, driver: str) -> None:
+    def finish(self, batch_id: int, driver: str, state: State | None) -> None:
+        """`state`: the version that the plan's run has made, which counts from now on (as the ids of RocksDB's
+        versions, which are in the commit log)."""
         if batch_id in self.finished:
             raise ConcurrentUpdate(f"micro-batch {batch_id} was finished by {self.finished[batch_id]}")
         self.finished[batch_id] = driver
+        if state is not None:
+            self.states[batch_id + 1] = state
 
     def start_of(self, batch_id: int) -> tuple[int, ...]:
         return self.ends[batch_id - 1] if batch_id else (0,) * TOPICS[SOURCE]
@@ -117,7 +121,8 @@ class Query:
 class Writes:
     """A micro-batch's rows as record batches, cut otherwise at every attempt, as tasks do."""
 
-    def __init__(self, rows: Sequence[Row], random: Random) -> None:
+    def __init__(self, rows: Sequence[Row], random: Random, *, sizes: Sequence[int]) -> None:
+        self._sizes = sizes
         self._by_place: dict[Place, list[Row]] = {}
         for row in rows:
             self._by_place.setdefault((row.topic, row.partition), []).append(row)
@@ -131,7 +136,7 @@ class Writes:
         for (topic, partition), rows in sorted(self._by_place.items()):
             position = 0
             while position < len(rows):
-                size = self._random.choice((1, 1, 2, 8))
+                size = self._random.choice(self._sizes)
                 some = rows[position : position + size]
                 position += size
                 records = [
@@ -143,6 +148,8 @@ class Writes:
 
 class Driver:
     """One run of the query. `run` is the work of a process."""
+
+    batch_sizes: Sequence[int] = (1, 1, 2, 8)
 
     def __init__(
         self,
@@ -162,6 +169,7 @@ class Driver:
         self._new_worker = new_worker
         self._workers: list[Committer] = []
         self.batch_id = -1
+        self.next_state: State | None = None
 
     @property
     def is_overtaken(self) -> bool:
@@ -171,6 +179,7 @@ class Driver:
 
     def run(self) -> None:
         checkpoint, random = self.query.checkpoint, self.world.random
+        self.began()
         batch_id = max(checkpoint.ends, default=0)
         if batch_id in checkpoint.finished:
             batch_id += 1
@@ -182,12 +191,18 @@ class Driver:
                     return
                 checkpoint.plan(batch_id, self._ends_after(start, random))
             self._pass_time()
-            self.batch_id = batch_id
+            self.batch_id, self.next_state = batch_id, None
             self.micro_batch(batch_id)
             self._pass_time()
-            checkpoint.finish(batch_id, self.name)
+            self.finish(batch_id)
             self.world.tell("{} notes micro-batch {} as finished", self.name, batch_id)
             batch_id += 1
+
+    def began(self) -> None:
+        """For those who look on."""
+
+    def finish(self, batch_id: int) -> None:
+        self.query.checkpoint.finish(batch_id, self.name, self.next_state)
 
     def micro_batch(self, batch_id: int) -> Outcome:
         """The plan always runs; the committer decides whether its rows are written."""
@@ -204,7 +219,7 @@ class Driver:
         )
         micro_batch = MicroBatch(
             plan=plan,
-            writes=Writes(rows, self.world.random),
+            writes=Writes(rows, self.world.random, sizes=self.batch_sizes),
             source_offsets={(SOURCE, index): end for index, end in enumerate(ends)},
         )
         outcome = self._worker().process(micro_batch)
@@ -212,10 +227,9 @@ class Driver:
         return outcome
 
     def run_plan(self, batch_id: int) -> list[Row]:
-        checkpoint = self.query.checkpoint
-        rows, state = self.query.execute(batch_id, checkpoint.states[batch_id])
+        states = self.query.checkpoint.states
+        rows, self.next_state = self.query.execute(batch_id, states[batch_id])
         self._pass_time()
-        checkpoint.states[batch_id + 1] = state
         return rows
 
     def _worker(self) -> Committer:

@@ -88,8 +88,6 @@ class Result:
 class Life:
     """One seed's world. `run` lets it happen."""
 
-    driver_class: type[Driver] = Driver
-
     def __init__(self, seed: int | str, template: Template, *, plan: Plan | None = None) -> None:
         self.seed = seed
         self.world = world = World(seed)
@@ -114,7 +112,7 @@ class Life:
             network.on_answer = self._answered
             node.before_write = self._fate_of_write
             node.on_killed = self._node_was_killed
-            world.after_event = self.checker.look
+            world.after_event = self.looked
             try:
                 node.start()
                 self._start_driver()
@@ -135,6 +133,10 @@ class Life:
             virtual_ms=world.now,
             happened=self.happened,
         )
+
+    def looked(self) -> None:
+        """After every event."""
+        self.checker.look()
 
     def _live(self) -> None:
         world, query = self.world, self.query
@@ -170,7 +172,7 @@ class Life:
     def _requested(self, link: Link, frame: bytes) -> None:
         self._around_message(link)
 
-    def _answered(self, link: Link, frame: bytes) -> None:
+    def _answered(self, link: Link, request: bytes, answer: bytes) -> None:
         self._around_message(link)
 
     def _around_message(self, link: Link) -> None:
@@ -210,18 +212,21 @@ class Life:
         if self.query.is_finished:
             return
         self._names += 1
+        driver = self.make_driver(f"driver {self._names}")
+        self.world.tell("{} starts", driver.name)
+        ended = partial(self._driver_ended, driver)
+        self._drivers.append(Process(self.world, driver.name, driver.run, ended))
+
+    def make_driver(self, name: str) -> Driver:
         plan = self.plan
-        driver = self.driver_class(
+        return Driver(
             self.world,
             self.query,
-            f"driver {self._names}",
+            name,
             settings=plan.settings,
             transaction_timeout_ms=plan.transaction_timeout_ms,
             new_worker=plan.new_worker,
         )
-        self.world.tell("{} starts", driver.name)
-        ended = partial(self._driver_ended, driver)
-        self._drivers.append(Process(self.world, driver.name, driver.run, ended))
 
     def _kill_driver(self, process: Process) -> None:
         if process.alive:

@@ -40,8 +40,10 @@ def request_of(frame: bytes) -> tuple[int, Any]:
     return api_key, read_request(memoryview(frame)[4:], api_key, version)[1]
 
 
-def answer_of(frame: bytes, api_key: int, version: int) -> Any:
-    return read_response(frame[4:], api_key, version)[1]
+def answer_of(request: bytes, frame: bytes) -> tuple[int, Any]:
+    """(API key, kio message) of the answer to a request."""
+    api_key, version = int.from_bytes(request[4:6], "big"), int.from_bytes(request[6:8], "big")
+    return api_key, read_response(frame[4:], api_key, version)[1]
 
 
 def batches_of(request: Any) -> list[Written]:
@@ -119,8 +121,8 @@ def request_in_words(frame: bytes) -> str:
     return name
 
 
-def answer_in_words(frame: bytes, api_key: int, version: int) -> str:
-    answer = answer_of(frame, api_key, version)
+def answer_in_words(request: bytes, frame: bytes) -> str:
+    api_key, answer = answer_of(request, frame)
     codes = codes_of(api_key, answer)
     told = {code.name.upper() for code in codes.values()}
     if len(told) == 1:
