@@ -30,9 +30,10 @@ class Campaign:
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{count} x {kind}" for kind, count in self.happened.most_common())
+        each_minute = 60 * self.seeds / max(self.cpu_seconds, 1e-9)
         return (
-            f"{self.seeds} seeds in {self.seconds:.0f} s, {60 * self.seeds / max(self.cpu_seconds, 1e-9):.0f} to a "
-            f"minute of one processor; {self.events} events in {self.virtual_ms / 3_600_000:.1f} virtual hours, {len(self.failed)} failed\n"
+            f"{self.seeds} seeds in {self.seconds:.0f} s, {each_minute:.0f} to a minute of one processor; "
+            f"{self.events} events in {self.virtual_ms / 3_600_000:.1f} virtual hours, {len(self.failed)} failed\n"
             f"{kinds}"
         )
 

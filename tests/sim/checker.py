@@ -182,7 +182,7 @@ class Checker:
                 anomaly = "aborted read" if extra else "lost write"
                 raise Violation(anomaly, f"{_name(place)} has {mine}, a reader was given {theirs}")
         for topic in (OUT, AUDIT):
-            total = sum(self._counts[topic, key] for keys in [set(sum(self._query.keys, []))] for key in keys)
+            total = sum(count for (where, _), count in self._counts.items() if where == topic)
             if total != sum(self._query.length):
                 raise Violation("lost write", f"{topic} has {total} of {sum(self._query.length)} rows")
 

@@ -2,8 +2,8 @@
 
 Drivers run the micro-batches 0, 1, 2... of one query; each writes one record batch to every partition, then its marker.
 Everything that may go wrong may go wrong anywhere: requests arrive late, twice or never, answers are lost, drivers
-stand still for ever (a crash is no more than that) or for a while, start beside each other, give up waiting, the coordinator times a transaction out and writes its
-markers one by one.
+stand still for a while or for ever (a crash is no more than that), start beside each other, give up waiting, the
+coordinator times a transaction out and writes its markers one by one.
 
 `explore` tries all of it within bounds and returns the shortest way to a state that must not be. `steps` is the model
 itself, which `refinement` holds the real sink and node against. `Rules` takes a rule away, to see what it is for.
@@ -439,7 +439,9 @@ class Explored:
     def __str__(self) -> str:
         if not self.wrong:
             return f"{self.states} states{'' if self.whole else ' (not all)'}, nothing wrong"
-        return "\n".join([*(f"  {action}" for action in self.story), f"{self.wrong}, after {self.states} states"])
+        return "\n".join(
+            [*(f"  {action}" for action in self.story), f"{self.wrong}, after {self.states} states"]
+        )
 
 
 def explore(model: Model, *, most: int = 10_000_000) -> Explored:
@@ -481,9 +483,7 @@ def _init(state: State, expected: int) -> tuple[State, Answer]:
         epoch, last = state.epoch, state.last_epoch  # done before; its answer was lost
     else:
         return state, FENCED
-    empty = state._replace(
-        epoch=epoch, last_epoch=last, coordinator=Coordinator.EMPTY, places=frozenset()
-    )
+    empty = state._replace(epoch=epoch, last_epoch=last, coordinator=Coordinator.EMPTY, places=frozenset())
     return empty, Answer("ok", epoch=epoch)
 
 
@@ -513,9 +513,7 @@ def _end(state: State, epoch: int, *, commit: bool) -> tuple[State, Answer]:
 
 
 def _prepare_abort(state: State) -> State:
-    return state._replace(
-        epoch=state.epoch + 1, last_epoch=-1, coordinator=Coordinator.PREPARE_ABORT
-    )
+    return state._replace(epoch=state.epoch + 1, last_epoch=-1, coordinator=Coordinator.PREPARE_ABORT)
 
 
 def _mark(state: State, place: int) -> State:

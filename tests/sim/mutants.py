@@ -90,8 +90,10 @@ def plan_left_out(patch: Patch) -> None:
     def ask_first(self: Any, batch_id: int) -> Outcome:
         committer = self._worker()
         ends = self.query.checkpoint.ends[batch_id]
-        plan = Plan(batch_id=batch_id, lineage="query", run_id=self.name, start_digest="", end_digest=str(ends))
-        if batch_id and not self._asked:
+        plan = Plan(
+            batch_id=batch_id, lineage="query", run_id=self.name, start_digest="", end_digest=str(ends)
+        )
+        if not self._asked:
             self._asked = True
             if decide(committer._fence(plan).marker, plan) == Suppress():
                 return Outcome.SUPPRESSED
@@ -146,11 +148,6 @@ SINK: Sequence[Mutant] = (
     one_epoch_for_several_transactions,
     abort_by_end_txn,
     plan_left_out,
-)
-NODE: Sequence[Mutant] = (
-    node_forgets_repeated_batches,
-    node_decides_without_writing_it_down,
-    node_takes_requests_of_old_epochs,
 )
 
 

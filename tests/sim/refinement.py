@@ -56,7 +56,9 @@ class Follower:
 
     def _told(self) -> str:
         state = next(iter(self.states))
-        drivers = ", ".join(f"driver {d.run} in {d.phase.name} of micro-batch {d.batch}" for d in state.drivers)
+        drivers = ", ".join(
+            f"driver {d.run} in {d.phase.name} of micro-batch {d.batch}" for d in state.drivers
+        )
         return f"one has epoch {state.epoch}, {state.coordinator.name}, {drivers}"
 
     def starts(self) -> None:
@@ -251,7 +253,9 @@ class FollowedLife(Life):
         elif api_key == wording.ADD_PARTITIONS:
             topics = request.v3_and_below_topics
             places = {PLACES.index((topic.name, index)) for topic in topics for index in topic.partitions}
-            batch = next(driver.batch for state in self.follower.states for driver in [state.drivers[run - 1]])
+            batch = next(
+                driver.batch for state in self.follower.states for driver in [state.drivers[run - 1]]
+            )
             if places != set(self.follower.model.places(batch)):
                 raise Departure(f"{name} adds other partitions than micro-batch {batch} writes to")
             yield Request(run, Kind.ADD_PARTITIONS, request.v3_and_below_producer_epoch, batch=batch)
