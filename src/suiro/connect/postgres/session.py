@@ -10,6 +10,7 @@ from typing import Any
 
 from suiro.client import Client
 from suiro.clock import SystemClock
+from suiro.connect.postgres import engine
 from suiro.connect.postgres.blocks import Block
 from suiro.connect.postgres.changes import MESSAGE_PREFIX, Changes
 from suiro.connect.postgres.database import Database
@@ -141,6 +142,7 @@ class Session:
 
     def stream(self, on_ready: Callable[[Session], None]) -> None:
         """Ends with `Stopped`, or an error."""
+        engine.load()
         self._catch_up()
         stream = self._open_stream()
         while True:
@@ -207,6 +209,7 @@ class Session:
             behind = self._database.wal_position() - changes.position
             if behind <= options.catch_up_bytes:
                 return
+            engine.load(wait=True, patience_s=engine.PATIENCE_S)
             if not self._is_standby:
                 self._beat()  # so that there is something to read at the end, and the position moves there
             end = self._database.wal_position()
