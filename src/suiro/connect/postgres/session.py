@@ -209,7 +209,6 @@ class Session:
             behind = self._database.wal_position() - changes.position
             if behind <= options.catch_up_bytes:
                 return
-            engine.load(wait=True, patience_s=engine.PATIENCE_S)
             if not self._is_standby:
                 self._beat()  # so that there is something to read at the end, and the position moves there
             end = self._database.wal_position()
@@ -217,13 +216,22 @@ class Session:
             changes.reset()
             with Database(options.dsn) as database:
                 count = peek(
-                    database, slot=options.slot, publication=options.publication, upto=end, on_block=take
+                    database,
+                    slot=options.slot,
+                    publication=options.publication,
+                    upto=end,
+                    on_block=take,
+                    check=self._check_stopped,
                 )
             if not count:
                 return  # a standby, where we cannot leave a sign: the protocol tells where it is
             self.commit()
             advance_slot(self._database, options.slot, changes.position)
             logger.info("caught up to %s by SQL: %d messages", self.position_text, count)
+
+    def _check_stopped(self) -> None:
+        if self._stopped.is_set():
+            raise Stopped
 
     def _settle(self, stream: ReplicationStream | None) -> None:
         """Between two transactions of Postgres: what was asked for happens, then Kafka gets its commit."""
