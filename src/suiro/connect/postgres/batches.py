@@ -1,4 +1,4 @@
-"""Records to finished batches: by the compiled kernels once they are loaded, one record at a time until then.
+"""Records to finished batches: by the compiled kernels, or one at a time while these are not loaded, or for a few.
 
 Always true: both ways write records that read back the same, in the order they were given, and put a key into the
 partition where Kafka's own partitioner would.
@@ -22,6 +22,7 @@ from suiro.protocol.records import Record, encode_batch
 __all__ = ["Batch", "batch_of", "encode"]
 
 MAX_BATCH_BYTES = 900_000
+FEW = 8  # so many are faster one by one
 _ROOM = 150  # at most, for the headers that `headers` makes and a record's own lengths
 
 Pair = tuple[bytes, bytes | None]
@@ -42,7 +43,7 @@ def encode(
 ) -> list[Batch]:
     """`partitions`: how many the topic has. No key is null."""
     columnar = engine.columnar()
-    if columnar is None:
+    if columnar is None or len(keys) <= FEW:
         return list(_plain(keys, values, timestamps, headers, partitions, compression))
     places = columnar.partitions_of(keys, partitions) if partitions > 1 else np.zeros(len(keys), np.int32)
     found = columnar.encode(
