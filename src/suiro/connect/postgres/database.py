@@ -191,8 +191,8 @@ class Database:
             )
         if found[4] == "SQL_ASCII":
             raise ConfigError(
-                f"database {facts.database} has the encoding SQL_ASCII: Postgres does not know what its texts mean, and "
-                "records are UTF-8. Choose: capture a copy of it in a database with a real encoding (pg_dump, then "
+                f"database {facts.database} has the encoding SQL_ASCII: Postgres does not know what its texts mean, "
+                "and records are UTF-8. Choose: capture a copy of it in a database with a real encoding (pg_dump, then "
                 "CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0)"
             )
         return facts
