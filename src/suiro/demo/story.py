@@ -57,7 +57,7 @@ from suiro.errors import FatalError, UsageError
 __all__ = ["DemoOptions", "run"]
 
 MICRO_BATCHES_WANTED = 16
-STALLED_AFTER_S = 120
+STALLED_AFTER_S = 240
 LOOK_EVERY_S = 0.1
 WATCH_SETTLES_S = 1.0  # it may be so late
 DRIVER_STARTS_LIMIT = 6
@@ -91,9 +91,10 @@ class _Demo:
         self._pause = Event()
         # Made in this order by `run`; each part of the story uses those before it.
         self._system: System
-        self._figures: Future[Expected]
-        self._rows: pa.Table
         self._client: Client
+        self._rows: pa.Table
+        self._weather = 0
+        self._figures: Future[Expected]
         self._watch: Watch
         self._feed: Feed
 
@@ -101,11 +102,11 @@ class _Demo:
         with ExitStack() as stack:
             stack.enter_context(_unwinding_on_sigterm())
             stack.enter_context(self._show)
+            self._start(stack)
+            self._load()
             self._figures = stack.enter_context(ThreadPoolExecutor(1)).submit(
                 expected, limit=self._options.flights
             )
-            self._start(stack)
-            self._load()
             self._capture(stack)
             self._run_pipeline(stack)
             outcome = self._check()
@@ -145,10 +146,10 @@ class _Demo:
             for name in REFERENCES:
                 insert(connection, name, references(name))
             insert(connection, "flights", rows)
-        files = write_weather(self._system.weather_files)
+        self._weather = write_weather(self._system.weather_files)
         self._system.start_connect()
         self._show.done(
-            f"{len(rows):,} flights are in Postgres, {files:,} hours of weather in files",
+            f"{len(rows):,} flights are in Postgres, {self._weather:,} hours of weather in files",
             detail=f"{took():.1f} s; airlines, airports and planes as well",
         )
 
@@ -171,10 +172,9 @@ class _Demo:
             f"the capture is ready: {len(ready['topics'])} tables are topics, and changes flow",
             detail=f"{took():.1f} s",
         )
-        weather = len(self._figures.result().weather)
         self._show.doing("the weather comes out of its files")
-        self._wait_until(lambda: self._watch.progress().counts[WEATHER] >= weather, "the weather")
-        self._show.done(f"{weather:,} hours of weather are in topic {WEATHER}")
+        self._wait_until(lambda: self._watch.progress().counts[WEATHER] >= self._weather, "the weather")
+        self._show.done(f"{self._weather:,} hours of weather are in topic {WEATHER}")
 
     def _wait_for_capture(self) -> dict[str, list[str]]:
         capture = self._system.capture

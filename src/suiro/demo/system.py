@@ -16,8 +16,6 @@ from suiro.errors import FatalError
 
 __all__ = ["System"]
 
-CHUNK_ROWS = 2_000
-
 
 class System:
     """`directory` holds the data and the log file of each part."""
@@ -88,7 +86,7 @@ class System:
         self.capture = self._command(
             "the capture", "capture", "postgres", "--dsn", self.dsn, "--bootstrap", self.bootstrap_servers,
             "--registry", self.registry_url, "--topic-prefix", PREFIX, "--tables", ",".join(TABLES),
-            "--slot", f"suiro_{self._run}", "--partitions", str(PARTITIONS), "--chunk-rows", str(CHUNK_ROWS),
+            "--slot", f"suiro_{self._run}", "--partitions", str(PARTITIONS),
         )  # fmt: skip
         return self.capture
 
