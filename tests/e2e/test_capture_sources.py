@@ -3,6 +3,8 @@ says nothing), and Apache Kafka in place of the node."""
 
 from __future__ import annotations
 
+import re
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -141,6 +143,24 @@ def test_filter_and_columns_of_a_publication_hold_for_snapshot_and_stream(
     scene.wait_same(connection, "t", "(select id, v from t where id < 100) published", ["id"])
     records = scene.topics.records(f"{scene.prefix}.public.t")
     assert not any(b"hidden" in (record["value"] or b"") for record in records)
+    assert capture.stop() == 0
+
+
+def test_lag_above_the_threshold_is_said_and_served(scene: Scene, connection: Connection) -> None:
+    connection.execute("create table t (id int primary key)")
+    capture = scene.start(tables="t", lag_alert_mb=0, metrics="127.0.0.1:0")
+    capture.ready()
+    connection.execute("insert into t values (1)")
+    wait_until(lambda: any(event["event"] == "lag_alert" for event in capture.events), 60, "the alert")
+    alert = next(event for event in capture.events if event["event"] == "lag_alert")
+    assert alert["slot"] == f"suiro_{scene.prefix}"
+    assert alert["lag_bytes"] > 0
+    found = re.search(r"metrics: (http://\S+)", capture.said())
+    assert found is not None
+    with urllib.request.urlopen(found[1], timeout=30) as response:
+        metrics = response.read().decode()
+    assert re.search(r"^suiro_capture_lag_alert\{.*\} [01]\.0$", metrics, re.MULTILINE)
+    assert re.search(r"^suiro_capture_lag_bytes\{", metrics, re.MULTILINE)
     assert capture.stop() == 0
 
 
