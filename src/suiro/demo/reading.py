@@ -84,7 +84,7 @@ def _messages(
         deadline_ms = clock.monotonic_ms() + READ_TIMEOUT_S * 1000
         while unread:
             if clock.monotonic_ms() > deadline_ms:
-                raise FatalError(f"the end of {sorted(unread)} was not reached within {READ_TIMEOUT_S} s")
+                raise FatalError(f"nothing came for {READ_TIMEOUT_S} s, before the end of {sorted(unread)}")
             messages = []
             for message in consumer.consume(CONSUME_RECORDS, timeout=0.2):
                 error = message.error()
@@ -94,7 +94,9 @@ def _messages(
                     unread.discard((message.topic(), message.partition()))
                 elif error.fatal() or not error.retriable():
                     raise FatalError(f"reading {message.topic()}: {error.str()}")
-            yield messages
+            if messages:
+                yield messages
+                deadline_ms = clock.monotonic_ms() + READ_TIMEOUT_S * 1000
     finally:
         consumer.close()
 
