@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.sim.campaign import run_seeds, story_of
-from tests.sim.node import Template
-from tests.sim.scenario import run
+from tests.sim.campaign import result_of, run_seeds, story_of
 
 
 def main() -> int:
@@ -26,7 +24,7 @@ def main() -> int:
         if not campaign.failed:
             return 0
         arguments.tell = min(campaign.failed)
-    result = run(arguments.tell, Template())
+    result = result_of(arguments.tell)
     print(story_of(result))
     return 1 if result.violation else 0
 

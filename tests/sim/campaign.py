@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from multiprocessing import get_context
 from time import perf_counter, process_time
 
@@ -13,7 +14,7 @@ from tests.sim.node import Template
 from tests.sim.scenario import Result, run
 
 Outcome = tuple[int, str, int, int, Counter[str], float]
-_template: Template | None = None
+VERSIONS = (1, 2)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,12 +39,19 @@ class Campaign:
         )
 
 
+@cache
+def _template(transaction_version: int) -> Template:
+    return Template(transaction_version=transaction_version)
+
+
+def result_of(seed: int) -> Result:
+    """Odd seeds are of a cluster with transactions V2, even ones of one with V1."""
+    return run(seed, _template(VERSIONS[seed % 2]))
+
+
 def outcome_of(seed: int) -> Outcome:
-    global _template
-    if _template is None:
-        _template = Template()
     began = process_time()
-    result = run(seed, _template)
+    result = result_of(seed)
     spent = process_time() - began
     failure = "" if result.violation is None else str(result.violation)
     return seed, failure, result.events, result.virtual_ms, result.happened, spent

@@ -21,6 +21,7 @@ import suiro.broker.server
 import suiro.client.connection
 import suiro.log.segment
 from suiro.broker import Broker, BrokerConfig
+from suiro.broker.features import FeatureUpdate, UpdateType
 from suiro.config import NodeSettings
 from suiro.log.files import FileHandle
 from suiro.spark.committer import MARKER_TOPIC
@@ -277,9 +278,12 @@ def memory_directory() -> str | None:
 
 
 class Template:
-    """A stopped node's directory with the topics in it, copied for every seed: making it anew takes longer."""
+    """A stopped node's directory with the topics in it, copied for every seed: making it anew takes longer.
 
-    def __init__(self) -> None:
+    `transaction_version` is the cluster's level of that feature: 2, or 1 for the rules before KIP-890's second part.
+    """
+
+    def __init__(self, *, transaction_version: int) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="suiro-sim-", dir=memory_directory())
         self._first = Path(self._home.name) / "template"
         self._copies = 0
@@ -289,6 +293,10 @@ class Template:
         with edges_of(network):
             node.start()
             assert node.broker is not None
+            level = FeatureUpdate(
+                name="transaction.version", level=transaction_version, update_type=UpdateType.SAFE_DOWNGRADE
+            )
+            node.broker.features.update([level], validate_only=False)
             for name, partitions in TOPICS.items():
                 node.broker.create_topic(name, partitions=partitions)
             node.broker.internal_topic("__consumer_offsets")

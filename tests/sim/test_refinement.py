@@ -12,21 +12,21 @@ from tests.sim.refinement import Departure, follow
 
 @pytest.fixture(scope="module")
 def template() -> Template:
-    return Template()
+    return Template(transaction_version=1)  # the model's protocol
 
 
 def test_the_real_sink_does_what_the_model_does(template: Template) -> None:
     seen = 0
-    for seed in range(20):
+    for seed in range(12):
         result, follower = follow(seed, template)
         assert result.violation is None, story_of(result)
         seen += follower.seen
-    assert seen > 500, "the model has hardly seen anything"
+    assert seen > 300, "the model has hardly seen anything"
 
 
 @pytest.mark.soak
 def test_the_real_sink_does_what_the_model_does_for_many_seeds(template: Template) -> None:
-    for seed in range(20, 2_000):
+    for seed in range(12, 2_000):
         result, _ = follow(seed, template)
         assert result.violation is None, story_of(result)
 
