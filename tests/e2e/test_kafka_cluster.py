@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from support.kafka_cluster import DEADLINE_S, kafka_up
 from support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]  # CI starts one in test_handover.py
-
-DEADLINE_S = 60.0
-
-
-@contextmanager
-def kafka_up(data: Path, *options: str) -> Iterator[dict[str, Any]]:
-    """A running `suiro kafka up`, stopped by SIGTERM behind the block; gives its ready line."""
-    command = [sys.executable, "-m", "suiro.cli", "kafka", "up", "--data", str(data), *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            assert line, f"it ended with {process.wait()}"
-            yield json.loads(line)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            code = process.wait(DEADLINE_S)
-    assert code == 0
 
 
 def produce(bootstrap: str, topic: str, values: list[str]) -> None:
@@ -49,7 +27,7 @@ def produce(bootstrap: str, topic: str, values: list[str]) -> None:
 
 def consume(bootstrap: str, topic: str, count: int) -> list[str]:
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": f"read-{count}", "auto.offset.reset": "earliest"}
+        {"bootstrap.servers": bootstrap, "group.id": str(uuid4()), "auto.offset.reset": "earliest"}
     )
     consumer.subscribe([topic])
     found = [message.value().decode() for message in consumer.consume(count, DEADLINE_S)]

@@ -118,6 +118,71 @@ def up(
             shutil.rmtree(temporary, ignore_errors=True)
 
 
+@kafka.command()
+def handover(
+    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="The stopped node's data directory.")],
+    to: Annotated[
+        Path, typer.Option("--to", metavar="DIR", help="What Apache Kafka starts on: a new directory.")
+    ],
+    brokers: Annotated[
+        int,
+        typer.Option("--brokers", metavar="N", help="1, or 3 of which each has a copy of everything."),
+    ] = 1,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Of the first broker; the others take the ports behind it. Default: the setting listeners, else "
+            "127.0.0.1:9092.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="What the node was started with.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="A setting of the node, or one for Kafka; repeatable."
+        ),
+    ] = None,
+    link: Annotated[
+        bool,
+        typer.Option(
+            "--link",
+            help="Give sealed segments a second name for the first broker instead of copying them: no room is "
+            "needed, but both directories have to be on one file system.",
+        ),
+    ] = False,
+) -> None:
+    """Hand the data of a stopped node over to Apache Kafka 4.3 or later, which goes on at the very same offsets.
+
+    Topics with their ids and settings, every record, committed offsets and groups, transactions and producer ids,
+    access rules, SCRAM users and quotas go over. Start it with `suiro kafka up --data DIR`, or with Kafka's own
+    scripts on DIR/broker-N/server.properties. The node's directory is only read; at the end it is marked, so that no
+    node starts on it by mistake.
+    """
+    from suiro.errors import SuiroError
+    from suiro.handover import hand_over
+
+    try:
+        done = hand_over(
+            data, to, brokers=brokers, listen=listen, settings=_settings(config, set_), link=link
+        )
+    except (SuiroError, OSError) as error:
+        typer.echo(f"suiro kafka handover: {error}", err=True)
+        raise typer.Exit(1) from None
+    typer.echo(
+        f"{done.topics} topics, {done.partitions} partitions, {done.size} bytes, cluster {done.cluster_id}, "
+        f"producer ids from {done.next_producer_id}"
+    )
+    if done.open_transactions:
+        typer.echo(f"{done.open_transactions} transactions are open and go on there, or time out")
+    for name in done.left_out:
+        typer.echo(f"left out: {name}, which is of no use there")
+    typer.echo(f"start it: suiro kafka up --data {to}")
+
+
 def _settings(config: Path | None, assignments: list[str] | None) -> dict[str, str]:
     """Those of the file with those of `--set` on top. Raises `ConfigError`."""
     from suiro.config import read_properties

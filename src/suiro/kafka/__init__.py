@@ -7,7 +7,7 @@ Nothing of this is needed to use suiro. Enter here: `KafkaProcess` is one, with 
 - `properties`: their `server.properties`.
 """
 
-from suiro.kafka.cluster import KafkaCluster
+from suiro.kafka.cluster import SIZES, KafkaCluster, data_directory, write_settings
 from suiro.kafka.process import (
     KAFKA_VERSION,
     LOGGING_OPTIONS,
@@ -21,10 +21,13 @@ from suiro.kafka.process import (
 __all__ = [
     "KAFKA_VERSION",
     "LOGGING_OPTIONS",
+    "SIZES",
     "KafkaCluster",
     "KafkaProcess",
     "KafkaUnavailable",
+    "data_directory",
     "java_command",
     "kafka_classpath",
     "kafka_tool",
+    "write_settings",
 ]

@@ -11,14 +11,14 @@ from __future__ import annotations
 import fcntl
 import secrets
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from io import TextIOWrapper
 from pathlib import Path
 from threading import Event
 
-from suiro.client import Client
+from suiro.client import LATEST, Client
 from suiro.clock import SystemClock
 from suiro.config import parse_address, read_properties
 from suiro.errors import KafkaError, TransientError, UsageError
@@ -49,6 +49,24 @@ _LOCK = ".lock"
 _PROPERTIES = "server.properties"
 _READY_POLL_S = 0.1
 _EVERYWHERE = ("0.0.0.0", "::")
+
+
+def write_settings(
+    directory: Path, node_ids: Sequence[int], *, home: Path, listen: str | None, settings: Mapping[str, str]
+) -> None:
+    """`server.properties` of brokers that are to start later, when `directory` has become `home`.
+
+    Raises `ConfigError` where the settings do not say where to listen.
+    """
+    plan = _Plan.of(
+        directory, {node_id: {} for node_id in node_ids}, listen=listen, settings=settings, home=home
+    )
+    plan.write(plan.prepare())
+
+
+def data_directory(cluster: Path, node_id: int) -> Path:
+    """Where a broker's partitions are."""
+    return broker_directory(cluster, node_id) / "data"
 
 
 def broker_directory(cluster: Path, node_id: int) -> Path:
@@ -86,9 +104,14 @@ class KafkaCluster:
         directory.mkdir(parents=True, exist_ok=True)
         lock = _hold(directory)
         try:
-            plan = _Plan.of(directory, brokers=brokers, listen=listen, settings=settings or {})
+            had = _brokers(directory, brokers)
+            plan = _Plan.of(directory, had, listen=listen, settings=settings or {})
             for attempts_left in reversed(range(ATTEMPTS)):
                 prepared = plan.prepare()
+                for node_id, addresses in prepared.items():
+                    for listener in addresses.clients:
+                        _check_free(listener, node_id)
+                plan.write(prepared)
                 processes = {
                     node_id: KafkaProcess(
                         broker_directory(directory, node_id),
@@ -141,6 +164,7 @@ class _Plan:
     """What the brokers are to be: settings by node id, and the clients' listeners with ports still to be chosen."""
 
     directory: Path
+    home: Path
     settings: Mapping[int, Mapping[str, str]]
     clients: Mapping[int, tuple[Listener, ...]]
     advertised: Mapping[int, tuple[Listener, ...]]
@@ -148,23 +172,22 @@ class _Plan:
 
     @classmethod
     def of(
-        cls, directory: Path, *, brokers: int | None, listen: str | None, settings: Mapping[str, str]
+        cls,
+        directory: Path,
+        had: Mapping[int, Mapping[str, str]],
+        *,
+        listen: str | None,
+        settings: Mapping[str, str],
+        home: Path | None = None,
     ) -> _Plan:
-        kept = _kept(directory)
-        if brokers is not None and kept and len(kept) != brokers:
-            raise UsageError(
-                f"{directory} has {len(kept)} brokers, not {brokers}; leave --brokers out, or give another --data"
-            )
-        if not kept:
-            kept = {number: {} for number in range(1, (brokers or 1) + 1)}
-        if len(kept) not in SIZES:
-            raise UsageError(f"a cluster has 1 or 3 brokers, not {len(kept)}")
+        """`had` are the settings that the brokers have, by node id; `home` is where the folder is going to be."""
         given, clients, advertised = {}, {}, {}
-        for number, (node_id, had) in enumerate(kept.items()):
-            given[node_id] = {**cluster_defaults(len(kept)), **had, **settings}
-            clients[node_id], advertised[node_id] = _listeners(number, had, settings, listen)
+        for number, (node_id, kept) in enumerate(had.items()):
+            given[node_id] = {**cluster_defaults(len(had)), **kept, **settings}
+            clients[node_id], advertised[node_id] = _listeners(number, kept, settings, listen)
         return cls(
             directory=directory,
+            home=home or directory,
             settings=given,
             clients=clients,
             advertised=advertised,
@@ -172,20 +195,22 @@ class _Plan:
         )
 
     def prepare(self) -> dict[int, Addresses]:
-        """Choose free ports where that is asked for, and write every `server.properties`."""
+        """Choose free ports where that is asked for, and among the brokers."""
         wanted = sum(2 + sum(not one.port for one in clients) for clients in self.clients.values())
         free = iter(free_ports(wanted))
         prepared = {}
         for node_id, listeners in self.clients.items():
             clients = tuple(one if one.port else replace(one, port=next(free)) for one in listeners)
-            for listener in clients:
-                _check_free(listener, node_id)
             prepared[node_id] = Addresses(
                 clients=clients,
                 advertised=self.advertised[node_id],
                 brokers_port=next(free),
                 controller_port=next(free),
             )
+        return prepared
+
+    def write(self, prepared: Mapping[int, Addresses]) -> None:
+        """Every `server.properties`."""
         controllers = {node_id: addresses.controller_port for node_id, addresses in prepared.items()}
         for node_id, addresses in prepared.items():
             folder = broker_directory(self.directory, node_id)
@@ -193,7 +218,7 @@ class _Plan:
             properties = broker_properties(
                 node_id,
                 self.settings[node_id],
-                data=str(folder / "data"),
+                data=str(data_directory(self.home, node_id)),
                 addresses=addresses,
                 controllers=controllers,
                 password=self.password,
@@ -201,7 +226,6 @@ class _Plan:
             path = folder / _PROPERTIES
             path.touch(mode=0o600)  # it may hold passwords
             path.write_text(properties_text(properties), encoding="utf-8")
-        return prepared
 
 
 def _listeners(
@@ -233,6 +257,19 @@ def _listeners(
                 "or set advertised.listeners"
             )
     return clients, advertised
+
+
+def _brokers(directory: Path, asked: int | None) -> Mapping[int, Mapping[str, str]]:
+    """The settings of the brokers that there are to be, by node id; those of new ones are empty."""
+    kept = _kept(directory)
+    if asked is not None and kept and len(kept) != asked:
+        raise UsageError(
+            f"{directory} has {len(kept)} brokers, not {asked}; leave --brokers out, or give another --data"
+        )
+    had: Mapping[int, Mapping[str, str]] = kept or {number: {} for number in range(1, (asked or 1) + 1)}
+    if len(had) not in SIZES:
+        raise UsageError(f"a cluster has 1 or 3 brokers, not {len(had)}")
+    return had
 
 
 def _kept(directory: Path) -> dict[int, dict[str, str]]:
@@ -274,7 +311,7 @@ def _launch(processes: Mapping[int, KafkaProcess], password: str) -> None:
 
 
 def _wait_for_leaders(processes: Mapping[int, KafkaProcess], password: str) -> None:
-    """Until every broker is in the metadata and every partition has a leader."""
+    """Until every broker is in the metadata and every partition has a leader that answers."""
     some = next(iter(processes.values()))
     login = {}
     if "authorizer.class.name" in read_properties(some.properties_path):
@@ -300,6 +337,16 @@ def _wait_for_leaders(processes: Mapping[int, KafkaProcess], password: str) -> N
                 missing = str(error)
             else:
                 if not leaderless and not missing_brokers:
+                    # A broker knows that it leads before it does.
+                    left_ms = max(1, deadline_ms - clock.monotonic_ms())
+                    client.list_offsets(
+                        {
+                            (name, info.partition): LATEST
+                            for name, topic in topics.items()
+                            for info in topic.partitions
+                        },
+                        timeout_ms=left_ms,
+                    )
                     return
                 missing = (
                     f"{leaderless} partitions have no leader, brokers {sorted(missing_brokers)} are not there"

@@ -275,8 +275,9 @@ class KafkaProcess:
             pause.wait(READY_POLL_S)
 
     def _log_tail(self) -> str:
-        lines = self.log_path.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
-        return f"the end of {self.log_path}:\n" + "\n".join(lines)
+        lines = self.log_path.read_text(errors="replace").splitlines()
+        said = [line for line in lines if not line.startswith("\tat ")]  # where in Kafka's code helps nobody
+        return f"the end of {self.log_path}:\n" + "\n".join(said[-LOG_TAIL_LINES:])
 
 
 def random_id() -> str:

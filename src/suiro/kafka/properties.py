@@ -17,6 +17,12 @@ from suiro.errors import ConfigError
 LOOPBACK = "127.0.0.1"
 CONTROLLER, BROKERS = "CONTROLLER", "BROKERS"
 BROKERS_USER = "kafka-brokers"
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_MODULES = {
+    "SCRAM-SHA-256": _SCRAM,
+    "SCRAM-SHA-512": _SCRAM,
+    "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
+}
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
@@ -91,15 +97,17 @@ def broker_properties(
     )
     secured = bool(given.get("authorizer.class.name"))
     protocol = "SASL_PLAINTEXT" if secured else "PLAINTEXT"
+    protocols = _protocols(given.get("listener.security.protocol.map", ""), addresses.clients)
     return {
+        **_login_modules(given, addresses.clients, protocols),
         **given,
         "process.roles": "broker,controller",
         "node.id": str(node_id),
         "controller.quorum.voters": ",".join(f"{one}@{LOOPBACK}:{port}" for one, port in controllers.items()),
         "listeners": _listed((*addresses.clients, *ours)),
         "advertised.listeners": _listed((*(addresses.advertised or addresses.clients), *ours)),
-        "listener.security.protocol.map": _protocol_map(
-            given.get("listener.security.protocol.map", ""), addresses.clients, protocol
+        "listener.security.protocol.map": ",".join(
+            f"{name}:{used}" for name, used in {**protocols, BROKERS: protocol, CONTROLLER: protocol}.items()
         ),
         "controller.listener.names": CONTROLLER,
         "inter.broker.listener.name": BROKERS,
@@ -127,7 +135,25 @@ def _login(super_users: str, password: str) -> dict[str, str]:
     }
 
 
-def _protocol_map(given: str, clients: Sequence[Listener], ours: str) -> str:
+def _login_modules(
+    given: Mapping[str, str], clients: Sequence[Listener], protocols: Mapping[str, str]
+) -> dict[str, str]:
+    """Kafka wants to be told the module even of those mechanisms of which there is nothing else to tell."""
+    found = {}
+    for listener in clients:
+        if not protocols[listener.name].startswith("SASL"):
+            continue
+        prefix = f"listener.name.{listener.name.lower()}."
+        enabled = "sasl.enabled.mechanisms"
+        for mechanism in given.get(prefix + enabled, given.get(enabled, "")).split(","):
+            module = _MODULES.get(mechanism.strip().upper())
+            if module is not None:
+                found[f"{prefix}{mechanism.strip().lower()}.sasl.jaas.config"] = f"{module} required;"
+    return found
+
+
+def _protocols(given: str, clients: Sequence[Listener]) -> dict[str, str]:
+    """By listener. Raises `ConfigError` where one has none."""
     protocols = {}
     for part in filter(None, (part.strip() for part in given.split(","))):
         name, _, protocol = part.partition(":")
@@ -139,8 +165,7 @@ def _protocol_map(given: str, clients: Sequence[Listener], ours: str) -> str:
                 f"{listener.name}:PLAINTEXT"
             )
         protocols.setdefault(listener.name, listener.name)
-    protocols |= {BROKERS: ours, CONTROLLER: ours}
-    return ",".join(f"{name}:{protocol}" for name, protocol in protocols.items())
+    return protocols
 
 
 def _listed(listeners: Sequence[Listener]) -> str:
