@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -159,7 +162,9 @@ def test_everybody_goes_on_where_they_were(tmp_path: Path) -> None:
                     [TopicPartition("numbers", 0, 7)], movers.consumer_group_metadata(), DEADLINE_S
                 )
             assert transactional.flush(DEADLINE_S) == 0
-        admin.delete_records([TopicPartition("numbers", 2, 5)])[TopicPartition("numbers", 2, 5)].result()
+        most_read = Counter(int(value) % 3 for value in first).most_common(1)[0][0]
+        done_with = TopicPartition("numbers", most_read, 5)
+        admin.delete_records([done_with])[done_with].result(DEADLINE_S)
         before = facts(bootstrap, admin)
 
     handed = hand_over(tmp_path / "log", tmp_path / "kafka", settings=settings)
@@ -193,12 +198,48 @@ def test_everybody_goes_on_where_they_were(tmp_path: Path) -> None:
         transactions = {state["transactional_id"]: state["producer_id"] for state in states}
         assert transactions["newcomer"] >= handed.next_producer_id > transactions["writer"]
         # Rights and passwords are in force, not only shown.
-        hers = Consumer(alice(login_port, group_id="alice"))
-        hers.assign([TopicPartition("numbers", 0, 0)])
-        assert taken(hers, 1) == [b"0"]
+        hers = Consumer(alice(login_port, group_id="alice", enable_auto_commit=False))
+        hers.assign([TopicPartition("numbers", most_read, 5)])
+        assert taken(hers, 1) == [b"%d" % (most_read + 15)]
         hers.close()
         refused: list[str] = []
         writing = Producer(alice(login_port))
         writing.produce("numbers", b"no", on_delivery=lambda error, _: refused.append(error.name()))
         assert writing.flush(DEADLINE_S) == 0
         assert refused == ["TOPIC_AUTHORIZATION_FAILED"]
+
+
+@pytest.mark.soak
+def test_a_cluster_of_three_has_three_copies_at_once(tmp_path: Path) -> None:
+    """One broker is killed as soon as the cluster answers, before it can have copied anything by itself."""
+    with NodeProcess.start(data=tmp_path / "log") as node:
+        admin = AdminClient(of(node.bootstrap_servers))
+        admin.create_topics([NewTopic("numbers", 6)])["numbers"].result(DEADLINE_S)
+        writer = Producer(of(node.bootstrap_servers, transactional_id="writer"))
+        writer.init_transactions(DEADLINE_S)
+        for first in range(0, 600, 100):
+            writer.begin_transaction()
+            for n in range(first, first + 100):
+                writer.produce("numbers", b"%d" % n, partition=n % 6)
+            writer.commit_transaction(DEADLINE_S)
+        with consumer(of(node.bootstrap_servers, group_id="readers"), "numbers") as readers:
+            first_half = taken(readers, 300)
+            readers.commit(asynchronous=False)
+    hand_over(tmp_path / "log", tmp_path / "kafka", brokers=3, listen="127.0.0.1:0")
+    with kafka_up(tmp_path / "kafka") as ready:
+        bootstrap = ready["bootstrap"]
+        admin = AdminClient(of(bootstrap))
+        partitions = admin.list_topics("numbers", timeout=DEADLINE_S).topics["numbers"].partitions.values()
+        assert all(len(partition.replicas) == 3 for partition in partitions)
+        os.kill(ready["brokers"]["2"]["pid"], signal.SIGKILL)
+        writer = Producer(of(bootstrap, transactional_id="writer"))
+        writer.init_transactions(DEADLINE_S)
+        writer.begin_transaction()
+        for n in range(600, 700):
+            writer.produce("numbers", b"%d" % n, partition=n % 6)
+        writer.commit_transaction(DEADLINE_S)
+        with consumer(
+            of(bootstrap, group_id="readers", isolation_level="read_committed"), "numbers"
+        ) as readers:
+            rest = taken(readers, 400)
+        assert sorted(map(int, first_half + rest)) == list(range(700))
