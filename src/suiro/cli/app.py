@@ -12,6 +12,7 @@ from suiro.cli.demo import demo
 from suiro.cli.kafka import kafka
 from suiro.cli.log import log
 from suiro.cli.run import run
+from suiro.cli.spark import spark
 
 app = typer.Typer(name="suiro", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -69,3 +70,4 @@ app.command("run")(run)
 app.add_typer(kafka)
 app.add_typer(log)
 app.add_typer(connect)
+app.add_typer(spark)
