@@ -10,7 +10,6 @@ leaves the node's folder as it was, and the next try begins anew.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -89,35 +88,25 @@ def hand_over(
     min_insync = int(given.get(_MIN_INSYNC, 2 if brokers > 1 else 1))
     staging = to.with_name(f".{to.name}{_UNFINISHED}")
     to.parent.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(staging, ignore_errors=True)  # what an earlier try has left
-    try:
-        folders = {node_id: data_directory(staging, node_id) for node_id in node_ids}
-        scratch = staging / "scratch"
-        for folder in (*folders.values(), scratch):
-            folder.mkdir(parents=True)
-        with handing_over(
-            data,
-            folders,
-            scratch=scratch,
-            settings=node_settings,
-            coordinator_partitions={
-                topic: int(given.get(setting, _KAFKAS_PARTITIONS))
-                for topic, setting in _COORDINATOR_PARTITIONS.items()
-            },
-            min_insync_replicas=min_insync,
-            destination=str(to),
-            link=link,
-            clock=clock or SystemClock(),
-        ) as done:
-            shutil.rmtree(scratch)
-            write_settings(staging, node_ids, home=to, listen=listen, settings=_for_kafka(given, min_insync))
-            os.sync()  # the settings, and every name that leads to what was synced one by one
-            staging.rename(to)
-            _sync(to.parent)
-        return done
-    except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
-        raise
+    with handing_over(
+        data,
+        {node_id: data_directory(staging, node_id) for node_id in node_ids},
+        staging=staging,
+        settings=node_settings,
+        coordinator_partitions={
+            topic: int(given.get(setting, _KAFKAS_PARTITIONS))
+            for topic, setting in _COORDINATOR_PARTITIONS.items()
+        },
+        min_insync_replicas=min_insync,
+        destination=str(to),
+        link=link,
+        clock=clock or SystemClock(),
+    ) as done:
+        write_settings(staging, node_ids, home=to, listen=listen, settings=_for_kafka(given, min_insync))
+        os.sync()  # the settings, and every name that leads to what was synced one by one
+        staging.rename(to)
+        _sync(to.parent)
+    return done
 
 
 def _for_kafka(given: Mapping[str, str], min_insync: int) -> dict[str, str]:

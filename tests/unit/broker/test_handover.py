@@ -118,12 +118,15 @@ def test_what_is_refused(stopped: Path, tmp_path: Path) -> None:
 
 
 def test_a_node_that_runs(tmp_path: Path) -> None:
+    others = tmp_path / ".kafka.handing-over" / "others"
+    others.mkdir(parents=True)
     with NodeProcess.start(data=tmp_path / "log"):
         command = ["kafka", "handover", "--data", str(tmp_path / "log"), "--to", str(tmp_path / "kafka")]
         done = CliRunner().invoke(app, command)
     assert done.exit_code == 1
     assert "another node is running on" in done.stderr
     assert not (tmp_path / "kafka").exists()
+    assert others.exists()  # whoever holds the folder may be another handover
 
 
 def test_a_topic_with_a_remote_tier(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ rules, users, quotas) becomes metadata records. One thing cannot go over, segmen
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -96,7 +97,7 @@ def handing_over(
     data: Path,
     folders: Mapping[int, Path],
     *,
-    scratch: Path,
+    staging: Path,
     settings: NodeSettings,
     coordinator_partitions: Mapping[str, int],
     min_insync_replicas: int,
@@ -104,14 +105,19 @@ def handing_over(
     link: bool,
     clock: Clock,
 ) -> Iterator[HandedOver]:
-    """Fill a data folder for each broker, by node id, from a stopped node's. They are there, and empty.
+    """Fill a data folder for each broker, by node id, from a stopped node's. They lie in `staging`, which is made anew.
 
-    The block behind puts them in their place; then the node's folder is marked, and no node starts on it any more.
-    `scratch` is an empty folder to work in. `coordinator_partitions` is how many `__consumer_offsets` and
-    `__transaction_state` are to have. Raises `ConfigError` and OSError, and then the node's folder is as it was.
+    The block behind puts that in its place; then the node's folder is marked, and no node starts on it any more.
+    `coordinator_partitions` is how many `__consumer_offsets` and `__transaction_state` are to have. Raises
+    `ConfigError` and OSError, and then the node's folder is as it was.
     """
     directory = DataDirectory.open(data, node_id=node_id_of(data))
+    scratch = staging / "scratch"
     try:
+        # Not before this: while another one hands the same node over, what is there is its.
+        shutil.rmtree(staging, ignore_errors=True)
+        for folder in (*folders.values(), scratch):
+            folder.mkdir(parents=True)
         state = ClusterState(data)
         dynamic = DynamicSettings(settings, state)
         registry = TopicRegistry(directory, settings=dynamic.effective, clock=clock)
@@ -161,6 +167,7 @@ def handing_over(
                 broker_epoch=broker.epoch,
                 logs=[_extent(log) for topic in topics for log in topic.logs],
             )
+        shutil.rmtree(scratch)
         yield HandedOver(
             cluster_id=directory.cluster_id,
             topics=len(topics),
@@ -172,6 +179,7 @@ def handing_over(
         )
         replace_file(data / HANDED_OVER, f"in {destination}\n".encode())
     except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
         directory.leave()
         raise
     directory.close()
