@@ -32,7 +32,7 @@ def word_count() -> Topology:
 
 
 def test_the_totals_are_exact(spark: Any, tmp_path: Path) -> None:
-    sent = [Sent("words", f"key{n % 11}", f"word{n % 17}", 1_000 + n) for n in range(900)]
+    sent = [Sent("words", f"key{n % 11}", f"word{n % 17}", 1_000 + n) for n in range(400)]
     options = {"application_id": "counting", "directory": tmp_path / "state", "partitions": PARTITIONS}
 
     def start(bootstrap_servers: str, before: list[Sent]) -> Running:
@@ -41,12 +41,12 @@ def test_the_totals_are_exact(spark: Any, tmp_path: Path) -> None:
             word_count(),
             bootstrap_servers=bootstrap_servers,
             before=before,
-            max_offsets_per_trigger=60,
+            max_offsets_per_trigger=100,
             **options,
         )
 
     with NodeProcess.start(data=tmp_path / "log") as node:
-        running = start(node.bootstrap_servers, sent[:500])
+        running = start(node.bootstrap_servers, sent[:250])
         running.finish()
         running.close()
         with Client(node.bootstrap_servers) as client:
@@ -57,7 +57,7 @@ def test_the_totals_are_exact(spark: Any, tmp_path: Path) -> None:
         with Client(cluster.bootstrap_servers) as client:
             assert client.offset_fetch("counting") == done
             assert Outputs(client, ["counts"], PARTITIONS).read()["counts"] == seen
-        with start(cluster.bootstrap_servers, sent[500:]) as running:
+        with start(cluster.bootstrap_servers, sent[250:]) as running:
             running.finish()
             rows = Outputs(running.client, ["counts"], PARTITIONS).read()["counts"]
     counts = {
