@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test bench soak lint reference constraints clean
+.PHONY: demo test bench soak matrix lint reference constraints clean
 
 ## The main job on real data, from an empty machine to checked counts. DEMO="--plain --kafka" passes options on.
 demo: $(VENV)/.installed-demo
@@ -31,6 +31,10 @@ bench: $(VENV)/.installed-dev
 ## SUIRO_SOAK_SECONDS says. With `make test` it is every test there is.
 soak: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m soak --override-ini timeout=0 -s
+
+## The failure matrix of exactly once on every broker; its runs are added to the page. MATRIX="--broker node" narrows it.
+matrix: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.matrix --record --spark 1 $(MATRIX)
 
 ## The pages of docs/reference that are made from the code.
 reference: $(VENV)/.installed-dev

@@ -1,6 +1,6 @@
 """A Spark job as a user would write it, as a process of its own: copies a topic into two others, exactly once.
 
-    python -m tests.e2e.exactly_once_driver BOOTSTRAP CHECKPOINT SOURCE EVEN ODD LIMIT
+    python -m tests.e2e.exactly_once_driver BOOTSTRAP CHECKPOINT SOURCE EVEN ODD LIMIT [MASTER [APPLICATION]]
 
 A query that fails (a Python worker was killed, the log was away) is started again, as a supervisor would. Ends when
 everything that was there is copied.
@@ -13,18 +13,34 @@ import sys
 import suiro.spark
 from suiro.clock import SystemClock
 
-GIVE_UP_AFTER_MS = 240_000
+GIVE_UP_AFTER_MS = 600_000
 
 
-def main(bootstrap: str, checkpoint: str, source: str, even: str, odd: str, limit: str) -> None:
-    # A JVM that is killed soon is faster without its second compiler.
-    settings = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
-    spark = suiro.spark.spark_session("exactly once", master="local[2]", settings=settings)
+def main(
+    bootstrap: str,
+    checkpoint: str,
+    source: str,
+    even: str,
+    odd: str,
+    limit: str,
+    master: str = "local[2]",
+    application: str = "copy",
+) -> None:
+    settings = {
+        # A JVM that is killed soon is faster without its second compiler.
+        "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.executor.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
+        # Executors are killed on purpose, and the checker asks what each micro-batch read.
+        "spark.deploy.maxExecutorRetries": "-1",
+        "spark.executor.memory": "512m",
+        "spark.sql.streaming.minBatchesToRetain": "1000",
+    }
+    spark = suiro.spark.spark_session("exactly once", master=master, settings=settings)
     clock = SystemClock()
     deadline = clock.monotonic_ms() + GIVE_UP_AFTER_MS
     while True:
         try:
-            run(spark, bootstrap, checkpoint, source, even, odd, limit)
+            run(spark, bootstrap, checkpoint, source, even, odd, limit, application)
             return
         except Exception as error:
             print(f"restart: {str(error).splitlines()[0][:300]}", file=sys.stderr, flush=True)
@@ -32,7 +48,9 @@ def main(bootstrap: str, checkpoint: str, source: str, even: str, odd: str, limi
                 raise
 
 
-def run(spark, bootstrap: str, checkpoint: str, source: str, even: str, odd: str, limit: str) -> None:
+def run(
+    spark, bootstrap: str, checkpoint: str, source: str, even: str, odd: str, limit: str, application: str
+) -> None:
     rows = (
         spark.readStream.format("suiro")
         .option("kafka.bootstrap.servers", bootstrap)
@@ -45,7 +63,7 @@ def run(spark, bootstrap: str, checkpoint: str, source: str, even: str, odd: str
         rows.selectExpr("key", "value", f"if(offset % 2 = 0, '{even}', '{odd}') topic", "timestamp")
         .writeStream.format("suiro")
         .option("kafka.bootstrap.servers", bootstrap)
-        .option("application.id", "copy")
+        .option("application.id", application)
         .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
         .start()

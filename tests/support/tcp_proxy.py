@@ -1,11 +1,11 @@
-"""A TCP proxy between a client and a broker that loses, cuts or holds the one response a test names."""
+"""A TCP proxy between a client and a broker that loses, cuts or holds the one response a test names, or is down."""
 
 from __future__ import annotations
 
 import socket
 import struct
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
@@ -26,7 +26,9 @@ class TcpProxy:
     - refuse: the request never reaches the broker, the connection closes
     - lose: the broker does what it was asked, the answer never comes, the connection closes
     - cut: half of the answer comes, then the connection closes
-    - hold: the answer comes once `release` is called
+    - hold: the answer comes once `release` is called; `held` is set when it is here
+
+    While it is `down` every connection is cut and no new one is made.
     """
 
     def __init__(self, bootstrap_servers: str) -> None:
@@ -35,6 +37,11 @@ class TcpProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
         self.happened: list[str] = []
+        self.asked: Counter[tuple[str, int]] = Counter()
+        """How often each API was asked, by its version."""
+        self.held = threading.Event()
+        self.refusals = 0
+        self._down = self._held_is_lost = False
         self._faults: list[_Fault] = []
         self._connect = socket.create_connection  # as it is before a test redirects it
         self._released = threading.Event()
@@ -49,6 +56,22 @@ class TcpProxy:
 
     def release(self) -> None:
         self._released.set()
+
+    def lose_held(self) -> None:
+        """Instead of `release`: the answer never comes, the connection closes."""
+        self._held_is_lost = True
+        self._released.set()
+
+    def down(self) -> None:
+        with self._lock:
+            self._down = True
+            cut, self._sockets = self._sockets, []
+        for each in cut:
+            _close(each)
+
+    def up(self) -> None:
+        with self._lock:
+            self._down = False
 
     def close(self) -> None:
         self._released.set()
@@ -70,15 +93,27 @@ class TcpProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            broker = self._connect(self.target)
-            self._sockets += (client, broker)
+            broker = self._reach_broker()
+            with self._lock:
+                if broker is None or self._down:
+                    self.refusals += 1
+                    _close(*filter(None, (client, broker)))
+                    continue
+                self._sockets += (client, broker)
             planned: deque[Action | None] = deque()
             threading.Thread(target=self._requests, args=(client, broker, planned), daemon=True).start()
             threading.Thread(target=self._responses, args=(client, broker, planned), daemon=True).start()
 
+    def _reach_broker(self) -> socket.socket | None:
+        try:
+            return None if self._down else self._connect(self.target)
+        except OSError:
+            return None  # it is not there: neither are we
+
     def _requests(self, client: socket.socket, broker: socket.socket, planned: deque[Action | None]) -> None:
         while (frame := _read_frame(client)) is not None:
-            action = self._fault_for(API_NAMES[struct.unpack_from(">h", frame, 4)[0]])
+            api, version = struct.unpack_from(">hh", frame, 4)
+            action = self._fault_for(API_NAMES[api], version)
             if action == "refuse":
                 break
             planned.append(action)
@@ -92,8 +127,9 @@ class TcpProxy:
         while (frame := _read_frame(broker)) is not None:
             action = planned.popleft()
             if action == "hold":
+                self.held.set()
                 self._released.wait(30)
-            if action == "lose":
+            if action == "lose" or (action == "hold" and self._held_is_lost):
                 break
             try:
                 client.sendall(frame[: len(frame) // 2] if action == "cut" else frame)
@@ -103,8 +139,9 @@ class TcpProxy:
                 break
         _close(client, broker)
 
-    def _fault_for(self, api: str) -> Action | None:
+    def _fault_for(self, api: str, version: int) -> Action | None:
         with self._lock:
+            self.asked[api, version] += 1
             for place, fault in enumerate(self._faults):
                 if fault.api != api:
                     continue

@@ -70,15 +70,15 @@ SINGLE_NODE_SETTINGS = {
     "broker.heartbeat.interval.ms": "500",
 }
 
-POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>suiro</groupId><artifactId>kafka</artifactId><version>1</version><packaging>pom</packaging>
   <dependencies>
     <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA_VERSION}</version>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version>
     </dependency>
     <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{KAFKA_VERSION}</version>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{version}</version>
     </dependency>
     <dependency>
       <groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version>
@@ -125,14 +125,15 @@ class KafkaProcess:
         settings: Mapping[str, str] | None = None,
         heap: str = "1g",
         format_options: Sequence[str] = (),
+        version: str = KAFKA_VERSION,
     ) -> KafkaProcess:
         """Formats `directory` (made if absent) and returns once the broker answers.
 
         `settings` are broker settings in Kafka's own names; `format_options` go to StorageTool, e.g.
-        `--add-scram`. Raises `KafkaUnavailable`, or `TransientError`
+        `--add-scram`; `version` is Apache Kafka's, 3.9 or later. Raises `KafkaUnavailable`, or `TransientError`
         with the end of the server's log if Kafka gave up or did not answer in `START_TIMEOUT_S`.
         """
-        java, classpath = java_command(), kafka_classpath()
+        java, classpath = java_command(), kafka_classpath(version)
         directory = Path(directory).resolve()
         directory.mkdir(parents=True, exist_ok=True)
         is_fresh = not (directory / "data").exists()
@@ -301,15 +302,15 @@ def java_command() -> str:
     )
 
 
-def kafka_classpath() -> str:
+def kafka_classpath(version: str = KAFKA_VERSION) -> str:
     """Kafka's jars and its tools' as a Java class path; resolved by Maven on first use, cached after that."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "suiro"
-    jars = cache / f"kafka-{KAFKA_VERSION}"
+    jars = cache / f"kafka-{version}"
     if not jars.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
-        with _locked(cache / f"kafka-{KAFKA_VERSION}.lock"):
+        with _locked(cache / f"kafka-{version}.lock"):
             if not jars.is_dir():
-                _resolve_jars(jars)
+                _resolve_jars(jars, version)
     return str(jars / "*")
 
 
@@ -318,7 +319,7 @@ def kafka_tool(main_class: str, arguments: Sequence[str], *, heap: str = "512m")
     return [java_command(), f"-Xmx{heap}", *LOGGING_OPTIONS, "-cp", kafka_classpath(), main_class, *arguments]
 
 
-def _resolve_jars(target: Path) -> None:
+def _resolve_jars(target: Path, version: str) -> None:
     """Fills a folder beside `target`, then renames it: `target` is either absent or complete."""
     maven = shutil.which("mvn")
     if maven is None:
@@ -327,7 +328,7 @@ def _resolve_jars(target: Path) -> None:
         )
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="resolving-") as work:
         pom = Path(work) / "pom.xml"
-        pom.write_text(POM)
+        pom.write_text(POM.format(version=version))
         filled = Path(work) / "jars"
         command = [maven, "-q", "-B", "-f", str(pom)]
         command += ["dependency:copy-dependencies", f"-DoutputDirectory={filled}"]

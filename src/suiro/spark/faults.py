@@ -4,7 +4,9 @@
 variable. With `SUIRO_FAULT_ONCE=<directory>` each of them happens once, whatever process reaches it.
 
 Actions: `kill` ends this process with SIGKILL; `kill-session` ends every process of this session (the driver, its
-JVM, its Python workers), as when a machine loses power; `raise` raises a `TransientError`.
+JVM, its Python workers), as when a machine loses power; `kill-executor` ends the JVMs of the session that run tasks
+for another one; `stop` stops this process (SIGSTOP) until somebody continues or ends it; `raise` raises a
+`TransientError`.
 
 Points, in the order of a micro-batch: `task_start`, `task_staged`, `before_fence`, `after_fence`,
 `after_add_partitions`, `after_first_produce`, `after_produce`, `after_commit_offsets`, `after_end`, `after_bump`,
@@ -24,7 +26,8 @@ __all__ = ["VARIABLE", "Fault", "parse", "reach"]
 VARIABLE = "SUIRO_FAULT"
 ONCE_VARIABLE = "SUIRO_FAULT_ONCE"
 Fault = tuple[str, int | None, str]  # point, batch id or None for any, action
-ACTIONS = ("kill", "kill-session", "raise")
+ACTIONS = ("kill", "kill-session", "kill-executor", "stop", "raise")
+_EXECUTOR = b"CoarseGrainedExecutorBackend"  # the class that Spark starts
 
 
 def parse(text: str) -> tuple[Fault, ...]:
@@ -64,6 +67,14 @@ def _is_due(name: str) -> bool:
 def _act(action: str, where: str) -> None:
     if action == "raise":
         raise TransientError(f"fault injected at {where}")
+    if action == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return
+    if action == "kill-executor":
+        for process in _session_members():
+            if _EXECUTOR in _command_of(process):
+                os.kill(process, signal.SIGKILL)
+        return
     if action == "kill-session":
         for process in _session_members():
             if process != os.getpid():
@@ -82,3 +93,10 @@ def _session_members() -> list[int]:
             except ProcessLookupError:
                 continue
     return members
+
+
+def _command_of(process: int) -> bytes:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -59,7 +59,7 @@ class StagedRecords:
             except FileNotFoundError as error:
                 raise UsageError(
                     f"the driver cannot see the staged file {self.path}: set staging.dir to a directory that driver "
-                    "and executors share"
+                    "and executors share. If they do share it, another driver has taken over this query and swept it"
                 ) from error
             with file:
                 if size != self.size_bytes:

@@ -1,0 +1,25 @@
+"""What the server has imported from which drivers are forked: a driver is started a few times in every cell."""
+
+from __future__ import annotations
+
+import suiro.client
+import suiro.spark.connections  # noqa: F401
+from suiro.protocol.messages import API_KEYS, known_versions, request_class, response_class
+from tests.matrix import driver  # noqa: F401
+
+_APIS = (
+    "metadata",
+    "find_coordinator",
+    "init_producer_id",
+    "offset_fetch",
+    "add_partitions_to_txn",
+    "add_offsets_to_txn",
+    "txn_offset_commit",
+    "end_txn",
+)
+
+for _key in map(API_KEYS.__getitem__, _APIS):
+    _lowest, _highest = known_versions(_key)
+    for _version in range(_lowest, _highest + 1):
+        request_class(_key, _version)
+        response_class(_key, _version)

@@ -1,0 +1,183 @@
+"""The cells for which Spark itself is needed: its own retries, its executors, its commit worker.
+
+One query on Spark's `local-cluster` (a master, a worker and executor JVMs of their own) walks through all of them, a
+micro-batch each, and is started again whenever it dies. What it wrote is held against the same checker.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Literal
+
+from confluent_kafka import Producer
+
+from suiro.client import Client, NewTopic
+from suiro.spark.checkpoint import read_planned
+from suiro.spark.committer import MARKER_TOPIC
+from suiro.spark.decide import Marker
+from tests.matrix import cells, checker
+from tests.matrix.brokers import Broker
+from tests.matrix.campaign import Result, Tell
+from tests.matrix.cells import Cell
+from tests.matrix.scene import raw_records, read_committed_values
+
+MASTER = "local-cluster[1,2,1024]"
+PARTITIONS = 3
+RECORDS = 30  # a micro-batch
+FINISH_S = 900
+Action = Literal["kill", "kill-executor", "kill-session"]
+WHO: dict[Action, str] = {
+    "kill": cells.SPARK_WORKER,
+    "kill-executor": cells.EXECUTOR,
+    "kill-session": cells.SPARK_DRIVER,
+}
+DRIVER_POINTS = ("task_staged", "after_first_produce", "after_commit_offsets", "after_end")
+
+
+def schedule() -> list[tuple[Cell, str]]:
+    """Each cell with its fault."""
+    found = [_planned("kill-executor", point, 0) for point in cells.FENCING]
+    number = 0
+    for point in (*cells.TASKS, *cells.OPEN, *cells.DECIDED):
+        found.append(_planned("kill-executor", point, number := number + 1))
+    for point in (*cells.TASKS, *cells.OPEN, *cells.DECIDED):
+        found.append(_planned("kill", point, number := number + 1))
+    # The commit worker has just died in the micro-batch: its next run begins with a fence.
+    found += [_planned("kill", point, number) for point in cells.FENCING]
+    for point in DRIVER_POINTS:
+        found.append(_planned("kill-session", point, number := number + 1))
+    return found
+
+
+def _planned(action: Action, point: str, batch: int) -> tuple[Cell, str]:
+    def run() -> None:
+        raise NotImplementedError("Spark's cells run together: run_spark")
+
+    return Cell(who=WHO[action], when=point, run=run), f"{point}@batch={batch}:{action}"
+
+
+def run_spark(broker: Broker, directory: Path, tell: Tell) -> list[Result]:
+    planned = schedule()
+    directory.mkdir(parents=True)
+    batches = 2 + max(int(fault.partition("=")[2].partition(":")[0]) for _, fault in planned)
+    (directory / "faults").mkdir()
+    name = directory.name
+    source, outputs = f"source-{name}", (f"even-{name}", f"odd-{name}")
+    with Client(broker.bootstrap_servers) as client:
+        client.create_topics([NewTopic(topic, PARTITIONS) for topic in (source, *outputs)])
+    _fill(broker.bootstrap_servers, source, batches * RECORDS)
+    failure = ""
+    anomalies: list[str] = []
+    try:
+        _drive(broker, directory, source, outputs, [fault for _, fault in planned])
+        found = checker.check(_observe(broker, directory, source, outputs))
+        anomalies = [one.name for one in found]
+        failure = "\n".join(f"  {one.name}: {one.words}" for one in found)
+    except Exception as error:
+        failure = f"{type(error).__name__}: {error}"
+    results = []
+    for cell, fault in planned:
+        happened = (directory / "faults" / fault.replace("@batch=", "-").replace(":", "-")).exists()
+        missed = "" if happened else f"the fault {fault} never happened"
+        results.append(Result(cell=cell, failure=failure or missed, anomalies=anomalies))
+        tell(results[-1])
+        failure = failure and "as before"
+    return results
+
+
+def _drive(broker: Broker, directory: Path, source: str, outputs: tuple[str, str], faults: list[str]) -> None:
+    arguments = [
+        broker.bootstrap_servers,
+        str(directory / "checkpoint"),
+        source,
+        *outputs,
+        str(RECORDS),
+        MASTER,
+    ]
+    arguments.append(f"copy-{source}")
+    environment = {
+        "SUIRO_FAULT": ",".join(faults),
+        "SUIRO_FAULT_ONCE": str(directory / "faults"),
+    }
+    for _ in range(2 * len(DRIVER_POINTS) + 2):
+        with (directory / "driver.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.e2e.exactly_once_driver", *arguments],
+                env=os.environ | environment,
+                cwd=Path(__file__).parents[2],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            code = process.wait(FINISH_S)
+        finally:
+            _kill_session(process.pid)
+        if code == 0:
+            return
+        said = (directory / "driver.log").read_text(errors="replace")[-3000:]
+        assert code == -signal.SIGKILL, f"the driver ended with {code}\n{said}"
+    raise AssertionError("the driver died more often than it was killed")
+
+
+def _kill_session(session: int) -> None:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if os.getsid(int(entry.name)) == session:
+                    os.kill(int(entry.name), signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+
+def _fill(bootstrap: str, topic: str, count: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    for number in range(count):
+        producer.produce(topic, key=str(number), value=str(number), partition=number % PARTITIONS)
+    assert producer.flush(60) == 0
+
+
+def _observe(broker: Broker, directory: Path, source: str, outputs: tuple[str, str]) -> checker.Observation:
+    """Record n stands at offset n / 3 of source partition n % 3; the checkpoint says which micro-batch read it."""
+    ends: list[dict[checker.Place, int]] = []
+    batch_of: dict[tuple[int, int], int] = {}
+    while (planned := read_planned(str(directory / "checkpoint"), len(ends))) is not None:
+        number = len(ends)
+        ends.append(dict(planned.positions[0].offsets))
+        for partition in range(PARTITIONS):
+            first = ends[number - 1].get((source, partition), 0) if number else 0
+            for offset in range(first, ends[number].get((source, partition), 0)):
+                batch_of[partition, offset] = number
+    places = [(topic, index) for topic in outputs for index in range(PARTITIONS)]
+    visible: dict[checker.Place, list[checker.Record]] = {}
+    for place, records in read_committed_values(broker.bootstrap_servers, places).items():
+        visible[place] = []
+        for offset, _, value in records:
+            partition, at = int(value) % PARTITIONS, int(value) // PARTITIONS
+            text = f"{batch_of.get((partition, at), -1)}:{partition}:{at}"
+            visible[place].append(checker.Record(offset, str(partition), text))
+    expected = sorted(
+        (batch, outputs[offset % 2], str(partition), f"{batch}:{partition}:{offset}")
+        for (partition, offset), batch in batch_of.items()
+    )
+    with Client(broker.bootstrap_servers) as client:
+        committed = client.offset_fetch(
+            f"copy-{source}", [(MARKER_TOPIC, 0), *((source, index) for index in range(PARTITIONS))]
+        )
+        marker = committed.pop((MARKER_TOPIC, 0), None)
+        stable = client.list_offsets(dict.fromkeys(places, -1), read_committed=True)
+        end = client.list_offsets(dict.fromkeys(places, -1))
+        return checker.Observation(
+            expected=expected,
+            ends=ends,
+            visible=visible,
+            raw={place: raw_records(client, place) for place in places},
+            marker=-1 if marker is None else Marker.from_metadata(marker.metadata).batch_id,
+            committed={place: found.offset for place, found in committed.items() if found is not None},
+            noted=len(ends) - 1,
+            stable={place: (stable[place].offset, end[place].offset) for place in places},
+        )

@@ -1,0 +1,74 @@
+"""The failure matrix: a sample of it on the node, all of it in `make soak`, and the page that says what was run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from suiro.kafka import KafkaUnavailable
+from tests.matrix import brokers, cells, results, spark_cells
+from tests.matrix.campaign import run_round
+
+SAMPLE = {
+    f"{cells.DRIVER} | after_commit_offsets",
+    f"{cells.DRIVER} | EndTxn is answered",
+    f"{cells.TWICE} | after_fence",
+    f"{cells.WORKER} | after_end",
+    f"{cells.NETWORK} | EndTxn answer is lost",
+    f"{cells.ZOMBIE} | after_produce",
+    f"{cells.RIVAL} | after_end",
+    f"{cells.BROKER} | after_produce",
+    f"{cells.BROKER} | EndTxn is answered",
+    "the checkpoint | is an older copy",
+}
+
+
+def run(broker: str, chosen: list[cells.Cell], directory: Path, *, spark: bool = False) -> None:
+    try:
+        running = brokers.start(broker, directory / "broker")
+    except KafkaUnavailable as error:
+        pytest.skip(f"no Apache Kafka here: {error}")
+    try:
+        done = run_round(running, chosen, directory / "cells", lambda result: None)
+        if spark:
+            done += spark_cells.run_spark(running, directory / "spark", lambda result: None)
+    finally:
+        running.stop()
+    failures = [f"{one.cell.name}\n{one.failure}" for one in done if one.failure]
+    assert not failures, "\n\n".join(failures)
+    assert len(done) >= len(chosen)
+
+
+def test_a_sample_on_the_node(tmp_path: Path) -> None:
+    chosen = [cell for cell in cells.all_cells() if cell.name in SAMPLE]
+    assert len(chosen) == len(SAMPLE), "a cell of the sample is not in the matrix"
+    run("node", chosen, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("broker", list(brokers.TITLES))
+def test_all_of_it(broker: str, tmp_path: Path) -> None:
+    run(broker, cells.all_cells(), tmp_path, spark=True)
+
+
+def test_no_two_cells_have_one_name() -> None:
+    names = [cell.name for cell in (*cells.all_cells(), *(cell for cell, _ in spark_cells.schedule()))]
+    assert len(set(names)) == len(names)
+
+
+def test_the_page_says_what_the_file_says() -> None:
+    text = results.PAGE.read_text(encoding="utf-8")
+    assert results.page(text, results.load()) == text, "run: python -m tests.matrix --page"
+
+
+def test_every_row_of_the_failure_table_is_walked_into() -> None:
+    known = [*cells.all_cells(), *(cell for cell, _ in spark_cells.schedule())]
+    empty = [number for number, _, belongs in results.DESIGN if not any(map(belongs, known))]
+    assert empty == [20], "only the loss of Kafka's own data is out of scope"
+
+
+def test_the_file_counts_known_cells_only() -> None:
+    known = {cell.name for cell in (*cells.all_cells(), *(cell for cell, _ in spark_cells.schedule()))}
+    assert results.load().keys() <= known
