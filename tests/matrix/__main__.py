@@ -17,6 +17,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.matrix", description=__doc__)
     parser.add_argument("--broker", action="append", choices=list(brokers.TITLES), help="all by default")
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--missing", action="store_true", help="only cells that the file has no run of")
     parser.add_argument("--only", default="", help="cells with this in their names")
     parser.add_argument(
         "--spark", type=int, default=0, metavar="ROUNDS", help="of Spark's cells (minutes each)"
@@ -44,7 +45,8 @@ def main() -> int:
         try:
             for number in range(options.rounds):
                 begun = time.monotonic()
-                done = run_round(broker, cells, directory / name / str(number), tell, seed=number)
+                chosen = [cell for cell in cells if not (options.missing and results.has(name, cell))]
+                done = run_round(broker, chosen, directory / name / str(number), tell, seed=number)
                 failed = [one for one in done if one.failure]
                 failures += len(failed)
                 print(

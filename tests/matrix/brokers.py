@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -49,6 +50,8 @@ class _Kafka:
         self, title: str, directory: Path, *, version: str, format_options: tuple[str, ...] = ()
     ) -> None:
         self.title = title
+        # Kafka is killed when the thread that started it ends.
+        self._keeper = ThreadPoolExecutor(1)
         self._process = KafkaProcess.start(
             directory, version=version, format_options=format_options, settings=SETTINGS, heap="512m"
         )
@@ -58,10 +61,11 @@ class _Kafka:
         self._process.kill()
 
     def restart(self) -> None:
-        self._process.restart()
+        self._keeper.submit(self._process.restart).result()
 
     def stop(self) -> None:
         self._process.stop()
+        self._keeper.shutdown()
 
 
 TITLES = {

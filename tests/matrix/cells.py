@@ -362,7 +362,8 @@ def _too_large(scene: Scene) -> None:
 def _configure(scene: Scene, topic: str, name: str, value: str) -> None:
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    for done in _admin(scene).incremental_alter_configs([resource]).values():
+    admin = _admin(scene)  # it must outlive its answers
+    for done in admin.incremental_alter_configs([resource]).values():
         done.result()
     wait_until(lambda: scene.client.describe_configs([topic])[topic][name] == value, DEADLINE_S, name)
 
@@ -382,7 +383,7 @@ def _checkpoint_deleted(scene: Scene) -> None:
 
 
 def _checkpoint_restored(scene: Scene) -> None:
-    running = scene.start("noted@batch=1:stop")
+    running = scene.start("noted@batch=0:stop")
     running.wait_stopped()
     shutil.copytree(scene.directory / "checkpoint", scene.directory / "copy")
     running.resume()
@@ -410,7 +411,8 @@ def _without_marker(scene: Scene, point: str, policy: str) -> None:
     running.wait_stopped()
     running.kill()
     group = scene.job.application
-    for done in _admin(scene).delete_consumer_groups([group]).values():
+    admin = _admin(scene)
+    for done in admin.delete_consumer_groups([group]).values():
         done.result()
     assert scene.start().wait() == STOPPED, scene.said()
     assert "Kafka has no marker of this query" in scene.said()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import signal
 import socket
 import sys
 import traceback
@@ -56,7 +57,7 @@ class Job:
     source: str
     source_id: str
     outputs: tuple[str, str]
-    batches: int = 4
+    batches: int = 3
     rows: int = 3
     start: int = 0
     """The source offset of the first micro-batch."""
@@ -149,7 +150,9 @@ class Query:
             "staging.dir": str(job.directory / "staging"),
             **job.options,
         }
-        self._worker = CommitWorker(self._options)
+        self._sink = StreamWriter(SinkOptions.parse(self._options).for_stream(), SCHEMA)
+        self._committing = Worker(self._sink.commit)
+        self._tasks = Worker(stage_rows)
         self._attempts = iter(range(1, 1 << 30))
 
     def run(self) -> None:
@@ -160,11 +163,19 @@ class Query:
                     self._checkpoint.add("offsets", number, self._planned(number))
                 faults.reach("planned", number)
                 messages = [self._task(number, index) for index in range(PARTITIONS)]
-                self._worker.commit(messages, number)
+                self._commit(messages, number)
                 self._checkpoint.add("commits", number, 'v1\n{"nextBatchWatermarkMs":0}')
                 faults.reach("noted", number)
         finally:
-            self._worker.close()
+            self._tasks.close()
+            self._committing.close()
+
+    def _commit(self, messages: list[CommitMessage], number: int) -> None:
+        try:
+            self._committing.call(messages, number)
+        except BaseException:
+            self._sink.abort(list(messages), number)
+            raise
 
     def _planned(self, number: int) -> str:
         positions = Positions(
@@ -189,76 +200,78 @@ class Query:
         )
         properties = {"task": str(next(self._attempts)), "task index": str(index)}
         rows = self._job.records(number, index)
-        batch = pa.RecordBatch.from_pydict(
-            {
-                "key": pa.array([key.encode() for _, key, _ in rows], pa.binary()),
-                "value": pa.array([f"{value}:{self._run_id}".encode() for _, _, value in rows], pa.binary()),
-                "topic": pa.array([topic for topic, _, _ in rows], pa.string()),
-            }
-        )
-        options = SinkOptions.parse(self._options)
-        made = in_worker(lambda: stage(iter([batch]), options, identity, properties))
+        made = self._tasks.call(rows, SinkOptions.parse(self._options), identity, properties)
         assert isinstance(made, CommitMessage)
         return made
 
 
-def in_worker(work: Callable[[], Any]) -> Any:
-    """Run it in a process of its own, as a task is. Raises what it raised, and `WorkerDied`."""
-    here, there = Pipe()
-    child = os.fork()
-    if child == 0:
-        here.close()
-        _answer(there, work)
-        os._exit(0)
-    there.close()
-    return _answer_of(here, child)
+def stage_rows(
+    rows: list[tuple[str, str, str]],
+    options: SinkOptions,
+    identity: MicroBatchIdentity,
+    properties: dict[str, str],
+) -> CommitMessage:
+    """A task."""
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([key.encode() for _, key, _ in rows], pa.binary()),
+            "value": pa.array([f"{value}:{identity.run_id}".encode() for _, _, value in rows], pa.binary()),
+            "topic": pa.array([topic for topic, _, _ in rows], pa.string()),
+        }
+    )
+    return stage(iter([batch]), options, identity, properties)
 
 
-class CommitWorker:
-    """The Python worker in which Spark calls `commit`; kept between micro-batches."""
+class Worker:
+    """A Python worker: a process forked from the driver at its first call, and kept as Spark keeps its own."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._writer = StreamWriter(SinkOptions.parse(options).for_stream(), SCHEMA)
+    def __init__(self, work: Callable[..., Any]) -> None:
+        self._work = work
         self._pipe: Connection | None = None
         self._child = 0
 
-    def commit(self, messages: list[CommitMessage], number: int) -> None:
+    def call(self, *arguments: Any) -> Any:
+        """Raises what it raised, and `WorkerDied`."""
         if self._pipe is None:
-            self._pipe, there = Pipe()
-            self._child = os.fork()
-            if self._child == 0:
-                self._pipe.close()
-                self._serve(there)
-                os._exit(0)
-            there.close()
-        self._pipe.send((messages, number))
+            self._start()
+        assert self._pipe is not None
         try:
-            _answer_of(self._pipe, self._child, keep=True)
-        except BaseException:
-            self._writer.abort(list(messages), number)
-            raise
+            self._pipe.send(arguments)
+            good, value = pickle.loads(self._pipe.recv_bytes())
+        except (EOFError, OSError):
+            child = self._child
+            self.close()
+            raise WorkerDied(f"worker {child} died") from None
+        if not good:
+            raise value
+        return value
 
-    def _serve(self, pipe: Connection) -> None:
-        while True:
-            try:
-                messages, number = pipe.recv()
-            except EOFError:
-                return
-            _answer(pipe, lambda: self._writer.commit(messages, number))  # noqa: B023
+    def _start(self) -> None:
+        self._pipe, there = Pipe()
+        self._child = os.fork()
+        if self._child == 0:
+            self._pipe.close()
+            while True:
+                try:
+                    arguments = there.recv()
+                except EOFError:
+                    os._exit(0)
+                _answer(there, self._work, arguments)
+        there.close()
 
     def close(self) -> None:
         if self._pipe is not None:
             self._pipe.close()
-            try:
-                os.waitpid(self._child, 0)
-            except ChildProcessError:
-                pass
             self._pipe = None
+            os.kill(
+                self._child, signal.SIGKILL
+            )  # a later worker has a copy of the pipe: it does not end by itself
+            os.waitpid(self._child, 0)
 
 
-def _answer(pipe: Connection, work: Callable[[], Any]) -> None:
+def _answer(pipe: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     try:
-        answer = (True, work())
+        answer = (True, work(*arguments))
     except BaseException as error:
         if not isinstance(error, (FatalError, UsageError, TransientError)):
             traceback.print_exc()
@@ -267,22 +280,6 @@ def _answer(pipe: Connection, work: Callable[[], Any]) -> None:
         pipe.send_bytes(pickle.dumps(answer))
     except OSError:
         os._exit(1)  # the driver is gone
-
-
-def _answer_of(pipe: Connection, child: int, *, keep: bool = False) -> Any:
-    try:
-        good, value = pickle.loads(pipe.recv_bytes())
-    except (EOFError, OSError):
-        os.waitpid(child, 0)
-        raise WorkerDied(f"worker {child} died") from None
-    finally:
-        if not keep:
-            pipe.close()
-    if not keep:
-        os.waitpid(child, 0)
-    if not good:
-        raise value
-    return value
 
 
 class Checkpoint:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
@@ -28,10 +29,14 @@ def load() -> Counts:
     return found
 
 
+def has(broker: str, cell: Cell) -> bool:
+    return bool(load().get(cell.name, {}).get(broker))
+
+
 def record(broker: str, result: Result) -> None:
     """At once: a round that is broken off has run what it has run."""
     kind = "not sent" if not result.was_sent else "failed" if result.failure else "good"
-    with _LOCK, (FILE.parent / f".{FILE.name}.lock").open("w") as lock:
+    with _LOCK, (Path(tempfile.gettempdir()) / f"{FILE.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several brokers may be at work
         counts = load()
         found = counts.setdefault(result.cell.name, {}).setdefault(broker, {})
