@@ -82,8 +82,7 @@ def test_any_sequence_of_commands_leaves_a_defined_state(drawn: list[Any]) -> No
     for _name, run in drawn:
         try:
             change = run(view)
-        except UsageError as error:
-            assert len(str(error)) > 20
+        except UsageError:
             continue  # refused: the view is as it was, because it is a value
         if change.event is None:
             assert change.view == view
