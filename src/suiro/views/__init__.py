@@ -1,0 +1,43 @@
+"""Views: data derived from the log and served to readers, rebuilt beside the live one when its code was wrong.
+
+    from suiro.views import view
+
+    @view("carrier_delays", key=("carrier", "day"))
+    def carrier_delays(builder):
+        ...
+        return table
+
+A version of a view is a pipeline of its own, with its own output topic; the last record of each of its transactions is
+a cut (`cuts`), which says what of the inputs the output reflects.
+
+- `definition`: what a view is, and a version of it. `cuts`: which inputs an output reflects.
+
+A name's module is imported when the name is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from suiro.views.cuts import Cut, CutLog
+    from suiro.views.definition import RowCodec, VersionSpec, ViewDefinition, topology_of, view
+
+__all__ = ["Cut", "CutLog", "RowCodec", "VersionSpec", "ViewDefinition", "topology_of", "view"]
+
+_HOMES = {
+    "Cut": "cuts",
+    "CutLog": "cuts",
+    "RowCodec": "definition",
+    "VersionSpec": "definition",
+    "ViewDefinition": "definition",
+    "topology_of": "definition",
+    "view": "definition",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"suiro.views.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,176 @@
+"""Cuts: which input records the output of a view's version reflects, written in the transaction that wrote the output.
+
+The last record of each micro-batch's transaction goes to `<view>.v<n>.cuts`. A reader with read_committed so finds a
+cut exactly if it finds the output it belongs to: all records below `outputs`, and none from there on. The topic is
+compacted under the key `number % KEYS`, so it is bounded and always holds the newest cuts.
+
+Cuts are numbered 0, 1, 2... without a gap, and each is, in every partition, at or beyond the one before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from suiro.client import EARLIEST, LATEST, Client
+from suiro.errors import FatalError, UnknownTopicError
+from suiro.protocol import columnar
+
+__all__ = ["KEYS", "Cut", "CutLog", "last_cut"]
+
+KEYS = 100_000
+FORMAT_VERSION = 1
+LOOK_BACK = 64  # offsets, of the first look for the last cut
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """`inputs`: the next offset of each input partition. `outputs`: of each partition of the output topic.
+
+    `behind`: input partitions whose records went on when this cut was made, because of a limit; where topics are
+    joined, records of others may wait for theirs. Two versions at equal `inputs` and `behind` saw the same records.
+    """
+
+    number: int
+    inputs: Mapping[TopicPartition, int]
+    outputs: Mapping[int, int]
+    time_ms: int
+    behind: frozenset[TopicPartition] = frozenset()
+
+    def meets(self, other: Cut) -> bool:
+        """Both reflect the same records of the topics that both read, of which there is at least one."""
+        topics = {topic for topic, _ in self.inputs} & {topic for topic, _ in other.inputs}
+        return bool(topics) and _of(topics, self.inputs) == _of(topics, other.inputs)
+
+    @property
+    def key(self) -> bytes:
+        return str(self.number % KEYS).encode()
+
+    def to_json(self) -> dict[str, Any]:
+        inputs: dict[str, dict[str, int]] = {}
+        for (topic, partition), offset in sorted(self.inputs.items()):
+            inputs.setdefault(topic, {})[str(partition)] = offset
+        value: dict[str, Any] = {
+            "v": FORMAT_VERSION,
+            "number": self.number,
+            "inputs": inputs,
+            "outputs": {str(partition): offset for partition, offset in sorted(self.outputs.items())},
+            "time_ms": self.time_ms,
+        }
+        if self.behind:
+            value["behind"] = [list(place) for place in sorted(self.behind)]
+        return value
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Cut:
+        if value.get("v") != FORMAT_VERSION:
+            raise FatalError(
+                f"a cut has version {value.get('v')}, this version of suiro reads {FORMAT_VERSION}: use the one that "
+                "wrote it"
+            )
+        return cls(
+            number=int(value["number"]),
+            inputs={
+                (topic, int(partition)): int(offset)
+                for topic, items in value["inputs"].items()
+                for partition, offset in items.items()
+            },
+            outputs={int(partition): int(offset) for partition, offset in value["outputs"].items()},
+            time_ms=int(value["time_ms"]),
+            behind=frozenset((topic, int(partition)) for topic, partition in value.get("behind", ())),
+        )
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(self.to_json(), separators=(",", ":")).encode()
+
+
+class CutLog:
+    """The committed cuts of one version, in order. Not thread-safe, as its client is not."""
+
+    def __init__(self, client: Client, topic: str) -> None:
+        self._client = client
+        self._topic = topic
+        self._position: int | None = None
+        self._cuts: list[Cut] = []
+
+    @property
+    def cuts(self) -> list[Cut]:
+        """Those that `poll` has found, by rising number; not to be changed."""
+        return self._cuts
+
+    def poll(self, *, max_wait_ms: int = 0) -> list[Cut]:
+        """New cuts, all there are. Waits up to `max_wait_ms` for the first. Raises `UnknownTopicError` where the
+        topic does not exist, which it does not before the version's first start and after it was retired."""
+        found: list[Cut] = []
+        place = (self._topic, 0)
+        if self._position is None:
+            require_topic(self._client, self._topic)
+            self._position = self._client.list_offsets({place: EARLIEST})[place].offset
+        while True:
+            wait = 0 if found else max_wait_ms
+            cuts, position, end = read_cuts(self._client, self._topic, self._position, wait)
+            found += cuts
+            is_new, self._position = position != self._position, position
+            if position >= end or not is_new:
+                break
+        # The keys come round: of a number written again by compaction's order only the newest counts.
+        self._cuts += found
+        if len(self._cuts) > KEYS:
+            del self._cuts[:-KEYS]
+        return found
+
+
+def last_cut(client: Client, topic: str) -> Cut | None:
+    """The newest committed one, without reading all of them."""
+    place = (topic, 0)
+    end = client.list_offsets({place: LATEST}, read_committed=True)[place].offset
+    first = client.list_offsets({place: EARLIEST})[place].offset
+    back = LOOK_BACK
+    while end > first:
+        position, cuts = max(first, end - back), list[Cut]()
+        begun = position
+        while position < end:
+            more, after, _ = read_cuts(client, topic, position, 0)
+            cuts += more
+            if after == position:
+                break
+            position = after
+        if cuts:
+            return max(cuts, key=lambda cut: cut.number)
+        if begun == first:
+            return None
+        back *= 8
+    return None
+
+
+def read_cuts(client: Client, topic: str, position: int, max_wait_ms: int) -> tuple[list[Cut], int, int]:
+    """(cuts, the offset to go on at, the last stable offset then)."""
+    place = (topic, 0)
+    fetched = client.fetch({place: position}, read_committed=True, max_wait_ms=max_wait_ms)[place]
+    decoded = columnar.decode(
+        fetched.data,
+        start_offset=position,
+        end_offset=fetched.last_stable_offset,
+        aborted=fetched.aborted,
+        read_committed=True,
+    )
+    values = decoded.batch.column("value").to_pylist()
+    cuts = [Cut.from_json(json.loads(value)) for value in values if value is not None]
+    return cuts, max(position, decoded.next_offset), fetched.last_stable_offset
+
+
+def require_topic(client: Client, topic: str) -> None:
+    if topic not in client.metadata([topic]):
+        raise UnknownTopicError(
+            f"topic {topic!r} does not exist: the version has not started yet, or was retired",
+            "UNKNOWN_TOPIC_OR_PARTITION",
+        )
+
+
+def _of(topics: set[str], offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    # A partition that is not named was not there yet, or is empty.
+    return {place: offset for place, offset in offsets.items() if place[0] in topics and offset > 0}
