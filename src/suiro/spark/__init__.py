@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from suiro.spark.avro import from_avro, to_avro
-    from suiro.spark.committer import MARKER_TOPIC, Destination
+    from suiro.spark.checkpoint import PlannedOffsets
+    from suiro.spark.committer import MARKER_TOPIC, Destination, Footer
     from suiro.spark.connections import lease
     from suiro.spark.foreach_batch import exactly_once
     from suiro.spark.java import find_java
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from suiro.spark.planning import OffsetRange
     from suiro.spark.reading import ReadSettings, read_columns
     from suiro.spark.session import spark_session
-    from suiro.spark.sink import CommitMessage, MicroBatchIdentity, commit_micro_batch
+    from suiro.spark.sink import CommitMessage, FooterOf, MicroBatchIdentity, commit_micro_batch
     from suiro.spark.source import PlanningReader
     from suiro.spark.stage import StageOfTask
     from suiro.spark.staging import StagedRecords
@@ -41,8 +42,11 @@ __all__ = [
     "MARKER_TOPIC",
     "CommitMessage",
     "Destination",
+    "Footer",
+    "FooterOf",
     "MicroBatchIdentity",
     "OffsetRange",
+    "PlannedOffsets",
     "PlanningReader",
     "Positions",
     "ReadSettings",
@@ -70,9 +74,12 @@ _HOMES = {
     # Parts that the streams model is built from.
     "CommitMessage": "sink",
     "Destination": "committer",
+    "Footer": "committer",
+    "FooterOf": "sink",
     "MARKER_TOPIC": "committer",
     "MicroBatchIdentity": "sink",
     "OffsetRange": "planning",
+    "PlannedOffsets": "checkpoint",
     "PlanningReader": "source",
     "Positions": "offsets",
     "ReadSettings": "reading",

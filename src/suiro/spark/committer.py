@@ -21,7 +21,16 @@ from typing import Any, Protocol, assert_never
 from suiro.errors import FatalError, FencedError, TransientError, UsageError
 from suiro.spark.decide import Fail, Marker, MissingMarker, Plan, Produce, Suppress, decide
 
-__all__ = ["MARKER_TOPIC", "Committer", "Destination", "KafkaCluster", "MicroBatch", "Outcome", "Writes"]
+__all__ = [
+    "MARKER_TOPIC",
+    "Committer",
+    "Destination",
+    "Footer",
+    "KafkaCluster",
+    "MicroBatch",
+    "Outcome",
+    "Writes",
+]
 
 MARKER_TOPIC = "__txn_markers"
 ATTEMPTS = 5  # of one transaction, each after a fence
@@ -58,6 +67,17 @@ class Writes(Protocol):
     def batches(self) -> Iterator[Batch]: ...
 
 
+class Footer(Protocol):
+    """The last record batch of a micro-batch's transaction. It is made when the brokers have all the others, for what
+    only then is known: where they ended. Made anew for each attempt; none where the micro-batch is in Kafka already."""
+
+    @property
+    def partition(self) -> TopicPartition: ...
+    def batch(self, *, is_fresh: bool) -> Batch:
+        """`is_fresh`: this attempt began with a look at Kafka, since another process may have written meanwhile."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
     """`source_notes`: metadata of the committed offsets, where there is any."""
@@ -66,6 +86,7 @@ class MicroBatch:
     writes: Writes
     source_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     source_notes: Mapping[TopicPartition, str] = field(default_factory=dict)
+    footer: Footer | None = None
 
 
 class Outcome(Enum):
@@ -185,14 +206,18 @@ class Committer:
         assert held is not None
         group = self._destination.group
         number = plan.batch_id
-        partitions = micro_batch.writes.partitions
-        if partitions:
-            transactions.add_partitions(partitions)
+        partitions, footer = micro_batch.writes.partitions, micro_batch.footer
+        added = list(partitions) if footer is None else [*partitions, footer.partition]
+        if added:
+            transactions.add_partitions(added)
         transactions.add_offsets(group)
         self._reach("after_add_partitions", number)
         if partitions:
             transactions.produce(self._watched(micro_batch.writes.batches(), number))
         self._reach("after_produce", number)
+        if footer is not None:
+            transactions.produce([footer.batch(is_fresh=held.fresh)])
+            self._reach("after_footer", number)
         marker = plan.marker()
         notes = micro_batch.source_notes
         offsets = {

@@ -7,8 +7,8 @@ Actions: `kill` ends this process with SIGKILL; `kill-session` ends every proces
 JVM, its Python workers), as when a machine loses power; `raise` raises a `TransientError`.
 
 Points, in the order of a micro-batch: `task_start`, `task_staged`, `before_fence`, `after_fence`,
-`after_add_partitions`, `after_first_produce`, `after_produce`, `after_commit_offsets`, `after_end`, `after_bump`,
-`before_return`.
+`after_add_partitions`, `after_first_produce`, `after_produce`, `after_footer`, `after_commit_offsets`, `after_end`,
+`after_bump`, `before_return`.
 """
 
 from __future__ import annotations

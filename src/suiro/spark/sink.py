@@ -24,7 +24,7 @@ from suiro.clock import SystemClock
 from suiro.errors import FatalError
 from suiro.spark import faults, staging
 from suiro.spark.checkpoint import PlannedOffsets, read_planned, same_cluster_offsets, source_topics
-from suiro.spark.committer import MARKER_TOPIC, Committer, Destination, MicroBatch, Outcome
+from suiro.spark.committer import MARKER_TOPIC, Committer, Destination, Footer, MicroBatch, Outcome
 from suiro.spark.decide import Plan
 from suiro.spark.encoding import check_columns, encode_rows
 from suiro.spark.options import SinkOptions
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BatchWriter",
     "CommitMessage",
+    "FooterOf",
     "MicroBatchIdentity",
     "Settle",
     "StreamWriter",
@@ -49,6 +50,8 @@ __all__ = [
 TopicPartition = tuple[str, int]
 Settle = Callable[[PlannedOffsets, Mapping[TopicPartition, int]], Mapping[TopicPartition, tuple[int, str]]]
 """What was planned, and the source offsets that this gives -> the (offset, metadata) to commit instead."""
+FooterOf = Callable[[PlannedOffsets], Footer | None]
+"""What was planned -> the last record of its transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +166,12 @@ def stage(
 
 
 def commit_micro_batch(
-    messages: Sequence[CommitMessage], batch_id: int, options: SinkOptions, *, settle: Settle | None = None
+    messages: Sequence[CommitMessage],
+    batch_id: int,
+    options: SinkOptions,
+    *,
+    settle: Settle | None = None,
+    footer: FooterOf | None = None,
 ) -> Outcome:
     """On the driver: one transaction with the records, the marker and the source offsets."""
     identity = next((item.identity for item in messages if item.identity is not None), None)
@@ -195,6 +203,7 @@ def commit_micro_batch(
             writes=writes,
             source_offsets=offsets | {place: offset for place, (offset, _) in settled.items()},
             source_notes={place: note for place, (_, note) in settled.items()},
+            footer=None if footer is None else footer(planned),
         )
     )
     _sweep(messages, batch_id)
