@@ -15,10 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from suiro.client import EARLIEST, LATEST, Client
+from suiro.clock import Clock, SystemClock
 from suiro.errors import FatalError, UnknownTopicError
 from suiro.protocol import columnar
+from suiro.protocol.records import Record, encode_batch
+from suiro.spark import Footer, PlannedOffsets
 
-__all__ = ["KEYS", "Cut", "CutLog", "last_cut"]
+__all__ = ["KEYS", "Cut", "CutLog", "CutWriter", "last_cut"]
 
 KEYS = 100_000
 FORMAT_VERSION = 1
@@ -117,11 +120,72 @@ class CutLog:
             is_new, self._position = position != self._position, position
             if position >= end or not is_new:
                 break
-        # The keys come round: of a number written again by compaction's order only the newest counts.
         self._cuts += found
         if len(self._cuts) > KEYS:
             del self._cuts[:-KEYS]
         return found
+
+
+class CutWriter:
+    """Makes the footer of each micro-batch: `suiro.spark.FooterOf`, called on the driver.
+
+    Where the output ended is asked of the brokers when they have all of it, so that nothing has to be remembered; the
+    number is that of the last committed cut and one more. A micro-batch that only rebuilds state has no cut: what its
+    records made is in the output from before.
+    """
+
+    def __init__(
+        self, client: Client, *, output_topic: str, cuts_topic: str, clock: Clock | None = None
+    ) -> None:
+        """`client` is used by whoever commits, on one thread at a time."""
+        self._client = client
+        self._output_topic = output_topic
+        self.cuts_topic = cuts_topic
+        self._clock = clock or SystemClock()
+        self._last: tuple[int, int] | None = None  # number, time: of the last cut that this object made
+        self._partitions = 0
+
+    def __call__(self, planned: PlannedOffsets) -> Footer | None:
+        positions = planned.positions
+        if any(item.muted for item in positions):
+            return None
+        inputs = {place: offset for item in positions for place, offset in item.offsets.items()}
+        return _CutFooter(self, inputs, frozenset(place for item in positions for place in item.behind))
+
+    def made(
+        self, inputs: Mapping[TopicPartition, int], behind: frozenset[TopicPartition], *, is_fresh: bool
+    ) -> Cut:
+        if is_fresh or self._last is None:
+            last = last_cut(self._client, self.cuts_topic)
+            self._last = (-1, 0) if last is None else (last.number, last.time_ms)
+            self._partitions = len(self._client.metadata([self._output_topic])[self._output_topic].partitions)
+        number, time_ms = self._last[0] + 1, max(self._clock.wall_ms(), self._last[1])
+        places = {(self._output_topic, partition): LATEST for partition in range(self._partitions)}
+        ends = self._client.list_offsets(places)
+        self._last = (number, time_ms)  # of an attempt that fails, the next one is fresh
+        return Cut(
+            number=number,
+            inputs=inputs,
+            outputs={partition: item.offset for (_, partition), item in ends.items()},
+            time_ms=time_ms,
+            behind=behind,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _CutFooter:
+    writer: CutWriter
+    inputs: Mapping[TopicPartition, int]
+    behind: frozenset[TopicPartition]
+
+    @property
+    def partition(self) -> TopicPartition:
+        return self.writer.cuts_topic, 0
+
+    def batch(self, *, is_fresh: bool) -> tuple[str, int, bytes, int]:
+        cut = self.writer.made(self.inputs, self.behind, is_fresh=is_fresh)
+        record = Record(offset=0, timestamp=cut.time_ms, key=cut.key, value=cut.to_bytes())
+        return self.writer.cuts_topic, 0, encode_batch([record]), 1
 
 
 def last_cut(client: Client, topic: str) -> Cut | None:
