@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from suiro.spark.connections import lease
     from suiro.spark.foreach_batch import exactly_once
     from suiro.spark.java import find_java
-    from suiro.spark.offsets import Positions
+    from suiro.spark.offsets import Positions, evenly_limited
     from suiro.spark.options import SinkOptions, SourceOptions
-    from suiro.spark.planning import OffsetRange
+    from suiro.spark.planning import Allowance, OffsetRange, Pace
     from suiro.spark.reading import ReadSettings, read_columns
     from suiro.spark.session import spark_session
     from suiro.spark.sink import CommitMessage, FooterOf, MicroBatchIdentity, commit_micro_batch
@@ -40,12 +40,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MARKER_TOPIC",
+    "Allowance",
     "CommitMessage",
     "Destination",
     "Footer",
     "FooterOf",
     "MicroBatchIdentity",
     "OffsetRange",
+    "Pace",
     "PlannedOffsets",
     "PlanningReader",
     "Positions",
@@ -55,6 +57,7 @@ __all__ = [
     "StageOfTask",
     "StagedRecords",
     "commit_micro_batch",
+    "evenly_limited",
     "exactly_once",
     "find_java",
     "from_avro",
@@ -72,6 +75,7 @@ _HOMES = {
     "spark_session": "session",
     "to_avro": "avro",
     # Parts that the streams model is built from.
+    "Allowance": "planning",
     "CommitMessage": "sink",
     "Destination": "committer",
     "Footer": "committer",
@@ -79,6 +83,7 @@ _HOMES = {
     "MARKER_TOPIC": "committer",
     "MicroBatchIdentity": "sink",
     "OffsetRange": "planning",
+    "Pace": "planning",
     "PlannedOffsets": "checkpoint",
     "PlanningReader": "source",
     "Positions": "offsets",
@@ -88,6 +93,7 @@ _HOMES = {
     "StageOfTask": "stage",
     "StagedRecords": "staging",
     "commit_micro_batch": "sink",
+    "evenly_limited": "offsets",
     "lease": "connections",
     "read_columns": "reading",
 }

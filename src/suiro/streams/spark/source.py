@@ -91,6 +91,7 @@ class TopologyReader(PlanningReader):
             unlimited=self._program.plan.global_inputs,
             evenly=True,
             boundary=None if self._program.boundary is None else self._program.boundary.offsets,
+            pace=self._program.pace,
         )
         clock = self._clock(positions)
         is_new = end.offsets != positions.offsets or positions.initial
