@@ -92,11 +92,12 @@ class Cut:
 
 
 class CutLog:
-    """The committed cuts of one version, in order. Not thread-safe, as its client is not."""
+    """The committed cuts of one version, in order. Not thread-safe, as its client is not. `keeps`: also in `cuts`."""
 
-    def __init__(self, client: Client, topic: str) -> None:
+    def __init__(self, client: Client, topic: str, *, keeps: bool = True) -> None:
         self._client = client
         self._topic = topic
+        self._keeps = keeps
         self._position: int | None = None
         self._cuts: list[Cut] = []
 
@@ -115,13 +116,17 @@ class CutLog:
             self._position = self._client.list_offsets({place: EARLIEST})[place].offset
         while True:
             wait = 0 if found else max_wait_ms
-            cuts, position, end = read_cuts(self._client, self._topic, self._position, wait)
+            try:
+                cuts, position, end = read_cuts(self._client, self._topic, self._position, wait)
+            except UnknownTopicError:
+                self._position = None  # the next call only looks whether it is there
+                raise
             found += cuts
             is_new, self._position = position != self._position, position
             if position >= end or not is_new:
                 break
-        self._cuts += found
-        if len(self._cuts) > KEYS:
+        if self._keeps:
+            self._cuts += found
             del self._cuts[:-KEYS]
         return found
 
