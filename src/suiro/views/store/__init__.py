@@ -1,7 +1,8 @@
 """Where a version's rows are: in a SQLite file or in Postgres, with the cut that they reflect and those before it.
 
 - `tables`: what a store is, and all reading. `sqlite`, `postgres`: writing, and what the two say differently.
-- `places`: the order of keys. `conditions`: what a reader asks for. `json_text`: values. `rows`: what goes in and out.
+- `places`: the order of keys. `key_text`: keys in a path. `conditions`: what a reader asks for.
+- `json_text`: values. `rows`: what goes in and out.
 - `buckets`: two stores beside each other.
 
 `open_store` is the door. One contract holds for both: equal cuts have byte-equal answers in any store.
@@ -20,6 +21,7 @@ from suiro.views.store.rows import (
     Found,
     NoCutError,
     Page,
+    QuestionTooLargeError,
     Row,
     StoreBrokenError,
     StoreFullError,
@@ -39,6 +41,7 @@ __all__ = [
     "Found",
     "NoCutError",
     "Page",
+    "QuestionTooLargeError",
     "Row",
     "Store",
     "StoreBrokenError",

@@ -21,7 +21,13 @@ from suiro.errors import ConfigError, UsageError
 from suiro.views.cuts import Cut
 from suiro.views.store.conditions import Condition, SearchWord
 from suiro.views.store.json_text import canonical
-from suiro.views.store.rows import Prepared, StoreBrokenError, StoreFullError, StoreUnavailableError
+from suiro.views.store.rows import (
+    Prepared,
+    QuestionTooLargeError,
+    StoreBrokenError,
+    StoreFullError,
+    StoreUnavailableError,
+)
 from suiro.views.store.tables import (
     FORMAT_VERSION,
     PRUNE_AT_ONCE,
@@ -200,7 +206,7 @@ class PostgresStore(TableStore):
                 "itself"
             ) from error
         except psycopg.errors.QueryCanceled as error:
-            raise StoreUnavailableError(
+            raise QuestionTooLargeError(
                 f"the question took longer than {QUESTION_LIMIT_MS // 1000} s: ask for a smaller range of keys"
             ) from error
         except (psycopg.errors.UndefinedTable, psycopg.errors.DataCorrupted) as error:

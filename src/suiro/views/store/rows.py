@@ -20,6 +20,7 @@ __all__ = [
     "NoCutError",
     "Page",
     "Prepared",
+    "QuestionTooLargeError",
     "Row",
     "StoreBrokenError",
     "StoreFullError",
@@ -35,6 +36,10 @@ class CutGoneError(UsageError):
 
 class NoCutError(TransientError):
     """The version is young: there is nothing to read yet."""
+
+
+class QuestionTooLargeError(UsageError):
+    """A page of rows took too long to find."""
 
 
 class StoreFullError(TransientError):

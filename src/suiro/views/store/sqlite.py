@@ -18,7 +18,12 @@ from typing import Any
 from suiro.views.cuts import Cut
 from suiro.views.store.conditions import Condition, SearchWord
 from suiro.views.store.json_text import canonical
-from suiro.views.store.rows import StoreBrokenError, StoreFullError, StoreUnavailableError
+from suiro.views.store.rows import (
+    QuestionTooLargeError,
+    StoreBrokenError,
+    StoreFullError,
+    StoreUnavailableError,
+)
 from suiro.views.store.tables import (
     FORMAT_VERSION,
     PRUNE_AT_ONCE,
@@ -78,8 +83,8 @@ END;
 
 _UPSERT = (
     "INSERT INTO rows (key, since, hash, doc, columns, value) VALUES (?, ?, ?, ?, ?, ?) "
-    "ON CONFLICT (key) DO UPDATE SET since = excluded.since, hash = excluded.hash, doc = excluded.doc, value = excluded.value "
-    "WHERE value <> excluded.value"
+    "ON CONFLICT (key) DO UPDATE SET since = excluded.since, hash = excluded.hash, doc = excluded.doc, "
+    "value = excluded.value WHERE value <> excluded.value"
 )
 _WORDS = "INSERT INTO search (rowid, words, key, since) SELECT ?, ?, key, since FROM rows WHERE key = ? AND doc = ?"
 
@@ -196,7 +201,7 @@ class SqliteStore(TableStore):
                     f"the store {self._path} is damaged: {error}. Remove it, and it is made again from the log"
                 ) from error
             if code == sqlite3.SQLITE_INTERRUPT:
-                raise StoreUnavailableError(
+                raise QuestionTooLargeError(
                     f"the question took longer than {QUESTION_LIMIT_S:g} s: ask for a smaller range of keys"
                 ) from error
             raise StoreUnavailableError(f"the store {self._path}: {error}") from error

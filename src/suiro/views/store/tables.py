@@ -46,7 +46,7 @@ FORMAT_VERSION = 1
 BUCKET_ROWS = 4_096
 CHANGES_AT_ONCE = 1_000
 PRUNE_AT_ONCE = 5_000
-KNOWN_CUTS = 256
+KNOWN_CUTS = 10_000
 
 Batch = tuple[Sequence[tuple[Any, ...]], Sequence[str | None]]
 """Keys and their values, None for deleted ones, in the order of the log."""
@@ -94,6 +94,11 @@ class TableStore(ABC):
         with self._snapshot() as read:
             found = read("SELECT number, cut FROM cuts ORDER BY number DESC LIMIT 1")
             return self._known(*found[0]) if found else None
+
+    def newest(self) -> Cut:
+        """As `cut`; raises `NoCutError` before the first."""
+        with self._snapshot() as read:
+            return self._cut(read, None)
 
     def cuts(self) -> list[Cut]:
         """Those whose state can be read, newest first."""
