@@ -20,6 +20,7 @@ from suiro.cli.node import _parser as node_parser
 from suiro.cli.registry import registry_parser
 from suiro.config import NodeSettings
 from suiro.connect.postgres import types
+from suiro.views.lifecycle import POSITIONS, TABLE
 
 HERE = Path(__file__).parent
 
@@ -164,6 +165,9 @@ EXAMPLES = {
     "log import": "suiro log import /kafka/flights-0 /kafka/flights-1 --data ./data --config retention.ms=-1",
     "run": "suiro run delays.py --application-id delays --bootstrap-servers 127.0.0.1:9092",
     "demo": "suiro demo --plain",
+    "view serve": "suiro view serve --bootstrap-servers 127.0.0.1:9092 --data ./views",
+    "view deploy": "suiro view deploy delays.py:carrier_delays",
+    "view shift": "suiro view shift carrier_delays --steps 1,10,50,100 --hold 5m --guard errors=0.01",
 }
 
 
@@ -221,12 +225,42 @@ def postgres_types() -> str:
     return f"# Types of Postgres in Avro\n\n{inspect.getdoc(types)}\n"
 
 
+VIEWS = """# Views: where they stand, and what leads where
+
+What a command leaves is here or nowhere: the rules refuse everything else, and the message says what can be done. The
+[guide](../guides/views.md) tells the story. `caught up`, `fail` and `trip` (a guard) are the host's own.
+
+| position | means |
+|---|---|
+"""
+
+
+def views() -> str:
+    lines = [VIEWS.rstrip("\n")]
+    lines += [f"| {name} | {means} |" for name, means in POSITIONS.items()]
+    lines += [
+        "",
+        f"| command | {' | '.join(f'from {name}' for name in POSITIONS)} |",
+        "|---" * (len(POSITIONS) + 1) + "|",
+    ]
+    for command, row in TABLE.items():
+        cells = [" or ".join(row.get(name, ())) for name in POSITIONS]
+        lines.append(f"| {command} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "A version is `building`, then `ready` or `failed`, and at last `retired`. A failed one can be retired from any",
+    ]
+    lines += ["position; it was never served."]
+    return "\n".join(lines) + "\n"
+
+
 PAGES = {
     "settings.md": settings,
     "apis.md": apis,
     "commands.md": commands,
     "metrics.md": metrics,
     "postgres-types.md": postgres_types,
+    "views.md": views,
 }
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from suiro.connect.settings import SettingError, read_settings
 
 if TYPE_CHECKING:
     from suiro.connect.control import serve_control
+    from suiro.connect.http_server import BackgroundServer
     from suiro.connect.postgres.capture import PostgresCapture
     from suiro.connect.postgres.options import CaptureOptions
     from suiro.connect.postgres.requests import request_snapshot
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "About",
+    "BackgroundServer",
     "BadRecordError",
     "CaptureOptions",
     "Configuration",
@@ -64,6 +66,7 @@ __all__ = [
     "summary",
 ]
 
+_SERVERS = {"BackgroundServer": "http_server", "serve_control": "control"}
 _CAPTURE = {
     "CaptureOptions": ("options", "CaptureOptions"),
     "PostgresCapture": ("capture", "PostgresCapture"),
@@ -73,10 +76,8 @@ _CAPTURE = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "serve_control":  # Starlette and uvicorn, only where somebody listens
-        from suiro.connect.control import serve_control
-
-        return serve_control
+    if name in _SERVERS:  # Starlette and uvicorn, only where somebody listens
+        return getattr(import_module(f"suiro.connect.{_SERVERS[name]}"), name)
     if name in _CAPTURE:  # psycopg2, NumPy and Arrow, only where a database is captured
         module, attribute = _CAPTURE[name]
         return getattr(import_module(f"suiro.connect.postgres.{module}"), attribute)

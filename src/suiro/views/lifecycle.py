@@ -18,11 +18,12 @@ from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
-from suiro.errors import UsageError
+from suiro.errors import TransientError, UsageError
 
 __all__ = [
     "ALL",
     "LARGEST_LAG_MS",
+    "NO_GUARDS",
     "POSITIONS",
     "TABLE",
     "Change",
@@ -30,6 +31,7 @@ __all__ = [
     "Event",
     "Guards",
     "Guide",
+    "NotServedError",
     "Position",
     "RefusedChangeError",
     "Routing",
@@ -114,6 +116,10 @@ class UnknownViewError(UsageError):
     """There is no view, or no version, of that name."""
 
 
+class NotServedError(TransientError):
+    """Nothing answers for the view yet: its first version is being built, or the host has just started."""
+
+
 class RefusedChangeError(UsageError):
     """The view stands where this command cannot be given. The message says what can be done instead."""
 
@@ -164,6 +170,9 @@ class Routing:
     share_before_rollback: int | None = None
     guards: Guards = Guards()
     guide: Guide | None = None
+
+
+NO_GUARDS = Guards()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,7 +346,7 @@ def shift(
     share: int,
     *,
     lag_ms: int | None,
-    guards: Guards = Guards(),
+    guards: Guards = NO_GUARDS,
     guide: Guide | None = None,
     largest_lag_ms: int = LARGEST_LAG_MS,
 ) -> Change:
