@@ -322,7 +322,7 @@ class _Case:
         if run.is_pure and traced.kept <= set(places):
             return True  # the run had nothing else for this key
         theirs = [self._records[place] for place in self._of_side(run, places)]
-        return reproduces(run.side, traced.key_bytes, traced.row, theirs)
+        return reproduces(run.side, self._key, traced.row, theirs)
 
     def _of_side(self, run: Replay, places: Iterable[Place]) -> list[Place]:
         """Those that the version reads, in its own order."""
@@ -524,9 +524,14 @@ def _turn_from_json(data: Mapping[str, Any]) -> Turn:
     return Turn(
         changed=data["changed"],
         columns={name: (before, after) for name, (before, after) in data["columns"].items()},
-        at=None if data["at"] is None else Stop(**data["at"]),
+        at=None if data["at"] is None else _stop_from_json(data["at"]),
         dropped=tuple(data["dropped"]),
     )
+
+
+def _stop_from_json(data: Mapping[str, Any]) -> Stop:
+    gives = data["gives"]
+    return Stop(**{**data, "gives": None if gives is None else (gives[0], gives[1])})
 
 
 def _kind_from_json(data: Mapping[str, Any]) -> Kind:

@@ -23,7 +23,7 @@ _FUNCTIONS = ("predicate", "mapper", "joiner", "key_mapper", "foreign_key", "act
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """A node that the record reached, as what (key, value), and whether it went on from there."""
+    """A node that the record reached, as what (key, value), whether it went on from there, and what as."""
 
     node: str
     operator: str
@@ -31,6 +31,8 @@ class Stop:
     key: Any
     value: Any
     goes_on: bool
+    gives: tuple[Any, Any] | None = None
+    """Key and value as they reached the next node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +81,9 @@ def paths_of(side: Side, places: Collection[Place], records: Iterable[InputRecor
 
 
 def parted(old: Path, new: Path) -> tuple[Stop | None, Stop | None]:
-    """The stops at which the ways part: the first that differ in kind, or in what arrives, or in going on."""
+    """The stops at which the ways part: the first that differ in kind, or in going on, or in what they give."""
     for left, right in zip(old.stops, new.stops, strict=False):
-        same_way = left.operator == right.operator and left.goes_on == right.goes_on
-        if not same_way or (left.key, left.value) != (right.key, right.value):
+        if (left.operator, left.goes_on, left.gives) != (right.operator, right.goes_on, right.gives):
             return left, right
     shared = min(len(old.stops), len(new.stops))
     left_more, right_more = old.stops[shared:], new.stops[shared:]
@@ -94,13 +95,16 @@ def parted(old: Path, new: Path) -> tuple[Stop | None, Stop | None]:
 
 
 def _stops(side: Side, reached: list[tuple[Node, Record]]) -> Iterable[Stop]:
-    names = {node.name for node, _ in reached}
+    arrived: dict[str, Record] = {}
+    for node, record in reached:
+        arrived.setdefault(node.name, record)
     seen: set[str] = set()
     for node, record in reached:
         if node.name in seen:
             continue
         seen.add(node.name)
         children = [child for child, _ in side.topology.children(node.name)]
+        following = [arrived[child.name] for child in children if child.name in arrived]
         is_end = isinstance(node.operator, Sink) or not children
         yield Stop(
             node=node.name,
@@ -108,7 +112,8 @@ def _stops(side: Side, reached: list[tuple[Node, Record]]) -> Iterable[Stop]:
             function=function_of(node),
             key=shown(record.key),
             value=shown(record.value),
-            goes_on=is_end or any(child.name in names for child in children),
+            goes_on=is_end or bool(following),
+            gives=(shown(following[0].key), shown(following[0].value)) if following else None,
         )
 
 

@@ -125,9 +125,16 @@ def _why(turn: Turn, other: Turn) -> str:
     if turn.at is not None and not turn.at.goes_on:
         parts.append(f"goes no further than {_node(turn.at)}")
     elif turn.at is not None and (other.at is None or other.at.goes_on):
-        said = f"{_node(turn.at)} gets {_short(turn.at.value)}"
-        parts.append(said)
+        parts.append(_made_of(turn.at))
     return "; ".join(parts)
+
+
+def _made_of(stop: Stop) -> str:
+    if stop.gives is None:
+        return _node(stop)
+    key, value = stop.gives
+    before, after = ("", _short(value)) if key == stop.key else (f"key {_short(key)}, ", _short(value))
+    return f"{_node(stop)} gives {before}{after}"
 
 
 def _node(stop: Stop) -> str:
