@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -416,3 +420,51 @@ def test_dropped_a_store_takes_no_room(open_one: Open, tmp_path: Path) -> None:
     store.drop()
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     assert open_one().cut is None
+
+
+WRITER = """
+import json, sys
+from support.view_stores import Described, cut
+from suiro.views.store import open_store
+
+spec, location, rows = Described(**json.loads(sys.argv[1])), sys.argv[2], 1_000
+with open_store(spec, location) as store:
+    number = -1 if store.cut is None else store.cut.number
+    while True:
+        number += 1
+        keys = [(f"k{row}", "d") for row in range(rows)] + [(f"cut{number}", "d")]
+        values = [json.dumps({"n": number})] * len(keys)
+        def batches():
+            for first in range(0, len(keys), 250):
+                yield keys[first : first + 250], values[first : first + 250]
+                print("within" if first == 750 else "between", number, flush=True)
+        store.apply_batches(cut(number), batches())
+        print("done", number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("moments", [("within 1", "done 2")])
+def test_killed_while_it_writes_a_store_has_whole_cuts(
+    open_one: Open, request: pytest.FixtureRequest, tmp_path: Path, moments: Sequence[str]
+) -> None:
+    store = open_one()
+    spec = {"view": store.spec.view, "serve": store.spec.serve}
+    is_postgres = store.spec.serve == "postgres"
+    location = (
+        request.getfixturevalue("postgres").dsn if is_postgres else str(tmp_path / f"{store.spec.view}-1")
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path])}
+    for moment in moments:
+        command = [sys.executable, "-c", WRITER, json.dumps(spec), location]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as writer:
+            assert writer.stdout is not None
+            said = next((line.strip() for line in writer.stdout if line.strip() == moment), None)
+            writer.send_signal(signal.SIGKILL)
+        assert said == moment
+        kind, number = moment.split()
+        newest = store.newest().number
+        assert newest == int(number) - 1 if kind == "within" else newest >= int(number)
+        for as_of in range(newest + 1):
+            rows = store.rows(as_of=as_of, limit=10_000).rows
+            assert {row.value for row in rows if row.key[0].startswith("k")} == {value(n=as_of)}
+            assert len(rows) == 1_000 + as_of + 1

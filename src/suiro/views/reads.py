@@ -7,7 +7,7 @@
 | `GET /views/V/changes` | server-sent events: what each new cut changed |
 
 Of rows: `from`, `to` (both included), `prefix` (parts of the key, the last one perhaps a beginning; each part quoted as
-in a path), `where` (several, `column:operator:value`), `search` (words), `limit`, `after`. Of all: `as_of` (a time, or
+in a path), `where` (several, `column:operator:value`), `search` (words), `limit`, `after`. Of all: `as_of` (a time,
 `cut:N`, or `topic:partition:offset,...`), `min_offset` (the same: waits until the view reflects these records,
 `timeout_ms` at the most, then 504), `version`, and who reads: the header `Suiro-Caller`, or `caller`, or the address.
 
