@@ -197,7 +197,7 @@ class TableStore(ABC):
             return types_from(text)
 
     def changes(
-        self, after: int, upto: int, *, start: bytes = b"", limit: int = CHANGES_AT_ONCE
+        self, after: int, upto: int, start: bytes = b"", *, limit: int = CHANGES_AT_ONCE
     ) -> tuple[Cut, list[Change], bytes | None] | None:
         """What the first cut behind number `after`, up to `upto`, changed, from the place `start` on; the place to go
         on at if that was not all of it. None if there is no such cut. Raises `CutGoneError`."""
