@@ -45,8 +45,8 @@ def check_inputs(client: Client, spec: VersionSpec) -> None:
         )
         raise InputsGoneError(
             f"view {spec.view!r} cannot be built from the beginning of its inputs: {listed}; what was before, "
-            "retention (or DeleteRecords) removed. Keep more of it (retention.ms=-1, or remote.storage.enable=true), read a "
-            "compacted topic, or say that the rest is enough: the setting startingOffsets=earliest"
+            "retention (or DeleteRecords) removed. Keep more of it (retention.ms=-1, or remote.storage.enable=true), "
+            "read a compacted topic, or say that the rest is enough: the setting startingOffsets=earliest"
         )
 
 
