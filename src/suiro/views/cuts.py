@@ -4,7 +4,8 @@ The last record of each micro-batch's transaction goes to `<view>.v<n>.cuts`. A 
 cut exactly if it finds the output it belongs to: all records below `outputs`, and none from there on. The topic is
 compacted under the key `number % KEYS`, so it is bounded and always holds the newest cuts.
 
-Cuts are numbered 0, 1, 2... without a gap, and each is, in every partition, at or beyond the one before.
+Cuts are numbered 0, 1, 2... without a gap, and each is, in every partition, at or beyond the one before. (Not quite
+where lost state of a join is rebuilt: records that had waited for others are read again.)
 """
 
 from __future__ import annotations

@@ -152,10 +152,12 @@ class Leader:
         except TransientError:
             return  # what is known is still true
         self._is_gone = False
-        if new:
-            self._cuts += new
-            self._is_still, self._waits_since = False, None
-            del self._cuts[:-CUTS_MAX]
+        for cut in new:
+            # Where topics are joined, the first cuts after lost state was rebuilt may lie before the last one.
+            if not self._cuts or _covers(cut.inputs, self._cuts[-1].inputs):
+                self._cuts.append(cut)
+                self._is_still, self._waits_since = False, None
+        del self._cuts[:-CUTS_MAX]
 
 
 class VersionPace:
@@ -230,6 +232,10 @@ def allowance_of(
     behind = {place for place in cut.behind if place in ends}
     behind |= {place for place, end in own.items() if end < ends[place]}
     return Allowance(ends={**step.ends, **own}, max_offsets=None, behind=frozenset(behind))
+
+
+def _covers(later: Offsets, earlier: Offsets) -> bool:
+    return all(later.get(place, 0) >= offset for place, offset in earlier.items())
 
 
 def _unpickled(
