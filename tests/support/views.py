@@ -15,14 +15,14 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from suiro.client import Client, NewTopic
 from suiro.protocol.records import Record, encode_batch
-from suiro.views.client import Views
+from suiro.views import Views
 from suiro.views.lifecycle import Routing, View, version_for
 
 PARTITIONS = 2
@@ -232,10 +232,12 @@ class Reader:
     def reads(self) -> int:
         return sum(len(seen) for seen in list(self.seen.values()))
 
-    def check(self, routings: Sequence[Routing]) -> None:
-        """No error; every answer what its version makes of the offsets that it names; a caller's versions in the order
-        of the routings there were, and none twice that was left; within a version never an older cut."""
+    def check(self, history: Sequence[Mapping[str, Any]]) -> None:
+        """`history` of the view. No error; every answer what its version makes of the offsets that it names; a caller's
+        versions in the order of the routings there were, and none again that was left; within a version never an older
+        cut."""
         assert self.errors == []
+        routings = routings_of(history)
         for caller, seen in self.seen.items():
             assert seen
             for one in seen:
@@ -248,6 +250,28 @@ class Reader:
             walked = [version for version, _ in runs]
             possible = [version_for(View(name=self.view, routing=routing), caller) for routing in routings]
             assert _is_within(walked, possible), f"{caller} saw versions {walked}, the routing was {possible}"
+
+
+def routings_of(history: Sequence[Mapping[str, Any]]) -> list[Routing]:
+    """How callers were routed, one after another, as the events tell it."""
+    now = Routing()
+    found = [now]
+    for event in history:
+        match event["command"]:
+            case "deploy":
+                now = replace(now, candidate=event["version"])
+            case "caught up" if now.serving is None:
+                now = Routing(serving=event["version"])
+            case "fail" | "retire candidate":
+                now = Routing(serving=now.serving)
+            case "shift" | "forward" | "rollback" | "trip" if "to" in event["detail"]:
+                now = replace(now, share=event["detail"]["to"])
+            case "retire serving":
+                now = Routing(serving=now.candidate)
+            case "retire last":
+                now = Routing()
+        found.append(now)
+    return found
 
 
 def _is_within(walked: Sequence[int], possible: Sequence[int | None]) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from suiro.views.client import Views
+    from suiro.views import Views
 
 view = typer.Typer(
     name="view",
@@ -94,9 +94,8 @@ def serve(
     """Run the host of views until SIGTERM or SIGINT; one JSON line says where it answers. Started again, it goes on."""
     from suiro.config import read_properties
     from suiro.node import parse_address
-    from suiro.views.host import HostConfig
-    from suiro.views.serving import Listen
-    from suiro.views.serving import serve as serve_host
+    from suiro.views import HostConfig, Listen
+    from suiro.views import serve as serve_host
 
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -255,7 +254,7 @@ def shift(
 ) -> None:
     """Move readers to the candidate, a share of the callers at a time."""
     from suiro.errors import UsageError
-    from suiro.views.guards import duration_ms, guards_of, steps_of
+    from suiro.views import duration_ms, guards_of, steps_of
 
     with _host(url) as views:
         if (percent is None) == (steps is None):
@@ -294,7 +293,7 @@ def rollback(name: _View, url: _Url = None, as_json: _Json = False) -> None:
 @view.command()
 def forward(name: _View, max_lag: _MaxLag = None, url: _Url = None, as_json: _Json = False) -> None:
     """Back to the share that was there before the rollback."""
-    from suiro.views.guards import duration_ms
+    from suiro.views import duration_ms
 
     with _host(url) as views:
         largest = None if max_lag is None else int(duration_ms(max_lag, what="--max-lag"))
@@ -403,7 +402,7 @@ def _errors() -> Iterator[None]:
 
 @contextmanager
 def _host(url: str | None) -> Iterator[Views]:
-    from suiro.views.client import Views
+    from suiro.views import Views
 
     with _errors(), Views(url) as views:
         yield views

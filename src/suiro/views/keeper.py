@@ -143,6 +143,7 @@ class Keeper:
             "lag_ms": self.lag_ms(version.number),
             "progress": None if progress is None else asdict(progress),
             "pipeline": pipeline,
+            "follower_pid": running.follower.pid,
             "follower_error": None if running.follower.error is None else str(running.follower.error),
             "folder": str(running.folder),
             "error": version.error or pipeline["error"],

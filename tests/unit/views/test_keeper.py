@@ -79,7 +79,7 @@ class Running:
 
     def __post_init__(self) -> None:
         self.store = SimpleNamespace(cuts=lambda: [] if self.cut is None else [self.cut])
-        self.follower = SimpleNamespace(error=None)
+        self.follower = SimpleNamespace(error=None, pid=1)
         self.pipeline = SimpleNamespace(status=lambda: {"state": "running", "error": None})
 
     def is_at(self, offset: int, *, ready: bool = True) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -69,10 +68,10 @@ class Runs:
 
 
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     monkeypatch.setattr(supervision, "FIRST_PAUSE_S", 0.001)
     monkeypatch.setattr(supervision, "POLL_S", 0.001)
-    yield Runs()
+    return Runs()
 
 
 def test_a_child_that_was_killed_is_started_again(runs: Runs) -> None:
