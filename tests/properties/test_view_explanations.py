@@ -7,28 +7,17 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.drawn_topologies import Drawn, drawn
-from support.spark_streams import Sent
-from support.view_logs import MemoryLog, as_version, is_windowed, rows_of
+from support.view_logs import MemoryLog, as_version, built, is_windowed, log_of, rows_from, rows_of
 
-from suiro.streams import StreamsBuilder
-from suiro.streams.topology import Topology
 from suiro.views.compare_values import Yardstick, columns_of
 from suiro.views.explain import Explanation, explain_from
-from suiro.views.explain_inputs import InputRecord
 from suiro.views.explain_replay import Side
 
-PREFIX = "p."
-OUT = f"{PREFIX}out"
+OUT = "p.out"
 KEYS_EXPLAINED = 3
 
 
-def built(case: Drawn) -> Topology:
-    builder = StreamsBuilder()
-    case.build(builder, PREFIX)
-    return builder.build()
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(drawn(size=30), drawn(size=1), st.booleans())
 def test_named_records_alone_make_both_rows(case: Drawn, other: Drawn, with_rows: bool) -> None:
     topologies = [built(case), built(other)]
@@ -36,12 +25,7 @@ def test_named_records_alone_make_both_rows(case: Drawn, other: Drawn, with_rows
     old, new = (
         as_version(number, topology, OUT, windowed=windowed) for number, topology in enumerate(topologies, 1)
     )
-    sent = [
-        Sent(topic, record.key, record.value, record.timestamp)
-        for topic in sorted({*old.topology.source_topics, *new.topology.source_topics})
-        for record in case.sent(PREFIX)
-    ]
-    log = log_of((old, new), sent)
+    log = log_of((old, new), case)
     rows = [rows_of(side, log) for side in (old, new)]
     keys = sorted(rows[0].keys() | rows[1].keys(), key=str)[:KEYS_EXPLAINED]
     if with_rows:
@@ -67,19 +51,10 @@ def test_named_records_alone_make_both_rows(case: Drawn, other: Drawn, with_rows
 
 
 def alone(side: Side, log: MemoryLog, found: Explanation) -> dict[Any, str | None]:
+    """Only the named records, in the order in which the version takes them from the whole log."""
     named = set(found.named)
-    return rows_of(side, MemoryLog([r for r in log.read(side.topology) if r.place in named]))
+    return rows_from(side, [record for record in log.read(side.topology) if record.place in named])
 
 
 def shown(row: str | None) -> Any:
     return None if row is None else columns_of(row)
-
-
-def log_of(sides: tuple[Side, Side], sent: list[Sent]) -> MemoryLog:
-    """Topics that both versions read are there once."""
-    records: dict[Any, InputRecord] = {}
-    for side in sides:
-        own = [record for record in sent if record.topic in side.topology.source_topics]
-        for record in MemoryLog.of(side.topology, own).read(side.topology):
-            records.setdefault(record.place, record)
-    return MemoryLog(list(records.values()))

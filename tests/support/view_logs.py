@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from suiro.streams import StreamsBuilder
 from suiro.streams.interpreter import Interpreter
 from suiro.streams.nodes import Sink
+from suiro.streams.provenance import Place
 from suiro.streams.serdes import Serde, SessionWindowedSerde, TimeWindowedSerde
 from suiro.streams.topology import Topology
 from suiro.views.explain_inputs import InputRecord, global_topics, merged
 from suiro.views.explain_replay import OUTPUT, Side
+from support.drawn_topologies import Drawn
 from support.spark_streams import Sent, encoded
+
+PREFIX = "p."
 
 
 class MemoryLog:
@@ -51,6 +56,28 @@ class MemoryLog:
             if place[0] in tables:
                 yield from lanes.pop(place)
         yield from merged(topology, {place: iter(lanes[place]) for place in sorted(lanes)})
+
+
+def built(case: Drawn) -> Topology:
+    """A drawn topology; its output is `p.out`."""
+    builder = StreamsBuilder()
+    case.build(builder, PREFIX)
+    return builder.build()
+
+
+def log_of(sides: tuple[Side, Side], case: Drawn) -> MemoryLog:
+    """A drawn case's records in every topic that one of the versions reads; each topic is there once."""
+    records: dict[Place, InputRecord] = {}
+    for side in sides:
+        topics = sorted(side.topology.source_topics)
+        sent = [
+            Sent(topic, record.key, record.value, record.timestamp)
+            for topic in topics
+            for record in case.sent(PREFIX)
+        ]
+        for record in MemoryLog.of(side.topology, sent).read(side.topology):
+            records.setdefault(record.place, record)
+    return MemoryLog(list(records.values()))
 
 
 class PlainCodec:
@@ -106,8 +133,13 @@ def as_version(number: int, topology: Topology, topic: str, *, windowed: bool = 
 
 def rows_of(side: Side, log: MemoryLog) -> dict[tuple[Any, ...], str | None]:
     """An offline run of the interpreter over the whole log, nothing left out: the last row of each key."""
+    return rows_from(side, log.read(side.topology))
+
+
+def rows_from(side: Side, records: Iterable[InputRecord]) -> dict[tuple[Any, ...], str | None]:
+    """The same of these records, in this order."""
     interpreter = Interpreter(side.topology)
-    for record in log.read(side.topology):
+    for record in records:
         topic, partition, offset, timestamp, key, value, headers = record
         interpreter.pipe(topic, timestamp, key, value, headers, place=(partition, offset))
     interpreter.end_of_batch()

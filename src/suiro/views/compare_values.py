@@ -110,6 +110,8 @@ class Yardstick:
             tolerance = self.tolerances.get(column)
             if tolerance is not None and tolerance.holds(old, new):
                 return None
+            if old != old or new != new:
+                return Difference(column, "NaN in old" if old != old else "NaN in new", old, new)
             return Difference(column, "old < new" if old < new else "old > new", old, new, abs(new - old))
         if type(old) is type(new) and old == new:
             return None

@@ -321,7 +321,7 @@ class _Case:
         traced = run.traced[self._key]
         if run.is_pure and traced.kept <= set(places):
             return True  # the run had nothing else for this key
-        theirs = [self._records[place] for place in self._of_side(run, places)]
+        theirs = [self._records[place] for place in self._of_side(run, places)]  # in the version's own order
         return reproduces(run.side, self._key, traced.row, theirs)
 
     def _of_side(self, run: Replay, places: Iterable[Place]) -> list[Place]:
@@ -340,9 +340,29 @@ class _Case:
         return 1, self._records[place].timestamp, place
 
     def _in_order(self, places: Iterable[Place]) -> list[Place]:
+        found = list(places)
         if self._orders_agree:
-            return sorted(places, key=lambda place: self._order_of(self._old, place))
-        return sorted(places, key=lambda place: (self._records[place].timestamp, place))
+            return sorted(found, key=lambda place: self._order_of(self._old, place))
+        return self._interleaved(self._of_side(self._old, found), self._of_side(self._new, found))
+
+    def _interleaved(self, old: Sequence[Place], new: Sequence[Place]) -> list[Place]:
+        """One order out of two that may have only some records in common: each its own as far as they allow it."""
+        shared = set(old) & set(new)
+        found: dict[Place, None] = {}
+        i = j = 0
+        while i < len(old) and j < len(new):
+            left, right = old[i], new[j]
+            if right in found:
+                j += 1
+            elif left in found:
+                i += 1
+            elif left in shared and right not in shared:
+                found[right] = None
+            elif left not in shared and right not in shared:
+                found[min(left, right, key=lambda place: (self._records[place].timestamp, place))] = None
+            else:
+                found[left] = None
+        return list(found | dict.fromkeys(old[i:]) | dict.fromkeys(new[j:]))
 
     # -- what they did -----------------------------------------------------------------------------------
 

@@ -130,11 +130,11 @@ def _why(turn: Turn, other: Turn) -> str:
 
 
 def _made_of(stop: Stop) -> str:
-    if stop.gives is None:
-        return _node(stop)
+    if stop.gives is None or "Aggregate" in stop.operator:
+        return _node(stop)  # what an aggregate makes is said as the row's change
     key, value = stop.gives
-    before, after = ("", _short(value)) if key == stop.key else (f"key {_short(key)}, ", _short(value))
-    return f"{_node(stop)} gives {before}{after}"
+    made = _short(value) if key == stop.key else f"key {_short(key)}, {_short(value)}"
+    return f"{_node(stop)} makes {made}"
 
 
 def _node(stop: Stop) -> str:

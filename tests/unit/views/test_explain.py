@@ -1,4 +1,4 @@
-"""Rows in which two versions of a view differ, explained: which records, where the versions part, and in which words."""
+"""Rows in which two versions of a view differ, explained: which records, where versions part, and in what words."""
 
 from __future__ import annotations
 
