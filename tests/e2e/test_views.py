@@ -16,7 +16,7 @@ from support.waiting import wait_until
 from suiro.client import Client
 from suiro.views import Views
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_the_whole_story(suiro_node: Any, host: HostProcess, feed: Feed, tmp_pat
     app = write_app(tmp_path, 1, view=view, topic=feed.topic)
     made = host.cli("deploy", app)
     assert (made["position"], made["deployed"]) == ("alone", 1)
-    with Views(host.url, caller="me") as views:
+    with Views(host.url, caller="me", timeout_s=120) as views:
         assert rows_of(views, view, feed, 1) == expected(feed, 1)
         assert "no second version" in host.cli("shift", view, "10", ok=False)
         with Reader(host.url, view, feed) as reader:

@@ -158,7 +158,7 @@ class HostProcess:
             [sys.executable, "-m", "suiro.cli", "view", *arguments, "--url", self.url, "--json"],
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=900,
             check=False,
         )
         assert (done.returncode == 0) == ok, f"{arguments}: {done.stdout}{done.stderr}\n{self.tail()}"

@@ -92,6 +92,8 @@ def serve(
     while_stdin_is_open: Annotated[bool, typer.Option("--while-stdin-is-open", hidden=True)] = False,
 ) -> None:
     """Run the host of views until SIGTERM or SIGINT; one JSON line says where it answers. Started again, it goes on."""
+    # kio looks for Hypothesis, and importing that where tests are installed would double the start.
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     from suiro.config import read_properties
     from suiro.node import parse_address
     from suiro.views import HostConfig, Listen
