@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 from collections.abc import Iterable, Iterator
 from importlib import import_module
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from suiro.cli.node import _parser as node_parser
 from suiro.cli.registry import registry_parser
 from suiro.config import NodeSettings
 from suiro.connect.postgres import types
+from suiro.spark import connector
 from suiro.views.lifecycle import POSITIONS, TABLE
 
 HERE = Path(__file__).parent
@@ -163,6 +165,7 @@ EXAMPLES = {
     "capture postgres": "suiro capture postgres --dsn postgresql:///shop --topic-prefix shop",
     "connect run": "suiro connect run connectors.toml",
     "log import": "suiro log import /kafka/flights-0 /kafka/flights-1 --data ./data --config retention.ms=-1",
+    "spark adopt": "suiro spark adopt ./checkpoint --application-id flights",
     "run": "suiro run delays.py --application-id delays --bootstrap-servers 127.0.0.1:9092",
     "demo": "suiro demo --plain",
     "view serve": "suiro view serve --bootstrap-servers 127.0.0.1:9092 --data ./views",
@@ -248,10 +251,53 @@ def views() -> str:
         lines.append(f"| {command} | {' | '.join(cells)} |")
     lines += [
         "",
-        "A version is `building`, then `ready` or `failed`, and at last `retired`. A failed one can be retired from any",
+        "A version is `building`, then `ready` or `failed`, and at last `retired`. A failed one can be retired from",
+        "any position; it was never served.",
     ]
-    lines += ["position; it was never served."]
     return "\n".join(lines) + "\n"
+
+
+MOVING = """# Moving over from Spark's own Kafka connector
+
+A job moves over by its format name, `kafka` to `suiro`, and one more option where it writes: `application.id`. Every
+option of the connector is here: supported, taken without effect, or refused with an error that says what to do. Any
+other option is an error that names the nearest known one. What suiro adds is in [spark.md](spark.md).
+
+## The checkpoint goes on, too
+
+Stop the old job, then
+
+```text
+suiro spark adopt CHECKPOINT --application-id NAME --bootstrap-servers HOST:PORT
+```
+
+and start it with format suiro and the same `checkpointLocation`: it reads on at the very offset, and state such as that
+of `dropDuplicates` or of an aggregation is still there. The checkpoint is only read by this command. Where the old job
+died inside of a micro-batch, run it once more until it stops, or have that micro-batch written again with
+`--rewrite-last`: the connector's sink may have written part of it, and nobody can tell which.
+
+Only append mode goes to the sink; for update and complete see [the guide](../guides/spark.md#a-running-aggregation).
+Columns are the same in both directions, those of a row's own `topic`, `partition` and `headers` included.
+"""
+
+
+def moving() -> str:
+    lines = [MOVING, "## Options", "", "| option | of | is | note |", "|---|---|---|---|"]
+    lines += _entries(connector.OPTIONS)
+    lines += ["", "## Settings of Kafka's Java clients", "", "Names without their `kafka.`.", ""]
+    lines += ["| setting | of | is | note |", "|---|---|---|---|", *_entries(connector.SETTINGS)]
+    lines += [
+        "",
+        "Settings of the session, `spark.kafka.consumer.cache.*` and `spark.kafka.producer.cache.*`, have no effect:",
+        "there are no Java clients to keep. Delegation tokens (`spark.kafka.clusters.*`) are not used.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _entries(table: Iterable[connector.Entry]) -> Iterator[str]:
+    """Entries with one note are one row."""
+    for (side, fate, note), group in groupby(table, key=lambda entry: (entry.side, entry.fate, entry.note)):
+        yield f"| {_code(entry.name for entry in group)} | {side} | {fate} | {note} |"
 
 
 PAGES = {
@@ -261,6 +307,7 @@ PAGES = {
     "metrics.md": metrics,
     "postgres-types.md": postgres_types,
     "views.md": views,
+    "spark-connector.md": moving,
 }
 
 if __name__ == "__main__":

@@ -117,7 +117,9 @@ def _generator() -> Any:
     return module
 
 
-@pytest.mark.parametrize("name", ["settings.md", "apis.md", "commands.md", "metrics.md", "postgres-types.md", "views.md"])
+@pytest.mark.parametrize(
+    "name", ["settings.md", "apis.md", "commands.md", "metrics.md", "postgres-types.md", "views.md"]
+)
 def test_the_reference_is_what_the_code_says(name: str) -> None:
     page = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
     assert page == _generator().PAGES[name](), "run: make reference"

@@ -12,7 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 from support.capturing import Capture, Registry, Topics, difference, table_rows
-from support.postgres import Postgres
+from support.postgres import VERSION, Postgres
+from support.postgres_versions import PostgresUnavailable
 from support.waiting import wait_until
 from support.workload import Workload
 
@@ -24,11 +25,11 @@ PREFIX = "db"
 class Scene:
     """Postgres, node, registry and capture, each of which may be killed and started again."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, version: int = VERSION) -> None:
         self.random = random.Random(seed)
         self._catch_up_mb = 16 if seed % 2 else 1  # with 1 much of the work comes by SQL
         self.folder = folder
-        self.postgres = Postgres(folder / "postgres")
+        self.postgres = Postgres(folder / "postgres", version)
         self.node = NodeProcess.start(data=folder / "node", log=folder / "node.log")
         self._listen = self.node.bootstrap_servers
         self.registry = Registry(self._listen, folder / "registry.log")
@@ -144,6 +145,26 @@ def scene(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
 
 @pytest.mark.parametrize("scene", [11], indirect=True)
 def test_topics_are_tables_whatever_dies(scene: Scene) -> None:
+    whatever_dies(scene)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("version", [14, 15, 16, 17])
+def test_topics_are_tables_on_older_servers(tmp_path: Path, version: int) -> None:
+    """Others too: SUIRO_POSTGRES=14 pytest tests/e2e/test_capture.py tests/unit/connect/postgres"""
+    try:
+        scene = Scene(tmp_path, 20 + version, version)
+    except PostgresUnavailable as error:
+        pytest.skip(str(error))
+    try:
+        assert scene.connection.info.server_version // 10_000 == version
+        whatever_dies(scene)
+    finally:
+        scene.close()
+
+
+def whatever_dies(scene: Scene) -> None:
     scene.work(60)
     scene.start()
     scene.work(20)

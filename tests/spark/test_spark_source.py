@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.waiting import wait_until
 
 from suiro.client import Client, NewTopic
 from suiro.protocol.records import Record, encode_batch
@@ -84,7 +86,8 @@ def test_a_batch_read_between_offsets_and_times(
         endingOffsets=f'{{"{topic}": {{"0": 4, "1": -1}}}}',
     )
     assert values(some) == ["a2", "a3", "b0", "b1"]
-    assert values(rows_of(topic, startingTimestamp="1700000003000")) == ["a3", "a4", "a5"]
+    since = {"startingTimestamp": "1700000003000", "startingOffsetsByTimestampStrategy": "latest"}
+    assert values(rows_of(topic, **since)) == ["a3", "a4", "a5"]
     assert sorted(values(rows_of(topic, minPartitions="5"))) == sorted(values(rows_of(topic)))
     with pytest.raises(Exception, match=f"missing: {topic}-1"):
         rows_of(topic, startingOffsets=f'{{"{topic}": {{"0": 2}}}}').count()
@@ -127,6 +130,33 @@ def test_a_limited_stream_reads_every_record_once_over_restarts(
     run_stream(frame, checkpoint=tmp_path, application=unique, topic=sink)
     expected = [f"{partition}-{n}" for partition in range(3) for n in range(40)]
     assert sorted(values(rows_of(sink))) == sorted([*expected, "new"])
+
+
+def test_new_topics_of_a_pattern_are_read_and_progress_is_in_the_readers_group(
+    spark: Any, client: Client, produce: Callable[..., None], bootstrap: str, unique: str, tmp_path: Path
+) -> None:
+    """Both while the query runs. Nothing but the group tells here where the query is: the sink is Spark's own."""
+
+    def make(name: str) -> None:
+        client.create_topics([NewTopic(name, 1, configs={"retention.ms": "-1"})])
+        produce(name, "a", "b", "c")
+
+    def done(name: str) -> bool:
+        place = (f"{unique}-{name}", 0)
+        found = client.offset_fetch(unique, [place])[place]
+        return found is not None and found.offset == 3
+
+    make(f"{unique}-one")
+    options = {"subscribePattern": f"{unique}-.*", "startingOffsets": "earliest", "kafka.group.id": unique}
+    reader = spark.readStream.format("suiro").option("kafka.bootstrap.servers", bootstrap).options(**options)
+    query = reader.load().writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    try:
+        query.processAllAvailable()
+        make(f"{unique}-two")
+        for name in ("one", "two"):
+            wait_until(partial(done, name), what=f"{name}, read and committed,")
+    finally:
+        query.stop()
 
 
 def test_a_topic_made_again_is_data_loss(

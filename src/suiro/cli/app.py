@@ -11,6 +11,7 @@ from suiro.cli.connect import connect
 from suiro.cli.demo import demo
 from suiro.cli.log import log
 from suiro.cli.run import run
+from suiro.cli.spark import spark
 from suiro.cli.view import view
 
 app = typer.Typer(name="suiro", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -68,4 +69,5 @@ app.command("demo")(demo)
 app.command("run")(run)
 app.add_typer(log)
 app.add_typer(connect)
+app.add_typer(spark)
 app.add_typer(view)

@@ -31,7 +31,9 @@ def main(arguments: Sequence[str]) -> int:
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     # kio looks for Hypothesis, and importing that where tests are installed would double the start.
+    # httpx would import its command line, with Click and Rich, which nobody calls here.
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         return _snapshot(options) if options.command == "snapshot" else _postgres(options)

@@ -31,9 +31,14 @@ def demo(
             metavar="HOST:PORT", help="Use this running cluster in the node's place; it is never killed."
         ),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1_000, hidden=True)] = None,
+    flights: Annotated[
+        int | None,
+        typer.Option(
+            min=1_000, metavar="N", help="The first N flights of the year only; default: all 336,776."
+        ),
+    ] = None,
 ) -> None:
-    """Every flight out of New York in 2013, from log to result, exactly once, with kill -9 on the way.
+    """Every flight out of New York in 2013, from Postgres to result, exactly once, with kill -9 on the way.
 
     Exit code 0 only if every count adds up. The last line on stdout is one JSON object with the counts.
     """
@@ -42,7 +47,7 @@ def demo(
     try:
         from suiro.demo import DemoOptions, run
 
-        code = run(DemoOptions(data=data, plain=plain, kafka=kafka, bootstrap=bootstrap, limit=limit))
+        code = run(DemoOptions(data=data, plain=plain, kafka=kafka, bootstrap=bootstrap, flights=flights))
     except KeyboardInterrupt:
         print("suiro demo: stopped", file=sys.stderr)
         code = 130

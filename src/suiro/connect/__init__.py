@@ -9,32 +9,31 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from suiro.connect.configuration import Configuration, Connector, read_configuration
-from suiro.connect.connectors import (
-    About,
-    BadRecordError,
-    HearsOfCommits,
-    HoldsOffsets,
-    KeepsParts,
-    KnowsItsLag,
-    Polled,
-    Sink,
-    SinkBatch,
-    SinkRecord,
-    Source,
-    SourceRecord,
-    check_expected,
-)
-from suiro.connect.runtime import Runtime, UnknownConnectorError, summary
-from suiro.connect.settings import SettingError, read_settings
-
 if TYPE_CHECKING:
+    from suiro.connect.configuration import Configuration, Connector, read_configuration
+    from suiro.connect.connectors import (
+        About,
+        BadRecordError,
+        HearsOfCommits,
+        HoldsOffsets,
+        KeepsParts,
+        KnowsItsLag,
+        Polled,
+        Sink,
+        SinkBatch,
+        SinkRecord,
+        Source,
+        SourceRecord,
+        check_expected,
+    )
     from suiro.connect.control import serve_control
     from suiro.connect.http_server import BackgroundServer
     from suiro.connect.postgres.capture import PostgresCapture
     from suiro.connect.postgres.options import CaptureOptions
     from suiro.connect.postgres.requests import request_snapshot
     from suiro.connect.postgres.status import serve_metrics as serve_capture_metrics
+    from suiro.connect.runtime import Runtime, UnknownConnectorError, summary
+    from suiro.connect.settings import SettingError, read_settings
 
 __all__ = [
     "About",
@@ -66,19 +65,38 @@ __all__ = [
     "summary",
 ]
 
-_SERVERS = {"BackgroundServer": "http_server", "serve_control": "control"}
-_CAPTURE = {
-    "CaptureOptions": ("options", "CaptureOptions"),
-    "PostgresCapture": ("capture", "PostgresCapture"),
-    "request_snapshot": ("requests", "request_snapshot"),
-    "serve_capture_metrics": ("status", "serve_metrics"),
+# Each from its own module when it is asked for: a capture loads no connectors, and a file of connectors no psycopg2.
+_CONNECTORS = (
+    "About",
+    "BadRecordError",
+    "HearsOfCommits",
+    "HoldsOffsets",
+    "KeepsParts",
+    "KnowsItsLag",
+    "Polled",
+    "Sink",
+    "SinkBatch",
+    "SinkRecord",
+    "Source",
+    "SourceRecord",
+    "check_expected",
+)
+_PLACES = {
+    **{name: ("connectors", name) for name in _CONNECTORS},
+    **{name: ("configuration", name) for name in ("Configuration", "Connector", "read_configuration")},
+    **{name: ("runtime", name) for name in ("Runtime", "UnknownConnectorError", "summary")},
+    **{name: ("settings", name) for name in ("SettingError", "read_settings")},
+    "BackgroundServer": ("http_server", "BackgroundServer"),
+    "serve_control": ("control", "serve_control"),
+    "CaptureOptions": ("postgres.options", "CaptureOptions"),
+    "PostgresCapture": ("postgres.capture", "PostgresCapture"),
+    "request_snapshot": ("postgres.requests", "request_snapshot"),
+    "serve_capture_metrics": ("postgres.status", "serve_metrics"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in _SERVERS:  # Starlette and uvicorn, only where somebody listens
-        return getattr(import_module(f"suiro.connect.{_SERVERS[name]}"), name)
-    if name in _CAPTURE:  # psycopg2, NumPy and Arrow, only where a database is captured
-        module, attribute = _CAPTURE[name]
-        return getattr(import_module(f"suiro.connect.postgres.{module}"), attribute)
+    if name in _PLACES:
+        module, attribute = _PLACES[name]
+        return getattr(import_module(f"suiro.connect.{module}"), attribute)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,7 +16,6 @@ from typing import Any
 
 from suiro.client import EARLIEST, LATEST, Client, NewTopic
 from suiro.errors import DataLossError, OffsetOutOfRangeError, UsageError
-from suiro.protocol import columnar
 from suiro.protocol.murmur2 import partition_for_key
 
 __all__ = [
@@ -144,6 +143,10 @@ def _records(
     client: Client, target: tuple[str, int], start: int, end: int
 ) -> Iterator[tuple[bytes | None, bytes | None]]:
     """Keys and values of the committed records with start <= offset < end, in order."""
+    if start >= end:
+        return
+    from suiro.protocol import columnar  # compiled kernels: half a second that a first start does without
+
     fetch_bytes = _FETCH_BYTES
     while start < end:
         try:

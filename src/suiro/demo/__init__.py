@@ -1,10 +1,10 @@
-"""The main job of suiro on real data: every flight out of New York in 2013, from log to result, exactly once.
+"""The main job of suiro on real data: every flight out of New York in 2013, from Postgres to result, exactly once.
 
-- `dataset`, `names`, `load`: the records, the topics, and how they get there.
-- `pipeline`, `verdict`: the topology; which flights are valid. `driver`: the process that runs it on Spark.
-- `processes`, `faults`: the driver as a child process, and when and how it and the node are killed.
-- `expected`, `verify`: the figures by other means, and the comparison with what is in the topics.
-- `watch`, `display`: the counts while it runs, and how a terminal shows them.
+- `dataset`, `database`, `feed`, `connectors`: the data on its way into tables and files. `names`, `topics`: topics.
+- `pipeline`, `verdict`, `schemas`: the topology. `driver`: the process that runs it on Spark. `receiver`: gets alerts.
+- `system`, `processes`, `child`: all processes, started, killed and stopped part by part. `faults`: when to kill them.
+- `expected`, `reading`, `verify`: the figures by other means, and the comparison with what is in the topics.
+- `watch`, `display`, `report`: the counts while it runs and at its end, and how a terminal shows them.
 - `story`: all of it in order.
 """
 

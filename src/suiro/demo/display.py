@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from suiro.clock import Clock, SystemClock
-from suiro.demo.names import DELAYS, ENRICHED, RAW, REJECTED, STAGES, VALIDATED
+from suiro.demo.names import ALERTS, DELAYS, ENRICHED, RAW, REJECTED, STAGES, VALIDATED
 from suiro.demo.watch import Progress
 
 __all__ = ["Display", "LiveDisplay", "PlainDisplay", "display"]
@@ -108,8 +108,9 @@ class PlainDisplay:
         counts = progress.counts
         self._line(
             f"    validated {counts[VALIDATED]:>7,} + rejected {counts[REJECTED]:>5,} of {totals[RAW]:,}"
-            f" | enriched {counts[ENRICHED]:>7,} | in carriers' figures {progress.aggregated:>7,}"
-            f" | {micro_batches} micro-batches"
+            f" | captured {counts[RAW]:>7,} | enriched {counts[ENRICHED]:>7,}"
+            f" | in carriers' figures {progress.aggregated:>7,}"
+            f" | alerts {counts[ALERTS]:,}, told {progress.delivered:,} | {micro_batches} micro-batches"
         )
 
     def no_progress(self) -> None:
@@ -207,7 +208,10 @@ class LiveDisplay:
             )
         counts = progress.counts
         open_count = counts[RAW] - counts[VALIDATED] - counts[REJECTED]
-        table.caption = f" raw = validated + rejected + {open_count:,} to go · {micro_batches} micro-batches"
+        table.caption = (
+            f" raw = validated + rejected + {open_count:,} to go · {progress.delivered:,} alerts delivered · "
+            f"{micro_batches} micro-batches"
+        )
         return table
 
     def _rate(self, topic: str) -> float:

@@ -1,6 +1,7 @@
 """The driver process that the demo starts, kills and starts again: `python -m suiro.demo.driver`.
 
-It runs the pipeline until its standard input closes, so that it never outlives the demo.
+Spark starts at once; the pipeline when a line comes on standard input, and it runs until that closes, so that it never
+outlives the demo.
 """
 
 from __future__ import annotations
@@ -28,34 +29,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 0 once standard input has closed, or 1 if the pipeline failed, with its error on standard error."""
     parser = argparse.ArgumentParser(prog="python -m suiro.demo.driver", description=__doc__)
     parser.add_argument("--bootstrap-servers", required=True)
+    parser.add_argument("--registry", required=True)
     parser.add_argument("--state-dir", type=Path, required=True)
     parser.add_argument("--max-offsets-per-trigger", type=int, required=True)
     options = parser.parse_args(arguments)
 
+    told_to_start = threading.Event()
     told_to_stop = threading.Event()
 
-    def wait_for_end_of_input() -> None:
-        sys.stdin.read()
+    def listen() -> None:
+        if sys.stdin.readline():
+            told_to_start.set()
+            sys.stdin.read()
         told_to_stop.set()
+        told_to_start.set()
 
-    threading.Thread(target=wait_for_end_of_input, daemon=True).start()
+    threading.Thread(target=listen, daemon=True).start()
     builder = StreamsBuilder()
     build(builder)
     spark = spark_session("suiro demo", master="local[2]", settings=SHORT_LIFE)
+    told_to_start.wait()
     streams = KafkaStreams(
         builder.build(),
         application_id=APPLICATION,
         bootstrap_servers=options.bootstrap_servers,
+        schema_registry_url=options.registry,
         spark=spark,
         state_dir=options.state_dir,
         max_offsets_per_trigger=options.max_offsets_per_trigger,
     )
-    streams.start()
-    while streams.state == "RUNNING" and not told_to_stop.wait(POLL_S):
-        continue
-    failure = streams.exception
-    if failure is not None:
-        print(f"application {APPLICATION} ended: {failure}", file=sys.stderr, flush=True)
+    failure = None
+    if not told_to_stop.is_set():
+        streams.start()
+        while streams.state == "RUNNING" and not told_to_stop.wait(POLL_S):
+            continue
+        failure = streams.exception
+        if failure is not None:
+            print(f"application {APPLICATION} ended: {failure}", file=sys.stderr, flush=True)
+        for reason, count in streams.dropped_records.items():
+            print(f"{count:,} records were left out: {reason}", file=sys.stderr, flush=True)
     streams.close()
     spark.stop()
     return 0 if failure is None else 1

@@ -1,7 +1,7 @@
 """What the topics must hold, computed straight from the wheel's CSV files by other means.
 
-Plain `csv` and whole numbers: no Arrow, no pandas, no Spark and none of `dataset`, so that an error there cannot
-hide here.
+Plain `csv` and whole numbers: no Arrow, no pandas, no Postgres, no Spark and none of `dataset`, so that an error there
+cannot hide here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from suiro.demo.dataset import data_directory
 
-__all__ = ["CarrierFigures", "Expected", "expected"]
+__all__ = ["CarrierFigures", "Expected", "Hour", "expected"]
 
 # Columns that are text even where they look like numbers (airport 369, model 150).
 TEXT = frozenset(
@@ -24,6 +24,14 @@ TEXT = frozenset(
     | {"faa", "name", "dst", "tzone", "type", "manufacturer", "model", "engine"}
 )
 MISSING = frozenset({"", "NA"})
+
+# An alert: in an hour that was closed a day after its end, so many minutes on average, of at least so many flights.
+ALERT_MINUTES = 60
+ALERT_FLIGHTS = 5
+CLOSED_AFTER = timedelta(hours=1) + timedelta(days=1)
+
+Hour = tuple[str, str]  # a carrier, and when its hour begins
+Station = tuple[str, str]  # an airport, and the hour of its weather
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,14 +66,16 @@ class CarrierFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """Flights by their id, split as the pipeline must split them, and what enriches them."""
+    """Flights by their id, split as the pipeline must split them; what enriches them; what comes of them."""
 
     flights: dict[str, dict[str, Any]]
     rejected: frozenset[str]
     carriers: dict[str, CarrierFigures] = field(default_factory=dict)
+    alerts: dict[Hour, CarrierFigures] = field(default_factory=dict)
     airlines: dict[str, str]
     airports: dict[str, dict[str, Any]]
     planes: dict[str, dict[str, Any]]
+    weather: dict[Station, dict[str, Any]]
 
     @property
     def validated_count(self) -> int:
@@ -76,8 +86,11 @@ def expected(*, limit: int | None = None) -> Expected:
     """Of the whole year, or of the first `limit` flights by scheduled departure."""
     flights: dict[str, dict[str, Any]] = {}
     carriers: dict[str, CarrierFigures] = {}
+    hours: dict[Hour, CarrierFigures] = {}
     rejected = set()
-    for flight_id, flight in _in_order(limit):
+    last = ""
+    for flight_id, departure, flight in _in_order(limit):
+        last = departure
         if flight_id in flights:
             raise ValueError(f"flight id {flight_id} is not unique in the data")
         flights[flight_id] = flight
@@ -85,17 +98,34 @@ def expected(*, limit: int | None = None) -> Expected:
             rejected.add(flight_id)
         else:
             carriers.setdefault(flight["carrier"], CarrierFigures()).add(flight)
+            hours.setdefault((flight["carrier"], flight["time_hour"]), CarrierFigures()).add(flight)
     return Expected(
         flights=flights,
         rejected=frozenset(rejected),
         carriers=carriers,
+        alerts=_alerts(hours, last),
         airlines={row["carrier"]: row["name"] for row in _rows("airlines")},
         airports={row["faa"]: row for row in _rows("airports")},
         planes={row["tailnum"]: row for row in _rows("planes")},
+        weather={(row["origin"], row["time_hour"]): row for row in _rows("weather")},
     )
 
 
-def _in_order(limit: int | None) -> Iterator[tuple[str, dict[str, Any]]]:
+def _alerts(hours: dict[Hour, CarrierFigures], last: str) -> dict[Hour, CarrierFigures]:
+    if not last:
+        return {}
+    until = datetime.fromisoformat(last) - CLOSED_AFTER
+    return {
+        (carrier, hour): figures
+        for (carrier, hour), figures in hours.items()
+        if figures.dep_count >= ALERT_FLIGHTS
+        and figures.dep_total > ALERT_MINUTES * figures.dep_count
+        and datetime.fromisoformat(hour) <= until
+    }
+
+
+def _in_order(limit: int | None) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Id, scheduled departure, and the row."""
     departures = []
     with (
         zipfile.ZipFile(data_directory() / "flights.csv.zip") as archive,
@@ -114,7 +144,7 @@ def _in_order(limit: int | None) -> Iterator[tuple[str, dict[str, Any]]]:
     departures.sort(key=lambda departure: departure[:2])
     for at, _, flight in departures[:limit]:
         scheduled = at.isoformat(timespec="minutes").replace("+00:00", "Z")
-        yield f"{flight['carrier']}-{flight['flight']}-{flight['origin']}-{scheduled}", flight
+        yield f"{flight['carrier']}-{flight['flight']}-{flight['origin']}-{scheduled}", scheduled, flight
 
 
 def _rows(name: str) -> Iterator[dict[str, Any]]:
@@ -129,4 +159,4 @@ def _cell(column: str, text: str) -> Any:
         return None
     if column in TEXT:
         return text
-    return float(text) if "." in text else int(text)
+    return int(text) if text.lstrip("-").isdigit() else float(text)

@@ -1,27 +1,37 @@
 """Kills at the worst moment, and the proof that it was one.
 
 A moment that lasts milliseconds cannot be hit by looking first and killing then: it may be over in between. So the
-driver is stopped in its tracks (SIGSTOP), the log is asked whether a transaction is open, and only if it is, and
-therefore stays open, something dies. Otherwise the driver goes on and the hunt as well.
+process is stopped in its tracks (SIGSTOP), the log is asked whether a transaction is open, and only if it is, and
+therefore stays open, something dies. Otherwise the process goes on and the hunt as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from suiro.client import LATEST, Client
 from suiro.clock import Clock
 from suiro.demo.names import PARTITIONS
 from suiro.errors import FatalError
 
-__all__ = ["OpenTransaction", "freeze_in_transaction", "open_transaction", "unfinished_micro_batch"]
+__all__ = [
+    "OpenTransaction",
+    "finished_micro_batches",
+    "freeze_in_transaction",
+    "freeze_when",
+    "open_transaction",
+    "readable_end",
+    "unfinished_micro_batch",
+]
 
 HUNT_TIMEOUT_S = 60
 LOOK_EVERY_S = 0.001
 SETTLE_S = 0.05
+
+T = TypeVar("T")
 
 OpenTransaction = tuple[str, int, int, int]  # topic, partition, last stable offset, end of the log
 
@@ -48,24 +58,44 @@ def open_transaction(client: Client, topics: Sequence[str]) -> OpenTransaction |
 
 
 def freeze_in_transaction(
-    driver: Freezable, client: Client, topics: Sequence[str], *, clock: Clock
+    process: Freezable, client: Client, topics: Sequence[str], *, clock: Clock
 ) -> OpenTransaction | None:
-    """Returns with the driver frozen while a transaction of its on `topics` is open; None: it ended by itself."""
+    """Returns with the process frozen while a transaction on `topics` is open; None: it ended by itself."""
+    what = f"open transaction on {', '.join(topics)}"
+    return freeze_when(process, lambda: open_transaction(client, topics), what, clock=clock)
+
+
+def freeze_when(
+    process: Freezable,
+    look: Callable[[], T | None],
+    what: str,
+    *,
+    clock: Clock,
+    until: Callable[[], bool] = lambda: False,
+    settle_s: float = SETTLE_S,
+) -> T | None:
+    """Returns what `look` found, with the process frozen in that moment; None: it ended by itself, or `until` came."""
     deadline_ms = clock.monotonic_ms() + HUNT_TIMEOUT_S * 1000
     pause = Event()
     while clock.monotonic_ms() < deadline_ms:
-        if driver.ended:
+        if process.ended or until():
             return None
-        if open_transaction(client, topics) is not None:
-            driver.freeze()
-            # What the driver sent before it froze may still decide the transaction: let that arrive, then look.
-            pause.wait(SETTLE_S)
-            found = open_transaction(client, topics)
+        if look() is not None:
+            process.freeze()
+            # What it sent before it froze may still change what there is: let that arrive, then look.
+            pause.wait(settle_s)
+            found = look()
             if found is not None:
                 return found
-            driver.resume()
+            process.resume()
         pause.wait(LOOK_EVERY_S)
-    raise FatalError(f"no open transaction was seen on {', '.join(topics)} within {HUNT_TIMEOUT_S} s")
+    raise FatalError(f"no {what} was seen within {HUNT_TIMEOUT_S} s")
+
+
+def readable_end(client: Client, topic: str) -> int:
+    """How far a read_committed reader gets in `topic`, in offsets of all partitions together."""
+    wanted = dict.fromkeys(((topic, partition) for partition in range(PARTITIONS)), LATEST)
+    return sum(listed.offset for listed in client.list_offsets(wanted, read_committed=True).values())
 
 
 def unfinished_micro_batch(checkpoint: Path) -> int | None:

@@ -5,46 +5,56 @@ from __future__ import annotations
 __all__ = [
     "AIRLINES",
     "AIRPORTS",
+    "ALERTS",
     "APPLICATION",
+    "CAPTURED",
     "DELAYS",
     "ENRICHED",
     "PARTITIONS",
     "PLANES",
+    "PREFIX",
     "RAW",
-    "REFERENCES",
     "REJECTED",
+    "SCHEMAS",
     "STAGES",
+    "TABLES",
     "TOPICS",
     "VALIDATED",
+    "WEATHER",
+    "WEATHER_REJECTED",
 ]
 
 # Its transactional id, its group of source offsets and its directory of state go by this name.
 APPLICATION = "flights"
 
-RAW = "flights.raw"
+# What capture makes of the database: one topic a table.
+PREFIX = "nyc"
+TABLES = ("airlines", "airports", "planes", "flights")
+AIRLINES, AIRPORTS, PLANES, RAW = CAPTURED = tuple(f"{PREFIX}.public.{table}" for table in TABLES)
+
+WEATHER = "weather"
+WEATHER_REJECTED = "weather.rejected"
 VALIDATED = "flights.validated"
 REJECTED = "flights.rejected"
 ENRICHED = "flights.enriched"
 DELAYS = "carrier.delays"
-AIRLINES = "airlines"
-AIRPORTS = "airports"
-PLANES = "planes"
+ALERTS = "carrier.alerts"
+SCHEMAS = "_schemas.demo"  # a running cluster may have a registry of its own
 
 PARTITIONS = 4
-STAGES = (RAW, VALIDATED, REJECTED, ENRICHED, DELAYS)
-REFERENCES = (AIRLINES, AIRPORTS, PLANES)
+STAGES = (RAW, VALIDATED, REJECTED, ENRICHED, DELAYS, ALERTS)
 
 # Real data of 2013 must not fall to the default retention of seven days.
 _KEEP = {"cleanup.policy": "delete", "retention.ms": "-1"}
 _COMPACT = {"cleanup.policy": "compact"}
 
+# What nobody else makes: capture and registry make their own.
 TOPICS: dict[str, dict[str, str]] = {
-    RAW: _KEEP,
+    WEATHER: _COMPACT,
+    WEATHER_REJECTED: _KEEP,
     VALIDATED: _KEEP,
     REJECTED: _KEEP,
     ENRICHED: _KEEP,
     DELAYS: _COMPACT,
-    AIRLINES: _COMPACT,
-    AIRPORTS: _COMPACT,
-    PLANES: _COMPACT,
+    ALERTS: _KEEP,
 }

@@ -1,51 +1,110 @@
-"""The demo's pipeline: every flight judged, enriched and counted, as one topology.
+"""The demo's pipeline: every flight judged, enriched and counted, carriers watched, as one topology.
 
-    flights.raw -> flights.validated -> flights.enriched -> carrier.delays
-                -> flights.rejected
+    nyc.public.flights -> flights.validated -> flights.enriched -> carrier.delays
+                       -> flights.rejected                      -> carrier.alerts
 
-The records of a micro-batch, in all four topics, and its place in flights.raw commit together. Sums are whole minutes,
+The records of a micro-batch, in all five topics, and its place in the sources commit together. Sums are whole minutes,
 divided last, so that a mean does not depend on the order of the records.
 """
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from suiro.demo.names import AIRLINES, AIRPORTS, DELAYS, ENRICHED, PLANES, RAW, REJECTED, VALIDATED
-from suiro.demo.verdict import Judge
-from suiro.streams import Materialized, StreamsBuilder, col, serdes
+from suiro.demo.names import (
+    AIRLINES,
+    AIRPORTS,
+    ALERTS,
+    DELAYS,
+    ENRICHED,
+    PLANES,
+    RAW,
+    REJECTED,
+    VALIDATED,
+    WEATHER,
+)
+from suiro.demo.schemas import FLIGHT, FLIGHT_KEY
+from suiro.demo.verdict import Reasons, reason_to_reject
+from suiro.streams import EmitStrategy, Materialized, StreamsBuilder, TimeWindows, Windowed, serdes
+from suiro.streams.extractors import SourceRecord
 
 __all__ = ["build"]
 
 Row = dict[str, Any]
 
+ALERT_ABOVE_MINUTES = 60
+ALERT_FROM_FLIGHTS = 5
+ALERT_GRACE = "1 day"  # rows may come so late, in event time
+
 
 def build(builder: StreamsBuilder) -> None:
-    airlines = builder.global_table(AIRLINES, key=serdes.string, value=serdes.json)
-    airports = builder.global_table(AIRPORTS, key=serdes.string, value=serdes.json)
-    planes = builder.global_table(PLANES, key=serdes.string, value=serdes.json)
+    avro, json, text = serdes.avro, serdes.json, serdes.string
+    id_, row = avro.with_(schema=FLIGHT_KEY), avro.with_(schema=FLIGHT)
+    airlines, airports, planes = (
+        builder.global_table(it, key=avro, value=avro) for it in (AIRLINES, AIRPORTS, PLANES)
+    )
+    weather = builder.global_table(WEATHER, key=text, value=json)
 
-    judged = builder.stream(RAW).process_values(Judge, name="judge")
-    ways = judged.split().branch(lambda key, it: it.flight is not None, "valid").default_branch("rejected")
-    ways["rejected"].map_values(lambda it: it.raw).to(REJECTED, value=serdes.bytes)
-    ways["valid"].map_values(lambda it: it.raw).to(VALIDATED, value=serdes.bytes)
+    flights = builder.stream(RAW, key=id_, value=row, timestamp=scheduled)
+    ways = (
+        flights.split()
+        .branch(lambda key, it: reason_to_reject(it) is None, "valid")
+        .default_branch("rejected")
+    )
+    ways["valid"].to(VALIDATED, key=id_, value=row)
+    ways["rejected"].process_values(Reasons, name="reasons").to(REJECTED, key=id_, value=row)
 
     enriched = (
         ways["valid"]
-        .map_values(lambda it: it.flight, value=serdes.json)
-        .left_join(airlines, col("carrier"), with_airline)
-        .left_join(airports, col("dest"), with_destination)
-        .left_join(planes, col("tailnum"), with_plane)
+        .map(lambda key, flight: (flight_id(flight), flight | {"time_hour": hour_of(flight)}))
+        .left_join(airlines, lambda key, flight: {"carrier": flight["carrier"]}, with_airline)
+        .left_join(airports, lambda key, flight: {"faa": flight["dest"]}, with_destination)
+        .left_join(planes, lambda key, flight: {"tailnum": flight["tailnum"]}, with_plane)
+        .left_join(weather, lambda key, flight: weather_key(flight), with_weather)
     )
-    enriched.to(ENRICHED, value=serdes.json)
+    enriched.to(ENRICHED, key=text, value=json)
+
+    by_carrier = enriched.map(lambda key, flight: (flight["carrier"], delays_of(flight))).group_by_key(
+        key=text, value=json, name="by-carrier"
+    )
     (
-        enriched.map(lambda key, flight: (flight["carrier"], delays_of(flight)))
-        .group_by_key(key=serdes.string, value=serdes.json, name="by-carrier")
-        .aggregate(lambda: [0] * 6, add, value=serdes.json, materialized=Materialized.as_("carrier-totals"))
+        by_carrier.aggregate(
+            lambda: [0] * 6, add, value=json, materialized=Materialized.as_("carrier-totals")
+        )
         .to_stream()
         .map(lambda carrier, totals: (carrier, figures(carrier, *totals)))
-        .to(DELAYS, key=serdes.string, value=serdes.json)
+        .to(DELAYS, key=text, value=json)
     )
+    (
+        by_carrier.windowed_by(TimeWindows.of_size("1 hour").grace(ALERT_GRACE))
+        .emit_strategy(EmitStrategy.on_window_close())
+        .aggregate(lambda: [0] * 6, add, value=json, materialized=Materialized.as_("carrier-hours"))
+        .to_stream()
+        .filter(lambda window, totals: is_late(*totals))
+        .map(lambda window, totals: (window.key, alert(window, *totals)))
+        .to(ALERTS, key=text, value=json)
+    )
+
+
+def scheduled(record: SourceRecord, partition_time: int) -> int:
+    """A flight's event time: its scheduled departure, which is in the key, so that a deleted row has it too."""
+    at: datetime = record.key["time_hour"] + timedelta(minutes=record.key["minute"])
+    return int(at.timestamp()) * 1000
+
+
+def flight_id(flight: Row) -> str:
+    at = flight["time_hour"] + timedelta(minutes=flight["minute"])
+    return f"{flight['carrier']}-{flight['flight']}-{flight['origin']}-{at:%Y-%m-%dT%H:%MZ}"
+
+
+def hour_of(flight: Row) -> str:
+    return f"{flight['time_hour']:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def weather_key(flight: Row) -> str:
+    """As the files source makes keys of two fields: a JSON list."""
+    return f'["{flight["origin"]}","{flight["time_hour"]}"]'
 
 
 def with_airline(flight: Row, airline: Row | None) -> Row:
@@ -60,14 +119,18 @@ def with_plane(flight: Row, plane: Row | None) -> Row:
     return flight | {"plane": chosen(plane, "year", "type", "manufacturer", "model", "seats")}
 
 
+def with_weather(flight: Row, weather: Row | None) -> Row:
+    return flight | {"weather": chosen(weather, "temp", "wind_speed", "precip", "visib")}
+
+
 def chosen(row: Row | None, *names: str) -> Row | None:
     return None if row is None else {name: row[name] for name in names}
 
 
 def delays_of(flight: Row) -> list[int]:
     """What the flight adds to its carrier's totals: flights, cancelled; minutes and flights with a delay, twice."""
-    dep, arr = flight.get("dep_delay"), flight.get("arr_delay")
-    return [1, flight.get("dep_time") is None, dep or 0, dep is not None, arr or 0, arr is not None]
+    dep, arr = flight["dep_delay"], flight["arr_delay"]
+    return [1, flight["dep_time"] is None, dep or 0, dep is not None, arr or 0, arr is not None]
 
 
 def add(carrier: str, delays: list[int], totals: list[int]) -> list[int]:
@@ -77,3 +140,17 @@ def add(carrier: str, delays: list[int], totals: list[int]) -> list[int]:
 def figures(carrier: str, flights: int, cancelled: int, dep: int, deps: int, arr: int, arrs: int) -> Row:
     means = {"mean_dep_delay": dep / deps if deps else None, "mean_arr_delay": arr / arrs if arrs else None}
     return {"carrier": carrier, "flights": flights, "cancelled": cancelled} | means
+
+
+def is_late(flights: int, cancelled: int, dep: int, deps: int, arr: int, arrs: int) -> bool:
+    return deps >= ALERT_FROM_FLIGHTS and dep / deps > ALERT_ABOVE_MINUTES
+
+
+def alert(window: Windowed, flights: int, cancelled: int, dep: int, deps: int, arr: int, arrs: int) -> Row:
+    hour = datetime.fromtimestamp(window.start / 1000, UTC)
+    return {
+        "carrier": window.key,
+        "hour": f"{hour:%Y-%m-%dT%H:%M:%SZ}",
+        "departed": deps,
+        "mean_dep_delay": dep / deps,
+    }

@@ -1,24 +1,29 @@
-"""The processes of the demo that get killed: the Spark driver, and the log (our node, or Apache Kafka).
+"""The demo's processes, each of which can be started, killed and stopped: the log and everything around it.
 
-A driver is more than one process: Python, its JVM, and the JVM's Python workers. They share a session, so all of
-them can be stopped in their tracks, looked at, and killed.
+A process may be more than one (a Spark driver is Python, its JVM, and the JVM's Python workers). They share a session,
+so all of them can be stopped in their tracks, looked at, and killed. Each ends when its standard input closes, so that
+none outlives the demo.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from suiro.errors import FatalError
 from suiro.kafka import KafkaProcess
 from suiro.node import NodeProcess
 
-__all__ = ["DriverProcess", "EmbeddedNode", "Kafka", "Log", "RunningCluster"]
+__all__ = ["Child", "EmbeddedNode", "Kafka", "Log", "RunningCluster"]
 
+READY_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 60
 LOG_TAIL_LINES = 30
 
@@ -105,20 +110,26 @@ class RunningCluster:
         return
 
 
-class DriverProcess:
-    """`python -m suiro.demo.driver` in a session of its own; what it says goes to `log_path`."""
+class Child:
+    """`python -m MODULE ARGUMENTS` in a session of its own. Each JSON line on its stdout is one of its `events`; its
+    stderr goes to `log_path`."""
 
-    def __init__(
-        self, *, bootstrap_servers: str, state_dir: Path, log_path: Path, max_offsets_per_trigger: int
-    ) -> None:
+    def __init__(self, what: str, module: str, *arguments: str, log_path: Path) -> None:
+        self.what = what
         self.log_path = log_path
-        command = [sys.executable, "-m", "suiro.demo.driver", "--bootstrap-servers", bootstrap_servers]
-        command += ["--state-dir", str(state_dir)]
-        command += ["--max-offsets-per-trigger", str(max_offsets_per_trigger)]
+        self.events: list[dict[str, Any]] = []
+        self._heard = threading.Condition()
+        self._is_silent = False
         with log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+                [sys.executable, "-m", module, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
             )
+        self._listener = threading.Thread(target=self._listen, name=f"demo-{module}", daemon=True)
+        self._listener.start()
 
     @property
     def pid(self) -> int:
@@ -128,17 +139,31 @@ class DriverProcess:
     def ended(self) -> bool:
         return self._process.poll() is not None
 
+    def wait_ready(self) -> dict[str, Any]:
+        """Its first event. Raises `FatalError` if it ended without one."""
+        with self._heard:
+            self._heard.wait_for(lambda: self.events or self._is_silent, READY_TIMEOUT_S)
+            if self.events:
+                return self.events[0]
+        raise FatalError(f"{self.what} did not begin within {READY_TIMEOUT_S} s, or ended; {self.tail()}")
+
+    def tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+
     def freeze(self) -> None:
-        """Stops every process of the driver where it stands (SIGSTOP)."""
+        """Stops every process of the session where it stands (SIGSTOP)."""
         self._signal_all(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._signal_all(signal.SIGCONT)
 
     def kill(self) -> None:
-        """kill -9 for every process of the driver, as when its machine loses power."""
+        """kill -9 for every process of the session, as when its machine loses power."""
         self._signal_all(signal.SIGKILL)
         self._process.wait()
+        self._close()
 
     def stop(self) -> None:
         """A clean stop: its input closes. Raises `FatalError` if it had failed or does not end."""
@@ -148,16 +173,39 @@ class DriverProcess:
             code = self._process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise FatalError(
-                f"the Spark driver did not end within {STOP_TIMEOUT_S} s; {self.tail()}"
-            ) from None
-        self._signal_all(signal.SIGKILL)  # a worker that its JVM left behind
+            raise FatalError(f"{self.what} did not end within {STOP_TIMEOUT_S} s; {self.tail()}") from None
+        self._signal_all(signal.SIGKILL)  # a worker that a JVM left behind
+        self._close()
         if code != 0:
-            raise FatalError(f"the Spark driver ended with exit code {code}; {self.tail()}")
+            raise FatalError(f"{self.what} ended with exit code {code}; {self.tail()}")
 
     def tail(self) -> str:
         lines = self.log_path.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
         return f"the end of {self.log_path}:\n" + "\n".join(lines)
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict):
+                with self._heard:
+                    self.events.append(event)
+                    self._heard.notify_all()
+        with self._heard:
+            self._is_silent = True
+            self._heard.notify_all()
+
+    def _close(self) -> None:
+        self._listener.join(STOP_TIMEOUT_S)
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                continue
 
     def _signal_all(self, number: int) -> None:
         for member in self._members():
@@ -166,8 +214,8 @@ class DriverProcess:
             except ProcessLookupError:
                 continue
 
-    def _members(self) -> list[int]:
-        """Every process of the session; where there is no /proc, only the first (its JVM follows it)."""
+    def _members(self) -> Sequence[int]:
+        """Every process of the session; where there is no /proc, only the first (what it started follows it)."""
         if not Path("/proc/self").exists():
             return [self.pid]
         members = []

@@ -1,55 +1,53 @@
 """Compares what is in the topics with what must be there; every difference is named.
 
-The topics are read from the start by a read_committed consumer that is not ours (confluent-kafka).
-`read` does the I/O; `verify` is a pure rule over what was read, so that tests can show it a wrong record.
+A pure rule over what was read (`reading`), so that tests can show it a wrong record.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from suiro.demo.expected import Expected, Hour
+from suiro.demo.names import (
+    AIRLINES,
+    AIRPORTS,
+    ALERTS,
+    DELAYS,
+    ENRICHED,
+    PLANES,
+    RAW,
+    REJECTED,
+    VALIDATED,
+    WEATHER,
+    WEATHER_REJECTED,
+)
+from suiro.demo.reading import Read
 
-from suiro.clock import Clock, SystemClock
-from suiro.demo.expected import Expected
-from suiro.demo.names import DELAYS, ENRICHED, RAW, REJECTED, VALIDATED
-from suiro.errors import FatalError
+__all__ = ["Counts", "Verdict", "verify"]
 
-__all__ = ["Counts", "Read", "Verdict", "count_uncommitted", "read", "verify"]
-
-READ_TIMEOUT_S = 120
-CONSUME_RECORDS = 10_000
 NAMED_EXAMPLES = 5
 TOLERANCE = 1e-9
-NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 REASON = "departed, but has no arrival delay"
 
-
-class Read(NamedTuple):
-    """One record as a consumer got it (a tuple, because there are more than a million)."""
-
-    partition: int
-    offset: int
-    key: str
-    value: bytes
-    headers: Mapping[str, str]
+Delivered = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Records per topic as read, and flight ids that came twice in one."""
+    """Records per topic as read, and keys that came twice in one; alerts that the receiver has."""
 
+    weather: int
     raw: int
     validated: int
     rejected: int
     enriched: int
     carriers: int
     carrier_updates: int
+    alerts: int
+    alerts_delivered: int
     duplicates: int
 
 
@@ -59,86 +57,23 @@ class Verdict:
     differences: tuple[str, ...]
 
 
-def read(
-    bootstrap_servers: str,
-    topics: Sequence[str],
-    *,
-    progress: Callable[[int], None] | None = None,
-    clock: Clock | None = None,
-) -> dict[str, list[Read]]:
-    """Every committed record of `topics`, from the first to the end of each partition."""
-    found: dict[str, list[Read]] = {topic: [] for topic in topics}
-    count = 0
-    for messages in _messages(bootstrap_servers, topics, "read_committed", clock or SystemClock()):
-        for message in messages:
-            found[message.topic()].append(_record(message))
-        count += len(messages)
-        if progress is not None:
-            progress(count)
-    return found
+def verify(found: Mapping[str, Sequence[Read]], delivered: Delivered, expected: Expected) -> Verdict:
+    """Point by point; no difference means: nothing lost, nothing twice, nothing changed.
 
-
-def count_uncommitted(bootstrap_servers: str, topics: Sequence[str], *, clock: Clock | None = None) -> int:
-    """How many records `topics` hold with those of aborted transactions, which `read` never gives."""
-    return sum(map(len, _messages(bootstrap_servers, topics, "read_uncommitted", clock or SystemClock())))
-
-
-def _messages(
-    bootstrap_servers: str, topics: Sequence[str], isolation_level: str, clock: Clock
-) -> Iterator[list[Any]]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": "suiro-demo-check",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": isolation_level,
-            "auto.offset.reset": "earliest",
-            "queued.min.messages": 200_000,
-        }
-    )
-    try:
-        known = consumer.list_topics(timeout=READ_TIMEOUT_S).topics
-        unread = {(topic, partition) for topic in topics for partition in known[topic].partitions}
-        consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in unread])
-        deadline_ms = clock.monotonic_ms() + READ_TIMEOUT_S * 1000
-        while unread:
-            if clock.monotonic_ms() > deadline_ms:
-                raise FatalError(f"the end of {sorted(unread)} was not reached within {READ_TIMEOUT_S} s")
-            messages = []
-            for message in consumer.consume(CONSUME_RECORDS, timeout=0.2):
-                error = message.error()
-                if error is None:
-                    messages.append(message)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    unread.discard((message.topic(), message.partition()))
-                elif error.fatal() or not error.retriable():
-                    raise FatalError(f"reading {message.topic()}: {error.str()}")
-            yield messages
-    finally:
-        consumer.close()
-
-
-def _record(message: Any) -> Read:
-    raw_headers = message.headers()
-    headers = {name: (value or b"").decode() for name, value in raw_headers} if raw_headers else NO_HEADERS
-    return Read(
-        message.partition(),
-        message.offset(),
-        (message.key() or b"").decode(),
-        message.value() or b"",
-        headers,
-    )
-
-
-def verify(found: Mapping[str, Sequence[Read]], expected: Expected) -> Verdict:
-    """Point by point; no difference means: nothing lost, nothing twice, nothing changed."""
+    `delivered` is what came under each idempotency key, TOPIC-PARTITION-OFFSET.
+    """
     differences: list[str] = []
     raw, validated, rejected = found[RAW], found[VALIDATED], found[REJECTED]
-    enriched, delays = found[ENRICHED], found[DELAYS]
+    enriched, delays, alerts = found[ENRICHED], found[DELAYS], found[ALERTS]
 
     duplicates = 0
+    hours = {f'["{origin}","{hour}"]' for origin, hour in expected.weather}
     for topic, records, wanted in (
+        (AIRLINES, found[AIRLINES], expected.airlines.keys()),
+        (AIRPORTS, found[AIRPORTS], expected.airports.keys()),
+        (PLANES, found[PLANES], expected.planes.keys()),
+        (WEATHER, found[WEATHER], hours),
+        (WEATHER_REJECTED, found[WEATHER_REJECTED], ()),
         (RAW, raw, expected.flights.keys()),
         (VALIDATED, validated, expected.flights.keys() - expected.rejected),
         (REJECTED, rejected, expected.rejected),
@@ -153,20 +88,25 @@ def verify(found: Mapping[str, Sequence[Read]], expected: Expected) -> Verdict:
     if len(enriched) != len(validated):
         differences.append(f"{ENRICHED} has {len(enriched)} records, {VALIDATED} {len(validated)}")
 
-    _check_each(RAW, raw, lambda record: _wrong_raw(record, expected), differences)
-    original = {record.key: record for record in raw}
-    _check_each(VALIDATED, validated, lambda record: _wrong_bytes(record, original), differences)
-    _check_each(REJECTED, rejected, lambda record: _wrong_rejected(record, original), differences)
+    origin = {record.key: record for record in raw}
+    _check_each(RAW, raw, lambda record: _wrong_flight(record, expected), differences)
+    _check_each(VALIDATED, validated, lambda record: _wrong_flight(record, expected), differences)
+    _check_each(REJECTED, rejected, lambda record: _wrong_rejected(record, origin, expected), differences)
     _check_each(ENRICHED, enriched, lambda record: _wrong_enriched(record, expected), differences)
-    last = _check_delays(delays, expected, differences)
+    carriers = _check_delays(delays, expected, differences)
+    _check_alerts(alerts, expected, differences)
+    _check_delivered(delivered, alerts, differences)
     return Verdict(
         counts=Counts(
+            weather=len(found[WEATHER]),
             raw=len(raw),
             validated=len(validated),
             rejected=len(rejected),
             enriched=len(enriched),
-            carriers=last,
+            carriers=carriers,
             carrier_updates=len(delays),
+            alerts=len(alerts),
+            alerts_delivered=len(delivered),
             duplicates=duplicates,
         ),
         differences=tuple(differences),
@@ -184,7 +124,7 @@ def _check_ids(topic: str, records: Sequence[Read], wanted: Iterable[str], diffe
         ("not expected", sorted(times.keys() - wanted)),
     ):
         if keys:
-            differences.append(f"{topic}: {len(keys)} flight ids {what}: {_some(keys)}")
+            differences.append(f"{topic}: {len(keys)} keys {what}: {_some(keys)}")
     return sum(times[key] - 1 for key in doubled)
 
 
@@ -200,38 +140,35 @@ def _check_each(
         differences.append(f"{topic}: {len(named)} records differ: {_some(named)}")
 
 
-def _wrong_raw(record: Read, expected: Expected) -> str | None:
+def _wrong_flight(record: Read, expected: Expected) -> str | None:
     flight = expected.flights.get(record.key)
-    if flight is None or _parsed(record.value) == flight:
+    if flight is None or record.value == flight:
         return None  # an unexpected id is named already
     return "is not the flight in the data"
 
 
-def _wrong_bytes(record: Read, original: Mapping[str, Read]) -> str | None:
-    source = original.get(record.key)
-    return None if source is not None and source.value == record.value else "bytes differ from the raw record"
-
-
-def _wrong_rejected(record: Read, original: Mapping[str, Read]) -> str | None:
-    source = original.get(record.key)
-    if source is None or source.value != record.value:
-        return "bytes differ from the raw record"
+def _wrong_rejected(record: Read, origin: Mapping[str, Read], expected: Expected) -> str | None:
+    wrong = _wrong_flight(record, expected)
+    source = origin.get(record.key)
+    if wrong is not None or source is None:
+        return wrong
     wanted = {
         "reason": REASON,
         "topic": RAW,
         "partition": str(source.partition),
         "offset": str(source.offset),
     }
-    return None if record.headers == wanted else f"headers are {dict(record.headers)}, expected {wanted}"
+    told = {name: record.headers.get(name) for name in wanted}
+    return None if told == wanted else f"headers are {told}, expected {wanted}"
 
 
 def _wrong_enriched(record: Read, expected: Expected) -> str | None:
-    flight = expected.flights.get(record.key)
-    value = _parsed(record.value)
+    flight, value = expected.flights.get(record.key), record.value
     if flight is None:
         return None
     if value is None:
         return "is not JSON"
+    weather = expected.weather.get((flight["origin"], flight["time_hour"]))
     wanted = {
         **flight,
         "airline": expected.airlines.get(flight["carrier"]),
@@ -239,6 +176,7 @@ def _wrong_enriched(record: Read, expected: Expected) -> str | None:
         "plane": _columns(
             expected.planes.get(flight["tailnum"]), ("year", "type", "manufacturer", "model", "seats")
         ),
+        "weather": _columns(weather, ("temp", "wind_speed", "precip", "visib")),
     }
     if value == wanted:
         return None
@@ -253,7 +191,7 @@ def _check_delays(delays: Sequence[Read], expected: Expected, differences: list[
     last: dict[str, dict[str, Any]] = {}
     place: dict[str, int] = {}
     for record in sorted(delays, key=lambda record: (record.partition, record.offset)):
-        value = _parsed(record.value)
+        value = record.value
         if value is None:
             differences.append(f"{DELAYS}: partition {record.partition}, offset {record.offset} is not JSON")
             continue
@@ -279,6 +217,55 @@ def _check_delays(delays: Sequence[Read], expected: Expected, differences: list[
     return len(last)
 
 
+def _check_alerts(alerts: Sequence[Read], expected: Expected, differences: list[str]) -> None:
+    """One for each hour of a carrier that was late, and no other."""
+    times: Counter[Hour] = Counter()
+    for record in alerts:
+        value = record.value or {}
+        hour = record.key, str(value.get("hour"))
+        times[hour] += 1
+        wanted = expected.alerts.get(hour)
+        if wanted is not None and not (
+            value.get("carrier") == record.key
+            and value.get("departed") == wanted.dep_count
+            and _close(value.get("mean_dep_delay"), wanted.mean_dep_delay)
+        ):
+            differences.append(
+                f"{ALERTS}: {_named(hour)} is {value}, expected {wanted.mean_dep_delay} minutes of {wanted.dep_count} "
+                "flights"
+            )
+    for what, hours in (
+        ("missing", expected.alerts.keys() - times.keys()),
+        ("there more than once", {hour for hour, count in times.items() if count > 1}),
+        ("not expected", times.keys() - expected.alerts.keys()),
+    ):
+        if hours:
+            differences.append(f"{ALERTS}: {len(hours)} alerts {what}: {_some(sorted(map(_named, hours)))}")
+
+
+def _check_delivered(delivered: Delivered, alerts: Sequence[Read], differences: list[str]) -> None:
+    """Each alert came, under a key that is its place in the topic, as it is there."""
+    wanted = {f"{ALERTS}-{record.partition}-{record.offset}": record for record in alerts}
+    for what, keys in (
+        ("were not delivered", wanted.keys() - delivered.keys()),
+        ("were delivered, but are not in the topic", delivered.keys() - wanted.keys()),
+        (
+            "were delivered with something else in them",
+            {
+                key
+                for key in wanted.keys() & delivered.keys()
+                if delivered[key].get("value") != wanted[key].value
+            },
+        ),
+    ):
+        if keys:
+            differences.append(f"{ALERTS}: {len(keys)} alerts {what}: {_some(sorted(keys))}")
+
+
+def _named(hour: Hour) -> str:
+    return f"{hour[0]} at {hour[1]}"
+
+
 def _close(got: float | None, wanted: float | None) -> bool:
     if got is None or wanted is None:
         return got is wanted
@@ -287,14 +274,6 @@ def _close(got: float | None, wanted: float | None) -> bool:
 
 def _columns(row: Mapping[str, Any] | None, names: Sequence[str]) -> dict[str, Any] | None:
     return None if row is None else {name: row[name] for name in names}
-
-
-def _parsed(value: bytes) -> dict[str, Any] | None:
-    try:
-        parsed = json.loads(value)
-    except ValueError:
-        return None
-    return parsed if isinstance(parsed, dict) else None
 
 
 def _some(names: Sequence[str]) -> str:

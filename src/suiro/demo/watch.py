@@ -8,25 +8,27 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from suiro.demo.names import DELAYS, PARTITIONS, STAGES
+from suiro.demo.names import DELAYS, PARTITIONS, STAGES, WEATHER
 
 __all__ = ["Progress", "Watch"]
 
 CONSUME_RECORDS = 10_000
+WATCHED = (*STAGES, WEATHER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Committed records per topic, and the last figures per carrier."""
+    """Committed records per topic, the last figures per carrier, and how many alerts were delivered."""
 
-    counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(STAGES, 0))
+    counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(WATCHED, 0))
     carriers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    delivered: int = 0
 
     @property
     def aggregated(self) -> int:
@@ -37,7 +39,8 @@ class Progress:
 class Watch:
     """Use as a context manager; `progress()` at any time, from any thread."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, *, delivered: Callable[[], int]) -> None:
+        self._delivered = delivered
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap_servers,
@@ -54,7 +57,7 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="demo-watch", daemon=True)
 
     def __enter__(self) -> Watch:
-        self._consumer.assign([TopicPartition(topic, p, 0) for topic in STAGES for p in range(PARTITIONS)])
+        self._consumer.assign([TopicPartition(topic, p, 0) for topic in WATCHED for p in range(PARTITIONS)])
         self._thread.start()
         return self
 
@@ -67,7 +70,7 @@ class Watch:
         return self._progress
 
     def _run(self) -> None:
-        counts = dict.fromkeys(STAGES, 0)
+        counts = dict.fromkeys(WATCHED, 0)
         carriers: dict[str, Mapping[str, Any]] = {}
         while not self._ended.is_set():
             for message in self._consumer.consume(CONSUME_RECORDS, timeout=0.2):
@@ -76,4 +79,6 @@ class Watch:
                     counts[topic] += 1
                     if topic == DELAYS and key is not None and value is not None:
                         carriers[key.decode()] = json.loads(value)
-            self._progress = Progress(counts=dict(counts), carriers=dict(carriers))
+            self._progress = Progress(
+                counts=dict(counts), carriers=dict(carriers), delivered=self._delivered()
+            )

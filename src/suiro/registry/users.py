@@ -56,9 +56,7 @@ class Users:
                 continue
             name, found, password = text.partition(":")
             if not found or not name or not password.strip():
-                raise ConfigError(
-                    f"the file of users {self._path}, line {number}: expected name:password"
-                )
+                raise ConfigError(f"the file of users {self._path}, line {number}: expected name:password")
             passwords[name.strip()] = password.strip()
         if not passwords:
             raise ConfigError(f"the file of users {self._path} names none, so nobody could call it")

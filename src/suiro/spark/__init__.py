@@ -8,6 +8,7 @@
 - `options`: what may be said. `offsets`, `planning`: which records a micro-batch reads. `reading`: a task's work.
 - `sink`: what Spark calls. `encoding`, `staging`: a task's records on their way to the driver. `checkpoint`: Spark's
   own record of source offsets. `committer`, `decide`: one transaction per micro-batch, and whether to write it.
+- `connector`: what becomes of the options of Spark's own connector. `adoption`: takes over its checkpoint.
 - `avro`: `from_avro` and `to_avro` for columns, by a schema registry.
 - `foreach_batch`: the same for `foreachBatch`. `stage`: for tasks that make their own records. `connections`: clients
   kept between tasks. `faults`: for tests.
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from suiro.spark.adoption import adopt
     from suiro.spark.avro import from_avro, to_avro
     from suiro.spark.checkpoint import PlannedOffsets
     from suiro.spark.committer import MARKER_TOPIC, Destination, Footer
@@ -56,6 +58,7 @@ __all__ = [
     "SourceOptions",
     "StageOfTask",
     "StagedRecords",
+    "adopt",
     "commit_micro_batch",
     "evenly_limited",
     "exactly_once",
@@ -69,6 +72,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "adopt": "adoption",
     "exactly_once": "foreach_batch",
     "find_java": "java",
     "from_avro": "avro",

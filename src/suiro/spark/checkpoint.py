@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from suiro.errors import FatalError
 from suiro.spark.offsets import Positions, digest
 
-__all__ = ["PlannedOffsets", "read_planned", "same_cluster_offsets"]
+__all__ = ["PlannedOffsets", "read_planned", "read_text", "same_cluster_offsets"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class PlannedOffsets:
 
 def read_planned(checkpoint_location: str, batch_id: int) -> PlannedOffsets | None:
     """None where Spark has removed it (it keeps the last `minBatchesToRetain`)."""
-    text = _read(f"{checkpoint_location.rstrip('/')}/offsets/{batch_id}")
+    text = read_text(f"{checkpoint_location.rstrip('/')}/offsets/{batch_id}")
     if text is None:
         return None
     lines = text.split("\n")
@@ -73,7 +73,8 @@ def _ours(planned: PlannedOffsets) -> list[Positions]:
     return found
 
 
-def _read(location: str) -> str | None:
+def read_text(location: str) -> str | None:
+    """A whole file, by a path or by a URI that PyArrow knows; None where there is none."""
     parts = urlsplit(location)
     if parts.scheme in ("", "file"):
         path = unquote(parts.path) if parts.scheme else location

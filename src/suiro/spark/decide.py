@@ -157,7 +157,8 @@ def _without_marker(number: int, missing: MissingMarker) -> Verdict:
             return Fail(
                 f"the checkpoint is at micro-batch {number} but Kafka has no marker of this query: it expired, its "
                 "group was deleted, or the application.id was changed. Look whether the last micro-batch is in the "
-                "topic, then set marker.missing to produce (it is not) or suppress (it is) for one start"
+                "topic, then set marker.missing to produce (it is not) or suppress (it is) for one start. A checkpoint "
+                "of Spark's own Kafka connector is taken over by `suiro spark adopt`"
             )
         case _:
             assert_never(missing)

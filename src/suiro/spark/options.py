@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from suiro.errors import ConfigError
+from suiro.spark.connector import OPTIONS, Fate, client_settings
 from suiro.spark.decide import MissingMarker
 
 __all__ = ["EARLIEST", "LATEST", "Bound", "SinkOptions", "SourceOptions", "Subscription"]
@@ -21,24 +23,12 @@ EARLIEST = -2
 
 _SHARED = {"path"}  # Spark adds these by itself
 _SOURCE = [
-    "subscribe",
-    "subscribePattern",
-    "assign",
-    "startingOffsets",
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "endingOffsets",
-    "endingTimestamp",
-    "endingOffsetsByTimestamp",
-    "maxOffsetsPerTrigger",
-    "minPartitions",
-    "failOnDataLoss",
-    "includeHeaders",
+    *(entry.name for entry in OPTIONS if entry.side == "read" and not entry.name.startswith("kafka.")),
     "maxFetchBytes",
     "rowsPerBatch",
 ]
 _SINK = [
-    "topic",
+    *(entry.name for entry in OPTIONS if entry.side == "write"),
     "application.id",
     "sink.name",
     "staging.dir",
@@ -51,6 +41,7 @@ _SINK_KAFKA = {
     "batch.size": "900000",
     "transaction.timeout.ms": "60000",
 }
+_MAX_TRIGGER_DELAY = "15m"  # as Spark's connector
 COMPRESSIONS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
@@ -74,17 +65,25 @@ class Bound:
     offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
     timestamps: Mapping[tuple[str, int], int] = field(default_factory=dict)
     timestamp: int | None = None
+    none_is_latest: bool = True
+    """Of times: where no record is as young, the end; otherwise an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
+    """`group_id`: where a stream commits its progress, for tools that show lag. Times in ms."""
+
     bootstrap_servers: str
     client_settings: Mapping[str, str]
+    group_id: str | None
     subscription: Subscription
     starting: Bound | None  # None: not given; a stream begins at the latest, a batch at the earliest
     ending: Bound
     max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
     min_partitions: int | None
+    max_records_per_partition: int | None
     fail_on_data_loss: bool
     include_headers: bool
     read_committed: bool
@@ -101,14 +100,23 @@ class SourceOptions:
                 f"option kafka.isolation.level: {isolation!r} is neither read_committed nor read_uncommitted"
             )
         starting = _bound(given, "starting", forbidden=LATEST if "endingoffsets" in given else None)
+        low, high = (_whole(given, f"{word}OffsetsPerTrigger", low=1) for word in ("min", "max"))
+        if low is not None and high is not None and low > high:
+            raise ConfigError(f"option minOffsetsPerTrigger ({low}) is above maxOffsetsPerTrigger ({high})")
         return cls(
             bootstrap_servers=_required(kafka, "bootstrap.servers"),
-            client_settings=kafka,
+            group_id=kafka.pop("group.id", None),
+            client_settings=client_settings(kafka),
             subscription=_subscription(given),
             starting=starting,
             ending=_bound(given, "ending", forbidden=EARLIEST) or Bound(default=LATEST),
-            max_offsets_per_trigger=_whole(given, "maxOffsetsPerTrigger", low=1),
+            max_offsets_per_trigger=high,
+            min_offsets_per_trigger=low,
+            max_trigger_delay_ms=_duration(
+                "maxTriggerDelay", given.get("maxtriggerdelay", _MAX_TRIGGER_DELAY)
+            ),
             min_partitions=_whole(given, "minPartitions", low=1),
+            max_records_per_partition=_whole(given, "maxRecordsPerPartition", low=1),
             fail_on_data_loss=_truth(given, "failOnDataLoss", default=True),
             include_headers=_truth(given, "includeHeaders", default=False),
             read_committed=isolation == "read_committed",
@@ -148,7 +156,7 @@ class SinkOptions:
             raise ConfigError(f"option marker.missing: {missing!r} is none of {', '.join(MissingMarker)}")
         return cls(
             bootstrap_servers=_required(kafka, "bootstrap.servers"),
-            client_settings=kafka,
+            client_settings=client_settings(kafka),
             topic=given.get("topic"),
             application_id=given.get("application.id"),
             sink_name=given.get("sink.name", ""),
@@ -180,13 +188,16 @@ class SinkOptions:
 def _split(
     options: Mapping[str, str], *, known: list[str], side: str
 ) -> tuple[dict[str, str], dict[str, str]]:
-    names = {name.lower(): name for name in known}
+    no_effect = {entry.name.lower() for entry in OPTIONS if entry.fate is Fate.NO_EFFECT}
+    names = {name.lower(): name for name in known if name.lower() not in no_effect}
     given: dict[str, str] = {}
     kafka: dict[str, str] = {}
     for name, value in options.items():
         lower = name.lower()
         if lower.startswith("kafka."):
             kafka[lower.removeprefix("kafka.")] = value
+        elif lower in no_effect:
+            continue
         elif lower in names:
             given[lower] = value
         elif lower not in _SHARED:
@@ -234,10 +245,16 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
 
 def _bound(given: Mapping[str, str], word: str, *, forbidden: int | None) -> Bound | None:
     by_time, by_topic = f"{word}OffsetsByTimestamp", f"{word}Offsets"
+    strategy = given.get(
+        f"{word}offsetsbytimestampstrategy", "error" if word == "starting" else "latest"
+    ).lower()
+    if strategy not in ("error", "latest"):
+        raise ConfigError(f"option {by_time}Strategy: {strategy!r} is neither error nor latest")
+    latest = strategy == "latest"
     if f"{word}timestamp" in given:
-        return Bound(timestamp=_whole(given, f"{word}Timestamp", low=0))
+        return Bound(timestamp=_whole(given, f"{word}Timestamp", low=0), none_is_latest=latest)
     if by_time.lower() in given:
-        return Bound(timestamps=_positions(by_time, given[by_time.lower()], low=0))
+        return Bound(timestamps=_positions(by_time, given[by_time.lower()], low=0), none_is_latest=latest)
     if by_topic.lower() not in given:
         return None
     text = given[by_topic.lower()].strip()
@@ -290,6 +307,17 @@ def _number(name: str, value: str, *, low: int) -> int:
     if number < low:
         raise ConfigError(f"option {name} is below {low}: {value!r}")
     return number
+
+
+_UNITS_MS = {"us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def _duration(name: str, value: str) -> int:
+    """Spark's own notation: 200ms, 5s, 15m, 1h; a number alone is milliseconds."""
+    found = re.fullmatch(r"(\d+)\s*([a-z]*)", value.strip().lower())
+    if found is None or (found[2] or "ms") not in _UNITS_MS:
+        raise ConfigError(f"option {name} is not a time like 200ms, 5s, 15m or 1h: {value!r}")
+    return int(int(found[1]) * _UNITS_MS[found[2] or "ms"])
 
 
 def _truth(given: Mapping[str, str], name: str, *, default: bool) -> bool:

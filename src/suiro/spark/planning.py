@@ -211,13 +211,14 @@ class Planner:
         return self._split(found)
 
     def _split(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
-        wanted = self._options.min_partitions
-        if wanted is None or not ranges or len(ranges) >= wanted:
-            return ranges
+        """`minPartitions` by each range's share of all, `maxRecordsPerPartition` by its length; the finer counts."""
+        wanted, most = self._options.min_partitions or 0, self._options.max_records_per_partition
         total = sum(item.end - item.start for item in ranges)
         pieces = []
         for item in ranges:
-            parts = max(1, round(wanted * (item.end - item.start) / total))
+            length = item.end - item.start
+            parts = max(1, round(wanted * length / total)) if len(ranges) < wanted else 1
+            parts = max(parts, -(-length // most)) if most else parts
             for first, stop in split_range(item.start, item.end, parts):
                 pieces.append(OffsetRange(topic=item.topic, partition=item.partition, start=first, end=stop))
         return pieces
@@ -273,9 +274,10 @@ class Planner:
     def _resolve(self, bound: Bound, known: _Known, option: str) -> dict[TopicPartition, int]:
         places = known.partitions
         if bound.timestamp is not None:
-            return self._at_time(dict.fromkeys(places, bound.timestamp))
+            return self._at_time(dict.fromkeys(places, bound.timestamp), bound, option)
         if bound.timestamps:
-            return self._at_time(self._complete(bound.timestamps, places, f"{option}ByTimestamp"))
+            times = self._complete(bound.timestamps, places, f"{option}ByTimestamp")
+            return self._at_time(times, bound, option)
         said = (
             self._complete(bound.offsets, places, option)
             if bound.offsets
@@ -286,9 +288,17 @@ class Planner:
             offsets.update(self._list([place for place, offset in said.items() if offset == word], word))
         return offsets
 
-    def _at_time(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def _at_time(
+        self, times: Mapping[TopicPartition, int], bound: Bound, option: str
+    ) -> dict[TopicPartition, int]:
         listed = self._client.list_offsets(times, read_committed=self._options.read_committed)
-        later = [place for place, item in listed.items() if item.offset < 0]  # nothing that young: the end
+        later = [place for place, item in listed.items() if item.offset < 0]
+        if later and not bound.none_is_latest:
+            named = ", ".join(f"{_name(place)} ({times[place]})" for place in sorted(later))
+            raise ConfigError(
+                f"option {option}: no record is as young as the time given for {named}; give an earlier time, or "
+                f"set {option}ByTimestampStrategy to latest to begin at the end there"
+            )
         return {place: item.offset for place, item in listed.items() if item.offset >= 0} | self._list(
             later, LATEST
         )

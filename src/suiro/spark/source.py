@@ -5,6 +5,7 @@ Everything here runs in Spark's Python workers: planning in a process of the dri
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from threading import Event
@@ -27,7 +28,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from suiro.clock import SystemClock
-from suiro.errors import ConfigError
+from suiro.errors import ConfigError, TransientError
 from suiro.spark.offsets import Positions
 from suiro.spark.options import SinkOptions, SourceOptions
 from suiro.spark.planning import OffsetRange, Planner
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["PlanningReader", "SuiroDataSource"]
 
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+_log = logging.getLogger(__name__)
 HEADERS = ", headers array<struct<key: string, value: binary>>"
 
 
@@ -147,16 +149,26 @@ class PlanningReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client = self._plan = None
 
     @property
-    def _planner(self) -> Planner:
-        if self._plan is None:
+    def _connected(self) -> Any:
+        if self._client is None:
             from suiro.client import Client
 
             self._client = Client(self._options.bootstrap_servers, settings=self._options.client_settings)
-            self._plan = _planner(self._client, self._options)
+        return self._client
+
+    @property
+    def _planner(self) -> Planner:
+        if self._plan is None:
+            self._plan = _planner(self._connected, self._options)
         return self._plan
 
 
 class StreamReader(PlanningReader):
+    def __init__(self, given: Any) -> None:
+        super().__init__(given)
+        self._planned_at_ms: int | None = None
+        self._told: Positions | None = None
+
     @property
     def _options(self) -> SourceOptions:
         options: SourceOptions = self._given
@@ -164,15 +176,43 @@ class StreamReader(PlanningReader):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         positions = Positions.from_json(start)
+        self._tell_progress(positions)
         end = self._planner.latest(
             positions,
             max_offsets=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
             frozen=self._frozen,
         )
         # The very same value tells Spark that there is nothing new.
-        if end.offsets == positions.offsets and not positions.initial:
+        if (
+            end.offsets == positions.offsets or self._waits_for_more(positions, end)
+        ) and not positions.initial:
             return start
+        self._planned_at_ms = SystemClock().monotonic_ms()
         return replace(end, behind=frozenset()).to_json()
+
+    def _waits_for_more(self, start: Positions, end: Positions) -> bool:
+        """minOffsetsPerTrigger; a query that has just started does not wait, as with Spark's connector."""
+        least, since = self._options.min_offsets_per_trigger, self._planned_at_ms
+        if least is None or since is None or self._frozen is not None:
+            return False
+        count = sum(stop - start.offsets.get(place, 0) for place, stop in end.offsets.items())
+        return count < least and SystemClock().monotonic_ms() - since < self._options.max_trigger_delay_ms
+
+    def _tell_progress(self, done: Positions) -> None:
+        """For tools that show lag; nothing reads it back, and the next call makes good what fails here.
+
+        Not in `commit`: Spark calls that when it plans another micro-batch, so the last one would stay untold.
+        """
+        group = self._options.group_id
+        if group is None or done.initial or done == self._told:
+            return
+        try:
+            self._connected.offset_commit(
+                group, {place: (offset, "") for place, offset in done.offsets.items()}
+            )
+            self._told = done
+        except TransientError as error:
+            _log.warning("progress is not in group %s yet: %s", group, error)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         ranges = self._planner.ranges(Positions.from_json(start), Positions.from_json(end))

@@ -79,10 +79,15 @@ class KafkaStreams:
         if emit not in ("micro-batch", "every"):
             raise ConfigError(f'emit={emit!r} is neither "micro-batch" nor "every"')
         for setting in settings or {}:
-            if setting.lower() == "minpartitions":
+            if setting.lower() in ("minpartitions", "maxrecordsperpartition"):
                 raise ConfigError(
                     f"settings[{setting!r}] would have records of one partition read by several tasks, and their order "
                     "lost; leave it out, and give the topic more partitions where more tasks are wanted"
+                )
+            if setting.lower() in ("minoffsetspertrigger", "maxtriggerdelay", "kafka.group.id"):
+                raise ConfigError(
+                    f"settings[{setting!r}] is for format suiro only: give `trigger` where micro-batches should wait; "
+                    "progress is committed to the group of the application id"
                 )
         _check_policy("on_processing_error", on_processing_error)
         _check_policy("on_deserialization_error", on_deserialization_error)

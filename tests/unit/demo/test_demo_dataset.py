@@ -1,17 +1,20 @@
-"""The data as it is produced: complete, in order, its gaps null, its ids unique."""
+"""The data as it goes into Postgres and into files: complete, in order, its gaps null."""
 
 from __future__ import annotations
 
-import json
+import csv
+from datetime import UTC, timedelta
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from suiro.demo.dataset import FLIGHT_COLUMNS, Records, flights, references
+from suiro.demo.dataset import TABLES, as_csv, flights, references, write_weather
 from suiro.demo.expected import Expected, expected
 
 
 @pytest.fixture(scope="module")
-def year() -> Records:
+def year() -> pa.Table:
     return flights()
 
 
@@ -20,26 +23,25 @@ def by_other_means() -> Expected:
     return expected()
 
 
-def test_every_flight_of_the_year_has_its_own_id(year: Records) -> None:
-    assert len(year) == 336_776
-    assert len(set(year.keys)) == 336_776
-    assert year.keys[0] == "UA-1545-EWR-2013-01-01T10:15Z"
+def test_every_flight_of_the_year_has_its_own_key(year: pa.Table) -> None:
+    key = year.select(["time_hour", "minute", "carrier", "flight", "origin"])
+    assert len(year) == key.group_by(key.column_names).aggregate([]).num_rows == 336_776
+    assert "primary key (time_hour, minute, carrier, flight, origin)" in TABLES["flights"]
 
 
-def test_flights_come_in_the_order_of_their_scheduled_departure(year: Records) -> None:
-    assert year.timestamps_ms is not None
-    assert year.timestamps_ms == sorted(year.timestamps_ms)
-    assert year.timestamps_ms[0] == 1_357_035_300_000  # 05:15 in New York, 10:15 UTC
-
-
-def test_values_are_the_rows_of_the_file_with_nulls_for_its_gaps(
-    year: Records, by_other_means: Expected
+def test_flights_are_the_rows_of_the_file_in_the_order_of_their_departure(
+    year: pa.Table, by_other_means: Expected
 ) -> None:
-    rows = {key: json.loads(value) for key, value in zip(year.keys, year.values, strict=True)}
-    assert rows == by_other_means.flights
-    assert list(rows[year.keys[0]]) == list(FLIGHT_COLUMNS)
-    assert sum(row["dep_time"] is None for row in rows.values()) == 8_255
-    assert sum(row["tailnum"] is None for row in rows.values()) == 2_512
+    wanted = iter(by_other_means.flights.items())
+    before = None
+    for row in year.to_pylist():
+        hour = row["time_hour"].astimezone(UTC)
+        at = hour + timedelta(minutes=row["minute"])
+        assert before is None or before <= at
+        before = at
+        key = f"{row['carrier']}-{row['flight']}-{row['origin']}-{at:%Y-%m-%dT%H:%MZ}"
+        assert (key, row | {"time_hour": f"{hour:%Y-%m-%dT%H:%M:%SZ}"}) == next(wanted)
+    assert next(wanted, None) is None
 
 
 def test_the_figures_by_other_means_split_the_year(by_other_means: Expected) -> None:
@@ -47,21 +49,48 @@ def test_the_figures_by_other_means_split_the_year(by_other_means: Expected) -> 
     assert by_other_means.validated_count == 335_601
     assert sum(figures.flights for figures in by_other_means.carriers.values()) == 335_601
     assert sum(figures.cancelled for figures in by_other_means.carriers.values()) == 8_255
-    without_plane = [f for f in by_other_means.flights.values() if f["tailnum"] not in by_other_means.planes]
-    without_airport = [f for f in by_other_means.flights.values() if f["dest"] not in by_other_means.airports]
-    assert (len(without_plane), len(without_airport)) == (52_606, 7_602)
+    every = by_other_means.flights.values()
+    assert sum(flight["tailnum"] not in by_other_means.planes for flight in every) == 52_606
+    assert sum(flight["dest"] not in by_other_means.airports for flight in every) == 7_602
+    assert sum((f["origin"], f["time_hour"]) not in by_other_means.weather for f in every) == 1_556
+    assert len(by_other_means.weather) == 26_115
+    late = by_other_means.alerts
+    assert max(hour for _, hour in late) < "2013-12-31"
+    assert all(f.dep_count >= 5 and f.dep_total / f.dep_count > 60 for f in late.values())
+    assert len(late) == 1_443
 
 
 @pytest.mark.parametrize(("name", "count"), [("airlines", 16), ("airports", 1_458), ("planes", 3_322)])
 def test_references_are_complete(name: str, count: int, by_other_means: Expected) -> None:
-    records = references(name)
-    assert len(records) == len(set(records.keys)) == count
-    rows = {key: json.loads(value) for key, value in zip(records.keys, records.values, strict=True)}
+    rows = references(name).to_pylist()
+    key = references(name).column_names[0]
+    assert len(rows) == count
+    found = {row[key]: row for row in rows}
     if name == "airlines":
-        assert {key: row["name"] for key, row in rows.items()} == by_other_means.airlines
+        assert {code: row["name"] for code, row in found.items()} == by_other_means.airlines
     else:
-        assert rows == getattr(by_other_means, name)
+        assert found == getattr(by_other_means, name)
 
 
-def test_a_limit_takes_the_first_flights_of_both_readings() -> None:
-    assert set(flights(limit=250).keys) == set(expected(limit=250).flights)
+def test_a_limit_takes_the_first_flights_of_both_readings(year: pa.Table) -> None:
+    assert flights(limit=250).equals(year.slice(0, 250))
+    assert len(expected(limit=250).flights) == 250
+
+
+def test_csv_for_copy_tells_null_from_an_empty_text() -> None:
+    rows = pa.table({"a": ["x, y", None, ""], "b": [None, 2, 3]})
+    assert as_csv(rows) == b'"x, y",\n,2\n"",3\n'
+
+
+def test_weather_files_have_every_line_once(tmp_path: Path, by_other_means: Expected) -> None:
+    assert write_weather(tmp_path) == 26_115
+    files = sorted(tmp_path.glob("*.csv"))
+    assert len(files) == 36
+    found = []
+    for path in files:
+        assert path.read_bytes().endswith(b"\n"), (
+            "a line without an end is read only once the file is settled"
+        )
+        with path.open(newline="") as file:
+            found += [(row["origin"], row["time_hour"]) for row in csv.DictReader(file)]
+    assert sorted(found) == sorted(by_other_means.weather)

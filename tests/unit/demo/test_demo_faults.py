@@ -12,7 +12,9 @@ from suiro.clock import ManualClock
 from suiro.demo.faults import (
     finished_micro_batches,
     freeze_in_transaction,
+    freeze_when,
     open_transaction,
+    readable_end,
     unfinished_micro_batch,
 )
 
@@ -81,3 +83,19 @@ def test_a_driver_that_ended_by_itself_is_not_hunted() -> None:
     log = ScriptedLog(True)
     assert freeze_in_transaction(driver, log, ("t",), clock=ManualClock()) is None  # type: ignore[arg-type]
     assert driver.did == []
+
+
+def test_a_process_is_frozen_when_there_is_what_was_looked_for_and_still_is() -> None:
+    seen, driver = iter([None, 1, None, 2, 3]), Driver()
+    assert freeze_when(driver, lambda: next(seen), "thing", clock=ManualClock(), settle_s=0) == 3
+    assert driver.did == ["freeze", "resume", "freeze"]
+
+
+def test_the_hunt_ends_when_it_is_too_late() -> None:
+    driver = Driver()
+    assert freeze_when(driver, lambda: 1, "thing", clock=ManualClock(), until=lambda: True) is None
+    assert driver.did == []
+
+
+def test_the_readable_end_is_that_of_all_partitions() -> None:
+    assert readable_end(ScriptedLog(True), "t") == 4 * 5  # type: ignore[arg-type]

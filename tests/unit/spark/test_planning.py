@@ -104,9 +104,15 @@ def test_a_stream_begins_at_the_end_by_default() -> None:
     assert planner(Log({A0: (5, 9)}), startingOffsets="earliest").initial().offsets == {A0: 5}
 
 
-def test_times_that_nothing_is_younger_than_mean_the_end() -> None:
+def test_a_time_that_nothing_is_younger_than_is_an_error_or_the_end() -> None:
     log = Log({A0: (0, 9), A1: (0, 7)})
-    assert planner(log, startingTimestamp="1000").initial().offsets == {A0: 9, A1: 7}
+    with pytest.raises(
+        ConfigError, match=r"young as the time given for a-0 \(1000\), a-1 .*Strategy to latest"
+    ):
+        planner(log, startingTimestamp="1000").initial()
+    latest = {"startingTimestamp": "1000", "startingOffsetsByTimestampStrategy": "latest"}
+    assert planner(log, **latest).initial().offsets == {A0: 9, A1: 7}
+    assert planner(log, endingTimestamp="1000").batch_ranges() == [span(0, 0, 9), span(1, 0, 7)]
     log.times[1000] = 4
     assert planner(log, startingTimestamp="1000").initial().offsets == {A0: 4, A1: 4}
 
@@ -318,3 +324,12 @@ def test_a_pace_is_not_asked_while_state_is_rebuilt() -> None:
     end = made.latest(at({A0: 0}), boundary={A0: 40}, pace=pace)
     assert (end.offsets, end.muted, pace.asked) == ({A0: 40}, True, [])
     assert made.latest(end, boundary={A0: 40}, pace=pace).offsets == {A0: 50}
+
+
+def test_no_task_reads_more_of_a_partition_than_is_said() -> None:
+    log = Log({A0: (0, 10), A1: (0, 3)})
+    whole = at({A0: 10, A1: 3})
+    pieces = planner(log, maxRecordsPerPartition="4").ranges(at({A0: 0, A1: 0}), whole)
+    assert pieces == [span(0, 0, 3), span(0, 3, 6), span(0, 6, 10), span(1, 0, 3)]
+    finer = planner(log, maxRecordsPerPartition="8", minPartitions="6").ranges(at({A0: 0, A1: 0}), whole)
+    assert [item.partition for item in finer] == [0, 0, 0, 0, 0, 1]

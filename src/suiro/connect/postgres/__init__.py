@@ -4,6 +4,7 @@
   what it says.
 - `database`, `publication`, `slot`: Postgres's side. `stream`, `peek`: two ways to read; `spool`: large transactions.
 - `changes`: messages to records. `untouched`, `topic_state`: what only the topic knows. `snapshots`, `ranges`,
-  `window`, `visibility`: whole tables, beside the stream too. `delivery`: into Kafka. `tables`: forms and schemas.
+  `window`, `visibility`: whole tables, beside the stream too. `tables`: forms and schemas. `batches`, `delivery`: into
+  Kafka. `engine`: compiled kernels, or the plain rules until they are loaded.
 - `pgoutput`, `copy_binary`, `avro_rows`, `row_kernels`, `types`, `schemas`: bytes to Avro, pure.
 """

@@ -90,7 +90,6 @@ class PostgresCapture:
             Path(tempfile.mkdtemp(prefix="suiro-capture-")) if base is None else base / self.options.name
         )
         directory.mkdir(parents=True, exist_ok=True)
-        engine.load()
         pause_s = FIRST_PAUSE_S
         try:
             while not self._stop.is_set():
@@ -134,6 +133,8 @@ class PostgresCapture:
             delivery = Delivery(client, options, self._identity)
             stack.callback(self._end_of, delivery)
             position, parts = delivery.fence()
+            if position is not None:
+                engine.load()  # nobody waits for a first record: all that waits in the slot counts
             release_slot(database, options.slot)
             self._check_source(position, system, facts.database)
             if not facts.is_standby:

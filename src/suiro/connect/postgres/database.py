@@ -174,7 +174,7 @@ class Database:
     def facts(self) -> ServerFacts:
         found = self.row(
             "select current_setting('server_version_num')::int, current_database(), pg_is_in_recovery(),"
-            " current_setting('wal_level')",
+            " current_setting('wal_level'), current_setting('server_encoding')",
             what="ask the server what it is",
         )
         assert found is not None
@@ -188,6 +188,12 @@ class Database:
             raise ConfigError(
                 f"wal_level is {facts.wal_level}: changes cannot be decoded from such a log. Run ALTER SYSTEM SET "
                 "wal_level = 'logical' and restart Postgres"
+            )
+        if found[4] == "SQL_ASCII":
+            raise ConfigError(
+                f"database {facts.database} has the encoding SQL_ASCII: Postgres does not know what its texts mean, "
+                "and records are UTF-8. Choose: capture a copy of it in a database with a real encoding (pg_dump, then "
+                "CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0)"
             )
         return facts
 

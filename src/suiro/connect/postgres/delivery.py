@@ -26,9 +26,9 @@ from suiro.connect.positions import (
     read_position,
     transactional_id,
 )
+from suiro.connect.postgres.batches import Batch, batch_of, encode
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.errors import SuiroError
-from suiro.protocol import columnar
 from suiro.protocol.compression import codec_id
 
 __all__ = ["Delivery", "binary_column"]
@@ -36,7 +36,6 @@ __all__ = ["Delivery", "binary_column"]
 logger = logging.getLogger(__name__)
 
 FLUSH_BYTES = 4 << 20
-MAX_BATCH_BYTES = 900_000
 
 
 def binary_column(values: Sequence[bytes | None]) -> pa.Array:
@@ -100,17 +99,13 @@ class Delivery:
         self, topic: str, *, keys: pa.Array, values: pa.Array, timestamps: Any, headers: pa.Array
     ) -> None:
         """Records in order; they go out at the latest with `commit`."""
-        count = self._partition_counts[topic]
-        partitions = columnar.partitions_of(keys, count) if count > 1 else np.zeros(len(keys), np.int32)
-        batches = columnar.encode(
+        batches = encode(
             keys=keys,
             values=values,
             timestamps=timestamps,
-            partitions=partitions,
-            num_partitions=count,
             headers=headers,
+            partitions=self._partition_counts[topic],
             compression=self._compression,
-            max_batch_bytes=MAX_BATCH_BYTES,
         )
         self.records += len(keys)
         for batch in batches:
@@ -133,15 +128,10 @@ class Delivery:
         """Returns once everything added, the position and the changed parts are there for all to read."""
         records = [part_record(self._name, part, value) for part, value in (parts or {}).items()]
         records.append(position_record(self._name, dict(position)))
-        batches = columnar.encode(
-            keys=binary_column([key for key, _ in records]),
-            values=binary_column([value for _, value in records]),
-            timestamps=np.full(len(records), SystemClock().wall_ms(), np.int64),
-            partitions=np.zeros(len(records), np.int32),
-            num_partitions=1,
+        now_ms = SystemClock().wall_ms()
+        self._wait(
+            POSITIONS_TOPIC, batch_of(records, partition=self._position_partition, timestamp_ms=now_ms)
         )
-        for batch in batches:
-            self._wait(POSITIONS_TOPIC, batch, self._position_partition)
         self.flush()
         self._transactions.end(commit=True)
         self._joined.clear()
@@ -156,7 +146,8 @@ class Delivery:
             except SuiroError as error:
                 logger.info("the open transaction is left to its timeout, or to the next start: %s", error)
 
-    def _wait(self, topic: str, batch: columnar.EncodedBatch, partition: int | None = None) -> None:
-        place = batch.partition if partition is None else partition
-        self._waiting.append(TransactionalBatch(topic, place, batch.data, batch.count, batch.crc_tail))
+    def _wait(self, topic: str, batch: Batch) -> None:
+        self._waiting.append(
+            TransactionalBatch(topic, batch.partition, batch.data, batch.count, batch.crc_tail)
+        )
         self._waiting_bytes += len(batch.data)

@@ -16,12 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from suiro.connect.postgres.blocks import Int64s
-from suiro.protocol.columnar import HEADERS_TYPE
 
 __all__ = ["OPERATIONS", "live_headers", "lsn_digits", "snapshot_headers"]
 
 OPERATIONS = ("insert", "update", "delete", "truncate")
 
+# As `suiro.protocol.columnar` takes them, which is not imported here: it loads compiled kernels.
+HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _NAMES = (b"lsn", b"xid", b"commit_time", b"op", b"origin")
 _LIVE = b"live"
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)

@@ -4,6 +4,9 @@
 
 The protocol costs a system call, a message and a wake-up for each BEGIN, change and COMMIT; here whole blocks come.
 
+Psycopg2 gives a row at a time; a writer in C puts them together, on a thread of its own, so that rows come while those
+before are worked on and no Python runs for a single one.
+
 Always true: peeking moves nothing. What was read goes to Kafka with its position, block by block while more comes;
 only then is the slot advanced. A slot has one reader at a time, so this happens before the protocol is opened. The
 server keeps what it decoded in a temporary file, and here is one block of it at a time, however large a transaction.
@@ -11,11 +14,18 @@ server keeps what it decoded in a temporary file, and here is one block of it at
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+import queue
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
+from suiro.connect.postgres import engine
 from suiro.connect.postgres.blocks import Block, Int64s
+from suiro.connect.postgres.copy_binary import SIGNATURE
 from suiro.connect.postgres.database import Database, quoted
 from suiro.connect.postgres.lsn import lsn_text
 from suiro.connect.postgres.pgoutput import CorruptMessageError
@@ -23,52 +33,148 @@ from suiro.connect.postgres.pgoutput import CorruptMessageError
 __all__ = ["peek"]
 
 PEEK_CHANGES = 3_000_000  # a call decodes again from the slot's restart_lsn on, so small ones are slow
-BLOCK_BYTES = 4 << 20
+CHUNK_BYTES = 2 << 20  # four of them are in memory at once, and what becomes of one
+WAIT_S = 0.2
 
-_SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 _SIGNATURE_SIZE = 19
 _ROW_SIZE = 18  # how many columns, the LSN with its length, the length of the message; then the message
 _COMMIT = ord("C")
+_TRAILER = b"\xff\xff"
 
 
-class _Rows:
-    """A file for COPY: hands on a block whenever enough was written."""
+def peek(
+    database: Database,
+    *,
+    slot: str,
+    publication: str,
+    upto: int,
+    on_block: Callable[[Block], None],
+    check: Callable[[], None],
+) -> int:
+    """The next transactions up to that place in the log, block by block; returns how many messages they were.
 
-    def __init__(self, on_block: Callable[[Block], None]) -> None:
-        self._on_block = on_block
-        self._parts: list[bytes] = []
-        self._size = 0
-        self.messages = 0
+    `check` is called now and then while the server decodes; it, and `on_block`, end this by raising something.
+    """
+    statement = (
+        "COPY (SELECT lsn, data FROM pg_logical_slot_peek_binary_changes("
+        f"{database.literal(slot)}, {database.literal(lsn_text(upto))}, {PEEK_CHANGES}, 'proto_version', '1', "
+        f"'publication_names', {database.literal(quoted(publication))}, 'messages', 'true')) "
+        "TO STDOUT (FORMAT binary)"
+    )
+    messages = 0
+    rest = b""
+    with _Reader(database, statement, what=f"read slot {slot}") as reader:
+        for chunk in reader.chunks(check):
+            if not messages:
+                engine.load(wait=True, patience_s=engine.PATIENCE_S)
+            block, rest = _block(rest + chunk)
+            if block is not None:
+                messages += len(block)
+                on_block(block)
+    if rest != _TRAILER:
+        raise CorruptMessageError(f"COPY of slot {slot} ended with {len(rest)} bytes that are no row")
+    return messages
 
-    # psycopg2 gives one row at a time.
-    def write(self, data: bytes) -> None:
-        self._parts.append(data)
-        self._size += len(data)
-        if self._size >= BLOCK_BYTES:
-            self.flush(whole=False)
 
-    def flush(self, *, whole: bool) -> None:
-        parts = self._parts
-        if parts and parts[0].startswith(_SIGNATURE):
-            parts[0] = parts[0][_SIGNATURE_SIZE:]
-        rows = [part for part in parts if len(part) >= _ROW_SIZE]  # not the trailer
-        data = b"".join(rows)
-        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-        ends = np.cumsum(lengths)
-        begins = ends - lengths
-        if (_integers(data, begins, 14, 4) != lengths - _ROW_SIZE).any():
-            raise CorruptMessageError("COPY gave something that is not one row of an LSN and a message")
-        starts = begins + _ROW_SIZE
-        cut = len(rows)
-        if not whole:
-            commits = np.flatnonzero(_integers(data, starts, 0, 1) == _COMMIT)
-            cut = int(commits[-1]) + 1 if len(commits) else cut
-        self._parts = rows[cut:]
-        self._size = sum(map(len, self._parts))
-        if cut:
-            self.messages += cut
-            lsns = _integers(data, begins[:cut], 6, 8)
-            self._on_block(Block(buffer=data, starts=starts[:cut], ends=ends[:cut], lsns=lsns))
+class _Reader:
+    """COPY on a thread; what it gives waits in a queue of one chunk."""
+
+    def __init__(self, database: Database, statement: str, *, what: str) -> None:
+        self._database = database
+        self._statement = statement
+        self._what = what
+        self._queue: queue.Queue[bytes | BaseException | None] = queue.Queue(1)
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="suiro-peek", daemon=True)
+
+    def __enter__(self) -> _Reader:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._ended = True
+        if self._thread.is_alive():
+            self._database.cancel()
+        while self._thread.is_alive():
+            try:
+                self._queue.get_nowait()
+            except queue.Empty:
+                self._thread.join(WAIT_S)
+
+    def chunks(self, check: Callable[[], None]) -> Iterator[bytes]:
+        while True:
+            try:
+                got = self._queue.get(timeout=WAIT_S)
+            except queue.Empty:
+                check()
+                continue
+            if isinstance(got, BaseException):
+                raise got
+            if got is None:
+                return
+            yield got
+
+    def write(self, data: Any) -> int:
+        if self._ended:
+            raise InterruptedError("nobody wants more")
+        self._queue.put(bytes(data))
+        return len(data)
+
+    def _run(self) -> None:
+        try:
+            sink = io.BufferedWriter(_Raw(self), buffer_size=CHUNK_BYTES)
+            self._database.copy(self._statement, sink, what=self._what)
+            sink.flush()
+        except BaseException as error:
+            self._queue.put(error)
+        else:
+            self._queue.put(None)
+
+
+class _Raw(io.RawIOBase):
+    def __init__(self, reader: _Reader) -> None:
+        self._reader = reader
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return self._reader.write(data)
+
+
+def _block(data: bytes) -> tuple[Block | None, bytes]:
+    """The rows up to the last commit (all, where there is none) and the bytes behind them."""
+    at = _SIGNATURE_SIZE if data.startswith(SIGNATURE) else 0
+    begins, end = _rows(data, at)
+    if not len(begins):
+        return None, data[at:]
+    ends = np.append(begins[1:], end)
+    if (_integers(data, begins, 14, 4) != ends - begins - _ROW_SIZE).any():
+        raise CorruptMessageError("COPY gave something that is not one row of an LSN and a message")
+    starts = begins + _ROW_SIZE
+    commits = np.flatnonzero(_integers(data, starts, 0, 1) == _COMMIT)
+    cut = int(commits[-1]) + 1 if len(commits) else len(begins)
+    lsns = _integers(data, begins[:cut], 6, 8)
+    return Block(buffer=data, starts=starts[:cut], ends=ends[:cut], lsns=lsns), data[ends[cut - 1] :]
+
+
+def _rows(data: bytes, at: int) -> tuple[Int64s, int]:
+    """Where whole rows begin, and where the last of them ends."""
+    compiled = engine.kernels()
+    if compiled is not None:
+        begins = np.empty(len(data) // _ROW_SIZE + 1, np.int64)
+        result = np.zeros(3, np.int64)
+        compiled.copy_rows(np.frombuffer(data, np.uint8), at, 2, begins, result)
+        _, count, end = result.tolist()
+        return begins[:count], end
+    found = []
+    while at + _ROW_SIZE <= len(data):
+        (size,) = struct.unpack_from(">i", data, at + _ROW_SIZE - 4)
+        if at + _ROW_SIZE + size > len(data):
+            break
+        found.append(at)
+        at += _ROW_SIZE + size
+    return np.array(found, np.int64), at
 
 
 def _integers(data: bytes, places: Int64s, at: int, size: int) -> Int64s:
@@ -78,19 +184,3 @@ def _integers(data: bytes, places: Int64s, at: int, size: int) -> Int64s:
     for byte in range(size):
         found = (found << 8) | source[places + (at + byte)]
     return found
-
-
-def peek(
-    database: Database, *, slot: str, publication: str, upto: int, on_block: Callable[[Block], None]
-) -> int:
-    """The next transactions up to that place in the log, block by block; returns how many messages they were."""
-    rows = _Rows(on_block)
-    statement = (
-        "COPY (SELECT lsn, data FROM pg_logical_slot_peek_binary_changes("
-        f"{database.literal(slot)}, {database.literal(lsn_text(upto))}, {PEEK_CHANGES}, 'proto_version', '1', "
-        f"'publication_names', {database.literal(quoted(publication))}, 'messages', 'true')) "
-        "TO STDOUT (FORMAT binary)"
-    )
-    database.copy(statement, rows, what=f"read slot {slot}")
-    rows.flush(whole=True)
-    return rows.messages

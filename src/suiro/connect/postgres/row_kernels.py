@@ -329,12 +329,13 @@ def parse(data, starts, ends, facts, state):
 
 @compiled(BYTES_IN, INT, INT, INT64S_OUT, INT64S_OUT)
 def copy_rows(data, at, columns, starts, result):
-    """Where the rows of COPY begin; each is checked. result = status, rows, the place after the last."""
+    """Where the rows of COPY begin; each is checked. result = status, rows, the place after the last whole one."""
     rows = np.int64(0)
     size = np.int64(len(data))
     result[0] = BAD_ROW
     result[1] = 0
     while at < size:
+        result[2] = at
         if size - at < 2:
             return
         count = _uint16_at(data, at)

@@ -10,6 +10,7 @@ from typing import Any
 
 from suiro.client import Client
 from suiro.clock import SystemClock
+from suiro.connect.postgres import engine
 from suiro.connect.postgres.blocks import Block
 from suiro.connect.postgres.changes import MESSAGE_PREFIX, Changes
 from suiro.connect.postgres.database import Database
@@ -141,6 +142,7 @@ class Session:
 
     def stream(self, on_ready: Callable[[Session], None]) -> None:
         """Ends with `Stopped`, or an error."""
+        engine.load()
         self._catch_up()
         stream = self._open_stream()
         while True:
@@ -214,13 +216,22 @@ class Session:
             changes.reset()
             with Database(options.dsn) as database:
                 count = peek(
-                    database, slot=options.slot, publication=options.publication, upto=end, on_block=take
+                    database,
+                    slot=options.slot,
+                    publication=options.publication,
+                    upto=end,
+                    on_block=take,
+                    check=self._check_stopped,
                 )
             if not count:
                 return  # a standby, where we cannot leave a sign: the protocol tells where it is
             self.commit()
             advance_slot(self._database, options.slot, changes.position)
             logger.info("caught up to %s by SQL: %d messages", self.position_text, count)
+
+    def _check_stopped(self) -> None:
+        if self._stopped.is_set():
+            raise Stopped
 
     def _settle(self, stream: ReplicationStream | None) -> None:
         """Between two transactions of Postgres: what was asked for happens, then Kafka gets its commit."""

@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from suiro.client import Client
 from suiro.clock import SystemClock
+from suiro.connect.postgres import engine
 from suiro.connect.postgres.avro_rows import EncodedRows
 from suiro.connect.postgres.blocks import Int64s
 from suiro.connect.postgres.changes import MESSAGE_PREFIX, Changes
@@ -199,6 +200,7 @@ class Snapshots:
                         if waiting >= COMMIT_ROWS or read.after is None or read.is_last or is_stopped():
                             commit()
                             waiting = 0
+                            engine.load(wait=True, patience_s=0 if read.is_last else engine.PATIENCE_S)
                         if is_stopped():
                             return
             finally:

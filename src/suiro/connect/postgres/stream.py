@@ -24,6 +24,7 @@ __all__ = ["ReplicationStream"]
 BLOCK_MESSAGES = 30_000
 BLOCK_BYTES = 4 << 20
 STATUS_INTERVAL_MS = 5_000
+CONFIRM_INTERVAL_MS = 100  # each wakes the server, and there are hundreds of commits a second
 MESSAGE_PREFIX = b"suiro\0"
 _PREFIX_AT = 10
 
@@ -40,6 +41,7 @@ class ReplicationStream:
         self._spools = Spools(directory)
         self._clock = SystemClock()
         self._confirmed = start_lsn
+        self._told = start_lsn
         self._told_ms = self._clock.monotonic_ms()
         self._payloads: list[bytes] = []
         self._lsns: list[int] = []
@@ -134,17 +136,17 @@ class ReplicationStream:
 
     def confirm(self, lsn: int) -> None:
         """The log up to there is in Kafka: the server may let go of it."""
-        if lsn > self._confirmed:
-            self._confirmed = lsn
-            self._tell()
+        self._confirmed = max(self._confirmed, lsn)
+        self.stay_alive()
 
     def stay_alive(self) -> None:
         """Call it every few seconds at least: the server ends a connection that is silent (wal_sender_timeout)."""
-        if self._clock.monotonic_ms() - self._told_ms >= STATUS_INTERVAL_MS:
+        interval_ms = CONFIRM_INTERVAL_MS if self._confirmed > self._told else STATUS_INTERVAL_MS
+        if self._clock.monotonic_ms() - self._told_ms >= interval_ms:
             self._tell()
 
     def _tell(self) -> None:
-        self._told_ms = self._clock.monotonic_ms()
+        self._told_ms, self._told = self._clock.monotonic_ms(), self._confirmed
         # One less: at a commit's end psycopg2 would move on by itself with the server's next sign of life, and the
         # slot must not be ahead of the position in Kafka. The next commit begins at that end or later.
         lsn = self._confirmed - 1

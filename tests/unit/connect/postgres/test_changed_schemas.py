@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from support.postgres import Postgres
+from support.postgres import VERSION, Postgres
 from support.postgres_rows import Connection
 
 from suiro.connect.postgres.database import Database
@@ -16,8 +16,6 @@ from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.publication import ensure_publication
 from suiro.connect.postgres.tables import SchemaRefusedError, Tables
 from suiro.registry import InProcessRegistry, RegistryClient, RegistryConfig, Schema
-
-VERSION = 180000
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +46,10 @@ def test_a_change_that_avro_would_get_wrong_stops_the_capture(
     )
     connection.execute("create table prices (id integer primary key, price numeric(10,2), name text)")
     try:
-        ensure_publication(database, options, VERSION)
+        ensure_publication(database, options, VERSION * 10_000)
 
         def form() -> Any:
-            tables = Tables(database, registry, options, VERSION)
+            tables = Tables(database, registry, options, VERSION * 10_000)
             return tables.form_of(tables.fresh_facts("public", "prices"), is_final=True)
 
         first = form()

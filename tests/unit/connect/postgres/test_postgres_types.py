@@ -11,6 +11,7 @@ from typing import Any
 
 import fastavro
 import pytest
+from support.postgres import VERSION
 from support.postgres_rows import Connection, changes_of, decoded, facts, slot_over_all, snapshot
 
 from suiro.connect.postgres import engine
@@ -21,7 +22,6 @@ from suiro.connect.postgres.types import Rules
 RULES = Rules(namespace="shop")
 
 SETUP = """
-create extension if not exists vector;
 create type mood as enum ('sad', 'it''s "fine"', 'größe');
 create domain positive as integer check (value > 0);
 create domain money_like as numeric(12,3);
@@ -104,6 +104,15 @@ CASES: list[tuple[str, list[tuple[str, Any]]]] = [
 ]  # fmt: skip
 
 
+SINCE = {"numeric(3,-2)": 15, "numeric(2,5)": 15}
+HAS_VECTOR = VERSION in (16, 18)  # an extension that only the wheel's servers have
+CASES = [
+    (kind, [value for value in values if (kind, value[0], VERSION < 17) != ("interval", "'infinity'", True)])
+    for kind, values in CASES
+    if SINCE.get(kind, 0) <= VERSION and (HAS_VECTOR or kind != "vector(3)")
+]
+
+
 def same(found: Any, wanted: Any) -> bool:
     if isinstance(found, Decimal):
         return isinstance(wanted, str) and found == Decimal(wanted) and f"{found:f}" == f"{Decimal(wanted):f}"
@@ -120,6 +129,8 @@ def same(found: Any, wanted: Any) -> bool:
 def table(connection: Connection) -> Iterator[tuple[list[bytes], Relation, bytes]]:
     """(messages, table, snapshot) of a table with every type."""
     connection.execute(SETUP)
+    if HAS_VECTOR:
+        connection.execute("create extension if not exists vector")
     columns = ", ".join(f"c{number} {kind}" for number, (kind, _) in enumerate(CASES))
     with slot_over_all(connection, "types") as slot:
         connection.execute(f"create table every_type (id integer primary key, {columns})")
@@ -247,7 +258,7 @@ def test_random_rows_are_the_same_from_text_and_from_binary(connection: Connecti
         "((random() - 0.5) * 10 ^ (random() * 60 - 30))::real",
         "date '4713-01-01 BC' + (random() * 2147483000)::integer",
         "time '00:00' + random() * interval '86399.999999 s'",
-        "timestamp '4713-01-02 BC' + make_interval(days => (random() * 109200000)::integer, secs => random() * 86400)",
+        "timestamp '4713-01-02 BC' + make_interval(days => (random() * 109000000)::integer, secs => random() * 86400)",
         "timestamptz '4713-01-02 00:00:00+00 BC' + make_interval(days => (random() * 10000000)::integer, secs => random() * 9)",
         "gen_random_uuid()",
         "decode(repeat(md5(random()::text), (random() * 5)::integer), 'hex')",

@@ -1,0 +1,68 @@
+"""`suiro spark adopt`: a query of Spark's own Kafka connector goes on with format "suiro"."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from suiro.errors import SuiroError
+
+spark = typer.Typer(name="spark", no_args_is_help=True, help="Queries of Spark Structured Streaming.")
+
+
+@spark.callback()
+def _root() -> None:
+    pass
+
+
+@spark.command("adopt")
+def adopt(
+    checkpoint: Annotated[
+        str,
+        typer.Argument(metavar="CHECKPOINT", help="The stopped query's checkpointLocation: a path or a URI."),
+    ],
+    application_id: Annotated[
+        str, typer.Option(metavar="NAME", help="The option application.id that the query will have.")
+    ],
+    bootstrap_servers: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="The cluster that the query reads and writes.")
+    ] = "127.0.0.1:9092",
+    sink_name: Annotated[
+        str, typer.Option(metavar="NAME", help="The option sink.name, where it will have one.")
+    ] = "",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the client, without `kafka.`."),
+    ] = None,
+    rewrite_last: Annotated[
+        bool,
+        typer.Option(
+            "--rewrite-last",
+            help="The old job began a micro-batch and did not finish it: write all of it again.",
+        ),
+    ] = False,
+) -> None:
+    """Make a checkpoint of Spark's own Kafka connector one that format "suiro" goes on from.
+
+    The checkpoint is only read. Afterwards start the query with it, with format "suiro" in both places.
+    """
+    from suiro.cli.run import settings_of
+    from suiro.spark import adopt as adopt_checkpoint
+
+    try:
+        adopted = adopt_checkpoint(
+            checkpoint,
+            application_id=application_id,
+            bootstrap_servers=bootstrap_servers,
+            sink_name=sink_name,
+            settings=settings_of(set_ or []),
+            rewrite_last=rewrite_last,
+        )
+    except (SuiroError, OSError) as error:
+        print(f"suiro spark adopt: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    for (topic, partition), offset in sorted(adopted.offsets.items()):
+        print(f"{topic}-{partition}: goes on at offset {offset}")
+    print(f"query {adopted.query_id}: micro-batch {adopted.micro_batch + 1} is the first of format suiro")

@@ -1,0 +1,179 @@
+"""Reads the topics for the check: from the start, by a read_committed consumer that is not ours (confluent-kafka).
+
+Avro is read by `fastavro`, with the schemas that the records name.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import fastavro
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from suiro.clock import Clock, SystemClock
+from suiro.demo.names import CAPTURED, REJECTED, VALIDATED
+from suiro.errors import FatalError
+from suiro.registry import RegistryClient
+
+__all__ = ["Read", "Topics", "count_uncommitted", "read"]
+
+READ_TIMEOUT_S = 120
+CONSUME_RECORDS = 10_000
+AVRO = frozenset({*CAPTURED, VALIDATED, REJECTED})
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Row = dict[str, Any]
+
+
+class Read(NamedTuple):
+    """One record as a consumer got it (a tuple, because there are more than a million). `value` is None where there is
+    none, or none that can be read; `key` is the flight's id, or the text of the row's key."""
+
+    partition: int
+    offset: int
+    key: str
+    value: Row | None
+    headers: Mapping[str, str]
+
+
+Topics = dict[str, list[Read]]
+
+
+def read(
+    bootstrap_servers: str, topics: Sequence[str], *, registry: str, clock: Clock | None = None
+) -> Topics:
+    """Every committed record of `topics`, from the first to the end of each partition."""
+    found: Topics = {topic: [] for topic in topics}
+    with _Avro(registry) as avro:
+        for messages in _messages(bootstrap_servers, topics, "read_committed", clock or SystemClock()):
+            for message in messages:
+                topic = message.topic()
+                found[topic].append(_record(message, avro if topic in AVRO else None))
+    return found
+
+
+def count_uncommitted(bootstrap_servers: str, topics: Sequence[str], *, clock: Clock | None = None) -> int:
+    """How many records `topics` hold with those of aborted transactions, which `read` never gives."""
+    return sum(map(len, _messages(bootstrap_servers, topics, "read_uncommitted", clock or SystemClock())))
+
+
+def _messages(
+    bootstrap_servers: str, topics: Sequence[str], isolation_level: str, clock: Clock
+) -> Iterator[list[Any]]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "suiro-demo-check",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": isolation_level,
+            "auto.offset.reset": "earliest",
+            "queued.min.messages": 200_000,
+        }
+    )
+    try:
+        known = consumer.list_topics(timeout=READ_TIMEOUT_S).topics
+        unread = {(topic, partition) for topic in topics for partition in known[topic].partitions}
+        consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in unread])
+        deadline_ms = clock.monotonic_ms() + READ_TIMEOUT_S * 1000
+        while unread:
+            if clock.monotonic_ms() > deadline_ms:
+                raise FatalError(f"nothing came for {READ_TIMEOUT_S} s, before the end of {sorted(unread)}")
+            messages = []
+            for message in consumer.consume(CONSUME_RECORDS, timeout=0.2):
+                error = message.error()
+                if error is None:
+                    messages.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    unread.discard((message.topic(), message.partition()))
+                elif error.fatal() or not error.retriable():
+                    raise FatalError(f"reading {message.topic()}: {error.str()}")
+            if messages:
+                yield messages
+                deadline_ms = clock.monotonic_ms() + READ_TIMEOUT_S * 1000
+    finally:
+        consumer.close()
+
+
+def _record(message: Any, avro: _Avro | None) -> Read:
+    raw_headers = message.headers()
+    headers = {name: (value or b"").decode() for name, value in raw_headers} if raw_headers else NO_HEADERS
+    key, value = message.key() or b"", message.value()
+    return Read(
+        message.partition(),
+        message.offset(),
+        key.decode() if avro is None else avro.key(key),
+        None if value is None else _json(value) if avro is None else avro.row(value),
+        headers,
+    )
+
+
+def _json(data: bytes) -> Row | None:
+    try:
+        value = json.loads(data)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+class _Avro:
+    """Confluent's wire format: a zero, the schema's id in four bytes, the value. Times become texts."""
+
+    def __init__(self, registry: str) -> None:
+        self._registry = RegistryClient(registry)
+        self._schemas: dict[bytes, Any] = {}
+        self._hours: dict[int, str] = {}
+
+    def __enter__(self) -> _Avro:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._registry.close()
+
+    def row(self, data: bytes) -> Row | None:
+        found = self._decoded(data)
+        if found is None:
+            return None
+        return found | {"time_hour": self._hour(found["time_hour"])} if "time_hour" in found else found
+
+    def key(self, data: bytes) -> str:
+        key = self._decoded(data)
+        if key is None:
+            return repr(data)
+        if len(key) == 1:
+            return str(*key.values())
+        at = EPOCH + timedelta(microseconds=key["time_hour"], minutes=key["minute"])
+        return f"{key['carrier']}-{key['flight']}-{key['origin']}-{at:%Y-%m-%dT%H:%MZ}"
+
+    def _hour(self, microseconds: int) -> str:
+        text = self._hours.get(microseconds)
+        if text is None:
+            at = EPOCH + timedelta(microseconds=microseconds)
+            text = self._hours[microseconds] = f"{at:%Y-%m-%dT%H:%M:%SZ}"
+        return text
+
+    def _decoded(self, data: bytes) -> Row | None:
+        if len(data) < 5 or data[0] != 0:
+            return None
+        schema = self._schemas.get(data[:5])
+        if schema is None:
+            text = self._registry.schema(int.from_bytes(data[1:5], "big")).text
+            schema = self._schemas[data[:5]] = fastavro.parse_schema(_plain(json.loads(text)))
+        try:
+            value = fastavro.schemaless_reader(io.BytesIO(data[5:]), schema, None)
+        except (EOFError, ValueError, IndexError):
+            return None
+        return value if isinstance(value, dict) else None
+
+
+def _plain(schema: Any) -> Any:
+    """Without logical types: `datetime` for each of a million times would be the longest part of the check."""
+    if isinstance(schema, dict):
+        return {name: _plain(value) for name, value in schema.items() if name != "logicalType"}
+    return [_plain(item) for item in schema] if isinstance(schema, list) else schema

@@ -1,0 +1,145 @@
+"""All that the demo starts, part by part: log, registry, database, capture, connectors, receiver, pipeline.
+
+Every part can be started, killed and stopped by itself; `stop` ends whatever still runs, in the order of the flow.
+"""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+from suiro.demo.connectors import write_connectors
+from suiro.demo.names import PARTITIONS, PREFIX, SCHEMAS, TABLES
+from suiro.demo.processes import Child, EmbeddedNode, Kafka, Log, RunningCluster
+from suiro.demo.receiver import AlertReceiver
+from suiro.errors import FatalError
+
+__all__ = ["System"]
+
+
+class System:
+    """`directory` holds the data and the log file of each part."""
+
+    def __init__(self, directory: Path, *, kafka: bool, bootstrap: str | None) -> None:
+        self.directory = directory
+        self.state_dir = directory / "state"
+        self._run = uuid.uuid4().hex[:8]
+        self._dsn = ""
+        self._registry_url = ""
+        self.registry: Child | None = None
+        self.database: Child | None = None
+        self.capture: Child | None = None
+        self.connect: Child | None = None
+        self.driver: Child | None = None
+        self.driver_starts = 0
+        self.receiver = AlertReceiver()
+        self.log: Log = (
+            RunningCluster(bootstrap)
+            if bootstrap is not None
+            else Kafka(directory / "kafka")
+            if kafka
+            else EmbeddedNode(directory / "node")
+        )
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.log.bootstrap_servers
+
+    @property
+    def registry_url(self) -> str:
+        return self._registry_url
+
+    @property
+    def dsn(self) -> str:
+        return self._dsn
+
+    @property
+    def weather_files(self) -> Path:
+        return self.directory / "weather"
+
+    # -- starting: each returns at once; `wait_ready` of the child says when it answers ------------------------------
+
+    def start_registry(self) -> None:
+        self.registry = self._command(
+            "the registry", "registry", "--bootstrap", self.bootstrap_servers, "--topic", SCHEMAS,
+            "--listen", "127.0.0.1:0",
+        )  # fmt: skip
+
+    def wait_registry(self) -> None:
+        assert self.registry is not None
+        self._registry_url = self.registry.wait_ready()["registry"]
+
+    def start_database(self) -> None:
+        self.database = Child(
+            "Postgres",
+            "suiro.demo.database",
+            str(self.directory / "postgres"),
+            log_path=self.directory / "postgres.log",
+        )
+
+    def wait_database(self) -> None:
+        assert self.database is not None
+        self._dsn = self.database.wait_ready()["dsn"]
+
+    def start_capture(self) -> Child:
+        """Also after a kill: it goes on where it was."""
+        self.capture = self._command(
+            "the capture", "capture", "postgres", "--dsn", self.dsn, "--bootstrap", self.bootstrap_servers,
+            "--registry", self.registry_url, "--topic-prefix", PREFIX, "--tables", ",".join(TABLES),
+            "--slot", f"suiro_{self._run}", "--partitions", str(PARTITIONS),
+        )  # fmt: skip
+        return self.capture
+
+    def start_connect(self) -> Child:
+        path = self.directory / "connectors.toml"
+        write_connectors(
+            path,
+            run=self._run,
+            bootstrap_servers=self.bootstrap_servers,
+            folder=self.weather_files.name,
+            url=self.receiver.url,
+        )
+        self.connect = self._command("the connectors", "connect", "run", str(path))
+        return self.connect
+
+    def start_driver(self, *, max_offsets_per_trigger: int) -> Child:
+        """Spark starts; the pipeline once the child is told `start`."""
+        self.driver_starts += 1
+        self.driver = Child(
+            "the Spark driver", "suiro.demo.driver", "--bootstrap-servers", self.bootstrap_servers,
+            "--registry", self.registry_url, "--state-dir", str(self.state_dir),
+            "--max-offsets-per-trigger", str(max_offsets_per_trigger), log_path=self.directory / "driver.log",
+        )  # fmt: skip
+        return self.driver
+
+    # -- and ending --------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raises `FatalError` if a part ended that should not have; the driver is looked after by the story."""
+        for child in (self.registry, self.database, self.capture, self.connect):
+            if child is not None and child.ended:
+                raise FatalError(f"{child.what} ended; {child.tail()}")
+
+    def stop_flow(self) -> None:
+        """What moves data ends, cleanly; the log, the registry and the database stay, for those who look."""
+        for name in ("driver", "capture", "connect"):
+            child: Child | None = getattr(self, name)
+            setattr(self, name, None)
+            if child is not None:
+                child.stop()
+
+    def stop(self) -> None:
+        for child in (self.driver, self.capture, self.connect, self.registry):
+            if child is not None:
+                child.kill()
+        self.receiver.stop()
+        try:
+            if self.database is not None:
+                self.database.stop()  # Postgres is no member of its session: only a clean stop ends it
+        finally:
+            self.log.stop()
+
+    def _command(self, what: str, command: str, *arguments: str) -> Child:
+        return Child(
+            what, "suiro.demo.child", command, *arguments, log_path=self.directory / f"{command}.log"
+        )

@@ -1,0 +1,274 @@
+"""What a capture meets on Postgres's side (partitions, filters, a slot that is lost while it runs, an encoding that
+says nothing), and Apache Kafka in place of the node."""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from support.capturing import Capture, Registry, Topics, difference, table_rows
+from support.postgres import VERSION, Postgres
+from support.waiting import wait_until
+
+from suiro.connect import CaptureOptions, PostgresCapture
+from suiro.errors import ConfigError
+
+Connection = psycopg.Connection[Any]
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    server = Postgres(tmp_path_factory.mktemp("sources") / "postgres")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def registry(suiro_node: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    running = Registry(suiro_node.bootstrap_servers, tmp_path_factory.mktemp("registry") / "log")
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def prefix(unique: str) -> str:
+    return unique.replace("-", "")
+
+
+@pytest.fixture
+def connection(postgres: Postgres, prefix: str) -> Iterator[Connection]:
+    """To a database of this test's own."""
+    with psycopg.connect(postgres.dsn, autocommit=True) as admin:
+        admin.execute(f"create database {prefix}".encode())
+    with psycopg.connect(postgres.dsn, dbname=prefix, autocommit=True) as made:
+        yield made
+
+
+class Scene:
+    """A capture's surroundings, on the node or on an Apache Kafka."""
+
+    def __init__(self, bootstrap: str, registry: str, dsn: str, prefix: str, log: Path) -> None:
+        self.options = {"dsn": dsn, "bootstrap": bootstrap, "registry": registry, "topic_prefix": prefix}
+        self.topics = Topics(bootstrap, registry)
+        self.prefix = prefix
+        self._log = log
+        self.captures: list[Capture] = []
+
+    def start(self, **options: Any) -> Capture:
+        self.captures.append(Capture(self._log, **(self.options | {"heartbeat": 0.5} | options)))
+        return self.captures[-1]
+
+    def wait_same(self, connection: Connection, table: str, query: str, key: list[str]) -> None:
+        """Until the topic is what the query gives."""
+        said = ""
+
+        def compared() -> bool:
+            nonlocal said
+            said = difference(
+                self.topics.fold(f"{self.prefix}.public.{table}"), table_rows(connection, query, key)
+            )
+            return not said
+
+        try:
+            wait_until(compared, 90, f"the topic of {table}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{said}\n{self.captures[-1].said()[-3000:]}") from None
+
+    def close(self) -> None:
+        for capture in self.captures:
+            if capture.process.poll() is None:
+                capture.kill()
+        self.topics.close()
+
+
+def dsn_of(postgres: Postgres, database: str) -> str:
+    return postgres.dsn.replace("/postgres?", f"/{database}?")
+
+
+@pytest.fixture
+def scene(
+    suiro_node: Any,
+    registry: Registry,
+    postgres: Postgres,
+    connection: Connection,
+    prefix: str,
+    tmp_path: Path,
+) -> Iterator[Scene]:
+    made = Scene(
+        suiro_node.bootstrap_servers, registry.url, dsn_of(postgres, prefix), prefix, tmp_path / "capture.log"
+    )
+    yield made
+    made.close()
+
+
+def test_a_partitioned_table_is_one_topic(scene: Scene, connection: Connection) -> None:
+    connection.execute(
+        "create table t (id int, day date, v text, primary key (id, day)) partition by range (day)"
+    )
+    connection.execute("create table t_1 partition of t for values from ('2026-01-01') to ('2026-07-01')")
+    connection.execute("create table t_2 partition of t for values from ('2026-07-01') to ('2027-01-01')")
+    connection.execute(
+        "insert into t select g, date '2026-01-01' + g % 360, 'old' from generate_series(1, 3000) g"
+    )
+    capture = scene.start(tables="t", chunk_rows=500)
+    assert capture.ready()["topics"] == [f"{scene.prefix}.public.t"]
+    connection.execute("update t set day = '2026-12-01' where id = 7")  # into the other partition
+    connection.execute("update t set v = 'new' where id % 100 = 1")
+    connection.execute("delete from t_1 where id % 100 = 2")  # by the partition's own name
+    connection.execute("create table t_3 partition of t for values from ('2027-01-01') to ('2028-01-01')")
+    connection.execute("insert into t values (9000, '2027-05-05', 'in a partition made later')")
+    scene.wait_same(connection, "t", "t", ["id", "day"])
+    assert capture.stop() == 0
+
+
+@pytest.mark.skipif(VERSION < 15, reason="publications have row filters and column lists since Postgres 15")
+def test_filter_and_columns_of_a_publication_hold_for_snapshot_and_stream(
+    scene: Scene, connection: Connection
+) -> None:
+    connection.execute("create table t (id int primary key, secret text, v int)")
+    connection.execute("create publication few for table t (id, v) where (id < 100)")
+    connection.execute("insert into t select g, 'hidden', g from generate_series(1, 200) g")
+    capture = scene.start(publication="few", chunk_rows=30)
+    assert capture.ready()["rows"] == 99
+    connection.execute("update t set v = -1 where id in (5, 150)")
+    connection.execute("update t set id = 500 where id = 6")  # out of what is published
+    connection.execute("update t set id = 60 where id = 160 and not exists (select from t where id = 60)")
+    connection.execute("delete from t where id in (7, 170)")
+    connection.execute("insert into t values (0, 'hidden', 0), (1000, 'hidden', 0)")
+    scene.wait_same(connection, "t", "(select id, v from t where id < 100) published", ["id"])
+    records = scene.topics.records(f"{scene.prefix}.public.t")
+    assert not any(b"hidden" in (record["value"] or b"") for record in records)
+    assert capture.stop() == 0
+
+
+def test_lag_above_the_threshold_is_said_and_served(scene: Scene, connection: Connection) -> None:
+    connection.execute("create table t (id int primary key)")
+    capture = scene.start(tables="t", lag_alert_mb=0, metrics="127.0.0.1:0")
+    capture.ready()
+    connection.execute("insert into t values (1)")
+    wait_until(lambda: any(event["event"] == "lag_alert" for event in capture.events), 60, "the alert")
+    alert = next(event for event in capture.events if event["event"] == "lag_alert")
+    assert alert["slot"] == f"suiro_{scene.prefix}"
+    assert alert["lag_bytes"] > 0
+    found = re.search(r"metrics: (http://\S+)", capture.said())
+    assert found is not None
+    with urllib.request.urlopen(found[1], timeout=30) as response:
+        metrics = response.read().decode()
+    assert re.search(r"^suiro_capture_lag_alert\{.*\} [01]\.0$", metrics, re.MULTILINE)
+    assert re.search(r"^suiro_capture_lag_bytes\{", metrics, re.MULTILINE)
+    assert capture.stop() == 0
+
+
+def test_a_database_without_an_encoding_is_refused(
+    suiro_node: Any, registry: Registry, postgres: Postgres, prefix: str
+) -> None:
+    with psycopg.connect(postgres.dsn, autocommit=True) as admin:
+        admin.execute(f"create database {prefix} encoding 'SQL_ASCII' locale 'C' template template0".encode())
+    options = CaptureOptions(
+        dsn=dsn_of(postgres, prefix),
+        bootstrap_servers=suiro_node.bootstrap_servers,
+        registry=registry.url,
+        topic_prefix=prefix,
+    )
+    with pytest.raises(ConfigError, match=r"SQL_ASCII.*UTF8"):
+        PostgresCapture(options).run()
+
+
+@pytest.mark.soak  # CI's time: it needs a server of its own
+def test_a_slot_that_is_lost_while_it_runs_ends_the_capture_and_a_new_snapshot_goes_on(
+    suiro_node: Any, registry: Registry, prefix: str, tmp_path: Path
+) -> None:
+    """`max_slot_wal_keep_size`: a walsender that falls behind is ended and its slot invalidated."""
+    server = Postgres(tmp_path / "postgres")
+    scene = Scene(suiro_node.bootstrap_servers, registry.url, server.dsn, prefix, tmp_path / "capture.log")
+    try:
+        with psycopg.connect(server.dsn, autocommit=True) as connection:
+            for setting in (
+                "max_slot_wal_keep_size = '1MB'",
+                "min_wal_size = '32MB'",
+                "max_wal_size = '32MB'",
+            ):
+                connection.execute(f"alter system set {setting}".encode())
+            connection.execute("select pg_reload_conf()")
+            connection.execute("create table t (id int primary key, v int)")
+            connection.execute("insert into t select g, 0 from generate_series(1, 100) g")
+            capture = scene.start(tables="t")
+            capture.ready()
+            scene.wait_same(connection, "t", "t", ["id"])
+            # An open transaction holds the slot's restart_lsn back, however well the capture keeps up.
+            with psycopg.connect(server.dsn) as holder:
+                holder.execute("insert into t values (1000, 0)")
+
+                def ended() -> bool:
+                    connection.execute("create table if not exists filler (v text)")
+                    connection.execute(
+                        "insert into filler select repeat(md5(g::text), 50) from generate_series(1, 10000) g"
+                    )
+                    connection.execute("select pg_switch_wal()")
+                    connection.execute("checkpoint")
+                    return capture.process.poll() is not None
+
+                wait_until(ended, 120, "the capture's end")
+            assert capture.process.returncode == 1, capture.said()[-2000:]
+            said = capture.said()
+            assert "--snapshot new" in said, said[-2000:]
+            assert "suiro_" in said
+            assert "lost to this capture" in said
+            again = scene.start(tables="t")
+            assert again.ended() == 1
+            connection.execute("delete from t where id <= 10")
+            connection.execute("update t set v = 1 where id > 90")
+            capture = scene.start(tables="t", snapshot="new")
+            capture.ready()
+            connection.execute("insert into t values (2000, 2)")
+            scene.wait_same(connection, "t", "t", ["id"])
+            assert capture.stop() == 0
+    finally:
+        scene.close()
+        server.stop()
+
+
+@pytest.mark.soak  # CI's time
+def test_into_apache_kafka(
+    kafka: Any, postgres: Postgres, connection: Connection, prefix: str, tmp_path: Path
+) -> None:
+    """Snapshot, stream, a kill in the middle and SQL blocks: as into the node."""
+    registry = Registry(kafka.bootstrap_servers, tmp_path / "registry.log")
+    scene = Scene(
+        kafka.bootstrap_servers, registry.url, dsn_of(postgres, prefix), prefix, tmp_path / "capture.log"
+    )
+    try:
+        connection.execute("create table t (id int primary key, v int, big text)")
+        connection.execute(
+            "insert into t select g, 0, string_agg(md5((g * 1000 + n)::text), '') from generate_series(1, 500) g,"
+            " generate_series(1, 100) n group by g"
+        )
+        connection.execute("alter table t alter big set storage external")
+        capture = scene.start(tables="t", chunk_rows=50, partitions=3)
+        wait_until(lambda: scene.topics.records(f"{prefix}.public.t"), 60, "the first rows")
+        capture.kill()
+        connection.execute("delete from t where id % 10 = 3")
+        capture = scene.start(tables="t", chunk_rows=50, partitions=3)
+        capture.ready()
+        connection.execute("update t set v = v + 1")  # big stays untouched where it is TOASTed
+        with connection.transaction():
+            connection.execute("update t set id = id + 10000 where id % 10 = 4")
+        with connection.transaction(force_rollback=True):
+            connection.execute("delete from t")
+        scene.wait_same(connection, "t", "t", ["id"])
+        capture.kill()
+        for _ in range(4):
+            connection.execute("update t set v = v + 1, big = repeat(big, 2) where length(big) < 40000")
+        capture = scene.start(tables="t", catch_up_mb=1)
+        connection.execute("truncate t")
+        connection.execute("insert into t values (1, 1, 'last')")
+        scene.wait_same(connection, "t", "t", ["id"])
+        assert capture.stop() == 0, capture.said()[-3000:]
+    finally:
+        scene.close()
+        registry.stop()
