@@ -93,8 +93,14 @@ def matching_cuts(
 ) -> tuple[Cut | None, Cut | None]:
     """`positions`: the next record to consume of each partition of the old topic. Of the old cuts that are consumed,
     the newest that the new version has too, with its twin; without one, the newest, and the newest new cut before it.
+
+    Only a settled old cut will do: what still waited in it may be in the new one, and would be left out.
     """
-    consumed = [cut for cut in old if all(positions.get(p, 0) >= at for p, at in cut.outputs.items())]
+    consumed = [
+        cut
+        for cut in old
+        if cut.is_settled and all(positions.get(p, 0) >= at for p, at in cut.outputs.items())
+    ]
     if not consumed:
         return None, None
     twins: dict[frozenset[tuple[TopicPartition, int]], Cut] = {}

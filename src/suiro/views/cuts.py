@@ -35,8 +35,9 @@ TopicPartition = tuple[str, int]
 class Cut:
     """`inputs`: the next offset of each input partition. `outputs`: of each partition of the output topic.
 
-    `behind`: input partitions whose records went on when this cut was made, because of a limit; where topics are
-    joined, records of others may wait for theirs. Two versions at equal `inputs` and `behind` saw the same records.
+    `behind`: input partitions whose records went on when this cut was made, because of a limit. The last records of
+    others may be read, and wait for theirs to be processed in the order of time. So only where nothing is behind the
+    rows are those of all records below `inputs`: such a cut is settled.
     """
 
     number: int
@@ -45,10 +46,19 @@ class Cut:
     time_ms: int
     behind: frozenset[TopicPartition] = frozenset()
 
+    @property
+    def is_settled(self) -> bool:
+        return not self.behind
+
     def meets(self, other: Cut) -> bool:
-        """Both reflect the same records of the topics that both read, of which there is at least one."""
+        """Rows of both are made of the same records of the topics that both read, of which there is at least one."""
         topics = {topic for topic, _ in self.inputs} & {topic for topic, _ in other.inputs}
-        return bool(topics) and _of(topics, self.inputs) == _of(topics, other.inputs)
+        return (
+            self.is_settled
+            and other.is_settled
+            and bool(topics)
+            and _of(topics, self.inputs) == _of(topics, other.inputs)
+        )
 
     @property
     def key(self) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,6 +40,12 @@ def test_several_cuts_at_the_same_inputs_leave_nothing_out() -> None:
     old = [cut(0, 10, {0: 1}), cut(1, 10, {0: 2}), cut(2, 20, {0: 3})]
     new = [cut(0, 10, {0: 5}), cut(1, 10, {0: 6})]
     assert matching_cuts({0: 2}, old, new) == (old[1], new[0])
+
+
+def test_where_records_waited_in_the_old_cut_the_one_before_counts() -> None:
+    old = [cut(0, 10, {0: 1}), dataclasses.replace(cut(1, 20, {0: 2}), behind=frozenset([A]))]
+    new = [cut(0, 10, {0: 1}), cut(1, 20, {0: 2})]
+    assert matching_cuts({0: 2}, old, new) == (old[0], new[0])
 
 
 def test_a_topic_that_one_version_alone_reads_does_not_count() -> None:
