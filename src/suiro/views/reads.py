@@ -85,7 +85,7 @@ class _Question:
 
     def __init__(self, request: Request, known: frozenset[str]) -> None:
         self._values: dict[str, list[str]] = {}
-        for name, value in parse_qsl(request.url.query, keep_blank_values=True):
+        for name, value in parse_qsl(_query(request), keep_blank_values=True):
             self._values.setdefault(name, []).append(value)
         for name, values in self._values.items():
             if name not in known:
@@ -119,10 +119,10 @@ class _Reads:
     # -- endpoints -------------------------------------------------------------------------------------------
 
     async def row(self, request: Request) -> Response:
-        return await self._answered(request, _COMMON, self._lookups, _look_up)
+        return await self._answered(request, _COMMON, None, _look_up)
 
     async def rows(self, request: Request) -> Response:
-        is_scan = "where=" in request.url.query or "search=" in request.url.query
+        is_scan = "where=" in _query(request) or "search=" in _query(request)
         return await self._answered(request, _OF_ROWS, self._scans if is_scan else self._lookups, _page)
 
     async def changes(self, request: Request) -> Response:
@@ -159,9 +159,10 @@ class _Reads:
         self,
         request: Request,
         known: frozenset[str],
-        threads: ThreadPoolExecutor,
+        threads: ThreadPoolExecutor | None,
         answer: Callable[[Served, Request, _Question, PageToken | None], str],
     ) -> Response:
+        """`threads` None: of a look-up, which needs none where the store has its rows at hand."""
         served: Served | None = None
         try:
             question = _Question(request, known)
@@ -171,9 +172,11 @@ class _Reads:
             if question.text("min_offset") is not None:
                 await _reach(served, question)
             begun = time.perf_counter()
-            text = await asyncio.get_running_loop().run_in_executor(
-                threads, answer, served, request, question, token
-            )
+            if threads is None and served.store.looks_up_at_once and question.text("as_of") is None:
+                text = answer(served, request, question, token)
+            else:
+                loop, threads = asyncio.get_running_loop(), threads or self._lookups
+                text = await loop.run_in_executor(threads, answer, served, request, question, token)
         except SuiroError as error:
             if served is not None and not isinstance(error, UsageError):
                 served.metrics.failed()
@@ -283,6 +286,11 @@ async def _reach(served: Served, question: _Question) -> None:
                 ) from None
     finally:
         stop_listening()
+
+
+def _query(request: Request) -> str:
+    text: bytes = request.scope["query_string"]
+    return text.decode("ascii", "replace")
 
 
 def _raw_key(request: Request) -> str:

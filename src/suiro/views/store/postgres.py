@@ -98,6 +98,8 @@ _FULL = (psycopg.errors.DiskFull, psycopg.errors.OutOfMemory, psycopg.errors.Con
 
 
 class PostgresStore(TableStore):
+    looks_up_at_once = False
+
     def __init__(self, spec: StoreSpec, dsn: str) -> None:
         """Makes the schema where there is none. Raises `ConfigError`, `StoreBrokenError`, `StoreUnavailableError`."""
         super().__init__(spec)

@@ -90,6 +90,8 @@ _WORDS = "INSERT INTO search (rowid, words, key, since) SELECT ?, ?, key, since 
 
 
 class SqliteStore(TableStore):
+    looks_up_at_once = True
+
     def __init__(self, spec: StoreSpec, path: Path) -> None:
         """Makes the file where there is none. Raises `StoreBrokenError`, `StoreUnavailableError`, `StoreFullError`."""
         super().__init__(spec)

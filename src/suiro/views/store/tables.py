@@ -19,7 +19,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from suiro.errors import UsageError
 from suiro.views.cuts import Cut
@@ -81,6 +81,9 @@ class Read(Protocol):
 
 class TableStore(ABC):
     """Thread-safe; any number of processes may read while one writes."""
+
+    looks_up_at_once: ClassVar[bool]
+    """A row is found by its key without a wait for another process: sooner than another thread would begin to."""
 
     def __init__(self, spec: StoreSpec) -> None:
         self.spec = spec
