@@ -334,7 +334,7 @@ def throttle(
     records: Annotated[
         str,
         typer.Argument(
-            metavar="N", help="Records a second that building the candidate may read; off: no limit."
+            metavar="N", help="Records a second that building a version may read; 0: pause; off: no limit."
         ),
     ],
     url: _Url = None,
@@ -462,8 +462,9 @@ def _print_status(found: dict[str, Any]) -> None:
     console = Console()
     console.print(table)
     for one in found["versions"]:
-        if one.get("error") and one["state"] != "retired":
-            console.print(f"v{one['version']}: {one['error']}", style="red", markup=False)
+        for error in (one.get("error"), one.get("follower_error")):
+            if error and one["state"] != "retired":
+                console.print(f"v{one['version']}: {error}", style="red", markup=False)
     guide = routing["guide"]
     if guide is not None:
         console.print(
@@ -533,8 +534,11 @@ def _watch_build(views: Views, name: str, number: int, *, quiet: bool) -> dict[s
             progress = one.get("progress")
             if progress is not None:
                 left_s = progress.get("left_s")
-                said = f"{progress['rate']:,.0f} records/s" + (
-                    "" if left_s is None else f", {left_s:.0f} s left"
+                said = (
+                    "waits for the live version"
+                    if one["paused"]
+                    else f"{progress['rate']:,.0f} records/s"
+                    + ("" if left_s is None else f", {left_s:.0f} s left")
                 )
                 shown.update(task, total=progress["total"], completed=progress["done"], said=said)
             if one["state"] == "ready":

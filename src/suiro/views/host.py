@@ -32,6 +32,7 @@ from suiro.views.isolated import run_isolated
 from suiro.views.journal import ConcurrentChangeError, Journal
 from suiro.views.keeper import Keeper
 from suiro.views.lifecycle import NO_GUARDS, Change, Guards, Guide, NotServedError, UnknownViewError, View
+from suiro.views.pace import ask_throttle
 from suiro.views.reads import Served
 from suiro.views.running import Place
 
@@ -215,28 +216,19 @@ class Host:
             return lifecycle.deploy(view, key=spec.key, spec=checked)
 
         if throttle is not None:
-            self._set_throttle(spec, throttle)
+            ask_throttle(self._place.folder(spec), throttle)
         self._journal.change(spec.view, decide, who=who, codes={sha256: code})
         self._open_keepers()
         return self.status(spec.view) | {"deployed": spec.version}
 
     def throttle(self, view: str, records_per_second: int | None) -> dict[str, Any]:
-        """Limits what building the candidate may take; None: no limit any more. Counts at its next micro-batch."""
+        """Limits what building a version may take, 0 pauses it, None: no limit. Counts at its next micro-batch."""
         state = self._journal.view(view)
         building = [version for version in state.versions if version.state == "building"]
         if not building:
             raise UsageError(f"no version of view {view} is being built, so there is nothing to limit")
-        self._set_throttle(VersionSpec.from_json(building[-1].spec), records_per_second)
+        ask_throttle(self._place.folder(VersionSpec.from_json(building[-1].spec)), records_per_second)
         return self.status(view)
-
-    def _set_throttle(self, spec: VersionSpec, records_per_second: int | None) -> None:
-        from suiro.views.throttle import write_throttle
-
-        if records_per_second is not None and records_per_second < 1:
-            raise UsageError(f"a throttle is records a second, at least 1, not {records_per_second}")
-        folder = self._place.folder(spec)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_throttle(folder, records_per_second)
 
     def shift(
         self,

@@ -22,7 +22,9 @@ from suiro.views.definition import VersionSpec
 from suiro.views.journal import ConcurrentChangeError, Journal
 from suiro.views.lag import covers, lag_of
 from suiro.views.lifecycle import RefusedChangeError, Version, View
+from suiro.views.pace import InputLag, Pace, ask_throttle
 from suiro.views.running import Place, RunningVersion, free
+from suiro.views.throttle import read_throttle
 
 __all__ = ["Keeper"]
 
@@ -63,6 +65,8 @@ class Keeper:
         self._lock = threading.Lock()  # guards `_running`
         self._running: dict[int, RunningVersion] = {}
         self._errors: dict[int, str] = {}  # why a version cannot be opened
+        self._input_lags: dict[int, InputLag] = {}
+        self._paces: dict[int, Pace] = {}
         self._held: _Held | None = None
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -137,10 +141,13 @@ class Keeper:
         cut, pipeline = running.cut, running.pipeline.status()
         status = running.pipeline_status
         progress = None if status is None else status.progress
+        input_lag, pace = self._input_lags.get(version.number), self._paces.get(version.number)
         return said | {
             "cut": None if cut is None else cut.number,
             "cut_time_ms": None if cut is None else cut.time_ms,
             "lag_ms": self.lag_ms(version.number),
+            "input_lag_ms": None if input_lag is None else input_lag.ms,
+            "paused": version.state == "building" and pace is not None and pace.is_paused,
             "progress": None if progress is None else asdict(progress),
             "pipeline": pipeline,
             "follower_pid": running.follower.pid,
@@ -157,6 +164,7 @@ class Keeper:
                 view = self._journal.view(self.name)
                 self._tend_versions(view)
                 self._tend_readiness(view)
+                self._tend_pace(view)
                 self._tend_shift(view)
             except (ConcurrentChangeError, TransientError) as error:
                 logger.warning("view %s: %s", self.name, error)
@@ -227,6 +235,35 @@ class Keeper:
                 continue
             if status.cut is None or (running.cut is not None and running.cut.number >= status.cut):
                 self._journal.change(self.name, partial(lifecycle.caught_up, number=version.number), who=WHO)
+
+    def _tend_pace(self, view: View) -> None:
+        """What is built beside the serving version waits where that one falls behind."""
+        now_ms = self._clock.monotonic_ms()
+        for version in view.live:
+            running = self.running(version.number)
+            if running is not None and version.state == "ready" and read_throttle(running.folder) is not None:
+                ask_throttle(running.folder, None)  # it was for building
+            status = None if running is None else running.pipeline_status
+            if status is not None and status.progress is not None:
+                lag = self._input_lags.setdefault(version.number, InputLag())
+                lag.note(now_ms, status.progress.done, status.progress.total)
+        routing = view.routing
+        if routing.serving is None or routing.candidate is None:
+            return
+        running = self.running(routing.candidate)
+        if running is None or view.version(routing.candidate).state != "building":
+            return
+        live = self._input_lags.get(routing.serving)
+        pace = self._paces.get(routing.candidate)
+        if pace is None:
+            pace = self._paces[routing.candidate] = Pace(running.folder)
+        was_paused = pace.is_paused
+        pace.tend(now_ms, 0 if live is None else live.ms)
+        if pace.is_paused and not was_paused:
+            logger.warning(
+                "version %d of view %s waits: version %d, which serves, lacks records since %d ms",
+                routing.candidate, self.name, routing.serving, 0 if live is None else live.ms,
+            )  # fmt: skip
 
     # -- a shift -------------------------------------------------------------------------------------------------
 

@@ -21,8 +21,10 @@ from suiro.views.definition import VersionSpec
 from suiro.views.journal import ConcurrentChangeError
 from suiro.views.keeper import Keeper
 from suiro.views.lifecycle import Change, Guards, Guide, View
+from suiro.views.pace import ask_throttle
 from suiro.views.read_metrics import ReadMetrics
 from suiro.views.running import Place
+from suiro.views.throttle import read_throttle
 
 
 class Memory:
@@ -75,7 +77,7 @@ class Running:
     metrics: ReadMetrics = field(default_factory=ReadMetrics)
     stopped: bool = False
     pipeline: Any = None
-    folder: Path = Path()
+    folder: Path = Path("views")
 
     def __post_init__(self) -> None:
         self.store = SimpleNamespace(cuts=lambda: [] if self.cut is None else [self.cut])
@@ -134,7 +136,7 @@ def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Kept]:
     differences: list[Any] = []
 
     def run(spec: VersionSpec, place: Place, code: bytes, *, gave_up: Any, is_beside: Any) -> Running:
-        made[spec.version] = Running(spec, gave_up)
+        made[spec.version] = Running(spec, gave_up, folder=tmp_path)
         return made[spec.version]
 
     def compare(view: str, old: int, new: int) -> float:
@@ -177,6 +179,12 @@ def test_a_version_that_cannot_be_built(kept: Kept) -> None:
     wait_until(lambda: kept.version(3).stopped, what="it is stopped")
     assert not kept.version(1).stopped
     assert kept.version(1).gave_up("no memory") is True  # who serves is started again and again
+
+
+def test_a_throttle_is_for_building(kept: Kept) -> None:
+    kept.two()
+    ask_throttle(kept.version(2).folder, 5)
+    wait_until(lambda: read_throttle(kept.version(2).folder) is None, what="the end of the throttle")
 
 
 def test_a_retired_version_is_freed_once(kept: Kept) -> None:

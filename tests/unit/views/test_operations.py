@@ -130,7 +130,7 @@ def test_errors(
 def test_no_host() -> None:
     with (
         Views("http://127.0.0.1:1", timeout_s=0.2) as views,
-        pytest.raises(TransientError, match="no host of views answers at .* Start one: suiro view serve"),
+        pytest.raises(TransientError, match=r"no host of views answers at .* Start one: suiro view serve"),
     ):
         views.rollback("delays")
     with (
@@ -141,7 +141,7 @@ def test_no_host() -> None:
 
 
 def test_a_deploy_of_what_is_no_file(views: Views, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="expected APP.PY:FUNCTION"):
+    with pytest.raises(UsageError, match=r"expected APP\.PY:FUNCTION"):
         views.deploy("delays.py")
     with pytest.raises(UsageError, match="there is no such file"):
         views.deploy(f"{tmp_path}/delays.py:delays")
