@@ -22,7 +22,8 @@ from suiro.cli.registry import registry_parser
 from suiro.config import NodeSettings
 from suiro.connect.postgres import types
 from suiro.spark import connector
-from suiro.views.lifecycle import POSITIONS, TABLE
+from suiro.views.lifecycle import TABLE
+from suiro.views.state import POSITIONS
 
 HERE = Path(__file__).parent
 

@@ -16,7 +16,8 @@ from suiro.client import Client, NewTopic
 from suiro.errors import ConfigError, DeadlineExceededError, UsageError
 from suiro.views import lifecycle
 from suiro.views.journal import ConcurrentChangeError, Journal
-from suiro.views.lifecycle import Change, RefusedChangeError, UnknownViewError, View
+from suiro.views.journal_records import event_records
+from suiro.views.state import Change, RefusedChangeError, UnknownViewError, View
 
 
 @pytest.fixture(autouse=True)
@@ -155,7 +156,7 @@ def test_what_a_dead_host_left_open_does_not_count(
     producer = other._taken_over("suiro-views/delays")
     change = lifecycle.shift(other.view("delays"), 100, lag_ms=0)
     assert change.event is not None
-    records = other._records(change.view, change.event, "x", "bob")
+    records = event_records(change.view, change.event, event_id="x", who="bob", time_ms=1)
     producer.end = lambda **_: (_ for _ in ()).throw(DeadlineExceededError("killed"))  # type: ignore[method-assign]
     assert not other._write(producer, records)
     journal.change("delays", lambda view: lifecycle.shift(view, 10_000, lag_ms=0), who="ada")

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from suiro.errors import UsageError
 from suiro.views import lifecycle
-from suiro.views.lifecycle import ALL, TABLE, Change, Guide, View, position_of, version_for
+from suiro.views.lifecycle import TABLE
+from suiro.views.state import ALL, POSITIONS, Change, Guide, View, position_of, version_for
 
 CALLERS = [f"caller-{number}" for number in range(300)]
 KEY = ("carrier", "day")
@@ -64,7 +65,7 @@ def answered(view: View) -> dict[str, int | None]:
 
 def check(view: View) -> None:
     routing = view.routing
-    assert position_of(view) in lifecycle.POSITIONS
+    assert position_of(view) in POSITIONS
     assert len(view.live) <= 2
     assert {version.number for version in view.live} == {
         number for number in (routing.serving, routing.candidate) if number is not None

@@ -23,7 +23,7 @@ from typing import Any
 from suiro.client import Client, NewTopic
 from suiro.protocol.records import Record, encode_batch
 from suiro.views import Views
-from suiro.views.lifecycle import Routing, View, version_for
+from suiro.views.state import Routing, View, version_for
 
 PARTITIONS = 2
 CARRIERS = ("AA", "B6", "HA", "UA", "YV")

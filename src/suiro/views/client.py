@@ -24,7 +24,7 @@ from urllib.parse import quote
 import httpx
 
 from suiro.errors import SuiroError, TransientError, UsageError
-from suiro.views.lifecycle import RefusedChangeError, UnknownViewError
+from suiro.views.state import RefusedChangeError, UnknownViewError
 
 __all__ = ["DEFAULT_URL", "Views"]
 

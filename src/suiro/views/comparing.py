@@ -12,12 +12,12 @@ from typing import Any
 
 from suiro.clock import Clock
 from suiro.errors import TransientError, UsageError
-from suiro.views import lifecycle
 from suiro.views.definition import VersionSpec
 from suiro.views.isolated import run_isolated
 from suiro.views.journal import Journal
 from suiro.views.reads import Served
 from suiro.views.running import Place
+from suiro.views.state import position_of
 
 __all__ = ["Comparing"]
 
@@ -129,7 +129,7 @@ class Comparing:
         second = state.routing.candidate if new is None else new
         if first is None or second is None:
             raise UsageError(
-                f"view {view} is {lifecycle.position_of(state)}: it has no two versions to compare; deploy a second "
+                f"view {view} is {position_of(state)}: it has no two versions to compare; deploy a second "
                 "one first (suiro view deploy APP.PY:FUNCTION)"
             )
         versions = state.version(first), state.version(second)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from suiro.errors import UsageError
-from suiro.views.lifecycle import ALL, Guards
+from suiro.views.state import ALL, Guards
 
 __all__ = ["FEWEST_READS", "Sample", "broken", "duration_ms", "guards_of", "steps_of"]
 

@@ -31,10 +31,21 @@ from suiro.views.definition import VersionSpec
 from suiro.views.isolated import run_isolated
 from suiro.views.journal import ConcurrentChangeError, Journal
 from suiro.views.keeper import Keeper
-from suiro.views.lifecycle import NO_GUARDS, Change, Guards, Guide, NotServedError, UnknownViewError, View
 from suiro.views.pace import ask_throttle
 from suiro.views.reads import Served
 from suiro.views.running import Place
+from suiro.views.state import (
+    NO_GUARDS,
+    POSITIONS,
+    Change,
+    Guards,
+    Guide,
+    NotServedError,
+    UnknownViewError,
+    View,
+    position_of,
+    version_for,
+)
 
 __all__ = ["Host", "HostConfig"]
 
@@ -142,11 +153,11 @@ class Host:
     def serving(self, view: str, caller: str) -> Served:
         """Of the version that answers this caller."""
         state = self._journal.view(view)
-        number = lifecycle.version_for(state, caller)
+        number = version_for(state, caller)
         if number is None:
-            position = lifecycle.position_of(state)
+            position = position_of(state)
             raise NotServedError(
-                f"view {view} serves nothing: {lifecycle.POSITIONS[position]}; suiro view status {view} says more"
+                f"view {view} serves nothing: {POSITIONS[position]}; suiro view status {view} says more"
             )
         return self.version(view, number)
 

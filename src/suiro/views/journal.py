@@ -2,7 +2,7 @@
 
 | key | value |
 |---|---|
-| `view/NAME` | the view as it stands: versions, routing, revision (`lifecycle.View`) |
+| `view/NAME` | the view as it stands: versions, routing, revision (`View`) |
 | `history/NAME/REVISION` | one event: when, who, what, from where to where |
 | `code/SHA256` | the zip of a version's code |
 | `comparison/NAME/ID` | the result of a comparison |
@@ -20,12 +20,10 @@ One topic, one partition, compacted: a host's start reads it all. A history's ke
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from suiro.client import EARLIEST, LATEST, Client, NewTopic, TransactionalBatch, TransactionalProducer
@@ -42,7 +40,16 @@ from suiro.errors import (
 )
 from suiro.protocol import columnar
 from suiro.protocol.records import Record, encode_batch
-from suiro.views.lifecycle import Change, Event, UnknownViewError, View
+from suiro.views.journal_records import (
+    HOST_KEY,
+    JournalRecord,
+    Known,
+    apply,
+    as_bytes,
+    comparison_record,
+    event_records,
+)
+from suiro.views.state import Change, UnknownViewError, View
 
 __all__ = ["JOURNAL_TOPIC", "MAX_CODE_BYTES", "ConcurrentChangeError", "Journal"]
 
@@ -61,27 +68,12 @@ FETCH_WAIT_MS = 500
 RETRY_PAUSE_S = 0.2
 TRIES = 5
 KEPT_COMPARISONS = 20
-HOST_KEY = "host"
-
-Record_ = tuple[str, bytes | None]
 
 logger = logging.getLogger(__name__)
 
 
 class ConcurrentChangeError(TransientError):
     """Somebody else changed the view at the same moment; nothing of this change was written."""
-
-
-@dataclass(slots=True)
-class _Known:
-    """The topic, folded."""
-
-    views: dict[str, View] = field(default_factory=dict)
-    history: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
-    codes: dict[str, bytes] = field(default_factory=dict)
-    comparisons: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
-    host: dict[str, Any] | None = None
-    position: int = 0
 
 
 class Journal:
@@ -109,7 +101,7 @@ class Journal:
         self._writer = self._new_client()  # under `_writing`
         self._writing = threading.Lock()
         self._read_on = threading.Condition()  # guards `_known`
-        self._known = _Known()
+        self._known = Known()
         self._stopping = False
         self._reader: threading.Thread | None = None
 
@@ -240,8 +232,10 @@ class Journal:
                 change = decide(view)
                 if change.event is None:
                     return change.view
-                records: list[Record_] = [(f"code/{sha}", code) for sha, code in (codes or {}).items()]
-                records += self._records(change.view, change.event, event_id, who)
+                records: list[JournalRecord] = [(f"code/{sha}", code) for sha, code in (codes or {}).items()]
+                records += event_records(
+                    change.view, change.event, event_id=event_id, who=who, time_ms=self._clock.wall_ms()
+                )
                 if self._write(producer, records):
                     return change.view
         raise ConcurrentChangeError(f"view {name} is changed by others all the time; repeat this later")
@@ -255,8 +249,8 @@ class Journal:
                 if comparison_id in kept:
                     return
                 old = list(kept)[: max(0, len(kept) + 1 - KEPT_COMPARISONS)]
-                records: list[Record_] = [(f"comparison/{name}/{one}", None) for one in old]
-                if self._write(producer, [*records, (f"comparison/{name}/{comparison_id}", _json(result))]):
+                records: list[JournalRecord] = [comparison_record(name, one, None) for one in old]
+                if self._write(producer, [*records, comparison_record(name, comparison_id, result)]):
                     return
         raise ConcurrentChangeError(f"view {name} is changed by others all the time; repeat this later")
 
@@ -264,28 +258,11 @@ class Journal:
         """This host serves from now on; an earlier one sees it, and ends."""
         with self._writing:
             for _ in range(TRIES):
-                if self._write(self._taken_over("suiro-views-host"), [(HOST_KEY, _json(host))]):
+                if self._write(self._taken_over("suiro-views-host"), [(HOST_KEY, as_bytes(host))]):
                     return
         raise ConcurrentChangeError(
             "other hosts take these views over at the same moment; start one host only"
         )
-
-    def _records(self, view: View, event: Event, event_id: str, who: str) -> list[Record_]:
-        line = {
-            "id": event_id,
-            "revision": view.revision,
-            "time_ms": self._clock.wall_ms(),
-            "who": who,
-            "command": event.command,
-            "version": event.version,
-            "before": event.before,
-            "after": event.after,
-            "detail": event.detail,
-        }
-        return [
-            (f"history/{view.name}/{view.revision}", _json(line)),
-            (f"view/{view.name}", _json(view.to_json())),
-        ]
 
     def _taken_over(self, transactional_id: str) -> TransactionalProducer:
         """Everybody else who writes under this id is fenced, and all that they wrote is read."""
@@ -294,7 +271,7 @@ class Journal:
         self._catch_up()
         return producer
 
-    def _write(self, producer: TransactionalProducer, records: Sequence[Record_]) -> bool:
+    def _write(self, producer: TransactionalProducer, records: Sequence[JournalRecord]) -> bool:
         """One transaction; False where it did not come through, as far as can be told."""
         now = self._clock.wall_ms()
         batch = encode_batch(
@@ -335,13 +312,13 @@ class Journal:
     def _follow(self) -> None:
         target = (self.topic, PARTITION)
         client = self._new_client()
-        known: _Known | None = None
+        known: Known | None = None
         try:
             while not self._stopping:
                 try:
                     if known is None:
                         first = client.list_offsets({target: EARLIEST})[target].offset
-                        known = _Known(position=first)
+                        known = Known(position=first)
                         with self._read_on:
                             self._known = known
                     self._fetch(client, known)
@@ -360,7 +337,7 @@ class Journal:
         finally:
             client.close()
 
-    def _fetch(self, client: Client, known: _Known) -> None:
+    def _fetch(self, client: Client, known: Known) -> None:
         target = (self.topic, PARTITION)
         position = known.position
         part = client.fetch(
@@ -376,7 +353,7 @@ class Journal:
         with self._read_on:
             is_ours = False
             for key, value in zip(keys, values, strict=True):
-                is_ours |= _apply(known, key, value)
+                is_ours |= apply(known, key, value)
             known.position = max(position, rows.next_offset)
             self._read_on.notify_all()
         if is_ours:
@@ -385,39 +362,3 @@ class Journal:
     def _pause(self, seconds: float) -> None:
         with self._read_on:
             self._read_on.wait_for(lambda: self._stopping, seconds)
-
-
-def _apply(known: _Known, key: bytes | None, value: bytes | None) -> bool:
-    """True where a host has to look at it."""
-    kind, _, rest = (key or b"").decode(errors="replace").partition("/")
-    try:
-        match kind:
-            case "view":
-                if value is None:
-                    known.views.pop(rest, None)
-                else:
-                    known.views[rest] = View.from_json(json.loads(value))
-                return True
-            case "history" if value is not None:
-                name, _, revision = rest.rpartition("/")
-                known.history.setdefault(name, {})[int(revision)] = json.loads(value)
-            case "code" if value is not None:
-                known.codes[rest] = value
-            case "comparison":
-                name, _, comparison_id = rest.rpartition("/")
-                kept = known.comparisons.setdefault(name, {})
-                kept.pop(comparison_id, None)
-                if value is not None:
-                    kept[comparison_id] = json.loads(value)
-            case "host":
-                known.host = None if value is None else json.loads(value)
-                return True
-            case _:
-                logger.warning("a record of key %r is not ours, and is skipped", key)
-    except (ValueError, KeyError, TypeError) as error:
-        logger.warning("the record of key %r cannot be understood, and is skipped: %r", key, error)
-    return False
-
-
-def _json(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

@@ -21,9 +21,9 @@ from suiro.views import guards, lifecycle
 from suiro.views.definition import VersionSpec
 from suiro.views.journal import ConcurrentChangeError, Journal
 from suiro.views.lag import covers, lag_of
-from suiro.views.lifecycle import RefusedChangeError, Version, View
 from suiro.views.pace import InputLag, Pace, ask_throttle
 from suiro.views.running import Place, RunningVersion, free
+from suiro.views.state import RefusedChangeError, Version, View, position_of
 from suiro.views.throttle import read_throttle
 
 __all__ = ["Keeper"]
@@ -120,7 +120,7 @@ class Keeper:
         return {
             "view": self.name,
             "revision": view.revision,
-            "position": lifecycle.position_of(view),
+            "position": position_of(view),
             "routing": routing,
             "versions": [self._status_of(version) for version in view.versions],
         }

@@ -41,8 +41,8 @@ from suiro.errors import SuiroError, TransientError, UsageError
 from suiro.registry import Users
 from suiro.views.host import Host
 from suiro.views.journal import MAX_CODE_BYTES, ConcurrentChangeError
-from suiro.views.lifecycle import Guards, RefusedChangeError, UnknownViewError
 from suiro.views.reads import routes
+from suiro.views.state import Guards, RefusedChangeError, UnknownViewError
 
 __all__ = ["application"]
 

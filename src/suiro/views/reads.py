@@ -34,10 +34,10 @@ from starlette.routing import Route
 
 from suiro.errors import FatalError, SuiroError, TransientError, UsageError
 from suiro.views.cuts import Cut
-from suiro.views.lifecycle import UnknownViewError
 from suiro.views.read_metrics import ReadMetrics
 from suiro.views.reading import PageToken, as_of, head_text, offsets_of, row_text, rows_text
 from suiro.views.served import Served, waking
+from suiro.views.state import UnknownViewError
 from suiro.views.store import DEFAULT_LIMIT, Condition, CutGoneError, Store
 from suiro.views.store.key_text import key_of, parts_of
 from suiro.views.subscriptions import Subscription, event_id

@@ -20,10 +20,10 @@ from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
 from suiro.views.journal import ConcurrentChangeError
 from suiro.views.keeper import Keeper
-from suiro.views.lifecycle import Change, Guards, Guide, View
 from suiro.views.pace import ask_throttle
 from suiro.views.read_metrics import ReadMetrics
 from suiro.views.running import Place
+from suiro.views.state import NO_GUARDS, Change, Guards, Guide, View, position_of
 from suiro.views.throttle import read_throttle
 
 
@@ -112,7 +112,7 @@ class Kept:
             self.version(number).is_at(10)
             wait_until(lambda n=number: self.journal.now.version(n).state == "ready", what="it is ready")  # type: ignore[misc]
 
-    def shift(self, *steps: int, hold_ms: int = 1, guards: Guards = lifecycle.NO_GUARDS) -> None:
+    def shift(self, *steps: int, hold_ms: int = 1, guards: Guards = NO_GUARDS) -> None:
         guide = Guide(steps=steps, hold_ms=hold_ms)
         self.journal.change(
             "delays",
@@ -122,9 +122,7 @@ class Kept:
 
     def ends_in(self, position: str) -> None:
         wait_until(
-            lambda: (
-                lifecycle.position_of(self.journal.now) == position and self.journal.now.routing.guide is None
-            ),
+            lambda: position_of(self.journal.now) == position and self.journal.now.routing.guide is None,
             what=position,
         )
 

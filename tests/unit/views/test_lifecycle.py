@@ -6,7 +6,7 @@ import pytest
 
 from suiro.errors import UsageError
 from suiro.views import lifecycle
-from suiro.views.lifecycle import Guards, Guide, RefusedChangeError, UnknownViewError, View
+from suiro.views.state import Guards, Guide, RefusedChangeError, UnknownViewError, View
 
 KEY = ("carrier", "day")
 

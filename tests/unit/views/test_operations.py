@@ -15,8 +15,8 @@ from suiro.errors import ConfigError, SuiroError, TransientError, UsageError
 from suiro.registry import Users
 from suiro.views import Listen, Views
 from suiro.views.journal import ConcurrentChangeError
-from suiro.views.lifecycle import Guards, RefusedChangeError, UnknownViewError
 from suiro.views.operations import application
+from suiro.views.state import Guards, RefusedChangeError, UnknownViewError
 
 
 class Told:

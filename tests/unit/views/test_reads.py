@@ -17,8 +17,8 @@ from support.view_stores import Described, cut
 from suiro.connect import BackgroundServer
 from suiro.errors import TransientError
 from suiro.views.cuts import Cut
-from suiro.views.lifecycle import UnknownViewError
 from suiro.views.reads import ReadMetrics, Served, routes
+from suiro.views.state import UnknownViewError
 from suiro.views.store import Store, open_store
 
 UA, DL = ("UA", 1), ("DL", 1)
