@@ -8,11 +8,20 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from suiro.cli.view_output import (
+    busy,
+    done,
+    print_history,
+    print_json,
+    print_status,
+    watch_build,
+    watch_steps,
+)
 
 if TYPE_CHECKING:
     from suiro.views import Views
@@ -36,7 +45,6 @@ _MaxLag = Annotated[
 ]
 _Old = Annotated[int | None, typer.Option("--old", metavar="N", help="Default: the serving version.")]
 _New = Annotated[int | None, typer.Option("--new", metavar="N", help="Default: the candidate.")]
-POLL_S = 0.2
 
 
 @view.command()
@@ -150,9 +158,9 @@ def deploy(
         made = views.deploy(app, settings=settings, registry=registry, throttle=throttle)
         name, number = made["view"], made["deployed"]
         if wait:
-            made = _watch_build(views, name, number, quiet=as_json) | {"deployed": number}
+            made = watch_build(views, name, number, quiet=as_json) | {"deployed": number}
         if as_json:
-            _print_json(made)
+            print_json(made)
             return
         position = made["position"]
         typer.echo(f"{name} v{number} {'is being built' if not wait else 'is ready'}; the view is {position}")
@@ -168,12 +176,12 @@ def status(
     with _host(url) as views:
         found = views.views() if name is None else [views.status(name)]
     if as_json:
-        _print_json(found if name is None else found[0])
+        print_json(found if name is None else found[0])
         return
     if not found:
         typer.echo("there is no view yet; suiro view deploy APP.PY:FUNCTION")
     for one in found:
-        _print_status(one)
+        print_status(one)
 
 
 @view.command()
@@ -196,10 +204,10 @@ def compare(
     """Compare two versions, row by row, at the same offsets. The result is kept, with the offsets."""
     with _host(url) as views:
         tolerances = dict(_pair("--tolerance", text) for text in tolerance or [])
-        with _busy("comparing", quiet=as_json):
+        with busy("comparing", quiet=as_json):
             found = views.compare(name, old=old, new=new, tolerances=tolerances, ignored=ignore or ())
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
         typer.echo(found["text"])
 
@@ -223,10 +231,10 @@ def explain(
     as_json: _Json = False,
 ) -> None:
     """Why a row differs: the input records that made it, and where the two versions part ways."""
-    with _host(url) as views, _busy("replaying", quiet=as_json):
+    with _host(url) as views, busy("replaying", quiet=as_json):
         found = views.explain(name, *([key] if key else []), old=old, new=new, full=full)
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
         typer.echo(found["text"])
 
@@ -276,8 +284,8 @@ def shift(
             max_lag_ms=None if max_lag is None else int(duration_ms(max_lag, what="--max-lag")),
         )
         if wait and found["routing"]["guide"] is not None:
-            found = _watch_steps(views, name, found, quiet=as_json)
-    _done(found, as_json)
+            found = watch_steps(views, name, found, quiet=as_json)
+    done(found, as_json)
     if found["position"] == "rolled back":
         raise typer.Exit(1)
 
@@ -289,7 +297,7 @@ def rollback(name: _View, url: _Url = None, as_json: _Json = False) -> None:
         started = time.monotonic()
         found = views.rollback(name)
         took = time.monotonic() - started
-    _done(found, as_json, f" ({took * 1000:.0f} ms)")
+    done(found, as_json, f" ({took * 1000:.0f} ms)")
 
 
 @view.command()
@@ -300,7 +308,7 @@ def forward(name: _View, max_lag: _MaxLag = None, url: _Url = None, as_json: _Js
     with _host(url) as views:
         largest = None if max_lag is None else int(duration_ms(max_lag, what="--max-lag"))
         found = views.forward(name, max_lag_ms=largest)
-    _done(found, as_json)
+    done(found, as_json)
 
 
 @view.command()
@@ -325,7 +333,7 @@ def retire(
             if not typer.confirm(asked):
                 raise typer.Exit(1)
         found = views.retire(name, version, yes=True, last=last)
-    _done(found, as_json)
+    done(found, as_json)
 
 
 @view.command()
@@ -347,7 +355,7 @@ def throttle(
         if records != "off" and not records.isdigit():
             raise UsageError(f"{records!r}: expected records a second, or off")
         found = views.throttle(name, None if records == "off" else int(records))
-    _done(found, as_json)
+    done(found, as_json)
 
 
 @view.command()
@@ -356,15 +364,9 @@ def history(name: _View, url: _Url = None, as_json: _Json = False) -> None:
     with _host(url) as views:
         found = views.history(name)
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
-    for event in found:
-        detail = ", ".join(f"{key} {_shown(key, value)}" for key, value in event["detail"].items())
-        version = "" if event["version"] is None else f" v{event['version']}"
-        typer.echo(
-            f"{event['revision']:>4}  {_time(event['time_ms'])}  {event['who']:<16}  {event['command']}{version}: "
-            f"{event['before']} -> {event['after']}{f' ({detail})' if detail else ''}"
-        )
+    print_history(found)
 
 
 @view.command()
@@ -383,7 +385,7 @@ def consumers(
     with _host(url) as views:
         found = views.move_consumers(name, group, version)
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
         typer.echo(f"group {group} goes on in version {version}: {json.dumps(found['moved'])}")
 
@@ -417,153 +419,3 @@ def _pair(option: str, text: str) -> tuple[str, str]:
     if not equals or not name:
         raise ConfigError(f"{option} {text!r} is not NAME=VALUE")
     return name, value
-
-
-def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
-
-
-def _done(found: dict[str, Any], as_json: bool, more: str = "") -> None:
-    if as_json:
-        _print_json(found)
-        return
-    typer.echo(f"{found['view']} is {found['position']}{more}")
-    _print_status(found)
-
-
-def _print_status(found: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    routing = found["routing"]
-    table = Table(
-        "version", "state", "callers", "cut", "lag", "pipeline", "built", title=f"{found['view']}: {found['position']}",
-        title_justify="left",
-    )  # fmt: skip
-    for one in found["versions"]:
-        if one["state"] == "retired":
-            continue
-        share = _share_of(one["version"], routing)
-        pipeline = one.get("pipeline") or {}
-        said = " ".join(
-            str(part) for part in (pipeline.get("state", ""), pipeline.get("restarts") and f"{pipeline['restarts']}x")
-            if part
-        )  # fmt: skip
-        lag_ms = one.get("lag_ms")
-        table.add_row(
-            f"v{one['version']}",
-            one["state"],
-            "" if share is None else f"{share / 100:g} %",
-            _text(one.get("cut")),
-            "" if lag_ms is None else f"{lag_ms / 1000:.1f} s",
-            said,
-            _built(one.get("progress")),
-        )
-    console = Console()
-    console.print(table)
-    for one in found["versions"]:
-        for error in (one.get("error"), one.get("follower_error")):
-            if error and one["state"] != "retired":
-                console.print(f"v{one['version']}: {error}", style="red", markup=False)
-    guide = routing["guide"]
-    if guide is not None:
-        console.print(
-            f"steps: {', '.join(f'{step / 100:g} %' for step in guide['steps'])}, at {guide['at'] + 1}"
-        )
-
-
-def _share_of(number: int, routing: dict[str, Any]) -> int | None:
-    if number == routing["candidate"]:
-        return int(routing["share"])
-    return 10_000 - int(routing["share"]) if number == routing["serving"] else None
-
-
-def _built(progress: dict[str, Any] | None) -> str:
-    if not progress or not progress["total"]:
-        return ""
-    return f"{progress['done']:,} of {progress['total']:,}"
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)
-
-
-def _shown(key: str, value: Any) -> str:
-    if key in ("from", "to"):
-        return f"{value / 100:g} %"
-    if isinstance(value, list):
-        return ", ".join(f"{one / 100:g} %" for one in value)
-    return str(value)
-
-
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000).isoformat(sep=" ", timespec="milliseconds")
-
-
-@contextmanager
-def _busy(what: str, *, quiet: bool) -> Iterator[None]:
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield
-        return
-    with console.status(what):
-        yield
-
-
-def _watch_build(views: Views, name: str, number: int, *, quiet: bool) -> dict[str, Any]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    from suiro.errors import UsageError
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn(f"{name} v{number}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[said]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as shown:
-        task = shown.add_task(name, total=None, said="starting")
-        while True:
-            status = views.status(name)
-            one = next(item for item in status["versions"] if item["version"] == number)
-            progress = one.get("progress")
-            if progress is not None:
-                left_s = progress.get("left_s")
-                said = (
-                    "waits for the live version"
-                    if one["paused"]
-                    else f"{progress['rate']:,.0f} records/s"
-                    + ("" if left_s is None else f", {left_s:.0f} s left")
-                )
-                shown.update(task, total=progress["total"], completed=progress["done"], said=said)
-            if one["state"] == "ready":
-                shown.update(task, said="ready")
-                return status
-            if one["state"] != "building":
-                raise UsageError(
-                    f"version {number} of {name} is {one['state']}: {one['error'] or 'it was retired'}"
-                )
-            time.sleep(POLL_S)
-
-
-def _watch_steps(views: Views, name: str, found: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
-    """Until the guide is done, or callers went back; one line a step."""
-    seen = None
-    while True:
-        routing = found["routing"]
-        if routing["share"] != seen and not quiet:
-            typer.echo(f"{routing['share'] / 100:g} % of the callers are on v{routing['candidate']}")
-        seen = routing["share"]
-        if routing["guide"] is None:
-            break
-        time.sleep(POLL_S)
-        found = views.status(name)
-    tripped = [event for event in views.history(name)[-1:] if event["command"] == "trip"]
-    for event in tripped:
-        typer.echo(f"suiro view: fell back: {event['detail']['reason']}", err=True)
-    return found
