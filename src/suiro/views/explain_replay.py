@@ -20,6 +20,7 @@ from suiro.streams.task import TaskSettings
 from suiro.streams.topology import Topology
 from suiro.views.explain_gate import Gates, gates_of
 from suiro.views.explain_inputs import InputRecord, Log, global_topics
+from suiro.views.explain_sieve import Sieve
 
 __all__ = ["OUTPUT", "Replay", "Side", "Step", "Traced", "pipe", "replay", "reproduces"]
 
@@ -153,9 +154,17 @@ def replay(
     tables = global_topics(side.topology)
     found.is_pure = found.is_pure and not tables
     keeps_all = not gates.nodes or not gates.above_is_stateless
+    sieve = None
+    if found.is_pure:
+        sieve = Sieve(side.topology, gates.nodes, wanted.has)
     latest: tuple[int, int, InputRecord] | None = None
+    number = -1
     for number, record in enumerate(inputs.read(side.topology)):
         timestamp = record.timestamp
+        if sieve is not None and not sieve.passes(record):
+            if latest is None or timestamp > latest[0]:
+                latest = timestamp, number, record
+            continue
         wanted.passed.clear()
         pipe(interpreter, record)
         if keeps_all or interpreter.was_kept or record.topic in tables:
@@ -171,7 +180,7 @@ def replay(
                 found.traced[key_columns].kept.add(place)
         if latest is None or timestamp > latest[0]:
             latest = timestamp, number, record
-        found.read = number + 1
+    found.read = number + 1
     interpreter.end_of_batch()
     interpreter.close()
     return found
@@ -236,20 +245,26 @@ class _Wanted:
         return self._by_text.get(_text(columns))
 
     def is_wanted(self, node: Node, record: Record) -> bool:
-        key = record.key
-        if key is None:
+        if record.key is None:
             return False
+        found = self._found(record.key)
+        self.passed.update(found)
+        return bool(found)
+
+    def has(self, key: Any) -> bool:
+        return bool(self._found(key))
+
+    def _found(self, key: Any) -> tuple[Key, ...]:
         try:
             found = self._known.get((type(key), key))
         except TypeError:  # a key that cannot be hashed, a dict say
-            found = self._keys_of(key)
+            return self._keys_of(key)
         else:
             if found is None:
                 if len(self._known) >= KNOWN_MAX:
                     self._known.clear()
                 found = self._known[type(key), key] = self._keys_of(key)
-        self.passed.update(found)
-        return bool(found)
+            return found
 
     def _keys_of(self, key: Any) -> tuple[Key, ...]:
         topic = self._side.output_topic

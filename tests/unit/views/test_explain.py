@@ -11,6 +11,8 @@ from support.view_logs import MemoryLog, rows_of
 
 from suiro.errors import UsageError
 from suiro.streams import JoinWindows, StreamsBuilder, TimeWindows, serdes
+from suiro.streams.errors import ProcessingError
+from suiro.streams.provenance import TracingInterpreter
 from suiro.views.compare_values import Yardstick, columns_of
 from suiro.views.definition import RowCodec, topology_of, view
 from suiro.views.explain import Explanation, explain_from
@@ -292,3 +294,30 @@ def test_keys_that_cannot_be_asked_for() -> None:
         explain_from([("AA", "x")], old, new, MemoryLog(SOME), Yardstick())
     with pytest.raises(UsageError, match="no row in common"):
         explain_from([("AA",)], old, version(2, without_cancelled, "airline"), MemoryLog(SOME), Yardstick())
+
+
+def test_records_of_other_keys_are_left_out_before_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    piped: list[Any] = []
+    pipe = TracingInterpreter.pipe
+
+    def counting(self: Any, topic: str, *rest: Any, **more: Any) -> None:
+        piped.append(topic)
+        pipe(self, topic, *rest, **more)
+
+    monkeypatch.setattr(TracingInterpreter, "pipe", counting)
+    sides = version(1, zero_for_cancelled), version(2, without_cancelled)
+    (found,) = explain_from([("UA",)], *sides, MemoryLog(SOME), Yardstick())
+    assert found.is_explained
+    assert found.records_read == 60
+    # Each version's own records in the replay, and those that were looked at for their ways.
+    assert len(piped) == 30 + 30 + 30 + 30
+
+
+def test_a_function_that_fails_in_the_sieve_is_left_to_the_rules() -> None:
+    def failing(builder: StreamsBuilder) -> Any:
+        return counted(flights(builder).filter(lambda key, value: value["no such field"] > 0))
+
+    with pytest.raises(ProcessingError, match="no such field"):
+        explain_from(
+            [("UA",)], version(1, failing), version(2, zero_for_cancelled), MemoryLog(SOME), Yardstick()
+        )
