@@ -23,6 +23,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -179,7 +180,7 @@ def main() -> int:
     os.dup2(2, 1)  # what the user's code prints goes to the log
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     given = json.loads(_first_line())
-    os.nice(NICE)
+    _give_way()
     ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: whoever started this one stops it
@@ -238,6 +239,13 @@ def _codec(spec: VersionSpec, code_file: Path) -> Codec:
     return RowCodec(
         registry_bound(topology_of(definition, spec.output_topic), spec.schema_registry_url), spec.key
     )
+
+
+def _give_way() -> None:
+    os.nice(NICE)
+    # Where Linux groups processes by session, niceness counts within a session only, and this process is one alone.
+    with suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(NICE))
 
 
 def _first_line() -> bytes:
