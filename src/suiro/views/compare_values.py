@@ -13,7 +13,7 @@ from typing import Any
 
 from suiro.errors import UsageError
 
-__all__ = ["ABSENT", "Difference", "Tolerance", "Yardstick", "columns_of", "shortened"]
+__all__ = ["ABSENT", "Difference", "Tolerance", "Yardstick", "columns_of", "plain", "shortened"]
 
 Columns = Mapping[str, Any]
 VALUE_CHARS = 80
@@ -157,6 +157,11 @@ def shortened(value: Any, limit: int = VALUE_CHARS) -> Any:
         text = json.dumps(value, ensure_ascii=False, default=str)
         return value if len(text) <= limit else f"{text[: limit - 1]}…"
     return value
+
+
+def plain(value: Any) -> Any:
+    """As JSON can have it: a column that is not there is null."""
+    return None if value is ABSENT else shortened(value)
 
 
 def _type_of(value: Any) -> str:

@@ -15,9 +15,10 @@ from suiro.client import Client
 from suiro.views.compare import PATTERNS_EXPLAINED, Comparison
 from suiro.views.compare_text import key_text, rows_text, share_text
 from suiro.views.compare_values import Yardstick
-from suiro.views.explain import Explanation, explain_from
+from suiro.views.explain import explain_from
 from suiro.views.explain_inputs import Inputs, Log
 from suiro.views.explain_replay import Key, Side
+from suiro.views.explain_result import Explanation
 
 __all__ = ["Cause", "Explained", "explain_comparison", "explain_differences"]
 

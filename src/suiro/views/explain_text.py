@@ -9,9 +9,9 @@ from typing import Any
 
 from suiro.views.compare_text import figure, inputs_text, key_text
 from suiro.views.compare_values import ABSENT
-from suiro.views.explain import Decided, Explanation, Kind, Turn
 from suiro.views.explain_kinds import Effect
 from suiro.views.explain_path import Stop
+from suiro.views.explain_result import Decided, Explanation, Kind, Turn
 from suiro.views.explain_traits import Trait
 
 __all__ = ["effects_text", "text_of"]

@@ -15,9 +15,10 @@ from suiro.streams.errors import ProcessingError
 from suiro.streams.provenance import TracingInterpreter
 from suiro.views.compare_values import Yardstick, columns_of
 from suiro.views.definition import RowCodec, topology_of, view
-from suiro.views.explain import Explanation, explain_from
+from suiro.views.explain import explain_from
 from suiro.views.explain_inputs import InputRecord
 from suiro.views.explain_replay import Side
+from suiro.views.explain_result import Explanation
 
 Build = Callable[[Any], Any]
 MINUTE = 60_000
