@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from support.admin import ask
+from support.wire import Wire
 
 from suiro.client import LATEST, Client, NewTopic
 from suiro.errors import FencedError, TransientError, UnknownTopicError, UsageError
@@ -134,6 +136,26 @@ def check(version: Version, micro_batches: int) -> None:
         assert version.below(cut) == sorted(n for n in range(cut.number + 1) for _ in range(2))
 
 
+@pytest.fixture(params=[1, 2])
+def transactions(request: pytest.FixtureRequest, bootstrap: str) -> Iterator[None]:
+    """The brokers' side of transactions: V1, and V2 (KIP-890), which they have unless told otherwise."""
+
+    def set_level(level: int, kind: int) -> None:
+        change = {"feature": "transaction.version", "max_version_level": level, "upgrade_type": kind}
+        with Wire(bootstrap) as wire:
+            answer = ask(
+                wire, "update_features", 1, timeout=10_000, feature_updates=[change], validate_only=False
+            )
+        assert answer["error_code"] == "none", answer
+
+    if request.param == 1:
+        set_level(1, kind=2)  # a downgrade
+    yield
+    if request.param == 1:
+        set_level(2, kind=1)
+
+
+@pytest.mark.usefixtures("transactions")
 def test_each_micro_batch_has_one_cut_whatever_dies_and_comes_back(version: Callable[[int], Version]) -> None:
     made = version(1)
     first = made.driver()

@@ -111,6 +111,7 @@ class World:
 
     def until_all_is_read(self, process: PipelineProcess, spec: VersionSpec) -> None:
         ends = {(self.topic, partition): len(words) for partition, words in self.words.items()}
+        self.until(process, spec, lambda status: status.state in ("running", "ready"))
 
         def there() -> bool:
             assert process.is_alive, process.status
