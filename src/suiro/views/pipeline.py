@@ -45,6 +45,8 @@ from suiro.views.settings import RunSettings
 
 __all__ = ["make_topics"]
 
+_BUSY_MACHINE = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
+
 LOOK_S = 0.5
 KEPT_UNCOMPACTED_MS = 3_600_000
 CUTS_SEGMENT_BYTES = 8 * 1024 * 1024
@@ -66,10 +68,15 @@ def main(folder: Path) -> int:
             _run(spec, folder, where["bootstrap_servers"], where["client_settings"], told, say)
     except Exception as error:
         kind = "" if isinstance(error, SuiroError) else f"{type(error).__name__}: "
-        say("failed", error=f"{kind}{error}", is_transient=isinstance(error, TransientError))
+        say("failed", error=f"{kind}{error}", is_transient=_is_transient(error))
         return 1
     say("ended")
     return 0
+
+
+def _is_transient(error: Exception) -> bool:
+    """Also where Spark did not wait for its own worker: a machine that is busy, not a version that cannot work."""
+    return isinstance(error, TransientError) or any(text in str(error) for text in _BUSY_MACHINE)
 
 
 def _run(
