@@ -37,7 +37,7 @@ from suiro.views.store.tables import (
 
 __all__ = ["SqliteStore"]
 
-PAGE_BYTES = 8_192  # a row is in the tree of keys itself, so a page should hold some tens of them
+PAGE_BYTES = 4_096  # larger ones cost more to write: triggers may have to put a page back as it was
 WRITER_CACHE_KIB = 65_536
 READER_CACHE_KIB = 8_192
 LOG_LIMIT_BYTES = 64 * 1024 * 1024  # what the write-ahead log is cut back to
