@@ -47,6 +47,7 @@ def expected(feed: Feed, version: int) -> dict[str, Any]:
     return {carrier: feed.expected(version, carrier, feed.ends) for carrier in CARRIERS}
 
 
+@pytest.mark.soak  # CI's time: four starts of Spark. The demo goes the same way in every CI run
 def test_the_whole_story(suiro_node: Any, host: HostProcess, feed: Feed, tmp_path: Path) -> None:
     view = f"delays_{uuid4().hex[:8]}"
     feed.send(400)
@@ -73,9 +74,15 @@ def test_the_whole_story(suiro_node: Any, host: HostProcess, feed: Feed, tmp_pat
             assert "UA" in explained["text"]
             assert host.cli("explain", view)["text"]
 
-            for percent in (1, 50, 100):
-                found = host.cli("shift", view, str(percent))
-                assert found["routing"]["share"] == percent * 100
+            found = host.cli("shift", view, "1")
+            assert found["routing"]["share"] == 100
+            guards = ("--guard", "errors=0.01", "--guard", "difference=0.5")  # 4 of 5 rows differ
+            host.cli("shift", view, "--steps", "10,100", "--hold", "100ms", *guards, ok=False)
+            found = host.cli("status", view)
+            assert (found["position"], found["routing"]["share"]) == ("rolled back", 0)
+            assert "80.00% of the rows" in host.cli("history", view)[-1]["detail"]["reason"]
+            found = host.cli("shift", view, "--steps", "50,100", "--hold", "100ms", "--guard", "errors=0.01")
+            assert (found["position"], found["routing"]["guide"]) == ("shifted", None)
             assert views.get(view, "UA")["version"] == 2
             feed.send(100)
             before = rows_of(views, view, feed, 1)
@@ -106,5 +113,6 @@ def test_the_whole_story(suiro_node: Any, host: HostProcess, feed: Feed, tmp_pat
         assert rows_of(views, view, feed, 2) == expected(feed, 2)
         commands = [event["command"] for event in host.cli("history", view)]
         assert commands[:4] == ["deploy", "caught up", "deploy", "caught up"]
-        assert commands[4:10] == ["shift", "shift", "shift", "rollback", "forward", "retire serving"]
+        done = ["shift", "shift", "trip", "shift", "shift", "shift", "rollback", "forward", "retire serving"]
+        assert commands[4:13] == done
         assert expected(feed, 1)[WITHOUT_GAPS] == expected(feed, 2)[WITHOUT_GAPS]
