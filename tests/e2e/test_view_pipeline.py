@@ -21,7 +21,8 @@ from suiro.views.archive import Code, archive_of, code_id
 from suiro.views.process import PipelineProcess, PipelineStatus
 from suiro.views.throttle import write_throttle
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]
+# CI's time: three and six starts of Spark. The demo goes the same way in every CI run, its kill included.
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1_800)]
 
 PARTITIONS = 2
 DEADLINE_S = 300.0
@@ -213,7 +214,6 @@ def test_two_versions_meet_at_equal_offsets_and_a_kill_in_a_transaction_changes_
         assert process.stop().state == "ended"
 
 
-@pytest.mark.soak  # six starts of Spark
 def test_lost_state_a_throttle_and_a_leader_that_is_gone(world: World) -> None:
     world.send(500)
     one, code = world.spec(1)
