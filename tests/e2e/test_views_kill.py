@@ -21,6 +21,7 @@ from support.waiting import wait_until
 
 from suiro.errors import SuiroError
 from suiro.views import Views
+from suiro.views.state import UnknownViewError
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(3_600)]
 
@@ -61,10 +62,8 @@ class Story:
         """The position, and the share of callers on the candidate where there is one."""
         try:
             status = self._status()
-        except SuiroError as error:
-            if "there is no view" in str(error):
-                return "none"
-            raise
+        except UnknownViewError:
+            return "none"
         share = status["routing"]["share"]
         return f"{status['position']} {share / 100:g}" if share else str(status["position"])
 
@@ -74,8 +73,10 @@ class Story:
         while True:
             try:
                 return self.views.status(self.view)
-            except SuiroError as error:
-                if "there is no view" in str(error) or time.monotonic() > deadline:
+            except UnknownViewError:
+                raise
+            except SuiroError:
+                if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
 
@@ -109,9 +110,13 @@ class Story:
             self.host.kill()
             self.host.start()
             return
+        try:
+            versions = self._status()["versions"]
+        except UnknownViewError:
+            return  # nothing runs yet
         pids = [
             version["pipeline"]["pid"] if what == "pipeline" else version["follower_pid"]
-            for version in self._status()["versions"]
+            for version in versions
             if "pipeline" in version
         ]
         for pid in self._random.sample([pid for pid in pids if pid], k=min(1, len(pids))):

@@ -274,7 +274,7 @@ class Views:
             raise TransientError(f"no host of views answers at {self.url}: {error}. {_START}") from None
         except httpx.TransportError as error:
             raise TransientError(
-                f"the connection to {self.url} broke: {error}. It may have been done; look: suiro view status"
+                f"the connection to {self.url} broke ({error}): it may have been done; look: suiro view status"
             ) from None
         return _said(answer)
 

@@ -14,6 +14,7 @@ import fcntl
 import hashlib
 import logging
 import os
+import shutil
 import socket
 import threading
 import uuid
@@ -50,6 +51,7 @@ from suiro.views.state import (
 __all__ = ["Host", "HostConfig"]
 
 CHECK_TIMEOUT_S = 120.0
+CHECKS = "checks"  # a folder of codes that are being looked at
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +107,7 @@ class Host:
             {"id": self._id, "url": self._url, "pid": os.getpid(), "on": socket.gethostname()}
         )
         self._is_ours = True
+        shutil.rmtree(self.config.data / CHECKS, ignore_errors=True)  # of a host that was killed
         self._open_keepers()
 
     def stop(self) -> None:
@@ -187,7 +190,7 @@ class Host:
         """Checked first, in a process of its own: that the code loads, that its topology can work, that its inputs
         still have their beginning. Only then is anything written."""
         sha256 = hashlib.sha256(code).hexdigest()
-        code_file = self.config.data / "checks" / f"{uuid.uuid4().hex}.zip"
+        code_file = self.config.data / CHECKS / f"{uuid.uuid4().hex}.zip"
         code_file.parent.mkdir(parents=True, exist_ok=True)
         code_file.write_bytes(code)
         try:
