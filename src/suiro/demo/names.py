@@ -20,6 +20,7 @@ __all__ = [
     "TABLES",
     "TOPICS",
     "VALIDATED",
+    "VIEW",
     "WEATHER",
     "WEATHER_REJECTED",
 ]
@@ -40,6 +41,9 @@ ENRICHED = "flights.enriched"
 DELAYS = "carrier.delays"
 ALERTS = "carrier.alerts"
 SCHEMAS = "_schemas.demo"  # a running cluster may have a registry of its own
+
+# The view of `carrier_delays.py`.
+VIEW = "carrier_delays"
 
 PARTITIONS = 4
 STAGES = (RAW, VALIDATED, REJECTED, ENRICHED, DELAYS, ALERTS)

@@ -1,0 +1,46 @@
+"""How late each carrier departs: a view, in a file of its own as any user's is.
+
+suiro view deploy carrier_delays.py:carrier_delays
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from suiro.streams import KTable, StreamsBuilder, coalesce, col, lit, serdes, struct, when
+from suiro.views import view
+
+FLIGHTS = "nyc.public.flights"  # as `suiro capture` has the table in the log
+
+IS_CANCELLED = col("dep_delay").is_null()  # it never departed, so it has no delay
+MINUTES = coalesce(col("dep_delay"), 0)
+DEPARTED = lit(1)
+
+
+@view("carrier_delays", key="carrier")
+def carrier_delays(builder: StreamsBuilder) -> KTable:
+    departures = (
+        builder.stream(FLIGHTS, key=serdes.avro, value=serdes.avro)
+        .select_key(col("carrier"))
+        .map_values(struct(minutes=MINUTES, departed=DEPARTED, cancelled=when(IS_CANCELLED, 1).otherwise(0)))
+    )
+    totals = departures.group_by_key(key=serdes.string, value=serdes.json, name="by-carrier").aggregate(
+        lambda: [0, 0, 0, 0], add, value=serdes.json, name="totals"
+    )
+    return totals.map_values(figures, name="figures")
+
+
+def add(carrier: str, flight: dict[str, int], totals: list[int]) -> list[int]:
+    flights, cancelled, minutes, departed = totals
+    return [
+        flights + 1,
+        cancelled + flight["cancelled"],
+        minutes + flight["minutes"],
+        departed + flight["departed"],
+    ]
+
+
+def figures(totals: list[int]) -> dict[str, Any]:
+    flights, cancelled, minutes, departed = totals
+    mean = minutes / departed if departed else None
+    return {"flights": flights, "cancelled": cancelled, "mean_dep_delay": mean}
