@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(3_600)]
 
 LATEST_KILL_S = 0.6
 """After a command was sent: it is done by then, or what it set off is under way."""
+DEPLOY_KILL_S = 6.0  # its check takes seconds
 DEADLINE_S = 600
 
 
@@ -80,18 +81,25 @@ class Story:
                     raise
                 time.sleep(0.05)
 
-    def under_fire(self, command: Callable[[], Any], *, before: Sequence[str], after: Sequence[str]) -> None:
+    def under_fire(
+        self,
+        command: Callable[[], Any],
+        *,
+        before: Sequence[str],
+        after: Sequence[str],
+        latest_s: float = LATEST_KILL_S,
+    ) -> None:
         """Gives the command while something is killed; the view is as before, or as after it; then it is given again,
         if need be, until it is done."""
         while True:
             assert self.stands() in before
-            self._fire(command)
+            self._fire(command, latest_s)
             found = self.stands()
             assert found in (*before, *after), found
             if found in after:
                 return
 
-    def _fire(self, command: Callable[[], Any]) -> None:
+    def _fire(self, command: Callable[[], Any], latest_s: float = DEPLOY_KILL_S) -> None:
         def run() -> None:
             try:
                 command()
@@ -100,7 +108,7 @@ class Story:
 
         thread = threading.Thread(target=run)
         thread.start()
-        time.sleep(self._random.uniform(0, LATEST_KILL_S))
+        time.sleep(self._random.uniform(0, latest_s))
         self._kill(self._random.choice(["host", "host", "pipeline", "follower"]))
         thread.join()
 
@@ -154,11 +162,15 @@ class Story:
 def test_every_command_under_fire(story: Story) -> None:
     views, view = story.views, story.view
     story.feed.send(400)
-    story.under_fire(lambda: story.deploy(1), before=["none"], after=["first", "alone"])
+    story.under_fire(
+        lambda: story.deploy(1), before=["none"], after=["first", "alone"], latest_s=DEPLOY_KILL_S
+    )
     story.waits_for("alone")
     assert story.rows(1) == story.expected(1)
     with Reader(story.host.url, view, story.feed) as reader:
-        story.under_fire(lambda: story.deploy(2), before=["alone"], after=["building", "ready"])
+        story.under_fire(
+            lambda: story.deploy(2), before=["alone"], after=["building", "ready"], latest_s=DEPLOY_KILL_S
+        )
         story.feed.send(200)
         story.waits_for("ready")
         assert story.rows(2) == story.expected(2)
