@@ -21,6 +21,7 @@ __all__ = [
     "TOPICS",
     "VALIDATED",
     "VIEW",
+    "VIEWS",
     "WEATHER",
     "WEATHER_REJECTED",
 ]
@@ -44,6 +45,7 @@ SCHEMAS = "_schemas.demo"  # a running cluster may have a registry of its own
 
 # The view of `carrier_delays.py`.
 VIEW = "carrier_delays"
+VIEWS = "_suiro_views"  # where the host of views keeps what was decided
 
 PARTITIONS = 4
 STAGES = (RAW, VALIDATED, REJECTED, ENRICHED, DELAYS, ALERTS)
