@@ -22,8 +22,8 @@ def create_topics(bootstrap_servers: str) -> None:
             raise UsageError(_exists(name, bootstrap_servers))
     if VIEWS in there:
         raise UsageError(
-            f"topic {VIEWS} exists already on {bootstrap_servers}: its views have a host of their own, and the demo's would "
-            "take them over; give the demo another cluster"
+            f"topic {VIEWS} exists already on {bootstrap_servers}: there are views with a host of their own, and the "
+            "demo's would take them over; give the demo another cluster"
         )
     wanted = [NewTopic(name, PARTITIONS, config=dict(config)) for name, config in TOPICS.items()]
     for name, future in admin.create_topics(wanted, operation_timeout=REQUEST_TIMEOUT_S).items():
