@@ -27,6 +27,8 @@ import binascii
 import dataclasses
 import json
 import logging
+import math
+import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -39,6 +41,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from suiro.errors import SuiroError, TransientError, UsageError
 from suiro.registry import Users
+from suiro.views.browsers import NotForPages
 from suiro.views.host import Host
 from suiro.views.journal import MAX_CODE_BYTES, ConcurrentChangeError
 from suiro.views.reads import routes
@@ -57,8 +60,8 @@ logger = logging.getLogger(__name__)
 
 def application(host: Host, users: Users | None = None) -> ASGIApp:
     """Reads and operations of a host; with users, for these only."""
-    made = Starlette(routes=[*_Operations(host).routes(), *routes(host)])
-    return made if users is None else _ForUsers(made, users)
+    made: ASGIApp = Starlette(routes=[*_Operations(host).routes(), *routes(host)])
+    return NotForPages(made if users is None else _ForUsers(made, users), loopback_only=users is None)
 
 
 class _Body:
@@ -149,7 +152,7 @@ class _Operations:
             def run() -> Any:
                 try:
                     data = json.loads(text or b"{}")
-                except ValueError as error:
+                except (ValueError, RecursionError) as error:
                     raise UsageError(f"the request's body is not JSON: {error}") from None
                 if not isinstance(data, dict):
                     raise UsageError("the request's body is not a JSON object")
@@ -192,10 +195,11 @@ class _Operations:
                 name not in known
                 or isinstance(value, bool)
                 or not isinstance(value, int | float)
-                or value < 0
+                or not 0 <= value < (math.inf if name.endswith("_ms") else 1 + sys.float_info.epsilon)
             ):
                 raise UsageError(
-                    f"guard {name!r}: {value!r}; guards are {', '.join(known)}, and numbers from 0 on"
+                    f"guard {name!r}: {value!r}; guards are {', '.join(known)}: times in ms from 0 on, and shares from "
+                    "0 to 1"
                 )
         more = {} if largest is None else {"largest_lag_ms": largest}
         return self._host.shift(view, steps, who=who, hold_ms=hold_ms or 0, guards=Guards(**given), **more)

@@ -6,8 +6,6 @@ again. Beyond the loopback address it wants users: whoever may deploy runs code 
 
 from __future__ import annotations
 
-import contextlib
-import ipaddress
 import json
 import os
 import select
@@ -23,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from suiro.connect import BackgroundServer
 from suiro.errors import ConfigError
 from suiro.registry import Users
+from suiro.views.browsers import is_loopback
 from suiro.views.host import Host, HostConfig
 from suiro.views.operations import application
 
@@ -40,7 +39,7 @@ class Listen:
     def __post_init__(self) -> None:
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ConfigError("TLS takes both: --tls-certificate and --tls-key")
-        if self.users is None and not _is_loopback(self.host):
+        if self.users is None and not is_loopback(self.host):
             raise ConfigError(
                 f"--listen {self.host}: a deploy runs code on this machine, so beyond 127.0.0.1 the host answers users "
                 "only; name them with --auth-file (lines of name:password)"
@@ -90,14 +89,6 @@ class _Front:
             message = "the host is starting; try again in a moment"
             inner = JSONResponse({"error_code": 503, "message": message}, status_code=503)
         await inner(scope, receive, send)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return False
 
 
 def _wait_for_end_of_input(ending: threading.Event) -> None:

@@ -18,6 +18,8 @@ from suiro.views.journal import ConcurrentChangeError
 from suiro.views.operations import application
 from suiro.views.state import Guards, RefusedChangeError, UnknownViewError
 
+JSON = {"Content-Type": "application/json"}
+
 
 class Told:
     """A host that only listens: each call is noted; `error` is raised instead of an answer."""
@@ -93,6 +95,9 @@ def test_what_is_asked_arrives(host: Told, views: Views, tmp_path: Path) -> None
         ("shift", b'{"steps": [true]}', "percents"),
         ("shift", b'{"steps": [10], "guards": {"speed": 1}}', "guard 'speed'"),
         ("shift", b'{"steps": [10], "guards": {"errors": "x"}}', "guard 'errors'"),
+        ("shift", b'{"steps": [10], "guards": {"errors": NaN}}', "guard 'errors': nan"),
+        ("shift", b'{"steps": [10], "guards": {"difference": 20}}', "shares from 0 to 1"),
+        ("shift", b"[" * 100_000, "not JSON"),
         ("shift", b'{"steps": [10], "hold": 5}', "there is no field 'hold'"),
         ("retire", b'{"version": "1"}', "'version' is \"1\"; expected int"),
         ("retire", b'{"version": true}', "'version' is true"),
@@ -101,7 +106,8 @@ def test_what_is_asked_arrives(host: Told, views: Views, tmp_path: Path) -> None
     ],
 )
 def test_requests_that_are_wrong(url: str, host: Told, path: str, body: bytes, said: str) -> None:
-    answer = httpx.post(f"{url}/views/delays/{path}" if path else f"{url}/views", content=body)
+    where = f"{url}/views/delays/{path}" if path else f"{url}/views"
+    answer = httpx.post(where, content=body, headers=JSON)
     assert answer.status_code == 400
     assert said in answer.json()["message"]
     assert host.calls == []
@@ -182,6 +188,35 @@ def test_users(host: Told, tmp_path: Path) -> None:
         views.rollback("delays")
     assert host.calls == [("rollback", ("delays",), {"who": "ada"})]
     server.stop()
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        ({"Content-Type": "text/plain"}, b"{}", 415),  # what a page can send unasked
+        ({"Content-Type": "multipart/form-data; boundary=x"}, b"{}", 415),
+        ({}, b"{}", 415),
+        (JSON | {"Origin": "https://example.org"}, b"{}", 403),
+        (JSON | {"Origin": "null"}, b"{}", 403),
+        ({"Origin": "https://example.org"}, b"", 403),
+        (JSON | {"Host": "example.org:8085"}, b"{}", 403),  # a name that was made to point here
+        (JSON | {"Host": "localhost:8085"}, b"{}", 200),
+        (JSON | {"Host": "[::1]:8085"}, b"{}", 200),
+        (JSON | {"Content-Type": "application/json; charset=utf-8"}, b"{}", 200),
+        ({}, b"", 200),
+    ],
+)
+def test_a_web_page_commands_nothing(
+    url: str, host: Told, headers: dict[str, str], body: bytes, status: int
+) -> None:
+    answer = httpx.post(f"{url}/views/delays/rollback", content=body, headers=headers)
+    assert answer.status_code == status, answer.text
+    assert len(host.calls) == (status == 200)
+
+
+def test_a_web_page_reads_nothing_under_a_name_of_its_own(url: str, host: Told) -> None:
+    assert httpx.get(f"{url}/views", headers={"Host": "example.org"}).status_code == 403
+    assert httpx.get(f"{url}/views").status_code == 200
 
 
 def test_beyond_the_loopback_address_users_are_asked_for(tmp_path: Path) -> None:
