@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from operator import ge
 from typing import Any, Protocol
 
 import httpx
@@ -22,7 +23,7 @@ from suiro.demo.expected import Departures
 from suiro.demo.faults import freeze_when, open_transaction
 from suiro.demo.names import PARTITIONS, RAW, VIEW
 from suiro.demo.processes import Session
-from suiro.demo.reader import CALLERS
+from suiro.demo.reader import CALLERS, ROUND
 from suiro.demo.system import System
 from suiro.demo.view_check import Compared, ViewAccount, facts_of, most_apart
 from suiro.demo.view_watch import Reading, VersionState, ViewState, ViewWatch
@@ -33,9 +34,6 @@ __all__ = ["Change", "Wait"]
 
 STEPS = (1, 10, 50, 100)
 KILL_AT = 10
-ANSWERED_ALL = 2 * len(CALLERS)
-"""So many reads after a change, every caller was answered since; some of them were under way before it."""
-END_WITHIN_MS = 60_000
 
 
 class Wait(Protocol):
@@ -93,9 +91,16 @@ class Change:
 
     def _answered_again(self, what: str) -> None:
         """Every caller has been answered since now."""
+        reader = self._system.reader
+        assert reader is not None
+        heard = len(reader.events)  # what was said so far is of before
+        self._wait(lambda: len(reader.events) > heard, what)
+        wanted = [turn + ROUND + 1 for turn in self._turns()]  # one was under way
+        self._wait(lambda: all(map(ge, self._turns(), wanted)), what)
+
+    def _turns(self) -> tuple[int, ...]:
         reading = self._reading
-        reads = 0 if reading is None else reading.reads
-        self._wait(lambda: (found := self._reading) is not None and found.reads >= reads + ANSWERED_ALL, what)
+        return () if reading is None else reading.turns
 
     # -- act 3: a view serves ----------------------------------------------------------------------------------------
 

@@ -75,19 +75,27 @@ class Flow:
         self.feed.go_on(Pace(until=self._until))
         self.feed.start()
         self._show.doing("starting Spark")
-        looking.wait_for_pipeline(enriched(DRIVER_KILL_AT))
+        looking.wait(lambda: looking.processed > 0, "the first micro-batch")
+        self._runs()
+        looking.wait(enriched(DRIVER_KILL_AT), "the first flights enriched")
         self._kill_driver()
-        looking.wait_for_pipeline(enriched(LOG_KILL_AT))
+        looking.wait(enriched(LOG_KILL_AT), "half of the flights enriched")
         self._kill_log()
         if not self.kills["capture"]:
             self._kill_capture_live()
-        looking.wait_for_pipeline(lambda: looking.processed >= self._in_snapshot + self._until)
+        self._runs()
+        looking.wait(lambda: looking.processed >= self._in_snapshot + self._until, "the flights until here")
         counts = looking.progress.counts
         self._show.done(
             f"{counts[RAW]:,} raw = {counts[VALIDATED]:,} validated + {counts[REJECTED]:,} rejected",
             detail=f"{took():.0f} s, {looking.micro_batches} micro-batches; {self._kept_back:,} flights are left, for "
             "what follows",
         )
+
+    def _runs(self) -> None:
+        driver = self._system.driver
+        assert driver is not None
+        self._show.doing(f"the pipeline runs (driver {driver.pid}, start {self._system.driver_starts})")
 
     def go_on(self, share: float, seconds: float) -> None:
         """So much of what was kept back is inserted, in about so many seconds."""

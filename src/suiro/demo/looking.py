@@ -17,12 +17,15 @@ from suiro.demo.system import System
 from suiro.demo.watch import Progress, Watch
 from suiro.errors import FatalError
 
-__all__ = ["Looking", "stopwatch"]
+__all__ = ["Looking", "StalledError", "stopwatch"]
 
-STALLED_AFTER_S = 240
-WAIT_S = 900  # for what takes seconds on a machine that has nothing else to do
+STALLED_AFTER_S = 600  # what takes seconds on a machine that has nothing else to do
 LOOK_EVERY_S = 0.1
 DRIVER_STARTS_LIMIT = 6
+
+
+class StalledError(FatalError):
+    """What was waited for does not come."""
 
 
 class Looking:
@@ -44,34 +47,25 @@ class Looking:
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     def wait(self, reached: Callable[[], bool], what: str) -> None:
-        """Raises `FatalError` where it takes far too long, or something ended that should not."""
-        deadline_ms = self._clock.monotonic_ms() + WAIT_S * 1000
+        """Raises `StalledError` where nothing moves any more, `FatalError` where something ended that should not."""
+        before, moved_ms = self._moved(), self._clock.monotonic_ms()
         while not reached():
             self.look()
-            if self._clock.monotonic_ms() > deadline_ms:
-                raise FatalError(
-                    f"{what} did not come within {WAIT_S} s; the logs are in {self._system.directory}"
+            now, now_ms = self._moved(), self._clock.monotonic_ms()
+            if now != before:
+                before, moved_ms = now, now_ms
+            elif now_ms - moved_ms > STALLED_AFTER_S * 1000:
+                raise StalledError(
+                    f"{what} did not come, and nothing has moved for {STALLED_AFTER_S} s: {now}; what each process "
+                    f"said is in {self._system.directory}"
                 )
             self._pause.wait(LOOK_EVERY_S)
 
-    def wait_for_pipeline(self, reached: Callable[[], bool]) -> None:
-        """Returns as well when nothing moves any more (the check names why)."""
-        at_start = before = self.progress
-        moved_ms = self._clock.monotonic_ms()
-        while not reached():
-            self.look()
-            progress, driver = self.progress, self._system.driver
-            if driver is not None and progress.counts[VALIDATED] != at_start.counts[VALIDATED]:
-                self._show.doing(
-                    f"the pipeline runs (driver {driver.pid}, start {self._system.driver_starts})"
-                )
-            now_ms = self._clock.monotonic_ms()
-            if (progress.counts, progress.delivered) != (before.counts, before.delivered):
-                moved_ms, before = now_ms, progress
-            elif now_ms - moved_ms > STALLED_AFTER_S * 1000:
-                self._show.failed(f"nothing has moved for {STALLED_AFTER_S} s; checking what is there")
-                return
-            self._pause.wait(LOOK_EVERY_S)
+    def _moved(self) -> dict[str, object]:
+        """What grows while all is well; reads do not count, for they are answered by a view that stands still, too."""
+        versions = () if self.change is None else self.change.state.versions
+        cuts = {f"v{version.number}": (version.state, version.done, version.cut) for version in versions}
+        return {**self.progress.counts, "alerts delivered": self.progress.delivered, **cuts}
 
     def look(self) -> None:
         self._system.check()

@@ -1,7 +1,7 @@
 """Who reads the view, all the time: `python -m suiro.demo.reader URL FILE`, a process of its own.
 
 Many callers, one look-up after another in turn, at a steady rate; each is one of the view's users, whom a shift moves
-or not. Prints how it goes twice a second until standard input closes; then everything it was answered is in FILE.
+or not. Prints how it goes now and then until standard input closes; then everything it was answered is in FILE.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from typing import Any
 from suiro.demo.names import RAW, VIEW
 from suiro.errors import SuiroError
 
-__all__ = ["CALLERS", "Notes", "main"]
+__all__ = ["CALLERS", "ROUND", "Notes", "main"]
 
 CALLERS = tuple(f"caller-{number}" for number in range(1, 201))
 CARRIERS = ("9E", "AA", "AS", "B6", "DL", "EV", "F9", "FL", "HA", "MQ", "OO", "UA", "US", "VX", "WN", "YV")
 READS_PER_SECOND = 120
 THREADS = 4
-TELL_EVERY_S = 0.5
+ROUND = len(CALLERS) // THREADS
+"""After so many turns of each thread, every caller was answered once."""
+TELL_EVERY_S = 0.3
 ERRORS_KEPT = 20
 
 
@@ -117,9 +119,10 @@ class _Reading:
         self._url = url
         self._lock = threading.Lock()
         self._notes = Notes()
+        self._turns = [0] * THREADS
         self._ended = threading.Event()
         self._threads = [
-            threading.Thread(target=self._read, args=(CALLERS[lane::THREADS],), daemon=True)
+            threading.Thread(target=self._read, args=(lane, CALLERS[lane::THREADS]), daemon=True)
             for lane in range(THREADS)
         ]
         for thread in self._threads:
@@ -133,9 +136,9 @@ class _Reading:
 
     def summary(self) -> dict[str, Any]:
         with self._lock:
-            return self._notes.summary()
+            return self._notes.summary() | {"turns": list(self._turns)}
 
-    def _read(self, callers: Sequence[str]) -> None:
+    def _read(self, lane: int, callers: Sequence[str]) -> None:
         from suiro.views import Views
 
         due_s = time.monotonic()
@@ -155,6 +158,7 @@ class _Reading:
                     now_s = time.monotonic()
                     with self._lock:
                         self._notes.answered(caller, carrier, answer, now_s - begun_s, now_s)
+                self._turns[lane] = turn + 1
                 # Reads that were missed while this one took long are not made up for.
                 due_s = max(due_s, begun_s) + THREADS / READS_PER_SECOND
 

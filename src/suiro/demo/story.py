@@ -24,7 +24,7 @@ from suiro.demo.dataset import REFERENCES, flights, references, write_weather
 from suiro.demo.display import Display, display
 from suiro.demo.expected import expected
 from suiro.demo.flow import Flow
-from suiro.demo.looking import Looking, stopwatch
+from suiro.demo.looking import Looking, StalledError, stopwatch
 from suiro.demo.names import CAPTURED, RAW, STAGES, WEATHER, WEATHER_REJECTED
 from suiro.demo.reading import count_uncommitted, read
 from suiro.demo.report import Outcome, look_around, report
@@ -133,7 +133,10 @@ class _Demo:
         change.turn_back()
         flow.finish()
         self.show.doing("the last flights come in")
-        self._looking.wait(self._looking.is_complete, "the last flight's way through the pipeline")
+        try:
+            self._looking.wait(self._looking.is_complete, "the last flight's result")
+        except StalledError as error:
+            self.show.failed(str(error))  # the check will name what is missing
         change.compare_the_end(self._looking.figures.departures)
         change.retire()
         self.show.act(8, "The account")

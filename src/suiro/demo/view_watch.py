@@ -62,12 +62,14 @@ class VersionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What the reader last said. `callers`: how many were last answered by each version; `last_s`: when each did."""
+    """What the reader last said. `turns`: of each of its threads. `callers`: how many were last answered by each
+    version; `last_s`: when each did."""
 
     reads: int = 0
     errors: int = 0
     p50_ms: float | None = None
     p99_ms: float | None = None
+    turns: tuple[int, ...] = ()
     callers: Mapping[int, int]
     last_s: Mapping[int, float]
 
@@ -78,6 +80,7 @@ class Reading:
             errors=event["errors"],
             p50_ms=event["p50_ms"],
             p99_ms=event["p99_ms"],
+            turns=tuple(event["turns"]),
             callers={int(version): count for version, count in event["callers"].items()},
             last_s={int(version): at_s for version, at_s in event["last_s"].items()},
         )

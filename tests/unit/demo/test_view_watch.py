@@ -44,6 +44,7 @@ def test_a_line_says_who_answers_and_how_far_the_other_is() -> None:
                 "errors": 0,
                 "p50_ms": 1.0,
                 "p99_ms": 2.5,
+                "turns": [1, 2],
                 "callers": {"1": 3},
                 "last_s": {"1": 0.1},
             }
