@@ -13,6 +13,7 @@ from suiro.views import view
 FLIGHTS = "nyc.public.flights"  # as `suiro capture` has the table in the log
 
 IS_CANCELLED = col("dep_delay").is_null()  # it never departed, so it has no delay
+CANCELLED = when(IS_CANCELLED, 1).otherwise(0)
 MINUTES = coalesce(col("dep_delay"), 0)
 DEPARTED = lit(1)
 
@@ -22,25 +23,19 @@ def carrier_delays(builder: StreamsBuilder) -> KTable:
     departures = (
         builder.stream(FLIGHTS, key=serdes.avro, value=serdes.avro)
         .select_key(col("carrier"))
-        .map_values(struct(minutes=MINUTES, departed=DEPARTED, cancelled=when(IS_CANCELLED, 1).otherwise(0)))
+        .map_values(struct(flights=lit(1), cancelled=CANCELLED, minutes=MINUTES, departed=DEPARTED))
     )
     totals = departures.group_by_key(key=serdes.string, value=serdes.json, name="by-carrier").aggregate(
-        lambda: [0, 0, 0, 0], add, value=serdes.json, name="totals"
+        dict, add, value=serdes.json, name="totals"
     )
     return totals.map_values(figures, name="figures")
 
 
-def add(carrier: str, flight: dict[str, int], totals: list[int]) -> list[int]:
-    flights, cancelled, minutes, departed = totals
-    return [
-        flights + 1,
-        cancelled + flight["cancelled"],
-        minutes + flight["minutes"],
-        departed + flight["departed"],
-    ]
+def add(carrier: str, flight: dict[str, int], totals: dict[str, int]) -> dict[str, int]:
+    return {name: totals.get(name, 0) + number for name, number in flight.items()}
 
 
-def figures(totals: list[int]) -> dict[str, Any]:
-    flights, cancelled, minutes, departed = totals
-    mean = minutes / departed if departed else None
-    return {"flights": flights, "cancelled": cancelled, "mean_dep_delay": mean}
+def figures(totals: dict[str, int]) -> dict[str, Any]:
+    departed = totals["departed"]
+    mean = totals["minutes"] / departed if departed else None
+    return {"flights": totals["flights"], "cancelled": totals["cancelled"], "mean_dep_delay": mean}

@@ -25,7 +25,7 @@ __all__ = ["CALLERS", "ROUND", "Notes", "main"]
 
 CALLERS = tuple(f"caller-{number}" for number in range(1, 201))
 CARRIERS = ("9E", "AA", "AS", "B6", "DL", "EV", "F9", "FL", "HA", "MQ", "OO", "UA", "US", "VX", "WN", "YV")
-READS_PER_SECOND = 120
+READS_PER_SECOND = 100
 THREADS = 4
 ROUND = len(CALLERS) // THREADS
 """After so many turns of each thread, every caller was answered once."""
