@@ -145,7 +145,7 @@ def test_what_is_forgotten_is_refused_and_the_rest_stands(open_one: Open) -> Non
     store = open_one(history_ms=2_500, search=("n",))
     for number in range(6):
         store.apply(cut(number), [UA, (str(number), "x")], [value(n=number), value(n=number)])
-    assert store.prune(5_000) == 3  # made at 3000, 4000 and 5000 ms: kept
+    assert store.prune(5_500) == 3  # made at 3000, 4000 and 5000 ms: kept
     assert [found.number for found in store.cuts()] == [5, 4, 3]
     with pytest.raises(CutGoneError):
         store.get(UA, as_of=2)
@@ -157,6 +157,32 @@ def test_what_is_forgotten_is_refused_and_the_rest_stands(open_one: Open) -> Non
     assert [found.number for found in store.cuts()] == [5]
     assert len(store.rows(as_of=5).rows) == 7
     assert store.prune(10**9) == 0
+
+
+def test_the_state_at_the_beginning_of_the_window_is_kept_however_old_it_is(open_one: Open) -> None:
+    """Nothing came for a long time, then something does: what was there a moment ago can still be read."""
+    store = open_one(history_ms=2_500)
+    for number, time_ms in enumerate((1_000, 2_000, 900_000)):
+        store.apply(cut(number, time_ms=time_ms), [UA], [value(n=number)])
+    assert store.prune(900_000) == 1
+    old = store.cut_at(time_ms=899_000)
+    assert old.number == 1
+    assert store.get(UA, as_of=old.number).row == store.rows(as_of=1).rows[0]
+    assert store.prune(902_500) == 1
+    with pytest.raises(CutGoneError):
+        store.cut_at(time_ms=899_000)
+
+
+def test_a_store_opens_while_a_large_cut_is_written(open_one: Open) -> None:
+    store = open_one()
+    store.apply(cut(0), [UA], [value(n=0)])
+
+    def batches() -> Iterator[Any]:
+        with open_one() as other:  # in the middle of the transaction
+            assert other.cut == cut(0)
+        yield [UA], [value(n=1)]
+
+    assert store.apply_batches(cut(1), batches())
 
 
 def test_keys_are_ordered_part_by_part_and_one_to_one(open_one: Open) -> None:

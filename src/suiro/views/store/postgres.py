@@ -264,7 +264,7 @@ class PostgresStore(TableStore):
             with self._transaction() as connection:
                 (found,) = _one(
                     connection.execute(
-                        "SELECT min(number) FROM cuts WHERE time_ms >= %s OR number = (SELECT max(number) FROM cuts)",
+                        "SELECT max(number) FROM cuts WHERE time_ms <= %s",
                         (now_ms - self.spec.history_ms,),
                     )
                 )

@@ -11,7 +11,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +127,9 @@ class SqliteStore(TableStore):
         return connection
 
     def _make(self) -> None:
-        with self._transaction() as connection:
+        # Where it is made already, the lock of whoever writes a large cut just now is not waited for.
+        is_made = self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        with nullcontext(self._writer) if is_made else self._transaction() as connection:
             if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 statements = _TABLES + (_SEARCH_TABLES if self.spec.search else "")
                 for statement in _statements(statements):
@@ -263,7 +265,7 @@ class SqliteStore(TableStore):
         while True:
             with self._transaction() as connection:
                 found = connection.execute(
-                    "SELECT min(number) FROM cuts WHERE time_ms >= ? OR number = (SELECT max(number) FROM cuts)",
+                    "SELECT max(number) FROM cuts WHERE time_ms <= ?",
                     (now_ms - self.spec.history_ms,),
                 ).fetchone()[0]
                 if found is None:

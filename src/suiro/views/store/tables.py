@@ -283,7 +283,8 @@ class TableStore(ABC):
 
     @abstractmethod
     def prune(self, now_ms: int) -> int:
-        """Forgets cuts older than the view's history, but never the newest; returns how many. In small transactions."""
+        """Forgets cuts older than the view's history, but not the one whose state was there when it begins: a time in
+        it can be read however long before it the last change was. Returns how many. In small transactions."""
 
     @abstractmethod
     def drop(self) -> None:
