@@ -23,8 +23,9 @@ __all__ = ["PageToken", "as_of", "changes_text", "head_text", "offsets_of", "row
 
 TopicPartition = tuple[str, int]
 
-_OFFSETS = re.compile(r"([A-Za-z0-9._-]+):([0-9]+):([0-9]+)")
+_OFFSETS = re.compile(r"([A-Za-z0-9._-]+):([0-9]{1,9}):([0-9]{1,18})")
 _CUT = re.compile(r"cut:([0-9]{1,18})")
+_TOKEN = re.compile(r"([0-9]{1,9})\.([0-9]{1,18})\.([A-Za-z0-9_-]*)")
 _MILLISECONDS = re.compile(r"[0-9]{1,18}")
 
 
@@ -78,11 +79,14 @@ class PageToken:
 
     @classmethod
     def parse(cls, text: str) -> PageToken:
+        match = _TOKEN.fullmatch(text)
         try:
-            version, cut, place = text.split(".")
+            if match is None:
+                raise ValueError(text)
+            version, cut, place = match.groups()
             return cls(int(version), int(cut), base64.urlsafe_b64decode(place + "=" * (-len(place) % 4)))
         except ValueError:
-            raise UsageError(f"after={text!r} is not the `next` of a page") from None
+            raise UsageError(f"after={text[:200]!r} is not the `next` of a page") from None
 
 
 def head_text(view: str, version: int, cut: Cut) -> str:

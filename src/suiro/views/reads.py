@@ -296,7 +296,7 @@ def _query(request: Request) -> str:
 def _raw_key(request: Request) -> str:
     """Still quoted, so that a part of the key may hold a slash."""
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
-    return raw.partition(b"?")[0].decode("ascii", "replace").split("/rows/", 1)[1]
+    return raw.partition(b"?")[0].decode("ascii", "replace").split("/", 4)[4]  # /views/VIEW/rows/KEY
 
 
 def _caller(request: Request, question: _Question) -> str:

@@ -8,6 +8,8 @@ Numbers compare by value, text by code point, byte by byte.
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +25,7 @@ DEFAULT_LIMIT = 100
 MAX_LIMIT = 10_000
 MAX_CONDITIONS = 16
 MAX_WORDS = 16
+_NAME = re.compile(r'[^"\\\x00-\x1f]+')  # what a path in JSON can name in any database
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class Condition:
             raise UsageError(
                 f"where={self.column}:{self.operator} takes a number or text, not {self.value!r}"
             )
-        if not self.column or '"' in self.column or not all(self.path):
+        if not all(self.path) or not _NAME.fullmatch(self.column):
             raise UsageError(f"where: {self.column!r} is no column's name")
 
     @property
@@ -132,7 +135,9 @@ def _words(search: str | None) -> tuple[SearchWord, ...]:
 def _scalar(text: str) -> str | int | float | bool | None:
     try:
         value = json.loads(text)
-    except ValueError:
+        if isinstance(value, str):
+            value.encode()  # half a pair, "\\ud800", is in no row
+        is_finite = not isinstance(value, (int, float)) or math.isfinite(value)
+    except (ValueError, OverflowError, RecursionError):
         return text
-    is_finite = not isinstance(value, float) or value - value == 0
     return value if is_finite and (value is None or isinstance(value, (str, int, float, bool))) else text

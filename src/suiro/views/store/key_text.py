@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
@@ -47,7 +48,8 @@ def _part(part: str, column: str, kinds: frozenset[str], *, stays_text: bool) ->
     except (ValueError, RecursionError):
         value, kind = part, "string"
     if kind == "integer" and kind not in kinds and "number" in kinds:
-        return float(value)
+        with suppress(OverflowError):  # there is no such key
+            return float(value)
     if kind in kinds:
         return value
     if "string" in kinds:
