@@ -32,6 +32,7 @@ from suiro.views.definition import ViewDefinition
 __all__ = ["Code", "archive_of", "code_id"]
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can say
+MAX_FILES_BYTES = 64 * 1024 * 1024
 _FILE_MODE = 0o644 << 16
 
 
@@ -103,8 +104,14 @@ class Code:
     def __init__(self, data: bytes) -> None:
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                size = sum(item.file_size for item in archive.infolist())
+                if size > MAX_FILES_BYTES:  # what is read of a file is no more than it says here
+                    raise UsageError(
+                        f"the archive of a version's code holds {size:,} bytes, and at most {MAX_FILES_BYTES:,} are "
+                        "taken: keep large files out of the folder that it imports from"
+                    )
                 self.files: Mapping[str, bytes] = {item: archive.read(item) for item in archive.namelist()}
-        except (zipfile.BadZipFile, zlib.error) as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
             raise UsageError(
                 f"this is not the archive of a version's code: {error}; deploy it again"
             ) from None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,16 @@ def app(tmp_path: Path) -> Path:
 
 def source_topics(data: bytes) -> tuple[str, ...]:
     return topology_of(Code(data).load("app.py:delays"), "delays.v1").source_topics
+
+
+def test_a_small_archive_of_much_is_refused() -> None:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(5):
+            archive.writestr(f"m{number}.py", b"\n" * 16 * 1024 * 1024)
+    assert len(data.getvalue()) < 1_000_000
+    with pytest.raises(UsageError, match="at most 67,108,864 are taken"):
+        Code(data.getvalue())
 
 
 def test_it_holds_what_the_file_imports_and_nothing_else(app: Path) -> None:
