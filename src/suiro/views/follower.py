@@ -56,6 +56,7 @@ class Follower:
         self._cut: Cut | None = None
         self._behind = 0
         self._error: SuiroError | None = None
+        self._failures = 0
         self._listeners: set[Callable[[], None]] = set()
         self._child: subprocess.Popen[bytes] | None = None
         self._stopping = threading.Event()
@@ -105,6 +106,13 @@ class Follower:
             return self._error
 
     @property
+    def failures(self) -> int:
+        """How often in a row the child ended, at the same cut, for what is not over by itself: a row that it cannot
+        take, code that does not load."""
+        with self._changed:
+            return self._failures
+
+    @property
     def pid(self) -> int | None:
         with self._changed:
             return None if self._child is None else self._child.pid
@@ -152,6 +160,9 @@ class Follower:
             logger.warning(
                 "the follower of %s v%d ended: %s", self._spec.view, self._spec.version, self.error
             )
+            with self._changed:
+                is_lasting = isinstance(self._error, FatalError)
+                self._failures = 0 if self._cut != before else self._failures + is_lasting
             pause_s = FIRST_PAUSE_S if self.cut != before else min(pause_s * 2, LONGEST_PAUSE_S)
             self._stopping.wait(pause_s)
 

@@ -51,7 +51,8 @@ from suiro.views.state import (
 __all__ = ["Host", "HostConfig"]
 
 CHECK_TIMEOUT_S = 120.0
-CHECKS = "checks"  # a folder of codes that are being looked at
+CHECKS, LOCK = ".checks", ".lock"  # beside the folders of views, whose names begin with a letter
+"""Codes that are being looked at; what one host holds."""
 
 logger = logging.getLogger(__name__)
 
@@ -227,10 +228,10 @@ class Host:
                     f"somebody else changed view {spec.view} while this version was checked; nothing was deployed. "
                     f"Look how it stands (suiro view status {spec.view}), then deploy again"
                 )
+            # Here, so that a deploy that was refused has no say in the one that was not.
+            ask_throttle(self._place.folder(spec), throttle)
             return lifecycle.deploy(view, key=spec.key, spec=checked)
 
-        if throttle is not None:
-            ask_throttle(self._place.folder(spec), throttle)
         self._journal.change(spec.view, decide, who=who, codes={sha256: code})
         self._open_keepers()
         return self.status(spec.view) | {"deployed": spec.version}
@@ -354,7 +355,7 @@ def _locked(data: Path) -> Any:
     """The lock ends with the process, however that ends."""
     try:
         data.mkdir(parents=True, exist_ok=True)
-        file = (data / "lock").open("a")
+        file = (data / LOCK).open("a")
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise ConfigError(

@@ -23,7 +23,8 @@ from suiro.views.journal import ConcurrentChangeError, Journal
 from suiro.views.lag import covers, lag_of
 from suiro.views.pace import InputLag, Pace, ask_throttle
 from suiro.views.running import Place, RunningVersion, free
-from suiro.views.state import RefusedChangeError, Version, View, position_of
+from suiro.views.state import NO_GUARDS, RefusedChangeError, Version, View, position_of
+from suiro.views.supervision import FAILURES
 from suiro.views.throttle import read_throttle
 
 __all__ = ["Keeper"]
@@ -74,7 +75,10 @@ class Keeper:
 
     def start(self) -> None:
         """What the journal says is opened when this returns, so that the first reader is answered."""
-        self._tend_versions(self._journal.view(self.name))
+        try:
+            self._tend_versions(self._journal.view(self.name))
+        except Exception:  # of this view only; the loop tries again
+            logger.exception("view %s", self.name)
         self._thread.start()
 
     def wake(self) -> None:
@@ -225,10 +229,14 @@ class Keeper:
     # -- catching up ---------------------------------------------------------------------------------------------
 
     def _tend_readiness(self, view: View) -> None:
-        """A version that is built is ready when its pipeline says so, and readers would see as much."""
+        """A version that is built is ready when its pipeline says so, and readers would see as much. It has failed
+        where its rows cannot be taken into the store: its pipeline would never know."""
         for version in view.live:
             running = self.running(version.number)
             if version.state != "building" or running is None:
+                continue
+            if running.follower.failures >= FAILURES:
+                self._gave_up(version.number, f"its rows cannot be served: {running.follower.error}")
                 continue
             status = running.pipeline_status
             if status is None or status.state != "ready":
@@ -273,6 +281,9 @@ class Keeper:
         candidate = None if routing.candidate is None else self.running(routing.candidate)
         if candidate is None or routing.share == 0 or routing.serving is None:
             self._held = None
+            error = self._errors.get(routing.candidate or 0)
+            if routing.share and routing.guards != NO_GUARDS and error is not None:
+                self._fall_back(f"version {routing.candidate} cannot be opened: {error}")
             return
         held = self._held
         if held is None or held.revision != view.revision:
@@ -296,8 +307,7 @@ class Keeper:
         )
         reason = guards.broken(routing.guards, sample, version=number)
         if reason is not None:
-            logger.warning("view %s falls back to version %d: %s", self.name, routing.serving, reason)
-            self._journal.change(self.name, lambda now: lifecycle.trip(now, reason), who=WHO)
+            self._fall_back(reason)
             return
         if routing.guide is None or (time.monotonic() - held.since) * 1000 < routing.guide.hold_ms:
             return
@@ -313,10 +323,14 @@ class Keeper:
         except RefusedChangeError:
             pass  # it lags just now; the step is held until it has caught up, or a guard trips
 
+    def _fall_back(self, reason: str) -> None:
+        logger.warning("view %s falls back: %s", self.name, reason)
+        self._journal.change(self.name, lambda now: lifecycle.trip(now, reason), who=WHO)
+
     def _compare_for(self, held: _Held, serving: int, candidate: int) -> None:
         try:
             held.difference = self._compare(self.name, serving, candidate)
-        except SuiroError as error:
-            logger.warning("view %s: the guard's comparison is tried again: %s", self.name, error)
+        except Exception as error:
+            logger.warning("view %s: the guard's comparison is tried again: %r", self.name, error)
             self._stopping.wait(1.0)
             held.is_comparing = False

@@ -65,6 +65,9 @@ def main(folder: Path) -> int:
     try:
         spec = VersionSpec.from_json(json.loads((folder / SPEC).read_text(encoding="utf-8")))
         with _alone(folder, told):
+            if told.is_set():  # while it waited; the earlier one may still run
+                say("ended")
+                return 0
             _run(spec, folder, where["bootstrap_servers"], where["client_settings"], told, say)
     except Exception as error:
         kind = "" if isinstance(error, SuiroError) else f"{type(error).__name__}: "

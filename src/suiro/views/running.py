@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from suiro.client import Client
+from suiro.errors import ConfigError
 from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
 from suiro.views.follower import Follower
@@ -44,8 +45,15 @@ class Place:
         return self.data / spec.view / f"v{spec.version}"
 
     def location(self, spec: VersionSpec) -> str:
-        """Of its store."""
-        return str(self.folder(spec)) if spec.serve == "sqlite" else self.postgres or ""
+        """Of its store. Raises `ConfigError` where there is none: Postgres has one by itself, which nobody meant."""
+        if spec.serve == "sqlite":
+            return str(self.folder(spec))
+        if self.postgres is None:
+            raise ConfigError(
+                f"version {spec.version} of view {spec.view} is served from Postgres, and this host was started "
+                "without --postgres DSN; restart it with the one that it had"
+            )
+        return self.postgres
 
     def side(self, spec: VersionSpec) -> dict[str, Any]:
         """What a process of its own must know to open the version's store and code."""
@@ -82,8 +90,12 @@ class RunningVersion:
             bootstrap_servers=place.bootstrap_servers,
             client_settings=place.client_settings,
         )
-        self.follower.start()
         self.store: Store = open_store(spec, location)
+        try:
+            self.follower.start()
+        except BaseException:
+            self.store.close()
+            raise
         self.pipeline = Supervisor(
             f"{spec.view}.v{spec.version}",
             lambda: PipelineProcess.start(

@@ -13,7 +13,7 @@ import pytest
 from support.waiting import wait_until
 
 from suiro.clock import SystemClock
-from suiro.errors import TransientError
+from suiro.errors import FatalError, TransientError
 from suiro.views import keeper as keeping
 from suiro.views import lifecycle
 from suiro.views.cuts import Cut
@@ -81,7 +81,7 @@ class Running:
 
     def __post_init__(self) -> None:
         self.store = SimpleNamespace(cuts=lambda: [] if self.cut is None else [self.cut])
-        self.follower = SimpleNamespace(error=None, pid=1)
+        self.follower = SimpleNamespace(error=None, pid=1, failures=0)
         self.pipeline = SimpleNamespace(status=lambda: {"state": "running", "error": None})
 
     def is_at(self, offset: int, *, ready: bool = True) -> None:
@@ -179,6 +179,60 @@ def test_a_version_that_cannot_be_built(kept: Kept) -> None:
     assert kept.version(1).gave_up("no memory") is True  # who serves is started again and again
 
 
+def test_a_version_whose_rows_cannot_be_served(kept: Kept) -> None:
+    """Its pipeline is well and says ready; readers would never see it."""
+    kept.two()
+    kept.journal.change("delays", lambda now: lifecycle.retire(now, 2), who="ada")
+    kept.journal.deploy()
+    follower = kept.version(3).follower
+    follower.error, follower.failures = FatalError("a key of delays.v3 has 2 items"), 2
+    threading.Event().wait(0.05)
+    assert kept.journal.now.version(3).state == "building"
+    follower.failures = 3
+    kept.ends_in("alone")
+    assert kept.journal.now.version(3).error == "its rows cannot be served: a key of delays.v3 has 2 items"
+
+
+def test_a_candidate_that_cannot_be_opened_takes_callers_back(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a host's restart: nobody is answered, so there is nothing that could be counted."""
+    kept.two()
+    kept.shift(100, 10_000, hold_ms=60_000, guards=Guards(errors=0.01))
+
+    def broken(*arguments: Any, **named: Any) -> Any:
+        raise FatalError("the store is damaged")
+
+    monkeypatch.setattr(keeping, "RunningVersion", broken)
+    with kept.keeper._lock:
+        kept.keeper._running.pop(2).stop()
+    kept.ends_in("rolled back")
+    assert "version 2 cannot be opened: the store is damaged" in kept.journal.events[-1].detail["reason"]
+
+
+def test_a_view_that_cannot_be_tended_at_the_start_is_tended_later(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kept.journal.deploy()
+    kept.version(1).is_at(10)
+    failures = [TransientError("no broker")]
+    tend = Keeper._tend_versions
+
+    def tend_later(self: Keeper, view: View) -> None:
+        if failures:
+            raise failures.pop()
+        tend(self, view)
+
+    kept.keeper.stop()
+    kept.made.clear()
+    monkeypatch.setattr(Keeper, "_tend_versions", tend_later)
+    place = Place(data=tmp_path, bootstrap_servers="none", client_settings={}, postgres=None)
+    again = Keeper("delays", kept.journal, place, clock=SystemClock(), compare=lambda *all: 0.0)  # type: ignore[arg-type]
+    again.start()
+    kept.version(1)
+    again.stop()
+
+
 def test_a_throttle_is_for_building(kept: Kept) -> None:
     kept.two()
     ask_throttle(kept.version(2).folder, 5)
@@ -219,7 +273,7 @@ def test_errors_take_callers_back(kept: Kept) -> None:
 
 def test_a_difference_takes_callers_back(kept: Kept) -> None:
     kept.two()
-    kept.differences += [TransientError("no common cut yet"), 0.3]
+    kept.differences += [TransientError("no common cut yet"), KeyError("minutes"), 0.3]
     kept.shift(100, 10_000, guards=Guards(difference=0.2))
     kept.ends_in("rolled back")
     assert "30.00% of the rows of version 2 differ" in kept.journal.events[-1].detail["reason"]
