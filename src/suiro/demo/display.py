@@ -310,7 +310,7 @@ def _view_table(state: ViewState) -> Table:
             f"{version.done:,}",
             f"{version.rate:,.0f}",
             "" if is_built else f"{version.share:.0%}",
-            _standing(version),
+            _note(version),
             style="" if version.share or is_built else "dim",
         )
     table.caption = "" if state.reading is None else f" {_reading_text(state.reading)}"
@@ -318,16 +318,19 @@ def _view_table(state: ViewState) -> Table:
 
 
 def _standing(version: VersionState) -> str:
-    if version.state == "building" and not version.done:
+    if version.state != "building":
+        return f"answers {version.share:.0%}, {_note(version)}"
+    if not version.done:
         return "starts"
+    return f"is built: {version.done:,} of {version.total:,}, {version.rate:,.0f}/s, {_note(version)}"
+
+
+def _note(version: VersionState) -> str:
     if version.state == "building":
-        left = "" if version.left_s is None else f", {version.left_s:.0f} s left"
-        return f"is built: {version.done:,} of {version.total:,}, {version.rate:,.0f}/s{left}"
+        return "" if version.left_s is None else f"{version.left_s:.0f} s left"
     behind = version.input_lag_ms or version.lag_ms or 0
-    parts = [f"answers {version.share:.0%}", f"lag {behind / 1000:.1f} s"]
-    if version.restarts:
-        parts.append(f"started {version.restarts + 1} times")
-    return ", ".join(parts)
+    again = f", start {version.restarts + 1}" if version.restarts else ""
+    return f"lag {behind / 1000:.1f} s{again}"
 
 
 def _reading_text(reading: Reading) -> str:

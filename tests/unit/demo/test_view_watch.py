@@ -54,6 +54,6 @@ def test_a_line_says_who_answers_and_how_far_the_other_is() -> None:
     show.view(state)
     show.view(state)
     (line,) = out.getvalue().splitlines()
-    assert "v1 answers 100%, lag 0.4 s, started 2 times" in line
+    assert "v1 answers 100%, lag 0.4 s, start 2" in line
     assert "v2 is built: 1,000 of 3,000, 500/s, 4 s left" in line
     assert "1,234 reads, 0 errors, p99 2.5 ms" in line
