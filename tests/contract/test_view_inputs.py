@@ -15,7 +15,7 @@ from suiro.client import Client
 from suiro.errors import UnknownTopicError
 from suiro.streams import serdes
 from suiro.views import VersionSpec, view
-from suiro.views.inputs import InputsGoneError, check_inputs
+from suiro.views.inputs import InputsGoneError, NameTakenError, check_inputs, check_names
 
 
 @view("counts", key="word")
@@ -40,6 +40,20 @@ def test_inputs_that_are_whole(client: Client, bootstrap: str, new_topic: Callab
     check_inputs(client, spec(new_topic(2), new_topic(1, cleanup_policy="compact")))
     with pytest.raises(UnknownTopicError, match="reads topic 'no-such-topic', which does not exist"):
         check_inputs(client, spec(new_topic(), "no-such-topic"))
+
+
+def test_names_that_are_taken(client: Client, unique: str, new_topic: Callable[..., str]) -> None:
+    """A view that was forgotten left its group: a version of that name would leave out what the group has processed."""
+    new = dataclasses.replace(
+        spec(), application_id=f"{unique}-v1", output_topic=f"{unique}.v1", cuts_topic=f"{unique}.v1.cuts"
+    )
+    check_names(client, new)
+    topic = new_topic(1)
+    client.offset_commit(new.application_id, {(topic, 0): (3, "")})
+    with pytest.raises(NameTakenError, match=f"there is consumer group '{unique}-v1' already"):
+        check_names(client, new)
+    with pytest.raises(NameTakenError, match=f"there is topic '{topic}' and consumer group"):
+        check_names(client, dataclasses.replace(new, output_topic=topic))
 
 
 def test_a_beginning_that_retention_removed_is_named(

@@ -29,6 +29,7 @@ from suiro.errors import ConfigError, UsageError
 from suiro.views import lifecycle
 from suiro.views.comparing import Comparing
 from suiro.views.definition import VersionSpec
+from suiro.views.inputs import check_names
 from suiro.views.isolated import run_isolated
 from suiro.views.journal import ConcurrentChangeError, Journal
 from suiro.views.keeper import Keeper
@@ -219,7 +220,7 @@ class Host:
                 'with one, or say serve="sqlite"'
             )
 
-        def decide(view: View) -> Change:
+        def check(view: View) -> None:
             lifecycle.check_deploy(view, spec.key)
             now = _next(view)
             leader = now["leader"]
@@ -228,10 +229,16 @@ class Host:
                     f"somebody else changed view {spec.view} while this version was checked; nothing was deployed. "
                     f"Look how it stands (suiro view status {spec.view}), then deploy again"
                 )
+
+        def decide(view: View) -> Change:
+            check(view)
             # Here, so that a deploy that was refused has no say in the one that was not.
             ask_throttle(self._place.folder(spec), throttle)
             return lifecycle.deploy(view, key=spec.key, spec=checked)
 
+        check(self._journal.views().get(spec.view) or View(name=spec.view))
+        with Client(self.config.bootstrap_servers, settings=self.config.client_settings) as client:
+            check_names(client, spec)
         self._journal.change(spec.view, decide, who=who, codes={sha256: code})
         self._open_keepers()
         return self.status(spec.view) | {"deployed": spec.version}
