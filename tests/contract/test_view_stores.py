@@ -173,6 +173,15 @@ def test_the_state_at_the_beginning_of_the_window_is_kept_however_old_it_is(open
         store.cut_at(time_ms=899_000)
 
 
+def test_cuts_newest_first_as_far_as_is_asked_for(open_one: Open) -> None:
+    store = open_one()
+    for number in range(250):
+        store.apply(cut(number), [], [])
+    assert [found.number for found in store.newest_cuts()] == list(range(249, -1, -1))
+    assert list(store.newest_cuts()) == store.cuts()
+    assert next(store.newest_cuts()) == store.cut
+
+
 def test_a_store_opens_while_a_large_cut_is_written(open_one: Open) -> None:
     store = open_one()
     store.apply(cut(0), [UA], [value(n=0)])

@@ -113,7 +113,7 @@ class Keeper:
             return None
         if other.cut is None or (one.cut is not None and covers(one.cut, other.cut)):
             return 0
-        return lag_of(one.cut, other.store.cuts(), self._clock.wall_ms())
+        return lag_of(one.cut, other.store.newest_cuts(), self._clock.wall_ms())
 
     def status(self) -> dict[str, Any]:
         view = self._journal.view(self.name)

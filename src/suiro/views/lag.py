@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from suiro.views.cuts import Cut
 
@@ -17,15 +17,13 @@ def covers(cut: Cut, other: Cut) -> bool:
     )
 
 
-def lag_of(cut: Cut | None, serving: Sequence[Cut], now_ms: int) -> int | None:
-    """For how long the serving version has had what this cut lacks; `serving`: its kept cuts, the newest first. None
-    if there is nothing to tell it by."""
-    if not serving:
-        return 0
-    if cut is None:
-        return None
+def lag_of(cut: Cut | None, serving: Iterable[Cut], now_ms: int) -> int | None:
+    """For how long the serving version has had what this cut lacks; `serving`: its kept cuts, the newest first, of
+    which no more are asked for than it takes. None if there is nothing to tell it by."""
     missing = None
     for one in serving:
+        if cut is None:
+            return None
         if covers(cut, one):
             break
         missing = one

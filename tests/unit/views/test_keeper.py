@@ -80,7 +80,7 @@ class Running:
     folder: Path = Path("views")
 
     def __post_init__(self) -> None:
-        self.store = SimpleNamespace(cuts=lambda: [] if self.cut is None else [self.cut])
+        self.store = SimpleNamespace(newest_cuts=lambda: [] if self.cut is None else [self.cut])
         self.follower = SimpleNamespace(error=None, pid=1, failures=0)
         self.pipeline = SimpleNamespace(status=lambda: {"state": "running", "error": None})
 

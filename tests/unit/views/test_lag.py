@@ -38,6 +38,12 @@ def test_a_rest_of_the_inputs_is_no_lag() -> None:
     assert lag_of(cut(30, 30), serving, 3_600_200) == 200
 
 
+def test_no_more_is_asked_for_than_it_takes() -> None:
+    asked = iter(SERVING)
+    assert lag_of(cut(20, 20), asked, 3_500) == 500
+    assert list(asked) == SERVING[2:]
+
+
 def test_it_cannot_be_told() -> None:
     assert lag_of(None, SERVING, 9_000) is None
 

@@ -46,6 +46,8 @@ FORMAT_VERSION = 1
 BUCKET_ROWS = 4_096
 CHANGES_AT_ONCE = 1_000
 PRUNE_AT_ONCE = 5_000
+CUTS_AT_ONCE = 100
+NO_END = 2**62
 KNOWN_CUTS = 10_000
 
 Batch = tuple[Sequence[tuple[Any, ...]], Sequence[str | None]]
@@ -107,6 +109,21 @@ class TableStore(ABC):
         """Those whose state can be read, newest first."""
         with self._snapshot() as read:
             return [self._known(*row) for row in read("SELECT number, cut FROM cuts ORDER BY number DESC")]
+
+    def newest_cuts(self) -> Iterator[Cut]:
+        """As `cuts`, read only as far as is asked for: a day has 100,000. What is forgotten meanwhile may be left out."""
+        before = NO_END
+        while True:
+            with self._snapshot() as read:
+                found = read(
+                    "SELECT number, cut FROM cuts WHERE number < ? ORDER BY number DESC LIMIT ?",
+                    before,
+                    CUTS_AT_ONCE,
+                )
+            yield from (self._known(*row) for row in found)
+            if len(found) < CUTS_AT_ONCE:
+                return
+            before = found[-1][0]
 
     def cut_at(
         self,
