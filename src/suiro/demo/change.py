@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from operator import ge
@@ -148,15 +149,17 @@ class Change:
 
     def compare(self) -> None:
         compared = self._compare()
+        carrier = most_apart(compared.rows)
         self._show.command(f"suiro view explain {VIEW}")
         self._show.doing("replaying the flights through both versions")
-        found = self._views.explain(VIEW)
-        self.account = replace(self.account, explained=found["explained"], to_explain=found["differing"])
-        self._show.text(found["text"])
-        carrier = most_apart(compared.rows)
-        self._show.command(f"suiro view explain {VIEW} {carrier}")
-        self._show.doing(f"replaying {carrier}'s flights through both versions")
-        self._show.text(self._views.explain(VIEW, [carrier])["text"])
+        with ThreadPoolExecutor(1) as worker:  # two replays at a time
+            of_one = worker.submit(self._views.explain, VIEW, [carrier])
+            found = self._views.explain(VIEW)
+            self.account = replace(self.account, explained=found["explained"], to_explain=found["differing"])
+            self._show.text(found["text"])
+            self._show.command(f"suiro view explain {VIEW} {carrier}")
+            self._show.doing(f"replaying {carrier}'s flights through both versions")
+            self._show.text(of_one.result()["text"])
 
     def _compare(self) -> Compared:
         self._show.command(f"suiro view compare {VIEW}")
