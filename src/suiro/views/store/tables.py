@@ -111,7 +111,7 @@ class TableStore(ABC):
             return [self._known(*row) for row in read("SELECT number, cut FROM cuts ORDER BY number DESC")]
 
     def newest_cuts(self) -> Iterator[Cut]:
-        """As `cuts`, read only as far as is asked for: a day has 100,000. What is forgotten meanwhile may be left out."""
+        """As `cuts`, read only as far as is asked for: a day has 100,000. What is forgotten meanwhile may lack."""
         before = NO_END
         while True:
             with self._snapshot() as read:
