@@ -77,7 +77,7 @@ class Views:
         Options: `as_of` (a time, "cut:N" or "topic:partition:offset,..."), `min_offset` ("topic:partition:offset,...":
         waits until the view reflects it), `timeout_ms` of that, `version`.
         """
-        path = "/".join(quote(_part(part), safe="") for part in key)
+        path = "/".join(_quoted(_part(part)) for part in key)
         answer: dict[str, Any] = self._read(f"/views/{view}/rows/{path}", options)
         return answer
 
@@ -314,6 +314,11 @@ def _params(options: Mapping[str, Any]) -> httpx.QueryParams:
 
 def _part(part: Any) -> str:
     return part if isinstance(part, str) else json.dumps(part)
+
+
+def _quoted(part: str) -> str:
+    """Of a path; "." and ".." too, which would be taken for folders."""
+    return part.replace(".", "%2E") if part in (".", "..") else quote(part, safe="")
 
 
 def _events(answer: httpx.Response, last: str | None) -> Iterator[tuple[str | None, dict[str, Any]]]:

@@ -16,6 +16,7 @@ from support.view_stores import Described, cut
 
 from suiro.connect import BackgroundServer
 from suiro.errors import TransientError
+from suiro.views import Views
 from suiro.views.cuts import Cut
 from suiro.views.reads import ReadMetrics, Served, routes
 from suiro.views.state import UnknownViewError
@@ -207,6 +208,16 @@ def test_wrong_requests_are_told_what_is_wrong(
 
 def test_a_view_named_as_a_part_of_the_path(http: httpx.Client, filled: TwoVersions) -> None:
     assert ok(http.get("/views/rows/rows/UA/1"))["row"]["value"] == {"n": 10, "note": "sun"}
+
+
+@pytest.mark.parametrize("carrier", [".", "..", "", "a/b", "a%2Fb", "?#", "\u00e9 \U0001f6eb", "x" * 5_000])
+def test_any_text_is_a_key(http: httpx.Client, router: TwoVersions, carrier: str) -> None:
+    router.followed[1].apply(0, {(carrier, 1): {"n": 1}})
+    with Views(str(http.base_url)) as views:
+        assert views.get("flights", carrier, 1)["row"] == {
+            "key": {"carrier": carrier, "day": 1},
+            "value": {"n": 1},
+        }
 
 
 def test_a_young_or_broken_version_says_try_again(http: httpx.Client, router: TwoVersions) -> None:
