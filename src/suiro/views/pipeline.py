@@ -205,10 +205,12 @@ def make_topics(client: Client, spec: VersionSpec, settings: RunSettings) -> Non
     if not found:  # as many as the widest input has; beside another version as many as that one
         found = client.metadata(list(spec.inputs))
     widest = max((len(info.partitions) for info in found.values()), default=1)
-    # An older cut can be read exactly as long as no record of it was compacted away.
+    # An older cut can be read exactly as long as no record of it was compacted away. The lag is counted from a
+    # record's timestamp: by event time, records of years ago would be compacted at once.
     compacted = {
         "cleanup.policy": "compact",
         "min.compaction.lag.ms": str(max(spec.history_ms, KEPT_UNCOMPACTED_MS)),
+        "message.timestamp.type": "LogAppendTime",
     }
     client.create_topics(
         [

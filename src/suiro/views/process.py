@@ -123,7 +123,8 @@ class PipelineProcess:
         if self._status.state not in ("failed", "ended"):
             how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
             error = f"the pipeline {how} without a word; its folder has {LOG}"
-            self._status = replace(self._status, state="failed", error=error)
+            # Somebody's kill says nothing about the version: the next start goes on.
+            self._status = replace(self._status, state="failed", error=error, is_transient=code < 0)
 
 
 def _after(status: PipelineStatus, said: Mapping[str, Any]) -> PipelineStatus:
