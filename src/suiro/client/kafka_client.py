@@ -57,6 +57,11 @@ class Client:
         attempts = self._cluster.attempts("fetch metadata", timeout_ms)
         return attempts.run(lambda deadline_ms: self._cluster.refresh(topics, deadline_ms))
 
+    def brokers(self, *, timeout_ms: int | None = None) -> frozenset[int]:
+        """The ids of the brokers that are there."""
+        attempts = self._cluster.attempts("fetch metadata", timeout_ms)
+        return attempts.run(self._cluster.broker_ids)
+
     def create_topics(
         self, topics: Sequence[NewTopic], *, exist_ok: bool = False, timeout_ms: int | None = None
     ) -> None:
