@@ -12,9 +12,8 @@ from support.tcp_proxy import Action, TcpProxy
 from support.waiting import wait_until
 from support.wire import Wire
 
-from suiro.client import EARLIEST, LATEST, Client, NewTopic
+from suiro.client import EARLIEST, LATEST, Client, NewTopic, transaction
 from suiro.client import connection as connection_module
-from suiro.client import transaction
 from suiro.errors import DeadlineExceededError
 
 NewTopicFixture = Callable[..., str]
