@@ -106,7 +106,7 @@ def test_a_transaction_becomes_visible_as_a_whole(
     assert client.list_offsets({target: LATEST}, read_committed=True)[target].offset == 0
     assert client.list_offsets({target: LATEST})[target].offset == 3
     with pytest.raises(DeadlineExceededError, match="UNSTABLE_OFFSET_COMMIT"):
-        client.offset_fetch(unique, [(marker, 0)], timeout_ms=200)
+        client.offset_fetch(unique, [(marker, 0)], timeout_ms=1_000)
     assert client.offset_fetch(unique, [(marker, 0)], require_stable=False) == {(marker, 0): None}
 
     producer.end()
