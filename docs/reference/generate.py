@@ -166,6 +166,8 @@ EXAMPLES = {
     "capture postgres": "suiro capture postgres --dsn postgresql:///shop --topic-prefix shop",
     "connect run": "suiro connect run connectors.toml",
     "log import": "suiro log import /kafka/flights-0 /kafka/flights-1 --data ./data --config retention.ms=-1",
+    "kafka up": "suiro kafka up --brokers 3 --data ./kafka",
+    "kafka handover": "suiro kafka handover --data ./log --to ./kafka --brokers 3",
     "spark adopt": "suiro spark adopt ./checkpoint --application-id flights",
     "run": "suiro run delays.py --application-id delays --bootstrap-servers 127.0.0.1:9092",
     "demo": "suiro demo --plain",

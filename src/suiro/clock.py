@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Protocol
 
@@ -20,6 +21,10 @@ class Clock(Protocol):
         """Milliseconds that never go backwards: what deadlines and timeouts are measured with."""
         ...
 
+    def sleep_ms(self, ms: int) -> None:
+        """Let so much time go by."""
+        ...
+
 
 class SystemClock:
     """The machine's own time."""
@@ -29,6 +34,9 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+    def sleep_ms(self, ms: int) -> None:
+        threading.Event().wait(ms / 1000)
 
 
 class ShiftedClock:
@@ -42,6 +50,9 @@ class ShiftedClock:
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000 + self._ahead_ms
+
+    def sleep_ms(self, ms: int) -> None:
+        threading.Event().wait(ms / 1000)
 
     def advance(self, ms: int) -> None:
         if ms < 0:
@@ -61,6 +72,10 @@ class ManualClock:
 
     def monotonic_ms(self) -> int:
         return self._monotonic_ms
+
+    def sleep_ms(self, ms: int) -> None:
+        """Nobody waits: whoever sleeps turns the clock."""
+        self.advance(ms)
 
     def advance(self, ms: int) -> None:
         if ms < 0:

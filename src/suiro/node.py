@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from suiro.clock import Clock, SystemClock
-from suiro.config import NodeSettings
+from suiro.config import NodeSettings, parse_address
 from suiro.errors import ConfigError, SuiroError, TransientError
 
 if TYPE_CHECKING:
@@ -46,16 +46,6 @@ DEFAULT_ADDRESS = "127.0.0.1:9092"
 FREE_ADDRESS = "127.0.0.1:0"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 5.0
-
-
-def parse_address(text: str, *, option: str = "--listen") -> tuple[str, int]:
-    """`host:port`; an IPv6 host in brackets. Raises `ConfigError`."""
-    host, found, port = text.rpartition(":")
-    if not found or not port.isdigit() or int(port) > 65_535:
-        raise ConfigError(
-            f"{option} {text!r}: expected HOST:PORT, such as 127.0.0.1:9092 (port 0: a free one)"
-        )
-    return host.strip("[]") or "0.0.0.0", int(port)
 
 
 def _listen_address(listen: str | None, settings: NodeSettings, *, otherwise: str) -> tuple[str, int]:

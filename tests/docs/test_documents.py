@@ -84,7 +84,7 @@ def test_command_exists(block: Block, command: str) -> None:
         case ["make", target, *_]:
             assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), command
         case ["suiro", name, *rest]:
-            named = [name, *rest[: name in ("log", "view")]]  # they have commands of their own
+            named = [name, *rest[: name in ("log", "kafka", "view")]]  # these have commands of their own
             done = subprocess.run(
                 [sys.executable, "-m", "suiro.cli", *named, "--help"],
                 capture_output=True,
@@ -128,7 +128,8 @@ def test_the_reference_is_what_the_code_says(name: str) -> None:
 def test_every_option_of_the_format_is_documented() -> None:
     from suiro.spark import options
 
-    page = (ROOT / "docs" / "reference" / "spark.md").read_text(encoding="utf-8")
+    pages = [ROOT / "docs" / "reference" / name for name in ("spark.md", "spark-connector.md")]
+    page = "".join(path.read_text(encoding="utf-8") for path in pages)
     names = [*options._SOURCE, *options._SINK, *(f"kafka.{name}" for name in options._SINK_KAFKA)]
     assert [name for name in names if f"`{name}`" not in page] == []
 

@@ -15,6 +15,7 @@ from suiro.broker.broker import Broker, BrokerConfig
 
 if TYPE_CHECKING:
     from suiro.broker.faults import Crash, Delay, Drop, Error, Fault, Faults, Rule
+    from suiro.broker.handover import HandedOver, handing_over, node_id_of
     from suiro.broker.security.scram_store import ScramUser
     from suiro.broker.topic_import import ImportedTopic, import_topics
 
@@ -27,13 +28,19 @@ __all__ = [
     "Error",
     "Fault",
     "Faults",
+    "HandedOver",
     "ImportedTopic",
     "Rule",
     "ScramUser",
+    "handing_over",
     "import_topics",
+    "node_id_of",
 ]
 
 _MODULES = {
+    "HandedOver": "handover",
+    "handing_over": "handover",
+    "node_id_of": "handover",
     "ScramUser": "security.scram_store",
     "ImportedTopic": "topic_import",
     "import_topics": "topic_import",

@@ -9,6 +9,7 @@ import typer
 import suiro
 from suiro.cli.connect import connect
 from suiro.cli.demo import demo
+from suiro.cli.kafka import kafka
 from suiro.cli.log import log
 from suiro.cli.run import run
 from suiro.cli.spark import spark
@@ -67,6 +68,7 @@ def _capture(context: typer.Context) -> None:
 
 app.command("demo")(demo)
 app.command("run")(run)
+app.add_typer(kafka)
 app.add_typer(log)
 app.add_typer(connect)
 app.add_typer(spark)

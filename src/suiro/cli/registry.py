@@ -111,7 +111,7 @@ def registry_parser() -> argparse.ArgumentParser:
 
 
 def _address(text: str) -> tuple[str, int]:
-    from suiro.node import parse_address
+    from suiro.config import parse_address
 
     try:
         return parse_address(text)

@@ -144,6 +144,10 @@ class Cluster:
         )
         return self._remember(connection.call(request, deadline_ms=deadline_ms))
 
+    def broker_ids(self, deadline_ms: int) -> frozenset[int]:
+        self.refresh((), deadline_ms)
+        return frozenset(self._brokers)
+
     def _remember(self, response: Any) -> dict[str, TopicInfo]:
         if not response.brokers:
             raise error_for(ErrorCode.broker_not_available, "ask for metadata: the answer names no broker")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -53,7 +52,7 @@ class Attempts:
             raise DeadlineExceededError(
                 f"gave up to {self._what} after {self._timeout_ms} ms; the last failure was: {error}"
             ) from error
-        threading.Event().wait(backoff_ms / 1000)
+        self._clock.sleep_ms(backoff_ms)
 
     def _next_backoff_ms(self, error: RetriableKafkaError | BrokenConnectionError) -> int:
         if self._backoff_ms is None:

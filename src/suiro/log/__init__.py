@@ -13,7 +13,8 @@ from suiro.log.cleaning_process import receive as receive_message
 from suiro.log.cleaning_process import send as send_message
 from suiro.log.compaction import Cleaned, CleanerSettings, CleaningJob, Dirtiness, GroupCleaned, dirtiness
 from suiro.log.config import TOPIC_SETTINGS, LogConfig, TopicSetting, parse_topic_setting
-from suiro.log.directory import DataDirectory, PartitionPlace, partition_place
+from suiro.log.copying import LogExtent, copy_partition, finish_folder
+from suiro.log.directory import HANDED_OVER, DataDirectory, PartitionPlace, partition_place
 from suiro.log.errors import (
     BatchesTooLargeError,
     BatchTooLargeError,
@@ -36,6 +37,7 @@ from suiro.log.results import Appended, FlushJob, ReadResult
 from suiro.log.segments import Region
 
 __all__ = [
+    "HANDED_OVER",
     "TOPIC_SETTINGS",
     "Appended",
     "BatchTooLargeError",
@@ -57,6 +59,7 @@ __all__ = [
     "InvalidTransactionStateError",
     "LogConfig",
     "LogError",
+    "LogExtent",
     "OffsetOutOfRangeError",
     "Origin",
     "OutOfOrderSequenceError",
@@ -69,7 +72,9 @@ __all__ = [
     "TopicSetting",
     "TransactionCoordinatorFencedError",
     "Uncleanable",
+    "copy_partition",
     "dirtiness",
+    "finish_folder",
     "parse_topic_setting",
     "partition_place",
     "receive_message",

@@ -38,6 +38,7 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+HANDED_OVER = "handed-over"
 _PARTITION_NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
 
 
@@ -81,8 +82,13 @@ class DataDirectory:
 
     @classmethod
     def open(cls, path: Path, *, node_id: int = 1, cluster_id: str | None = None) -> DataDirectory:
-        """Lock the directory (made if absent). Raises ConfigError where another node has it."""
+        """Lock the directory (made if absent). Raises ConfigError where another node has it, or it was handed over."""
         path.mkdir(parents=True, exist_ok=True)
+        if (path / HANDED_OVER).exists():
+            raise ConfigError(
+                f"{path} was handed over to Apache Kafka ({(path / HANDED_OVER).read_text().strip()}), and what came "
+                f"since is there, not here; to go back to what was here before, remove {path / HANDED_OVER}"
+            )
         fresh = not any(path.iterdir())
         lock = open_handle(path / LOCK, create=True)
         try:

@@ -51,6 +51,9 @@ class AclStore:
     def of_type(self, kind: ResourceType) -> Iterator[Acl]:
         return (acl for acl in self._acls if acl.kind is kind)
 
+    def all(self) -> Iterator[Acl]:
+        return iter(self._acls)
+
     def matching(self, wanted: AclFilter) -> list[Acl]:
         return [acl for acl in self._acls if wanted.matches(acl)]
 

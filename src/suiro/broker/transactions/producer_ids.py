@@ -28,6 +28,11 @@ class ProducerIds:
         self._path = path = data / FILE_NAME
         self._next = self._reserved = int(path.read_text()) if path.exists() else 0
 
+    @property
+    def reserved(self) -> int:
+        """None from here on was given away."""
+        return self._reserved
+
     def take(self) -> int:
         """Raises `NoProducerIdError`."""
         if self._next == self._reserved:
@@ -43,8 +48,7 @@ class ProducerIds:
     def keep_off(self, logs: Iterable[PartitionLog]) -> None:
         """Never give a producer of these logs' away again: they were written elsewhere, by producers whose ids this
         file does not know, and the batches of another one would be taken for theirs. Raises OSError."""
-        ids = (producer.producer_id for log in logs for producer in log.producer_states())
-        highest = max((each for each in ids if each < _FAR_BEYOND), default=-1)
+        highest = highest_in(logs)
         if highest >= self._reserved:
             replace_file(self._path, str(highest + 1).encode())
             self._next = self._reserved = highest + 1
@@ -53,3 +57,9 @@ class ProducerIds:
         """Ids below were seen in use: a directory that comes from elsewhere has no file of ours."""
         if producer_id > self._reserved:
             self._next = self._reserved = producer_id
+
+
+def highest_in(logs: Iterable[PartitionLog]) -> int:
+    """The highest id of a producer of these logs, -1 where there is none."""
+    ids = (producer.producer_id for log in logs for producer in log.producer_states())
+    return max((each for each in ids if each < _FAR_BEYOND), default=-1)

@@ -1,7 +1,7 @@
-"""Starts a real Apache Kafka, as its own process, for tests, benchmarks and comparisons.
+"""One real Apache Kafka as its own process: a KRaft node, broker and controller in one.
 
-One KRaft node (broker and controller in one), its jars resolved once by Maven into
-`~/.cache/suiro/kafka-<version>`. Nothing of this is needed to use suiro; where Maven or Java is missing,
+By itself it is what tests, benchmarks and comparisons run beside the node; `cluster` makes several work together.
+Its jars are resolved once by Maven into `~/.cache/suiro/kafka-<version>`. Where Maven or Java is missing,
 `KafkaUnavailable` says what to install.
 """
 
@@ -20,21 +20,12 @@ import tempfile
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event
 
 from suiro.clock import SystemClock
 from suiro.errors import TransientError, UsageError
-
-__all__ = [
-    "KAFKA_VERSION",
-    "KafkaProcess",
-    "KafkaUnavailable",
-    "java_command",
-    "kafka_classpath",
-    "kafka_tool",
-]
 
 KAFKA_VERSION = "4.3.1"
 MINIMUM_JAVA = 17
@@ -105,11 +96,11 @@ class KafkaProcess:
     """One running Apache Kafka. Made by `start`; it keeps its ports and its data over `restart`."""
 
     def __init__(
-        self, directory: Path, *, java: str, classpath: str, heap: str, ports: tuple[int, int]
+        self, directory: Path, *, java: str, classpath: str, heap: str, address: tuple[str, int]
     ) -> None:
         self.directory = directory
-        self.bootstrap_servers = f"127.0.0.1:{ports[0]}"
-        self._port = ports[0]
+        host, port = self._address = address
+        self.bootstrap_servers = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._command = [
             *_dies_with_parent(),
             java,
@@ -120,8 +111,9 @@ class KafkaProcess:
             "-cp",
             classpath,
             "kafka.Kafka",
-            str(self._properties_path),
+            str(self.properties_path),
         ]
+        self._java, self._classpath = java, classpath
         self._process: subprocess.Popen[bytes] | None = None
         atexit.register(self.kill)
 
@@ -145,12 +137,12 @@ class KafkaProcess:
         directory.mkdir(parents=True, exist_ok=True)
         is_fresh = not (directory / "data").exists()
         for attempts_left in reversed(range(ATTEMPTS)):
-            ports = _free_ports()
-            kafka = cls(directory, java=java, classpath=classpath, heap=heap, ports=ports)
+            ports = free_ports(2)
+            kafka = cls(directory, java=java, classpath=classpath, heap=heap, address=("127.0.0.1", ports[0]))
             kafka._write_properties(ports, settings or {})
-            kafka._format(java, classpath, format_options)
+            kafka.format(random_id(), ["--standalone", *format_options])
             try:
-                kafka._launch()
+                kafka.launch()
             except TransientError:
                 # The ports were free before Kafka was formatted; seconds later somebody else may have one of them.
                 if not (
@@ -170,6 +162,11 @@ class KafkaProcess:
         return self._process.pid
 
     @property
+    def exit_code(self) -> int | None:
+        """Of a server that has ended by itself, or was killed from outside."""
+        return None if self._process is None else self._process.poll()
+
+    @property
     def data_directory(self) -> Path:
         """Where the partitions' folders are."""
         return self.directory / "data"
@@ -178,12 +175,17 @@ class KafkaProcess:
     def log_path(self) -> Path:
         return self.directory / "server.log"
 
+    def ask_to_stop(self) -> None:
+        """SIGTERM, without waiting."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+
     def stop(self) -> None:
         """A clean stop (SIGTERM), or kill -9 if that takes longer than `STOP_TIMEOUT_S`."""
         process = self._process
         if process is None:
             return
-        process.send_signal(signal.SIGTERM)
+        self.ask_to_stop()
         try:
             process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -206,7 +208,7 @@ class KafkaProcess:
         """Starts again on the same ports and data; stops cleanly first if it still runs."""
         self.stop()
         atexit.register(self.kill)
-        self._launch()
+        self.launch()
 
     def __enter__(self) -> KafkaProcess:
         return self
@@ -215,10 +217,10 @@ class KafkaProcess:
         self.stop()
 
     @property
-    def _properties_path(self) -> Path:
+    def properties_path(self) -> Path:
         return self.directory / "server.properties"
 
-    def _write_properties(self, ports: tuple[int, int], settings: Mapping[str, str]) -> None:
+    def _write_properties(self, ports: Sequence[int], settings: Mapping[str, str]) -> None:
         broker, controller = ports
         properties = {
             "process.roles": "broker,controller",
@@ -231,28 +233,38 @@ class KafkaProcess:
             **SINGLE_NODE_SETTINGS,
             **settings,
         }
-        self._properties_path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        self.properties_path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
 
-    def _format(self, java: str, classpath: str, options: Sequence[str]) -> None:
-        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        command = [java, "-XX:TieredStopAtLevel=1", *LOGGING_OPTIONS, "-cp", classpath]
-        command += ["kafka.tools.StorageTool", "format", "--standalone", "--ignore-formatted"]
+    def format(self, cluster_id: str, options: Sequence[str] = ()) -> None:
+        """Have Kafka's StorageTool prepare the data folder, unless it is. Raises `UsageError` with what it said."""
+        command = [self._java, "-XX:TieredStopAtLevel=1", *LOGGING_OPTIONS, "-cp", self._classpath]
+        command += ["kafka.tools.StorageTool", "format", "--ignore-formatted"]
         # One argument: an id may begin with a dash.
-        command += [f"--cluster-id={cluster_id}", "-c", str(self._properties_path), *options]
+        command += [f"--cluster-id={cluster_id}", "-c", str(self.properties_path), *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S, check=False)
         if done.returncode != 0:
             said = (done.stderr or done.stdout).strip()
             raise UsageError(f"Kafka did not format {self.data_directory}: {said}")
 
-    def _launch(self) -> None:
+    def launch(self) -> None:
+        """Start it, and return once it answers."""
+        self.spawn()
+        self.wait_for_answer()
+
+    def spawn(self) -> None:
+        """Start it, and do not wait: the members of a quorum wait for each other."""
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
+
+    def wait_for_answer(self) -> None:
+        """Return once it answers. Raises `TransientError` with the end of its log, and then it is gone."""
+        assert self._process is not None
         clock = SystemClock()
         deadline_ms = clock.monotonic_ms() + START_TIMEOUT_S * 1000
         pause = Event()
-        while not _answers(self._port):
+        while not _answers(self._address):
             if self._process.poll() is not None:
                 code = self._process.returncode
                 self._process = None
@@ -263,8 +275,14 @@ class KafkaProcess:
             pause.wait(READY_POLL_S)
 
     def _log_tail(self) -> str:
-        lines = self.log_path.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
-        return f"the end of {self.log_path}:\n" + "\n".join(lines)
+        lines = self.log_path.read_text(errors="replace").splitlines()
+        said = [line for line in lines if not line.startswith("\tat ")]  # where in Kafka's code helps nobody
+        return f"the end of {self.log_path}:\n" + "\n".join(said[-LOG_TAIL_LINES:])
+
+
+def random_id() -> str:
+    """A new id of a cluster, as Kafka writes them."""
+    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 def java_command() -> str:
@@ -343,11 +361,13 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as first, socket.socket() as second:
-        first.bind(("127.0.0.1", 0))
-        second.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback that nobody has, at this moment."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
 
 
 def _dies_with_parent() -> list[str]:
@@ -356,11 +376,11 @@ def _dies_with_parent() -> list[str]:
     return [setpriv, "--pdeathsig", "KILL"] if setpriv else []
 
 
-def _answers(port: int) -> bool:
-    """Whether a broker on `port` answers ApiVersions (version 0: no header fields beyond the client id)."""
+def _answers(address: tuple[str, int]) -> bool:
+    """Whether a broker there answers ApiVersions (version 0: no header fields beyond the client id)."""
     request = struct.pack(">hhih", 18, 0, 1, -1)
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_TIMEOUT_S) as connection:
+        with socket.create_connection(address, timeout=ANSWER_TIMEOUT_S) as connection:
             connection.sendall(struct.pack(">i", len(request)) + request)
             answer = connection.recv(10, socket.MSG_WAITALL)
     except OSError:

@@ -1,0 +1,173 @@
+"""`__consumer_offsets` and `__transaction_state` laid out anew over another number of partitions.
+
+A node has few of them, an Apache Kafka many, and their number can never change later: a group's partition, and a
+transactional id's, follows from it. What holds is written anew in Kafka's own records: the last value of every key;
+of a transaction that is still open the offsets it has committed so far, as a part of it. What was aborted or deleted
+is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from suiro.broker import system_log
+from suiro.broker.fields import FieldReader
+from suiro.broker.topics import OFFSETS_TOPIC
+from suiro.broker.transactions.records import decode_value, encode_value
+from suiro.log import PartitionLog
+from suiro.protocol.records import Record, control_type, encode_batch
+
+_RECORDS_A_BATCH = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    offset: int
+    timestamp: int
+    value: bytes | None
+
+
+@dataclass(slots=True)
+class Targets:
+    """The new partitions; the log of each is made when something is written to it."""
+
+    count: int
+    make: Callable[[int], PartitionLog]
+    made: dict[int, PartitionLog] = field(default_factory=dict)
+
+    def log(self, index: int) -> PartitionLog:
+        if index not in self.made:
+            self.made[index] = self.make(index)
+        return self.made[index]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """`producer`: the id and epoch of the one whose transaction it is a part of, as yet."""
+
+    key: bytes
+    kept: _Kept
+    producer: tuple[int, int] | None
+
+
+@dataclass(slots=True)
+class _Content:
+    """What holds in one partition; `pending` by producer (id, epoch)."""
+
+    kept: dict[bytes, _Kept] = field(default_factory=dict)
+    pending: dict[tuple[int, int], dict[bytes, _Kept]] = field(default_factory=dict)
+
+    def put(self, entries: Iterable[tuple[bytes, _Kept]]) -> None:
+        """A later record wins, even where an earlier one's transaction is committed after it."""
+        for key, entry in entries:
+            known = self.kept.get(key)
+            if known is None or known.offset < entry.offset:
+                self.kept[key] = entry
+
+
+def owner_of(key: bytes) -> str:
+    """The group or transactional id of a coordinator's record: every kind of key has it first, after its version."""
+    reader = FieldReader(key)
+    reader.int16()
+    return reader.string()
+
+
+def distribute(sources: Sequence[PartitionLog], targets: Targets) -> None:
+    """Write what holds in the sources into the targets, which are empty. Raises LogError, ValueError."""
+    for source in sources:
+        content = _content(source)
+        entries = [_Entry(key, kept, None) for key, kept in content.kept.items()]
+        for producer, pending in content.pending.items():
+            entries += [_Entry(key, kept, producer) for key, kept in pending.items()]
+        _write(entries, targets)
+
+
+def distribute_transactions(
+    sources: Sequence[PartitionLog], targets: Targets, *, offsets_partitions: int | None
+) -> None:
+    """The same for `__transaction_state`. `offsets_partitions`: `__consumer_offsets` has that many now, and
+    transactions with offsets in it end in every one. Raises LogError, ValueError."""
+    for source in sources:
+        kept = _content(source).kept
+        if offsets_partitions is not None:
+            kept = {key: _in_all_offsets(key, entry, offsets_partitions) for key, entry in kept.items()}
+        _write([_Entry(key, entry, None) for key, entry in kept.items()], targets)
+
+
+def highest_producer_id(sources: Iterable[PartitionLog]) -> int:
+    """Of those in `__transaction_state`, -1 where there is none."""
+    highest = -1
+    for source in sources:
+        for key, entry in _content(source).kept.items():
+            if entry.value is not None:
+                transaction = decode_value(owner_of(key), entry.value)
+                highest = max(highest, transaction.producer_id, transaction.next_producer_id)
+    return highest
+
+
+def _in_all_offsets(key: bytes, entry: _Kept, count: int) -> _Kept:
+    if entry.value is None:
+        return entry
+    transaction = decode_value(owner_of(key), entry.value)
+    others = frozenset(place for place in transaction.partitions if place[0] != OFFSETS_TOPIC)
+    if others == transaction.partitions:
+        return entry
+    everywhere = others | {(OFFSETS_TOPIC, index) for index in range(count)}
+    flexible = FieldReader(entry.value).int16() > 0
+    return replace(entry, value=encode_value(replace(transaction, partitions=everywhere), flexible=flexible))
+
+
+def _content(log: PartitionLog) -> _Content:
+    content = _Content()
+    for header, records in system_log.replay(log):
+        producer = (header.producer_id, header.producer_epoch)
+        if header.is_control:
+            # Transactions V2 write the marker under the epoch after that of the records.
+            ended = [one for one in content.pending if one[0] == header.producer_id]
+            for one in ended:
+                entries = content.pending.pop(one)
+                if control_type(records[0]) == "commit":
+                    content.put(entries.items())
+            continue
+        entries = {
+            record.key: _Kept(offset=record.offset, timestamp=record.timestamp, value=record.value)
+            for record in records
+            if record.key is not None
+        }
+        if header.is_transactional:
+            content.pending.setdefault(producer, {}).update(entries)
+        else:
+            content.put(entries.items())
+    return content
+
+
+def _write(entries: Iterable[_Entry], targets: Targets) -> None:
+    """In the order of their offsets: of a key's offsets the later one wins, whenever its transaction ends."""
+    by_target: dict[int, list[_Entry]] = {}
+    for entry in sorted(entries, key=lambda entry: entry.kept.offset):
+        if entry.kept.value is not None or entry.producer is not None:
+            index = system_log.partition_for(owner_of(entry.key), targets.count)
+            by_target.setdefault(index, []).append(entry)
+    for index, found in by_target.items():
+        for producer, together in groupby(found, key=lambda entry: entry.producer):
+            batch = list(together)
+            for first in range(0, len(batch), _RECORDS_A_BATCH):
+                _append(targets.log(index), batch[first : first + _RECORDS_A_BATCH], producer or (-1, -1))
+
+
+def _append(target: PartitionLog, entries: Sequence[_Entry], producer: tuple[int, int]) -> None:
+    records = [
+        Record(offset=index, timestamp=entry.kept.timestamp, key=entry.key, value=entry.kept.value)
+        for index, entry in enumerate(entries)
+    ]
+    producer_id, producer_epoch = producer
+    batch = encode_batch(
+        records,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=-1,
+        transactional=producer_id >= 0,
+    )
+    target.append(batch, origin="coordinator")

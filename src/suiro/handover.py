@@ -1,0 +1,122 @@
+"""From one node to Apache Kafka: a stopped node's data folder becomes the folder of a cluster.
+
+Always true: the node's folder is only read; the cluster's is filled under another name beside its place and renamed
+when all of it is on the disk; then the node's is marked, and no node starts on it by mistake. Whatever dies on the way
+leaves the node's folder as it was, and the next try begins anew.
+
+`suiro.broker` knows what a node's folder holds, `suiro.kafka` what a cluster's looks like; they meet here only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from suiro.broker import HandedOver, handing_over, node_id_of
+from suiro.clock import Clock, SystemClock
+from suiro.config import NodeSettings, node_setting_names
+from suiro.errors import ConfigError
+from suiro.kafka import SIZES, data_directory, write_settings
+
+__all__ = ["HandedOver", "hand_over"]
+
+_UNFINISHED = ".handing-over"
+_COORDINATOR_PARTITIONS = {
+    "__consumer_offsets": "offsets.topic.num.partitions",
+    "__transaction_state": "transaction.state.log.num.partitions",
+}
+_KAFKAS_PARTITIONS = "50"
+_MIN_INSYNC = "min.insync.replicas"
+
+_NODE_ONLY = frozenset(
+    (
+        "metrics.listen",
+        "queued.max.response.bytes",
+        "remote.log.chunk.cache.total.size.bytes",
+        "remote.log.read.ahead.bytes",
+        "remote.log.storage.access.key",
+        "remote.log.storage.secret.key",
+        "remote.log.storage.uri",
+    )
+)
+"""Settings that Kafka does not have."""
+_COPIES = frozenset(
+    (
+        "default.replication.factor",
+        "offsets.topic.replication.factor",
+        "transaction.state.log.min.isr",
+        "transaction.state.log.replication.factor",
+    )
+)
+"""A node has one copy of everything, whatever is set; the cluster's size says how many there are now."""
+_OTHER_DEFAULTS = {
+    "ssl.keystore.type": "PEM",
+    "ssl.truststore.type": "PEM",
+    "sasl.enabled.mechanisms": "PLAIN",
+}
+"""What a node takes where nothing is said, and Kafka takes otherwise."""
+
+
+def hand_over(
+    data: Path,
+    to: Path,
+    *,
+    brokers: int = 1,
+    listen: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    link: bool = False,
+    clock: Clock | None = None,
+) -> HandedOver:
+    """Fill `to`, which is new or empty, with a cluster of 1 or 3 brokers that has what the node in `data` had.
+
+    `settings` are those that the node was started with, and any for Kafka. Raises `ConfigError` where something
+    cannot go over, with what to do, and OSError.
+    """
+    data, to, given = data.resolve(), to.resolve(), dict(settings or {})
+    if brokers not in SIZES:
+        raise ConfigError(f"--brokers {brokers}: a cluster has 1 or 3")
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise ConfigError(f"--to {to} is there already; name a new directory")
+    if to.is_relative_to(data):
+        raise ConfigError(f"--to {to} is within the node's own directory; name one beside it")
+    first = node_id_of(data)
+    node_ids = range(first, first + brokers)
+    node_settings = NodeSettings().with_settings(
+        {name: value for name, value in given.items() if name in node_setting_names()}, source="--set"
+    )
+    min_insync = int(given.get(_MIN_INSYNC, 2 if brokers > 1 else 1))
+    staging = to.with_name(f".{to.name}{_UNFINISHED}")
+    to.parent.mkdir(parents=True, exist_ok=True)
+    with handing_over(
+        data,
+        {node_id: data_directory(staging, node_id) for node_id in node_ids},
+        staging=staging,
+        settings=node_settings,
+        coordinator_partitions={
+            topic: int(given.get(setting, _KAFKAS_PARTITIONS))
+            for topic, setting in _COORDINATOR_PARTITIONS.items()
+        },
+        min_insync_replicas=min_insync,
+        destination=str(to),
+        link=link,
+        clock=clock or SystemClock(),
+    ) as done:
+        write_settings(staging, node_ids, home=to, listen=listen, settings=_for_kafka(given, min_insync))
+        os.sync()  # the settings, and every name that leads to what was synced one by one
+        staging.rename(to)
+        _sync(to.parent)
+    return done
+
+
+def _for_kafka(given: Mapping[str, str], min_insync: int) -> dict[str, str]:
+    kept = {name: value for name, value in given.items() if name not in _NODE_ONLY | _COPIES | {"node.id"}}
+    return {**_OTHER_DEFAULTS, **kept, _MIN_INSYNC: str(min_insync)}
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

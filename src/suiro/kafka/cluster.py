@@ -1,0 +1,394 @@
+"""One Apache Kafka or a quorum of three on this machine, in a folder that is kept: what `suiro kafka up` runs.
+
+The folder has one subfolder a broker: `broker-1/server.properties`, `broker-1/data`, `broker-1/server.log`. What a
+`server.properties` says stays as it is from start to start, but for the addresses among the brokers, which are free
+ports of the loopback each time: the quorum's members are named in the settings, not in the data. A folder that a
+handover has prepared is one of these, and so is what a user's own start scripts take over.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import secrets
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from io import TextIOWrapper
+from pathlib import Path
+from threading import Event
+
+from suiro.client import LATEST, Client
+from suiro.clock import SystemClock
+from suiro.config import parse_address, read_properties
+from suiro.errors import KafkaError, TransientError, UsageError
+from suiro.kafka.process import (
+    ATTEMPTS,
+    START_TIMEOUT_S,
+    KafkaProcess,
+    free_ports,
+    java_command,
+    kafka_classpath,
+    random_id,
+)
+from suiro.kafka.properties import (
+    BROKERS_USER,
+    LOOPBACK,
+    Addresses,
+    Listener,
+    broker_properties,
+    client_listeners,
+    cluster_defaults,
+    properties_text,
+)
+
+DEFAULT_ADDRESS = "127.0.0.1:9092"
+SIZES = (1, 3)
+HEAP = "512m"
+_LOCK = ".lock"
+_PROPERTIES = "server.properties"
+_READY_POLL_S = 0.1
+_EVERYWHERE = ("0.0.0.0", "::")
+
+
+def write_settings(
+    directory: Path, node_ids: Sequence[int], *, home: Path, listen: str | None, settings: Mapping[str, str]
+) -> None:
+    """`server.properties` of brokers that are to start later, when `directory` has become `home`.
+
+    Raises `ConfigError` where the settings do not say where to listen.
+    """
+    plan = _Plan.of(
+        directory, {node_id: {} for node_id in node_ids}, listen=listen, settings=settings, home=home
+    )
+    plan.write(plan.prepare())
+
+
+def data_directory(cluster: Path, node_id: int) -> Path:
+    """Where a broker's partitions are."""
+    return broker_directory(cluster, node_id) / "data"
+
+
+def broker_directory(cluster: Path, node_id: int) -> Path:
+    return cluster / f"broker-{node_id}"
+
+
+@dataclass(slots=True, eq=False)
+class KafkaCluster:
+    """Made by `start`. A context manager: leaving it stops every broker."""
+
+    directory: Path
+    brokers: Mapping[int, KafkaProcess]
+    """By node id; one can be killed and started again."""
+    _lock: TextIOWrapper
+
+    @classmethod
+    def start(
+        cls,
+        directory: str | Path,
+        *,
+        brokers: int | None = None,
+        listen: str | None = None,
+        settings: Mapping[str, str] | None = None,
+        heap: str = HEAP,
+    ) -> KafkaCluster:
+        """Format `directory` unless it is, and return once every broker is there and every partition has a leader.
+
+        `brokers` is 1 or 3 (as many as the folder has; a new one: 1). The first listens on `listen`, the others on
+        the ports behind it; port 0: all on free ones. `settings` are Kafka's, on top of what the folder has.
+        Raises `KafkaUnavailable`, `UsageError` where a port or the folder is taken, `TransientError` with the end
+        of a server's log.
+        """
+        java, classpath = java_command(), kafka_classpath()
+        directory = Path(directory).resolve()
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = _hold(directory)
+        try:
+            had = _brokers(directory, brokers)
+            plan = _Plan.of(directory, had, listen=listen, settings=settings or {})
+            for attempts_left in reversed(range(ATTEMPTS)):
+                prepared = plan.prepare()
+                for node_id, addresses in prepared.items():
+                    for listener in addresses.clients:
+                        _check_free(listener, node_id)
+                plan.write(prepared)
+                processes = {
+                    node_id: KafkaProcess(
+                        broker_directory(directory, node_id),
+                        java=java,
+                        classpath=classpath,
+                        heap=heap,
+                        address=(LOOPBACK, addresses.brokers_port),
+                    )
+                    for node_id, addresses in prepared.items()
+                }
+                _format(processes)
+                logged = {process.log_path: _size(process.log_path) for process in processes.values()}
+                try:
+                    _launch(processes, plan.password)
+                except TransientError:
+                    # Between the choice of a free port and Kafka's start somebody else may have taken it.
+                    if not (attempts_left and any(_lost_a_port(path, at) for path, at in logged.items())):
+                        raise
+                else:
+                    for node_id, addresses in prepared.items():
+                        processes[node_id].bootstrap_servers = addresses.clients[0].address
+                    return cls(directory, processes, lock)
+            raise AssertionError("the last attempt returns or raises")
+        except BaseException:
+            lock.close()
+            raise
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Of every broker's first listener."""
+        return ",".join(process.bootstrap_servers for process in self.brokers.values())
+
+    def stop(self) -> None:
+        """A clean stop of all of them, together: the last ones would wait for a quorum that is gone."""
+        for process in self.brokers.values():
+            process.ask_to_stop()
+        for process in self.brokers.values():
+            process.stop()
+        self._lock.close()
+
+    def __enter__(self) -> KafkaCluster:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What the brokers are to be: settings by node id, and the clients' listeners with ports still to be chosen."""
+
+    directory: Path
+    home: Path
+    settings: Mapping[int, Mapping[str, str]]
+    clients: Mapping[int, tuple[Listener, ...]]
+    advertised: Mapping[int, tuple[Listener, ...]]
+    password: str
+
+    @classmethod
+    def of(
+        cls,
+        directory: Path,
+        had: Mapping[int, Mapping[str, str]],
+        *,
+        listen: str | None,
+        settings: Mapping[str, str],
+        home: Path | None = None,
+    ) -> _Plan:
+        """`had` are the settings that the brokers have, by node id; `home` is where the folder is going to be."""
+        given, clients, advertised = {}, {}, {}
+        for number, (node_id, kept) in enumerate(had.items()):
+            given[node_id] = {**cluster_defaults(len(had)), **kept, **settings}
+            clients[node_id], advertised[node_id] = _listeners(number, kept, settings, listen)
+        return cls(
+            directory=directory,
+            home=home or directory,
+            settings=given,
+            clients=clients,
+            advertised=advertised,
+            password=secrets.token_urlsafe(24),
+        )
+
+    def prepare(self) -> dict[int, Addresses]:
+        """Choose free ports where that is asked for, and among the brokers."""
+        wanted = sum(2 + sum(not one.port for one in clients) for clients in self.clients.values())
+        free = iter(free_ports(wanted))
+        prepared = {}
+        for node_id, listeners in self.clients.items():
+            clients = tuple(one if one.port else replace(one, port=next(free)) for one in listeners)
+            prepared[node_id] = Addresses(
+                clients=clients,
+                advertised=self.advertised[node_id],
+                brokers_port=next(free),
+                controller_port=next(free),
+            )
+        return prepared
+
+    def write(self, prepared: Mapping[int, Addresses]) -> None:
+        """Every `server.properties`."""
+        controllers = {node_id: addresses.controller_port for node_id, addresses in prepared.items()}
+        for node_id, addresses in prepared.items():
+            folder = broker_directory(self.directory, node_id)
+            folder.mkdir(exist_ok=True)
+            properties = broker_properties(
+                node_id,
+                self.settings[node_id],
+                data=str(data_directory(self.home, node_id)),
+                addresses=addresses,
+                controllers=controllers,
+                password=self.password,
+            )
+            path = folder / _PROPERTIES
+            path.touch(mode=0o600)  # it may hold passwords
+            path.write_text(properties_text(properties), encoding="utf-8")
+
+
+def _listeners(
+    number: int, had: Mapping[str, str], settings: Mapping[str, str], listen: str | None
+) -> tuple[tuple[Listener, ...], tuple[Listener, ...]]:
+    """The clients' listeners of the cluster's broker of this number, counted from 0, and what it tells clients."""
+    if "listeners" in settings:
+        clients = tuple(one.shifted(number) for one in client_listeners(settings["listeners"]))
+    else:
+        clients = client_listeners(had.get("listeners", ""))
+    if not clients:
+        host, port = parse_address(DEFAULT_ADDRESS)
+        clients = (Listener(name="PLAINTEXT", host=host, port=port).shifted(number),)
+    if listen is not None:
+        host, port = parse_address(listen)
+        clients = (Listener(name=clients[0].name, host=host, port=port).shifted(number), *clients[1:])
+    name = "advertised.listeners"
+    if name in settings:
+        told = client_listeners(settings[name], setting=name)
+        advertised = tuple(one.shifted(number) for one in told)
+    else:
+        advertised = client_listeners(had.get(name, ""), setting=name)
+        if advertised == client_listeners(had.get("listeners", "")):
+            advertised = ()  # it said nothing of its own
+    for listener in () if advertised else clients:
+        if listener.host in _EVERYWHERE:
+            raise UsageError(
+                f"{listener}: brokers tell clients an address that leads back to them; name one of this machine's, "
+                "or set advertised.listeners"
+            )
+    return clients, advertised
+
+
+def _brokers(directory: Path, asked: int | None) -> Mapping[int, Mapping[str, str]]:
+    """The settings of the brokers that there are to be, by node id; those of new ones are empty."""
+    kept = _kept(directory)
+    if asked is not None and kept and len(kept) != asked:
+        raise UsageError(
+            f"{directory} has {len(kept)} brokers, not {asked}; leave --brokers out, or give another --data"
+        )
+    had: Mapping[int, Mapping[str, str]] = kept or {number: {} for number in range(1, (asked or 1) + 1)}
+    if len(had) not in SIZES:
+        raise UsageError(f"a cluster has 1 or 3 brokers, not {len(had)}")
+    return had
+
+
+def _kept(directory: Path) -> dict[int, dict[str, str]]:
+    """The settings of the brokers that the folder has, by node id; {} for a new one."""
+    found = {}
+    for path in directory.glob(f"broker-*/{_PROPERTIES}"):
+        properties = read_properties(path)
+        found[int(properties.get("node.id", path.parent.name.removeprefix("broker-")))] = properties
+    if found and not any(_cluster_ids(directory)):
+        return {}  # the first start was cut short before anything was formatted
+    return dict(sorted(found.items()))
+
+
+def _cluster_ids(directory: Path) -> Iterator[str]:
+    for meta in directory.glob("broker-*/data/meta.properties"):
+        yield read_properties(meta)["cluster.id"]
+
+
+def _format(processes: Mapping[int, KafkaProcess]) -> None:
+    """Have the data folders formatted that are not, for the cluster of those that are."""
+    some = next(iter(processes.values()))
+    cluster_id = next(_cluster_ids(some.directory.parent), None) or random_id()
+    fresh = [one for one in processes.values() if not (one.data_directory / "meta.properties").exists()]
+    with ThreadPoolExecutor(max_workers=len(processes)) as pool:
+        list(pool.map(lambda process: process.format(cluster_id), fresh))
+
+
+def _launch(processes: Mapping[int, KafkaProcess], password: str) -> None:
+    for process in processes.values():
+        process.spawn()
+    try:
+        for process in processes.values():
+            process.wait_for_answer()
+        _wait_for_leaders(processes, password)
+    except BaseException:
+        for process in processes.values():
+            process.kill()
+        raise
+
+
+def _wait_for_leaders(processes: Mapping[int, KafkaProcess], password: str) -> None:
+    """Until every broker is in the metadata and every partition has a leader that answers."""
+    some = next(iter(processes.values()))
+    login = {}
+    if "authorizer.class.name" in read_properties(some.properties_path):
+        login = {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": BROKERS_USER,
+            "sasl.password": password,
+        }
+    clock = SystemClock()
+    deadline_ms = clock.monotonic_ms() + START_TIMEOUT_S * 1000
+    pause = Event()
+    missing = "brokers"
+    with Client(
+        ",".join(process.bootstrap_servers for process in processes.values()), settings=login
+    ) as client:
+        while clock.monotonic_ms() < deadline_ms:
+            try:
+                topics = client.metadata()
+                leaderless = sum(info.leader < 0 for topic in topics.values() for info in topic.partitions)
+                missing_brokers = set(processes) - client.brokers()
+            except (KafkaError, TransientError) as error:
+                missing = str(error)
+            else:
+                if not leaderless and not missing_brokers:
+                    # A broker knows that it leads before it does.
+                    left_ms = max(1, deadline_ms - clock.monotonic_ms())
+                    client.list_offsets(
+                        {
+                            (name, info.partition): LATEST
+                            for name, topic in topics.items()
+                            for info in topic.partitions
+                        },
+                        timeout_ms=left_ms,
+                    )
+                    return
+                missing = (
+                    f"{leaderless} partitions have no leader, brokers {sorted(missing_brokers)} are not there"
+                )
+            pause.wait(_READY_POLL_S)
+    raise TransientError(
+        f"Kafka was not ready within {START_TIMEOUT_S} s: {missing}; the log is {some.log_path}"
+    )
+
+
+def _hold(directory: Path) -> TextIOWrapper:
+    lock = (directory / _LOCK).open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise UsageError(
+            f"another `suiro kafka up` runs on {directory}; stop it, or give another --data"
+        ) from None
+    return lock
+
+
+def _check_free(listener: Listener, node_id: int) -> None:
+    family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
+    with socket.socket(family) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((listener.host, listener.port))
+        except (OSError, OverflowError) as error:
+            why = error.strerror if isinstance(error, OSError) else "there is no such port"
+            raise UsageError(
+                f"broker {node_id} cannot listen on {listener.address}: {why}; give another address with --listen"
+            ) from None
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _lost_a_port(log: Path, since: int) -> bool:
+    if not log.exists():
+        return False
+    with log.open("rb") as file:
+        file.seek(since)
+        return b"Address already in use" in file.read()

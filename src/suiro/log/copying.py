@@ -1,0 +1,119 @@
+"""A data folder for Apache Kafka: partitions' files copied into it, and the small files that vouch for them.
+
+Kafka takes the folder for one that it has left by a clean stop itself: its broker shows the epoch that
+`.kafka_cleanshutdown` names, every log is synced to its end, and every record is acknowledged.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from suiro.errors import ConfigError
+from suiro.log.checkpoints import PARTITION_METADATA, id_text, write_checkpoint, write_properties
+from suiro.log.directory import CLEAN_SHUTDOWN, CLEANER_OFFSETS, LOG_STARTS, META_PROPERTIES, RECOVERY_POINTS
+from suiro.log.files import replace_file
+from suiro.log.leader_epochs import FILE_NAME as LEADER_EPOCHS
+
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+_SEGMENT_FILE = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)")
+_AT_ONCE = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogExtent:
+    """Where a copied log begins and ends, and how far it is compacted (None: not at all)."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    cleaned: int | None
+
+
+def copy_partition(source: Path, folder: Path, *, link: bool = False) -> int:
+    """Copy a closed partition's files into a data folder, its records synced; the bytes of its segments.
+
+    With `link`, sealed segments, which nobody writes to any more, are not copied but get a second name. Raises
+    OSError, and ConfigError where that needs one file system and there are two.
+    """
+    target = folder / source.name
+    target.mkdir()
+    names = sorted(
+        entry.name
+        for entry in source.iterdir()
+        if _SEGMENT_FILE.fullmatch(entry.name) or entry.name in (PARTITION_METADATA, LEADER_EPOCHS)
+    )
+    active = max((name for name in names if name.endswith(".log")), default="")
+    size = 0
+    for name in names:
+        if name.endswith(".log"):
+            size += (source / name).stat().st_size
+        if link and name.endswith(".log") and name != active:
+            _link(source / name, target / name)
+        else:
+            _copy(source / name, target / name)
+    return size
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot link {source} into {target.parent}: {error.strerror}; leave --link out to copy it"
+        ) from error
+
+
+def _copy(source: Path, target: Path) -> None:
+    with source.open("rb") as reader, target.open("xb") as writer:
+        try:
+            # Within one file system that can share blocks, this copies none.
+            while os.copy_file_range(reader.fileno(), writer.fileno(), _AT_ONCE):
+                pass
+        except OSError:
+            reader.seek(0)
+            writer.seek(0)
+            writer.truncate()
+            shutil.copyfileobj(reader, writer, 1 << 20)
+        if target.suffix == ".log":
+            writer.flush()
+            os.fsync(writer.fileno())  # and hear of it if the disk fails; the rest can be built anew
+    shutil.copystat(source, target)
+
+
+def finish_folder(
+    folder: Path,
+    *,
+    cluster_id: str,
+    node_id: int,
+    directory_id: UUID,
+    broker_epoch: int,
+    logs: Iterable[LogExtent],
+) -> None:
+    """Write the files beside the partitions. The caller syncs the file system."""
+    logs = list(logs)
+    rows = {
+        RECOVERY_POINTS: [(log, log.end) for log in logs],
+        HIGH_WATERMARKS: [(log, log.end) for log in logs],
+        LOG_STARTS: [(log, log.start) for log in logs if log.start],
+        CLEANER_OFFSETS: [(log, log.cleaned) for log in logs if log.cleaned is not None],
+    }
+    for name, offsets in rows.items():
+        write_checkpoint(folder / name, [f"{log.topic} {log.partition} {offset}" for log, offset in offsets])
+    write_properties(
+        folder / META_PROPERTIES,
+        {
+            "version": "1",
+            "cluster.id": cluster_id,
+            "node.id": str(node_id),
+            "directory.id": id_text(directory_id),
+        },
+    )
+    vouch = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
+    replace_file(folder / CLEAN_SHUTDOWN, vouch.encode(), sync=False)
