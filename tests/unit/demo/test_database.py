@@ -12,7 +12,7 @@ from support.waiting import wait_until
 
 from suiro.demo.database import create_tables, insert
 from suiro.demo.dataset import REFERENCES, flights, references
-from suiro.demo.feed import ROWS, Feed
+from suiro.demo.feed import ROWS, Feed, Pace
 from suiro.demo.processes import Child
 from suiro.errors import FatalError
 
