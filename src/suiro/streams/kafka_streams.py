@@ -121,10 +121,16 @@ class KafkaStreams:
             raise UsageError(
                 f"{self.application_id} is {self._state}; make a new KafkaStreams to start again"
             )
-        from suiro.spark import spark_session
+        from suiro.spark import require_classic, spark_session
         from suiro.streams.checks import check_picklable
         from suiro.streams.spark.runner import start_query
 
+        require_classic(
+            "KafkaStreams",
+            self._spark,
+            instead="Start it in a driver of its own: give KafkaStreams a session made with "
+            "SparkSession.builder.master(...), or none for this machine; or run `suiro run`",
+        )
         check_picklable(self.topology)
         plan, boundary = self._prepared()
         spark = self._spark or spark_session(self.application_id)
