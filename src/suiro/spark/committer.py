@@ -21,7 +21,16 @@ from typing import Any, Protocol, assert_never
 from suiro.errors import FatalError, FencedError, TransientError, UsageError
 from suiro.spark.decide import Fail, Marker, MissingMarker, Plan, Produce, Suppress, decide
 
-__all__ = ["MARKER_TOPIC", "Committer", "Destination", "KafkaCluster", "MicroBatch", "Outcome", "Writes"]
+__all__ = [
+    "MARKER_TOPIC",
+    "CommitCounts",
+    "Committer",
+    "Destination",
+    "KafkaCluster",
+    "MicroBatch",
+    "Outcome",
+    "Writes",
+]
 
 MARKER_TOPIC = "__txn_markers"
 ATTEMPTS = 5  # of one transaction, each after a fence
@@ -73,6 +82,14 @@ class Outcome(Enum):
     SUPPRESSED = auto()  # it was in Kafka before
 
 
+@dataclass(slots=True)
+class CommitCounts:
+    """`aborts`: transactions given up after they began. `fences`: times that somebody else ended one."""
+
+    aborts: int = 0
+    fences: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
     """Whose transactions these are."""
@@ -121,6 +138,7 @@ class Committer:
             destination.transactional_id, timeout_ms=destination.transaction_timeout_ms
         )
         self._held: _Held | None = None
+        self.counts = CommitCounts()
 
     def process(self, micro_batch: MicroBatch) -> Outcome:
         """Returns once the micro-batch is in Kafka. Raises `FencedError` if another driver took over, `FatalError`
@@ -135,12 +153,15 @@ class Committer:
                 self._transact(micro_batch)
                 return Outcome.PRODUCED
             except FencedError:
+                self.counts.fences += 1
                 self._yield_or_renew(plan)
             except TransientError as error:
+                self.counts.aborts += self._held is not None
                 # Lost, or decided without our knowing: after the next fence the marker tells.
                 self._held = None
                 failures.append(error)
             except UsageError:
+                self.counts.aborts += self._held is not None
                 self._abort_by_fencing()
                 raise
             except BaseException:
