@@ -48,6 +48,7 @@ class Transactions(Protocol):
     def produce(self, batches: Iterable[Batch]) -> Any: ...
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None: ...
     def end(self, *, commit: bool = True) -> None: ...
+    def renew(self) -> Any: ...
 
 
 class KafkaCluster(Protocol):
@@ -226,7 +227,7 @@ class Committer:
         self._reach("after_end", number)
         self._held = None
         try:
-            identity = transactions.init(held.identity)
+            identity = transactions.renew()
         except (FencedError, TransientError):
             return  # this micro-batch is committed; the next one begins with a fence
         self._held = _Held(identity=identity, marker=marker, run_id=plan.run_id, fresh=False)
