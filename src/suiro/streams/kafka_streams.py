@@ -85,6 +85,11 @@ class KafkaStreams:
                     f"settings[{setting!r}] is for format suiro only: give `trigger` where micro-batches should wait; "
                     "progress is committed to the group of the application id"
                 )
+        if "://" in str(state_dir):
+            raise ConfigError(
+                f"state_dir={str(state_dir)!r} is a URL; it has to be a directory: one that driver and executors see "
+                "under the same name, such as a mounted bucket or NFS"
+            )
         _check_policy("on_processing_error", on_processing_error)
         _check_policy("on_deserialization_error", on_deserialization_error)
         self.topology = registry_for_run(topology, schema_registry_url)
