@@ -22,6 +22,7 @@ from suiro.cli.registry import registry_parser
 from suiro.config import NodeSettings
 from suiro.connect.postgres import types
 from suiro.spark import connector
+from suiro.spark.metrics import HELP as QUERY_HELP
 from suiro.views.lifecycle import TABLE
 from suiro.views.state import POSITIONS
 
@@ -141,6 +142,22 @@ Requests of one connection are handled one at a time, in order. Each stage has a
 """
 
 
+QUERY_METRICS = """
+## Of a query
+
+What runs on Spark is asked in its driver: `suiro run --metrics HOST:PORT`, or `suiro.spark.serve_metrics` in a program
+of your own. Every metric has the label `query`; those of transactions `transactional_id` too, and the lag `topic` and
+`partition`.
+
+```
+suiro run delays.py --metrics 127.0.0.1:9405
+```
+
+| metric | kind | meaning |
+|---|---|---|
+"""
+
+
 def metrics() -> str:
     known = {field.name.replace("_", ".") for field in dataclasses.fields(NodeSettings)}
     lines = [METRICS.rstrip("\n")]
@@ -152,6 +169,9 @@ def metrics() -> str:
     for family in FAMILIES.values():
         kind = "summary" if family.kind == "histogram" else family.kind
         lines.append(f"| `{family.name}` | {kind} | {_code(family.labels)} | {family.doc} |")
+    lines += [QUERY_METRICS.rstrip("\n")]
+    for name, (kind, text) in QUERY_HELP.items():
+        lines.append(f"| `suiro_query_{name}` | {kind} | {text} |")
     return "\n".join(lines) + "\n"
 
 

@@ -9,6 +9,7 @@
 - `sink`: what Spark calls. `encoding`, `staging`: a task's records on their way to the driver. `checkpoint`: Spark's
   own record of source offsets. `committer`, `decide`: one transaction per micro-batch, and whether to write it.
 - `connector`: what becomes of the options of Spark's own connector. `adoption`: takes over its checkpoint.
+- `metrics`: what a query does, in numbers, for Prometheus too.
 - `avro`: `from_avro` and `to_avro` for columns, by a schema registry.
 - `foreach_batch`: the same for `foreachBatch`. `stage`: for tasks that make their own records. `connections`: clients
   kept between tasks. `faults`: for tests.
@@ -30,11 +31,12 @@ if TYPE_CHECKING:
     from suiro.spark.connections import lease
     from suiro.spark.foreach_batch import exactly_once
     from suiro.spark.java import find_java
+    from suiro.spark.metrics import query_metrics, serve_metrics
     from suiro.spark.offsets import Positions, evenly_limited
     from suiro.spark.options import SinkOptions, SourceOptions
     from suiro.spark.planning import Allowance, OffsetRange, Pace
     from suiro.spark.reading import ReadSettings, read_columns
-    from suiro.spark.session import spark_session
+    from suiro.spark.session import require_classic, spark_session
     from suiro.spark.sink import CommitMessage, FooterOf, MicroBatchIdentity, commit_micro_batch
     from suiro.spark.source import PlanningReader
     from suiro.spark.stage import StageOfTask
@@ -65,8 +67,11 @@ __all__ = [
     "find_java",
     "from_avro",
     "lease",
+    "query_metrics",
     "read_columns",
     "register",
+    "require_classic",
+    "serve_metrics",
     "spark_session",
     "to_avro",
 ]
@@ -76,6 +81,8 @@ _HOMES = {
     "exactly_once": "foreach_batch",
     "find_java": "java",
     "from_avro": "avro",
+    "query_metrics": "metrics",
+    "serve_metrics": "metrics",
     "spark_session": "session",
     "to_avro": "avro",
     # Parts that the streams model is built from.
@@ -99,6 +106,7 @@ _HOMES = {
     "commit_micro_batch": "sink",
     "evenly_limited": "offsets",
     "lease": "connections",
+    "require_classic": "session",
     "read_columns": "reading",
 }
 

@@ -23,6 +23,7 @@ from suiro.spark.decide import Fail, Marker, MissingMarker, Plan, Produce, Suppr
 
 __all__ = [
     "MARKER_TOPIC",
+    "CommitCounts",
     "Committer",
     "Destination",
     "Footer",
@@ -95,6 +96,14 @@ class Outcome(Enum):
     SUPPRESSED = auto()  # it was in Kafka before
 
 
+@dataclass(slots=True)
+class CommitCounts:
+    """`aborts`: transactions given up after they began. `fences`: times that somebody else ended one."""
+
+    aborts: int = 0
+    fences: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
     """Whose transactions these are."""
@@ -143,6 +152,7 @@ class Committer:
             destination.transactional_id, timeout_ms=destination.transaction_timeout_ms
         )
         self._held: _Held | None = None
+        self.counts = CommitCounts()
 
     def process(self, micro_batch: MicroBatch) -> Outcome:
         """Returns once the micro-batch is in Kafka. Raises `FencedError` if another driver took over, `FatalError`
@@ -157,12 +167,15 @@ class Committer:
                 self._transact(micro_batch)
                 return Outcome.PRODUCED
             except FencedError:
+                self.counts.fences += 1
                 self._yield_or_renew(plan)
             except TransientError as error:
+                self.counts.aborts += self._held is not None
                 # Lost, or decided without our knowing: after the next fence the marker tells.
                 self._held = None
                 failures.append(error)
             except UsageError:
+                self.counts.aborts += self._held is not None
                 self._abort_by_fencing()
                 raise
             except BaseException:

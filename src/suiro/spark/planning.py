@@ -94,6 +94,7 @@ class Planner:
         self._pause = pause
         self._known: _Known | None = None
         self._confirmed: Mapping[TopicPartition, int] = {}  # ends that Kafka told this process
+        self.newest: Positions | None = None  # what there was to read when `latest` was last asked
 
     # -- a batch -----------------------------------------------------------------------------------------
 
@@ -137,6 +138,7 @@ class Planner:
             known = self._look(max_age_ms=0, missing_ok=True)
             continued = self._continued(start, known)
             ends = {place: end for place, end in ends.items() if place in known.partitions}
+        self.newest = Positions(offsets=ends, topic_ids=known.topic_ids)
         if frozen is not None:
             ends = {
                 place: min(end, max(frozen.offsets[place], continued.get(place, 0)))

@@ -89,6 +89,11 @@ class KafkaStreams:
                     f"settings[{setting!r}] is for format suiro only: give `trigger` where micro-batches should wait; "
                     "progress is committed to the group of the application id"
                 )
+        if "://" in str(state_dir):
+            raise ConfigError(
+                f"state_dir={str(state_dir)!r} is a URL; it has to be a directory: one that driver and executors see "
+                "under the same name, such as a mounted bucket or NFS"
+            )
         _check_policy("on_processing_error", on_processing_error)
         _check_policy("on_deserialization_error", on_deserialization_error)
         self.topology = registry_for_run(topology, schema_registry_url)
@@ -127,10 +132,16 @@ class KafkaStreams:
             raise UsageError(
                 f"{self.application_id} is {self._state}; make a new KafkaStreams to start again"
             )
-        from suiro.spark import spark_session
+        from suiro.spark import require_classic, spark_session
         from suiro.streams.checks import check_picklable
         from suiro.streams.spark.runner import start_query
 
+        require_classic(
+            "KafkaStreams",
+            self._spark,
+            instead="Start it in a driver of its own: give KafkaStreams a session made with "
+            "SparkSession.builder.master(...), or none for this machine; or run `suiro run`",
+        )
         check_picklable(self.topology)
         plan, boundary = self._prepared()
         spark = self._spark or spark_session(self.application_id)

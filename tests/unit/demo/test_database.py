@@ -60,6 +60,7 @@ def test_the_feed_stays_close_to_the_pipeline(postgres: Child, connection: psyco
         ahead=ROWS + 500,
         processed=lambda: processed[0],
     )
+    feed.go_on(Pace(until=len(feed)))
     feed.start()
     wait_until(lambda: feed.inserted == 2 * ROWS, 30, "two transactions, as nothing is processed")
     processed[0] = len(wanted)
