@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from datetime import date, time
+from decimal import Decimal
 from pathlib import PurePath
 from typing import Any
+from uuid import UUID
 
 from suiro.streams.expressions import Expression
 from suiro.streams.interpreter import Emitted
@@ -159,4 +162,6 @@ def shown(value: Any) -> Any:
             return {str(name): shown(item) for name, item in list(value.items())[:30]}
         case list() | tuple():
             return [shown(item) for item in value[:30]]
+        case date() | time() | Decimal() | UUID():  # a datetime is a date
+            return str(value)
     return shortened(repr(value))

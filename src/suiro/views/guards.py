@@ -1,7 +1,7 @@
 """Guards of a shift: what is measured of the candidate against what it must keep to. Pure.
 
-A guard is judged from the moment the present share began. Shares and quantiles of few reads say nothing: below
-`FEWEST_READS` neither errors nor p99 trip.
+A guard is judged by the last minute, and not from before the present share began. Shares and quantiles of few reads
+say nothing: below `FEWEST_READS` neither errors nor p99 trip.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|min|m|h)\s*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Of the candidate since the share began; None: not known (yet). `difference`: the share of rows that differ."""
+    """Of the candidate in the last minute of its share; None: not known (yet). `difference`: of rows."""
 
     reads: int = 0
     errors: int = 0

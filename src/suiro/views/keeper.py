@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -31,19 +32,30 @@ __all__ = ["Keeper"]
 
 WHO = "host"
 TICK_S = 0.2
+WINDOW_S = 60.0
+"""Guards look at this much of the past: days of good reads must not hide a minute of bad ones."""
+LOOKS_EVERY_S = 5.0
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Held:
-    """The share that callers have now, since when, and what was read from the candidate until then."""
+    """The share that callers have now, since when, and looks at what was read from the candidate, oldest first."""
 
     revision: int
     since: float
-    reads: Any
+    looks: deque[tuple[float, Any]]
     difference: float | None = None
     is_comparing: bool = False
+
+    def window(self, now: float, reads: Any) -> Any:
+        """What was read until the window began: at the share's beginning, or `WINDOW_S` ago."""
+        if now - self.looks[-1][0] >= LOOKS_EVERY_S:
+            self.looks.append((now, reads))
+        while len(self.looks) > 1 and now - self.looks[1][0] >= WINDOW_S:
+            self.looks.popleft()
+        return self.looks[0][1]
 
 
 class Keeper:
@@ -287,16 +299,17 @@ class Keeper:
             return
         held = self._held
         if held is None or held.revision != view.revision:
-            held = self._held = _Held(
-                revision=view.revision, since=time.monotonic(), reads=candidate.metrics.snapshot()
-            )
+            begun = time.monotonic()
+            first = (begun, candidate.metrics.snapshot())
+            held = self._held = _Held(revision=view.revision, since=begun, looks=deque([first]))
         number = candidate.spec.version
         if routing.guards.difference is not None and held.difference is None and not held.is_comparing:
             held.is_comparing = True
             threading.Thread(
                 target=self._compare_for, args=(held, routing.serving, number), daemon=True
             ).start()
-        since = candidate.metrics.since(held.reads)
+        reads = candidate.metrics.snapshot()
+        since = reads - held.window(time.monotonic(), reads)
         lag_ms = self.lag_ms(number)
         sample = guards.Sample(
             reads=since.reads,

@@ -164,6 +164,9 @@ class _Reads:
     ) -> Response:
         """`threads` None: of a look-up, which needs none where the store has its rows at hand."""
         served: Served | None = None
+        begun: float | None = (
+            None  # what fails before is the question, or a wait for offsets that may never come
+        )
         try:
             question = _Question(request, known)
             after = question.text("after")
@@ -178,7 +181,7 @@ class _Reads:
                 loop, threads = asyncio.get_running_loop(), threads or self._lookups
                 text = await loop.run_in_executor(threads, answer, served, request, question, token)
         except SuiroError as error:
-            if served is not None and not isinstance(error, UsageError):
+            if served is not None and begun is not None and not isinstance(error, UsageError):
                 served.metrics.failed()
             return _error(error)
         except Exception as error:

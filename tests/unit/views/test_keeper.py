@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from suiro.views import lifecycle
 from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
 from suiro.views.journal import ConcurrentChangeError
-from suiro.views.keeper import Keeper
+from suiro.views.keeper import Keeper, _Held
 from suiro.views.pace import ask_throttle
 from suiro.views.read_metrics import ReadMetrics
 from suiro.views.running import Place
@@ -315,3 +316,18 @@ def test_status_says_it_all(kept: Kept) -> None:
     )
     assert [version["state"] for version in status["versions"]] == ["ready", "ready"]
     assert [version["lag_ms"] for version in status["versions"]] == [0, 0]
+
+
+def test_a_guard_looks_at_the_last_minute_of_a_long_share() -> None:
+    """A day of good reads, then none succeeds: of all reads few failed, of the last minute's all."""
+    metrics = ReadMetrics()
+    held = _Held(revision=1, since=0.0, looks=deque([(0.0, metrics.snapshot())]))
+    for second in range(5, 86_400, 5):
+        metrics.answered(1.0)
+        held.window(float(second), metrics.snapshot())
+    for second in range(86_400, 86_461, 5):
+        metrics.failed()
+        reads = metrics.snapshot()
+        since = reads - held.window(float(second), reads)
+    assert (since.errors, since.reads) == (12, 12)
+    assert len(held.looks) <= 14
