@@ -95,6 +95,8 @@ NODE_ONLY = {
     "test_kafka_tools.py",
     "test_spark_sink.py",
     "test_spark_source.py",
+    "test_view_cuts.py",
+    "test_view_inputs.py",
 }
 """What these do on Apache Kafka, they do in `make soak` only: CI has 25 minutes, and its contract tests hold the node
 to Apache Kafka, request by request."""

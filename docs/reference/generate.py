@@ -22,6 +22,9 @@ from suiro.cli.registry import registry_parser
 from suiro.config import NodeSettings
 from suiro.connect.postgres import types
 from suiro.spark import connector
+from suiro.spark.metrics import HELP as QUERY_HELP
+from suiro.views.lifecycle import TABLE
+from suiro.views.state import POSITIONS
 
 HERE = Path(__file__).parent
 
@@ -139,6 +142,22 @@ Requests of one connection are handled one at a time, in order. Each stage has a
 """
 
 
+QUERY_METRICS = """
+## Of a query
+
+What runs on Spark is asked in its driver: `suiro run --metrics HOST:PORT`, or `suiro.spark.serve_metrics` in a program
+of your own. Every metric has the label `query`; those of transactions `transactional_id` too, and the lag `topic` and
+`partition`.
+
+```
+suiro run delays.py --metrics 127.0.0.1:9405
+```
+
+| metric | kind | meaning |
+|---|---|---|
+"""
+
+
 def metrics() -> str:
     known = {field.name.replace("_", ".") for field in dataclasses.fields(NodeSettings)}
     lines = [METRICS.rstrip("\n")]
@@ -150,6 +169,9 @@ def metrics() -> str:
     for family in FAMILIES.values():
         kind = "summary" if family.kind == "histogram" else family.kind
         lines.append(f"| `{family.name}` | {kind} | {_code(family.labels)} | {family.doc} |")
+    lines += [QUERY_METRICS.rstrip("\n")]
+    for name, (kind, text) in QUERY_HELP.items():
+        lines.append(f"| `suiro_query_{name}` | {kind} | {text} |")
     return "\n".join(lines) + "\n"
 
 
@@ -169,6 +191,9 @@ EXAMPLES = {
     "spark adopt": "suiro spark adopt ./checkpoint --application-id flights",
     "run": "suiro run delays.py --application-id delays --bootstrap-servers 127.0.0.1:9092",
     "demo": "suiro demo --plain",
+    "view serve": "suiro view serve --bootstrap-servers 127.0.0.1:9092 --data ./views",
+    "view deploy": "suiro view deploy delays.py:carrier_delays",
+    "view shift": "suiro view shift carrier_delays --steps 1,10,50,100 --hold 5m --guard errors=0.01",
 }
 
 
@@ -226,6 +251,35 @@ def postgres_types() -> str:
     return f"# Types of Postgres in Avro\n\n{inspect.getdoc(types)}\n"
 
 
+VIEWS = """# Views: where they stand, and what leads where
+
+What a command leaves is here or nowhere: the rules refuse everything else, and the message says what can be done. The
+[guide](../guides/views.md) tells the story. `caught up`, `fail` and `trip` (a guard) are the host's own.
+
+| position | means |
+|---|---|
+"""
+
+
+def views() -> str:
+    lines = [VIEWS.rstrip("\n")]
+    lines += [f"| {name} | {means} |" for name, means in POSITIONS.items()]
+    lines += [
+        "",
+        f"| command | {' | '.join(f'from {name}' for name in POSITIONS)} |",
+        "|---" * (len(POSITIONS) + 1) + "|",
+    ]
+    for command, row in TABLE.items():
+        cells = [" or ".join(row.get(name, ())) for name in POSITIONS]
+        lines.append(f"| {command} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "A version is `building`, then `ready` or `failed`, and at last `retired`. A failed one can be retired from",
+        "any position; it was never served.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 MOVING = """# Moving over from Spark's own Kafka connector
 
 A job moves over by its format name, `kafka` to `suiro`, and one more option where it writes: `application.id`. Every
@@ -275,6 +329,7 @@ PAGES = {
     "commands.md": commands,
     "metrics.md": metrics,
     "postgres-types.md": postgres_types,
+    "views.md": views,
     "spark-connector.md": moving,
 }
 

@@ -9,9 +9,10 @@ import pytest
 from conftest import LogUnderTest
 from support.batches import batch_of, owned_batch, read_all
 from support.tcp_proxy import Action, TcpProxy
+from support.waiting import wait_until
 from support.wire import Wire
 
-from suiro.client import EARLIEST, LATEST, Client, NewTopic
+from suiro.client import EARLIEST, LATEST, Client, NewTopic, transaction
 from suiro.client import connection as connection_module
 from suiro.errors import DeadlineExceededError
 
@@ -77,33 +78,38 @@ def test_a_fetch_is_repeated(
 
 @pytest.mark.parametrize("action", ["refuse", "lose", "cut"])
 @pytest.mark.parametrize(
-    "api",
+    ("api", "protocol"),
     [
-        "init_producer_id",
-        "add_partitions_to_txn",
-        "add_offsets_to_txn",
-        "produce",
-        "txn_offset_commit",
-        "end_txn",
-        "find_coordinator",
-        "offset_fetch",
+        *((api, "v1") for api in ("add_partitions_to_txn", "add_offsets_to_txn")),
+        *((api, "v1") for api in ("init_producer_id", "produce", "txn_offset_commit", "end_txn")),
+        *((api, "v2") for api in ("init_producer_id", "produce", "txn_offset_commit", "end_txn")),
+        *((api, "v2") for api in ("find_coordinator", "offset_fetch")),
     ],
 )
 def test_a_transaction_survives_one_lost_answer(
-    proxy: TcpProxy, far: Client, new_topic: NewTopicFixture, unique: str, api: str, action: Action
+    proxy: TcpProxy,
+    far: Client,
+    new_topic: NewTopicFixture,
+    unique: str,
+    monkeypatch: pytest.MonkeyPatch,
+    api: str,
+    protocol: str,
+    action: Action,
 ) -> None:
+    if protocol == "v1":
+        monkeypatch.setattr(transaction, "V2", 99)
     topic, marker = new_topic(), new_topic()
     proxy.plan(api, action)
     producer = far.transaction(unique)
-    identity = producer.init()
+    producer.init()
     for number in range(2):
         producer.add_partitions([(topic, 0)])
         producer.add_offsets(unique)
         producer.produce([(topic, 0, batch_of(f"{number}-{half}"), 1) for half in "ab"])
         producer.commit_offsets(unique, {(marker, 0): (number + 1, f"{number}")})
         producer.end()
-        identity = producer.init(identity)
-    assert read_all(far, topic) == ["0-a", "0-b", "1-a", "1-b"]
+        producer.renew()
+    wait_until(lambda: read_all(far, topic) == ["0-a", "0-b", "1-a", "1-b"], what="the two transactions")
     committed = far.offset_fetch(unique, [(marker, 0)])[marker, 0]
     assert committed is not None
     assert (committed.offset, committed.metadata) == (2, "1")

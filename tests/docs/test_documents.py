@@ -84,7 +84,7 @@ def test_command_exists(block: Block, command: str) -> None:
         case ["make", target, *_]:
             assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), command
         case ["suiro", name, *rest]:
-            named = [name, *rest[: name in ("log", "kafka")]]  # these have commands of their own
+            named = [name, *rest[: name in ("log", "kafka", "view")]]  # these have commands of their own
             done = subprocess.run(
                 [sys.executable, "-m", "suiro.cli", *named, "--help"],
                 capture_output=True,
@@ -117,7 +117,9 @@ def _generator() -> Any:
     return module
 
 
-@pytest.mark.parametrize("name", ["settings.md", "apis.md", "commands.md", "metrics.md", "postgres-types.md"])
+@pytest.mark.parametrize(
+    "name", ["settings.md", "apis.md", "commands.md", "metrics.md", "postgres-types.md", "views.md"]
+)
 def test_the_reference_is_what_the_code_says(name: str) -> None:
     page = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
     assert page == _generator().PAGES[name](), "run: make reference"

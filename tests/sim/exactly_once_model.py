@@ -1,4 +1,4 @@
-"""The exactly-once sink and a V1 transaction coordinator as a model small enough to try every order of events.
+"""The exactly-once sink and a transaction coordinator as a model small enough to try every order of events.
 
 Drivers run the micro-batches 0, 1, 2... of one query; each writes one record batch to every partition, then its marker.
 Everything that may go wrong may go wrong anywhere: requests arrive late, twice or never, answers are lost, drivers
@@ -7,6 +7,7 @@ coordinator times a transaction out and writes its markers one by one.
 
 `explore` tries all of it within bounds and returns the shortest way to a state that must not be. `steps` is the model
 itself, which `refinement` holds the real sink and node against. `Rules` takes a rule away, to see what it is for.
+By transactions V1, or V2 (KIP-890): places join by being written to, and an end takes the next epoch.
 """
 
 from __future__ import annotations
@@ -144,13 +145,16 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """`places_of` a micro-batch: which partitions it writes to."""
+    """`places_of` a micro-batch: which partitions it writes to. `epochs`: where `explore` goes no further. In V2 two
+    drivers can fence each other for ever, each just when the other has aborted and does not yet hold its epoch."""
 
     rules: Rules = Rules()
+    is_v2: bool = False
     partitions: int = 1
     batches: int = 2
     drivers: int = 2
     troubles: int = 1
+    epochs: int = 99
     places_of: Callable[[int], tuple[int, ...]] | None = None
 
     def places(self, batch: int) -> tuple[int, ...]:
@@ -176,7 +180,7 @@ class Model:
     def serve(self, state: State, request: Request) -> tuple[State, Answer]:
         match request.kind:
             case Kind.INIT:
-                return _init(state, request.epoch)
+                return _init(state, request.epoch, self.is_v2)
             case Kind.ADD_PARTITIONS:
                 return _add(state, request.epoch, frozenset(self.places(request.batch)))
             case Kind.ADD_OFFSETS:
@@ -186,7 +190,8 @@ class Model:
             case Kind.COMMIT_OFFSETS:
                 return self._commit_offsets(state, request)
             case Kind.END | Kind.ABORT:
-                return _end(state, request.epoch, commit=request.kind is Kind.END)
+                end = _end_v2 if self.is_v2 else _end
+                return end(state, request.epoch, commit=request.kind is Kind.END)
             case Kind.MARKER if state.pending is not None:
                 return state, AGAIN
             case _:
@@ -196,7 +201,7 @@ class Model:
         epoch, sequence = request.epoch, request.sequence
         log = state.partitions[request.place]
         if not (log.open and log.epoch == epoch):
-            refusal = self._verify(state, epoch, request.place)
+            state, refusal = self._admitted(state, epoch, request.place)
             if refusal is not None:
                 return state, refusal
         if epoch < log.epoch:
@@ -204,28 +209,33 @@ class Model:
         if epoch == log.epoch and sequence == log.last_sequence:
             return state, OK  # it has this one
         begins = epoch != log.epoch
-        if (begins and sequence and log.epoch >= 0) or (not begins and sequence != log.last_sequence + 1):
+        if (begins and sequence and (log.epoch >= 0 or self.is_v2)) or (
+            not begins and sequence != log.last_sequence + 1
+        ):
             return state, ABORTABLE
         written = Partition(epoch, sequence, (*log.open, request.batch), log.committed)
         return state._replace(partitions=_with(state.partitions, request.place, written)), OK
 
     def _commit_offsets(self, state: State, request: Request) -> tuple[State, Answer]:
         if state.pending is None or state.pending[0] != request.epoch:
-            refusal = self._verify(state, request.epoch, OFFSETS)
+            state, refusal = self._admitted(state, request.epoch, OFFSETS)
             if refusal is not None:
                 return state, refusal
             if state.pending is not None and state.pending[0] > request.epoch:
                 return state, FENCED
         return state._replace(pending=(request.epoch, request.batch, request.run)), OK
 
-    def _verify(self, state: State, epoch: int, place: int) -> Answer | None:
+    def _admitted(self, state: State, epoch: int, place: int) -> tuple[State, Answer | None]:
+        if self.is_v2:
+            state, answer = _add(state, epoch, frozenset((place,)))
+            return state, None if answer is OK else answer
         if not self.rules.verification:
-            return None
+            return state, None
         if epoch != state.epoch:
-            return FENCED
+            return state, FENCED
         if state.coordinator in PREPARED:
-            return AGAIN
-        return None if place in state.places else ABORTABLE
+            return state, AGAIN
+        return state, None if place in state.places else ABORTABLE
 
     def node_steps(self, state: State) -> Iterator[tuple[Action, State]]:
         """What the node does by itself."""
@@ -233,7 +243,7 @@ class Model:
             for place in state.places:
                 yield Action(f"marker in {'offsets' if place == OFFSETS else place}"), _mark(state, place)
         elif state.coordinator is Coordinator.ONGOING:
-            yield Action("time-out"), _prepare_abort(state)
+            yield Action("time-out"), _prepare_abort(state, self.is_v2)
 
     # The drivers
 
@@ -293,6 +303,10 @@ class Model:
         if phase is Phase.ABORT:
             return _in(driver, Phase.ASK)
         if phase is Phase.END:
+            if self.is_v2:
+                return _in(
+                    driver, Phase.NOTE, epoch=answer.epoch, known=driver.batch, fresh=False, sequence=0
+                )
             if self.rules.one_epoch_per_transaction:
                 return _in(driver, Phase.BUMP)
             ended = driver._replace(known=driver.batch, fresh=False, sequence=driver.sequence + 1)
@@ -314,7 +328,7 @@ class Model:
 
     def decide(self, driver: Driver) -> Driver:
         if driver.batch == driver.known + 1 or not self.rules.marker_in_transaction:
-            return _in(driver, Phase.ADD)
+            return _in(driver, Phase.PRODUCE if self.is_v2 else Phase.ADD)
         if not driver.fresh:
             return self._begin(driver)
         return _in(driver, Phase.NOTE if driver.batch == driver.known else Phase.STOPPED)
@@ -451,6 +465,8 @@ def explore(model: Model, *, most: int = 10_000_000) -> Explored:
     queue = deque((beginning,))
     while queue:
         state = queue.popleft()
+        if state.epoch >= model.epochs:
+            continue
         for action, following in model.steps(state):
             if following in came_from:
                 continue
@@ -472,11 +488,11 @@ def _story(came_from: dict[State, tuple[State, Action] | None], state: State) ->
     return tuple(reversed(actions))
 
 
-def _init(state: State, expected: int) -> tuple[State, Answer]:
+def _init(state: State, expected: int, is_v2: bool) -> tuple[State, Answer]:
     if state.coordinator in PREPARED:
         return state, AGAIN
     if state.coordinator is Coordinator.ONGOING:
-        return _prepare_abort(state), AGAIN
+        return _prepare_abort(state, is_v2), AGAIN
     if expected in (-1, state.epoch):
         epoch, last = state.epoch + 1, -1 if expected < 0 else state.epoch
     elif expected == state.last_epoch:
@@ -512,8 +528,27 @@ def _end(state: State, epoch: int, *, commit: bool) -> tuple[State, Answer]:
     return state, ABORTABLE
 
 
-def _prepare_abort(state: State) -> State:
-    return state._replace(epoch=state.epoch + 1, last_epoch=-1, coordinator=Coordinator.PREPARE_ABORT)
+def _end_v2(state: State, epoch: int, *, commit: bool) -> tuple[State, Answer]:
+    """An end that is asked for again bears the epoch that the first one has taken away."""
+    is_repeated = epoch + 1 == state.epoch
+    prepare = Coordinator.PREPARE_COMMIT if commit else Coordinator.PREPARE_ABORT
+    match state.coordinator:
+        case Coordinator.PREPARE_COMMIT | Coordinator.PREPARE_ABORT if is_repeated:
+            return state, AGAIN if state.coordinator is prepare else ABORTABLE
+        case Coordinator.COMPLETE_COMMIT | Coordinator.COMPLETE_ABORT if is_repeated:
+            was_commit = state.coordinator is Coordinator.COMPLETE_COMMIT
+            return state, Answer("ok", epoch=state.epoch) if commit is was_commit else ABORTABLE
+    if epoch != state.epoch or state.coordinator in PREPARED:
+        return state, FENCED
+    if state.coordinator is not Coordinator.ONGOING:
+        return state, ABORTABLE  # (an abort of nothing, which a broker grants, is never asked for)
+    ended = state._replace(epoch=epoch + 1, last_epoch=epoch, coordinator=prepare)
+    return ended, Answer("ok", epoch=epoch + 1)
+
+
+def _prepare_abort(state: State, is_v2: bool) -> State:
+    last = state.epoch if is_v2 else -1
+    return state._replace(epoch=state.epoch + 1, last_epoch=last, coordinator=Coordinator.PREPARE_ABORT)
 
 
 def _mark(state: State, place: int) -> State:

@@ -284,6 +284,7 @@ class Template:
     """
 
     def __init__(self, *, transaction_version: int) -> None:
+        self.transaction_version = transaction_version
         self._home = tempfile.TemporaryDirectory(prefix="suiro-sim-", dir=memory_directory())
         self._first = Path(self._home.name) / "template"
         self._copies = 0

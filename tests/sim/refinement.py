@@ -22,7 +22,7 @@ from tests.sim import wording
 from tests.sim.checker import Violation
 from tests.sim.exactly_once_model import Answer, Kind, Model, Phase, Request, State
 from tests.sim.network import Link
-from tests.sim.node import AUDIT, OUT, TOPICS
+from tests.sim.node import AUDIT, OUT, TOPICS, Template
 from tests.sim.query import APPLICATION, Driver, Place, Row
 from tests.sim.scenario import Life, Plan
 from tests.sim.world import Process
@@ -39,9 +39,11 @@ class Departure(Violation):
 class Follower:
     """The model, following what is seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_v2: bool) -> None:
         self._places: dict[int, tuple[int, ...]] = {}
-        self.model = Model(partitions=len(PLACES), batches=1_000_000, places_of=self._places.__getitem__)
+        self.model = Model(
+            is_v2=is_v2, partitions=len(PLACES), batches=1_000_000, places_of=self._places.__getitem__
+        )
         self.states = {self.model.beginning()}
         self.most_states = 1
         self.seen = 0
@@ -113,7 +115,7 @@ class Follower:
     def times_out(self) -> None:
         def possible(state: State) -> Iterator[State]:
             if state.coordinator is m.Coordinator.ONGOING:
-                yield m._prepare_abort(state)
+                yield m._prepare_abort(state, self.model.is_v2)
 
         self.see("the coordinator times the transaction out", possible)
 
@@ -161,10 +163,10 @@ class FollowedDriver(Driver):
 class FollowedLife(Life):
     """A simulated life with the model beside it. Disks do not fail in it, and workers stay: the model has neither."""
 
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
+    def __init__(self, seed: int | str, template: Template, **settings: Any) -> None:
+        super().__init__(seed, template, **settings)
         self.plan.refuse_write = self.plan.new_worker = 0.0
-        self.follower = Follower()
+        self.follower = Follower(is_v2=template.transaction_version == 2)
         self.runs: dict[str, int] = {}  # a driver's name -> its number in the model
         self._requests: dict[int, tuple[bytes, list[Request]]] = {}
         self._ongoing = -1  # the epoch of the open transaction, as seen after the last event
@@ -287,7 +289,9 @@ class FollowedLife(Life):
             return [Answer(_word(codes[place])) for place in by_place]
         words = {_word(code) for code in codes.values()}
         word = words.pop() if len(words) == 1 else next(word for word in words if word != "ok")
-        if word == "ok" and api_key == wording.INIT:
+        if word == "ok" and (
+            api_key == wording.INIT or (api_key == wording.END and self.follower.model.is_v2)
+        ):
             return [Answer(word, epoch=told.producer_epoch)]
         if word == "ok" and api_key == wording.FETCH_OFFSETS:
             entry = told.topics[0].partitions[0]
@@ -298,7 +302,7 @@ class FollowedLife(Life):
         return [Answer(word)]
 
 
-def follow(seed: int | str, template: Any, *, plan: Plan | None = None) -> tuple[Any, Follower]:
+def follow(seed: int | str, template: Template, *, plan: Plan | None = None) -> tuple[Any, Follower]:
     life = FollowedLife(seed, template, plan=plan)
     return life.run(), life.follower
 

@@ -8,6 +8,8 @@ from tests.sim.exactly_once_model import Explored, Model, Rules, explore
 
 SOUND = [
     pytest.param(Model(drivers=2, batches=2, troubles=0), id="two drivers, no lost message"),
+    pytest.param(Model(is_v2=True, epochs=6, drivers=2, batches=2, troubles=0), id="two drivers, V2"),
+    pytest.param(Model(is_v2=True, epochs=5, drivers=1, batches=2, troubles=2), id="two troubles, V2"),
     pytest.param(Model(drivers=1, batches=2, partitions=2, troubles=1), id="two partitions, one trouble"),
 ]
 LARGER = [
@@ -17,10 +19,31 @@ LARGER = [
     pytest.param(Model(drivers=2, batches=1, partitions=2, troubles=1), id="two drivers, two partitions"),
     pytest.param(Model(drivers=3, batches=2, troubles=0), id="three drivers"),
     pytest.param(
+        Model(is_v2=True, epochs=5, drivers=2, batches=2, troubles=1), id="two drivers, one trouble, V2"
+    ),
+    pytest.param(
+        Model(is_v2=True, epochs=5, drivers=1, batches=3, troubles=2),
+        id="three micro-batches, two troubles, V2",
+    ),
+    pytest.param(
+        Model(is_v2=True, epochs=5, drivers=2, batches=1, partitions=2, troubles=1), id="two partitions, V2"
+    ),
+    pytest.param(Model(is_v2=True, epochs=5, drivers=3, batches=2, troubles=0), id="three drivers, V2"),
+    pytest.param(
         Model(drivers=2, batches=2, troubles=0, rules=Rules(verification=False)), id="a broker before 3.6"
     ),
 ]
 BROKEN = [
+    pytest.param(
+        Model(is_v2=True, epochs=5, troubles=0, rules=Rules(fence_before_asking=False)),
+        "duplicate",
+        id="the marker is read before fencing, V2",
+    ),
+    pytest.param(
+        Model(is_v2=True, epochs=5, batches=1, troubles=0, rules=Rules(marker_in_transaction=False)),
+        "duplicate",
+        id="no marker, V2",
+    ),
     pytest.param(
         Model(troubles=0, rules=Rules(fence_before_asking=False)),
         "duplicate",

@@ -12,22 +12,27 @@ from tests.sim.refinement import Departure, follow
 
 @pytest.fixture(scope="module")
 def template() -> Template:
-    return Template(transaction_version=1)  # the model's protocol
+    return Template(transaction_version=1)
 
 
-def test_the_real_sink_does_what_the_model_does(template: Template) -> None:
+@pytest.fixture(scope="module", params=[1, 2])
+def either(request: pytest.FixtureRequest) -> Template:
+    return Template(transaction_version=request.param)
+
+
+def test_the_real_sink_does_what_the_model_does(either: Template) -> None:
     seen = 0
-    for seed in range(12):
-        result, follower = follow(seed, template)
+    for seed in range(8):
+        result, follower = follow(seed, either)
         assert result.violation is None, story_of(result)
         seen += follower.seen
-    assert seen > 300, "the model has hardly seen anything"
+    assert seen > 200, "the model has hardly seen anything"
 
 
 @pytest.mark.soak
-def test_the_real_sink_does_what_the_model_does_for_many_seeds(template: Template) -> None:
-    for seed in range(12, 2_000):
-        result, _ = follow(seed, template)
+def test_the_real_sink_does_what_the_model_does_for_many_seeds(either: Template) -> None:
+    for seed in range(8, 1_000):
+        result, _ = follow(seed, either)
         assert result.violation is None, story_of(result)
 
 

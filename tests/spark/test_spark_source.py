@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -13,6 +14,7 @@ from support.waiting import wait_until
 
 from suiro.client import Client, NewTopic
 from suiro.protocol.records import Record, encode_batch
+from suiro.spark import query_metrics
 
 pytestmark = pytest.mark.spark
 
@@ -126,6 +128,14 @@ def test_a_limited_stream_reads_every_record_once_over_restarts(
     sizes = [progress["numInputRows"] for progress in first.recentProgress]
     assert len(sizes) >= 3
     assert max(sizes) <= 53
+    told = first.recentProgress[0]["sources"][0]
+    assert sum(json.loads(told["latestOffset"])[source].values()) == 120
+    metrics = query_metrics(first)
+    assert metrics.lag == {(source, partition): 0 for partition in range(3)}
+    (counts,) = metrics.sinks
+    assert (counts.records, counts.micro_batches, counts.aborts) == (120, len(sizes), 0)
+    assert counts.bytes > 120
+    assert 0 < counts.last_commit_seconds <= counts.commit_seconds
     produce(source, "new", partition=1)
     run_stream(frame, checkpoint=tmp_path, application=unique, topic=sink)
     expected = [f"{partition}-{n}" for partition in range(3) for n in range(40)]

@@ -16,7 +16,6 @@ from suiro.client import EARLIEST, LATEST, Client, TopicPartition
 from suiro.connect import Runtime, read_configuration, sink_task
 from suiro.connect.sources import webhook
 from suiro.protocol import columnar
-from suiro.protocol.record_batch import with_producer
 from suiro.protocol.records import Record, encode_batch
 from support.waiting import wait_until
 
@@ -110,16 +109,9 @@ def send(
         client.produce({(topic, partition): batch})
         return
     producer = client.transaction(f"send-{topic}-{partition}")
-    identity = producer.init()
+    producer.init()
     producer.add_partitions([(topic, partition)])
-    owned = with_producer(
-        batch,
-        producer_id=identity.id,
-        producer_epoch=identity.epoch,
-        base_sequence=0,
-        transactional=True,
-    )
-    client.produce({(topic, partition): owned}, transactional_id=producer.transactional_id)
+    producer.produce([(topic, partition, batch, len(records))])
     producer.end(commit=commit)
     producer.init()
 

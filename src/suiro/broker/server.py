@@ -58,7 +58,7 @@ class Server:
         self._held_back: set[socket.socket] = set()
         self.connection_quota: Callable[[str], int] | None = None
         """Counts a new connection of an address against its quota; how long it must wait, to be closed then."""
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in the order they came, also where all are closed
         self.killed_when_expired = 0
         own = settings()
         self._surroundings = Surroundings(
@@ -186,17 +186,16 @@ class Server:
         door.created.add()
         door.open += 1
         self._by_host[host] += 1
-        self.connections.add(
-            Connection(
-                sock,
-                door.listener,
-                self._surroundings,
-                peer=peer,
-                local_address=(str(local[0]), int(local[1])),
-                tls=tls,
-                now_ms=self._clock.monotonic_ms(),
-            )
+        connection = Connection(
+            sock,
+            door.listener,
+            self._surroundings,
+            peer=peer,
+            local_address=(str(local[0]), int(local[1])),
+            tls=tls,
+            now_ms=self._clock.monotonic_ms(),
         )
+        self.connections[connection] = None
 
     def _let_go(self, sock: socket.socket) -> None:
         self._held_back.discard(sock)
@@ -205,7 +204,7 @@ class Server:
     # What connections tell
 
     def closed(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         door = self._doors[connection.listener.name]
         door.open -= 1
         door.gone.add()

@@ -13,6 +13,7 @@ from suiro.cli.kafka import kafka
 from suiro.cli.log import log
 from suiro.cli.run import run
 from suiro.cli.spark import spark
+from suiro.cli.view import view
 
 app = typer.Typer(name="suiro", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -71,3 +72,4 @@ app.add_typer(kafka)
 app.add_typer(log)
 app.add_typer(connect)
 app.add_typer(spark)
+app.add_typer(view)

@@ -37,8 +37,11 @@ def demo(
             min=1_000, metavar="N", help="The first N flights of the year only; default: all 336,776."
         ),
     ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave everything running at the end, for a look around.")
+    ] = False,
 ) -> None:
-    """Every flight out of New York in 2013, from Postgres to result, exactly once, with kill -9 on the way.
+    """Every flight out of New York in 2013, from Postgres to a view with a bug, which is mended while it is read.
 
     Exit code 0 only if every count adds up. The last line on stdout is one JSON object with the counts.
     """
@@ -47,7 +50,10 @@ def demo(
     try:
         from suiro.demo import DemoOptions, run
 
-        code = run(DemoOptions(data=data, plain=plain, kafka=kafka, bootstrap=bootstrap, flights=flights))
+        options = DemoOptions(
+            data=data, plain=plain, kafka=kafka, bootstrap=bootstrap, flights=flights, keep=keep
+        )
+        code = run(options)
     except KeyboardInterrupt:
         print("suiro demo: stopped", file=sys.stderr)
         code = 130

@@ -75,6 +75,9 @@ def run(
             help="Where the state directory is lost: read the sources again for the state, and write only what is new.",
         ),
     ] = False,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve /metrics there, for Prometheus.")
+    ] = None,
     until_done: Annotated[
         bool, typer.Option("--until-done", help="End when all that is there now is processed.")
     ] = False,
@@ -107,6 +110,8 @@ def run(
             schema_registry_url=registry,
             rebuild=rebuild,
         )
+        if metrics is not None:
+            _serve(metrics, streams)
         code = _until_told(streams, until_done)
     except KeyboardInterrupt:
         code = 130
@@ -114,6 +119,23 @@ def run(
         print(f"suiro run: {error}", file=sys.stderr)
         code = 1
     raise typer.Exit(code)
+
+
+def _serve(address: str, streams: Any) -> None:
+    from suiro.spark import serve_metrics
+
+    host, _, port = address.rpartition(":")
+    if not port.isdigit():
+        raise ConfigError(f"--metrics {address}: expected HOST:PORT, such as 127.0.0.1:9405")
+    try:
+        url = serve_metrics(
+            lambda: [] if streams.state == "CREATED" else [streams.query],
+            host.strip("[]") or "0.0.0.0",
+            int(port),
+        )
+    except OSError as error:
+        raise ConfigError(f"--metrics {address}: {error.strerror or error}") from error
+    print(f"suiro run: metrics: {url}", file=sys.stderr, flush=True)
 
 
 def _until_told(streams: Any, until_done: bool) -> int:

@@ -48,6 +48,7 @@ class Connection:
         self._settings = settings
         self._clock = clock
         self._versions: dict[int, tuple[int, int]] = {}
+        self._features: dict[str, int] = {}
         self._in_flight: deque[int] = deque()
         self._next_correlation_id = 0
         self._has_flags = not isinstance(connected, ssl.SSLSocket)
@@ -90,6 +91,10 @@ class Connection:
                 f"this client needs one of {lowest} to {highest}"
             )
         return chosen
+
+    def feature(self, name: str) -> int:
+        """The level that the cluster has finalized of a feature; 0 where it does not have it."""
+        return self._features.get(name, 0)
 
     def call(self, request: Any, *, deadline_ms: int) -> Any:
         """Sends a kio request and returns its kio response."""
@@ -178,6 +183,8 @@ class Connection:
                 ) from error
         raise_for(response.error_code, f"ask {self.address} for its API versions")
         self._versions = {item.api_key: (item.min_version, item.max_version) for item in response.api_keys}
+        finalized = getattr(response, "finalized_features", ())
+        self._features = {item.name: item.max_version_level for item in finalized}
 
     def _set_timeout(self, deadline_ms: int) -> None:
         """The time left goes to the kernel, so that one call can wait for a whole large response."""

@@ -127,22 +127,18 @@ class Client:
         self,
         batches: Mapping[TopicPartition, Buffer],
         *,
-        transactional_id: str | None = None,
         acks: int = -1,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, int]:
         """One batch to each partition; returns base offsets."""
         items = [(topic, partition, data) for (topic, partition), data in batches.items()]
-        offsets = produce(
-            self._cluster, items, transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms
-        )
+        offsets = produce(self._cluster, items, acks=acks, timeout_ms=timeout_ms)
         return dict(zip(batches, offsets, strict=True))
 
     def produce_many(
         self,
         batches: Iterable[tuple[str, int, Buffer]],
         *,
-        transactional_id: str | None = None,
         acks: int = -1,
         timeout_ms: int | None = None,
     ) -> list[int]:
@@ -150,9 +146,7 @@ class Client:
 
         A generator is read as the pipeline has room. `timeout_ms` is how long to go on without progress.
         """
-        return produce(
-            self._cluster, batches, transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms
-        )
+        return produce(self._cluster, batches, acks=acks, timeout_ms=timeout_ms)
 
     def transaction(self, transactional_id: str, *, timeout_ms: int = 60_000) -> TransactionalProducer:
         """`timeout_ms`: how long a transaction may stay open before the coordinator aborts it."""

@@ -27,10 +27,11 @@ from suiro.protocol.messages import API_KEYS, ErrorCode
 
 __all__ = ["Outgoing", "produce"]
 
-LOWEST_VERSION, HIGHEST_VERSION = (
-    7,
-    11,
-)  # from 12 on, a broker takes a Produce as joining the transaction (KIP-890)
+VERSIONS = (7, 11)
+JOINING_VERSIONS = (
+    12,
+    12,
+)  # a broker takes it as joining the transaction (KIP-890); 13 has ids for topics' names
 FIRST_FLEXIBLE_VERSION = 9
 
 _API_KEY = API_KEYS["produce"]
@@ -67,18 +68,25 @@ def produce(
     batches: Iterable[tuple[str, int, Buffer]],
     *,
     transactional_id: str | None = None,
+    joining: bool = False,
     acks: int = -1,
     timeout_ms: int | None = None,
 ) -> list[int]:
     """The base offset of each batch, in the order given (-1: a repeated batch of which the broker has only the fact).
 
+    With `joining`, partitions become part of the transaction by being written to (transactions V2).
     `batches` is read as the pipeline has room (`buffer.memory`), so it may be a generator. The deadline
     (`delivery.timeout.ms`, or `timeout_ms`) starts anew with each acknowledgement.
     """
     if acks not in (-1, 1):
         raise UsageError(f"acks is -1 (all copies) or 1 (the leader's), not {acks}: an answer is waited for")
     pipeline = _Pipeline(
-        cluster, batches, transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms
+        cluster,
+        batches,
+        transactional_id=transactional_id,
+        versions=JOINING_VERSIONS if joining else VERSIONS,
+        acks=acks,
+        timeout_ms=timeout_ms,
     )
     try:
         return pipeline.run()
@@ -94,6 +102,7 @@ class _Pipeline:
         batches: Iterable[tuple[str, int, Buffer]],
         *,
         transactional_id: str | None,
+        versions: tuple[int, int],
         acks: int,
         timeout_ms: int | None,
     ) -> None:
@@ -102,6 +111,7 @@ class _Pipeline:
         self._source: Iterator[tuple[str, int, Buffer]] = iter(batches)
         self._exhausted = False
         self._transactional_id = transactional_id
+        self._versions = versions
         self._acks = acks
         delivery_timeout_ms = timeout_ms or self._settings.delivery_timeout_ms
         self._request_timeout_ms = min(self._settings.request_timeout_ms, delivery_timeout_ms)
@@ -178,7 +188,7 @@ class _Pipeline:
         return self._waiting[target][0].idempotent or not self._under_way.get(target)
 
     def _send(self, connection: Connection, targets: list[TopicPartition]) -> None:
-        request = _Request({}, connection.version("produce", LOWEST_VERSION, HIGHEST_VERSION))
+        request = _Request({}, connection.version("produce", *self._versions))
         size = 0
         for target in targets:
             batch = self._waiting[target][0]

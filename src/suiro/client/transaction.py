@@ -1,24 +1,31 @@
-"""Transactions by the V1 protocol, which every broker since 2.5 speaks, under the rules that make it exact.
+"""Transactions, under the rules that make them exact; by protocol V2 where the cluster has it, else by V1.
 
 - **Fence first.** `init` succeeds only once every earlier transaction of the id is decided and all its markers are
   written. What it returns is needed for everything else.
 - **One epoch per transaction.** After `end` the identity is spent: a delayed copy of the EndTxn could otherwise
-  end the next transaction (the hole that KIP-890 closes in V2). `init(expected=...)` gets the next epoch.
+  end the next transaction. `renew` gives the next one.
 - **Abort by fencing.** `init` aborts what is open, under a new epoch, so that late batches of the old one are
-  refused. EndTxn(abort) alone would let them in.
+  refused. EndTxn(abort) alone would let them in, in V1.
 
-| call | state before | state after |
-|---|---|---|
-| `init` | any | ready |
-| `add_partitions`, `add_offsets`, `produce`, `commit_offsets` | ready | ready |
-| `end` | ready | spent |
-| any error | ready | as before: repeat the call, or `init` |
+V1 is what every broker since 2.5 speaks. V2 (KIP-890) is for clusters that have finalized `transaction.version` 2; that
+is looked up when an epoch begins, and holds for it. It says the same with fewer requests:
+
+| call | state before | state after | V1 sends | V2 sends |
+|---|---|---|---|---|
+| `init` | any | ready | InitProducerId | InitProducerId |
+| `add_partitions` | ready | ready | AddPartitionsToTxn | nothing: partitions join by being written to |
+| `add_offsets` | ready | ready | AddOffsetsToTxn | nothing: the group joins by a commit |
+| `produce` | ready | ready | Produce | Produce |
+| `commit_offsets` | ready | ready | TxnOffsetCommit | TxnOffsetCommit |
+| `end` | ready | spent | EndTxn | EndTxn, whose answer bears the next identity |
+| `renew` | spent | ready | InitProducerId | nothing |
+| any error | ready | as before: repeat the call, or `init` | | |
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -28,18 +35,22 @@ from suiro.client.error_codes import error_for, raise_for
 from suiro.client.leaders import by_topic
 from suiro.client.offsets import check_metadata
 from suiro.client.produce import produce
-from suiro.errors import KafkaError, RetriableKafkaError, UsageError
+from suiro.errors import FencedError, KafkaError, RetriableKafkaError, UsageError
 from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
 from suiro.protocol.record_batch import with_producer
 
 __all__ = ["ProducerIdentity", "TransactionalBatch", "TransactionalProducer"]
 
-# The highest versions of the V1 protocol; the next ones mean V2 to a broker, or are for brokers only.
+FEATURE = "transaction.version"
+V2 = 2
+"""The level of the feature that means V2. (1 is about the brokers' own records.)"""
+
+# By the version of a request a broker knows the protocol, so none of V2 may be sent in V1, nor the other way round.
 _INIT_VERSIONS = (0, 5)
-_ADD_PARTITIONS_VERSIONS = (0, 3)
+_ADD_PARTITIONS_VERSIONS = (0, 3)  # the next ones are for brokers only
 _ADD_OFFSETS_VERSIONS = (0, 4)
-_COMMIT_VERSIONS = (3, 4)
-_END_VERSIONS = (0, 4)
+_COMMIT_VERSIONS, _JOINING_COMMIT_VERSIONS = (3, 4), (5, 5)
+_END_VERSIONS, _RENEWING_END_VERSIONS = (0, 4), (5, 5)
 
 _SEQUENCES = 1 << 31
 
@@ -73,11 +84,14 @@ class TransactionalProducer:
         self._timeout_ms = timeout_ms
         self._identity: ProducerIdentity | None = None
         self._spent = False
+        self._following: tuple[ProducerIdentity, bool] | None = None  # V2: from `end` to `renew`
+        self._is_v2 = False  # of this epoch
+        self._is_open = False  # V1: the coordinator said so
         self._sequences: dict[TopicPartition, int] = {}
 
     @property
     def identity(self) -> ProducerIdentity | None:
-        """The last one `init` returned."""
+        """The last one `init` or `renew` returned."""
         return self._identity
 
     def init(
@@ -90,7 +104,7 @@ class TransactionalProducer:
         """
         what = f"initialise transactional id {self.transactional_id!r}"
 
-        def once(connection: Connection, deadline_ms: int) -> ProducerIdentity:
+        def once(connection: Connection, deadline_ms: int) -> tuple[ProducerIdentity, bool]:
             lowest = 3 if expected is not None else _INIT_VERSIONS[0]
             version = connection.version("init_producer_id", lowest, _INIT_VERSIONS[1])
             request = build(
@@ -102,16 +116,28 @@ class TransactionalProducer:
             )
             response = connection.call(request, deadline_ms=deadline_ms)
             raise_for(response.error_code, what)
-            return ProducerIdentity(id=response.producer_id, epoch=response.producer_epoch)
+            identity = ProducerIdentity(id=response.producer_id, epoch=response.producer_epoch)
+            return identity, _speaks_v2(connection)
 
         self._identity = None
-        self._identity = self._at_coordinator(what, once, timeout_ms)
-        self._spent = False
+        return self._begin(*self._at_coordinator(what, once, timeout_ms))
+
+    def renew(self) -> ProducerIdentity:
+        """After `end`: the identity of the next transaction. `FencedError` if somebody else took the id over."""
+        if self._identity is None:
+            raise UsageError(f"transactional id {self.transactional_id!r} was never initialised; call init()")
+        if self._following is not None:
+            return self._begin(*self._following)
+        return self.init(expected=self._identity) if self._spent else self._identity
+
+    def _begin(self, identity: ProducerIdentity, is_v2: bool) -> ProducerIdentity:
+        self._identity, self._is_v2 = identity, is_v2
+        self._spent, self._following, self._is_open = False, None, False
         self._sequences.clear()
-        return self._identity
+        return identity
 
     def add_partitions(self, partitions: Sequence[TopicPartition]) -> None:
-        """Before anything is produced to them. Opens the transaction."""
+        """Before anything is produced to them. Opens the transaction, in V1."""
         identity = self._ready("add partitions")
         what = f"add partitions to the transaction of {self.transactional_id!r}"
         topics = by_topic(dict.fromkeys(partitions))
@@ -137,11 +163,12 @@ class TransactionalProducer:
                 if item.partition_error_code is not ErrorCode.none
             )
 
-        if topics:
+        if topics and not self._is_v2:
             self._at_coordinator(what, once)
+            self._is_open = True
 
     def add_offsets(self, group: str) -> None:
-        """Before `commit_offsets`. Opens the transaction, also one without any records."""
+        """Before `commit_offsets`. Opens the transaction, in V1, also one without any records."""
         identity = self._ready("add offsets")
         what = f"add group {group!r} to the transaction of {self.transactional_id!r}"
 
@@ -155,7 +182,9 @@ class TransactionalProducer:
             )
             raise_for(connection.call(request, deadline_ms=deadline_ms).error_code, what)
 
-        self._at_coordinator(what, once)
+        if not self._is_v2:
+            self._at_coordinator(what, once)
+            self._is_open = True
 
     def produce(
         self, batches: Iterable[TransactionalBatch | tuple[Any, ...]], *, timeout_ms: int | None = None
@@ -171,6 +200,7 @@ class TransactionalProducer:
                 self._cluster,
                 self._stamped(identity, batches),
                 transactional_id=self.transactional_id,
+                joining=self._is_v2,
                 timeout_ms=timeout_ms,
             )
         except BaseException:
@@ -184,7 +214,8 @@ class TransactionalProducer:
         what = f"commit offsets of group {group!r} in the transaction of {self.transactional_id!r}"
 
         def once(connection: Connection, deadline_ms: int) -> None:
-            version = connection.version("txn_offset_commit", *_COMMIT_VERSIONS)
+            versions = _JOINING_COMMIT_VERSIONS if self._is_v2 else _COMMIT_VERSIONS
+            version = connection.version("txn_offset_commit", *versions)
             message = request_class(API_KEYS["txn_offset_commit"], version)
             topic_class = nested(message, "TxnOffsetCommitRequestTopic")
             partition_class = nested(message, "TxnOffsetCommitRequestPartition")
@@ -226,30 +257,45 @@ class TransactionalProducer:
         """Decides the transaction; returns once the coordinator said NONE to this very identity.
 
         A lost answer is asked for again under the same identity, which gives the same decision. An error means
-        that the outcome is unknown: `init`, then look whether your marker is there.
+        that the outcome is unknown: `init`, then look whether your marker is there. Readers may have to wait a few
+        milliseconds more, until the markers are written; where `renew` sends a request (V1), it has waited for them.
         """
         identity = self._ready("end the transaction")
         verb = "commit" if commit else "abort"
         what = f"{verb} the transaction of {self.transactional_id!r}"
 
-        def once(connection: Connection, deadline_ms: int) -> None:
-            version = connection.version("end_txn", *_END_VERSIONS)
+        def once(connection: Connection, deadline_ms: int) -> tuple[ProducerIdentity, bool] | None:
+            versions = _RENEWING_END_VERSIONS if self._is_v2 else _END_VERSIONS
+            version = connection.version("end_txn", *versions)
             request = request_class(API_KEYS["end_txn"], version)(
                 transactional_id=self.transactional_id,
                 producer_id=identity.id,
                 producer_epoch=identity.epoch,
                 committed=commit,
             )
-            raise_for(connection.call(request, deadline_ms=deadline_ms).error_code, what)
+            response = connection.call(request, deadline_ms=deadline_ms)
+            raise_for(response.error_code, what)
+            if not self._is_v2:
+                return None
+            following = ProducerIdentity(id=response.producer_id, epoch=response.producer_epoch)
+            return following, _speaks_v2(connection)
 
-        self._at_coordinator(what, once, timeout_ms)
+        self._following = self._at_coordinator(what, once, timeout_ms)
         self._spent = True
 
     def abort(self) -> ProducerIdentity:
         """Aborts by fencing: what is open ends as aborted, and late batches of it are refused."""
-        if self._identity is None:
+        identity, may_be_ours = self._identity, self._is_open
+        if identity is None:
             raise UsageError(f"transactional id {self.transactional_id!r} was never initialised; call init()")
-        return self.init(expected=self._identity)
+        try:
+            return self.init(expected=identity)
+        except FencedError:
+            if not may_be_ours:
+                raise
+            # V1: fencing what is open takes an epoch that the coordinator tells nobody, not even who asked for it.
+            # Had somebody else asked, he would hold a later one.
+            return self.init(expected=replace(identity, epoch=identity.epoch + 1))
 
     def _stamped(
         self, identity: ProducerIdentity, batches: Iterable[TransactionalBatch | tuple[Any, ...]]
@@ -270,11 +316,15 @@ class TransactionalProducer:
             yield batch.topic, batch.partition, data
 
     def _ready(self, doing: str) -> ProducerIdentity:
-        if self._identity is None or self._spent:
-            state = (
-                "was never initialised" if self._identity is None else "has ended its transaction, or lost it"
+        if self._identity is None:
+            raise UsageError(
+                f"cannot {doing}: {self.transactional_id!r} was never initialised; call init() first"
             )
-            raise UsageError(f"cannot {doing}: {self.transactional_id!r} {state}; call init() first")
+        if self._spent:
+            raise UsageError(
+                f"cannot {doing}: {self.transactional_id!r} has ended its transaction, or lost it; call renew() after "
+                "an end, else init()"
+            )
         return self._identity
 
     def _at_coordinator(
@@ -283,6 +333,10 @@ class TransactionalProducer:
         return self._cluster.at_coordinator(
             TRANSACTION, self.transactional_id, what, once, timeout_ms=timeout_ms
         )
+
+
+def _speaks_v2(connection: Connection) -> bool:
+    return connection.feature(FEATURE) >= V2
 
 
 def _raise_worst(errors: Iterable[KafkaError]) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         check_expected,
     )
     from suiro.connect.control import serve_control
+    from suiro.connect.http_server import BackgroundServer
     from suiro.connect.postgres.capture import PostgresCapture
     from suiro.connect.postgres.options import CaptureOptions
     from suiro.connect.postgres.requests import request_snapshot
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "About",
+    "BackgroundServer",
     "BadRecordError",
     "CaptureOptions",
     "Configuration",
@@ -84,6 +86,7 @@ _PLACES = {
     **{name: ("configuration", name) for name in ("Configuration", "Connector", "read_configuration")},
     **{name: ("runtime", name) for name in ("Runtime", "UnknownConnectorError", "summary")},
     **{name: ("settings", name) for name in ("SettingError", "read_settings")},
+    "BackgroundServer": ("http_server", "BackgroundServer"),
     "serve_control": ("control", "serve_control"),
     "CaptureOptions": ("postgres.options", "CaptureOptions"),
     "PostgresCapture": ("postgres.capture", "PostgresCapture"),

@@ -53,7 +53,10 @@ class BackgroundServer:
         self._started.wait(START_TIMEOUT_S)
 
     def _run(self) -> None:
-        asyncio.run(self._serve())
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._serve())
 
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()

@@ -297,7 +297,7 @@ class _Running:
             self._produce_dead_letters()
             producer.commit_offsets(self._group, {target: (at, "") for target, at in next_offsets.items()})
             producer.end()
-        producer.init(expected=producer.identity)
+        producer.renew()
 
     # -- dead letters ----------------------------------------------------------------------------------------
 
@@ -324,7 +324,7 @@ class _Running:
             with one_transaction(self._context.clock, TRANSACTION_TIMEOUT_MS):
                 self._produce_dead_letters()
                 self._producer.end()
-            self._producer.init(expected=self._producer.identity)
+            self._producer.renew()
 
     def _produce_dead_letters(self) -> None:
         if self._dead:

@@ -142,7 +142,7 @@ class _Running:
         progress.rejected += len(polled.rejected) + len(rejected)
         if isinstance(self._source, HearsOfCommits):
             self._source.committed()
-        producer.init(expected=producer.identity)
+        producer.renew()
 
     def _encoded(self, polled: Polled) -> tuple[list[Outgoing], list[SourceRecord]]:
         outgoing: list[Outgoing] = []

@@ -18,7 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from suiro.clock import Clock, SystemClock
-from suiro.demo.names import ALERTS, DELAYS, ENRICHED, RAW, REJECTED, STAGES, VALIDATED
+from suiro.demo.names import ALERTS, DELAYS, ENRICHED, RAW, REJECTED, STAGES, VALIDATED, VIEW
+from suiro.demo.view_watch import Reading, VersionState, ViewState
 from suiro.demo.watch import Progress
 
 __all__ = ["Display", "LiveDisplay", "PlainDisplay", "display"]
@@ -35,6 +36,18 @@ class Display(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+    def act(self, number: int, title: str) -> None:
+        """A part of the story begins."""
+        ...
+
+    def command(self, text: str) -> None:
+        """A command, as a user would type it."""
+        ...
+
+    def text(self, text: str) -> None:
+        """What a command answered, or a part of a file."""
+        ...
 
     def doing(self, what: str) -> None:
         """What goes on now; replaces what was said before."""
@@ -54,8 +67,12 @@ class Display(Protocol):
         """How far the pipeline is."""
         ...
 
+    def view(self, state: ViewState) -> None:
+        """How the view stands."""
+        ...
+
     def no_progress(self) -> None:
-        """The pipeline is over: its table has done its work."""
+        """Everything is over: the tables have done their work."""
         ...
 
     def show(self, renderable: RenderableType) -> None:
@@ -76,6 +93,7 @@ class PlainDisplay:
         self._clock = clock or SystemClock()
         self._start_ms = self._clock.monotonic_ms()
         self._shown_ms = 0
+        self._view_shown_ms = 0
         self._doing = ""
 
     def __enter__(self) -> Self:
@@ -85,6 +103,17 @@ class PlainDisplay:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         return None
+
+    def act(self, number: int, title: str) -> None:
+        self._console.print()
+        self._line(f"== {number}. {title}")
+
+    def command(self, text: str) -> None:
+        self._line(f"$ {text}")
+
+    def text(self, text: str) -> None:
+        for line in text.splitlines():
+            self._console.print(f"          {line}", markup=False, soft_wrap=True)
 
     def doing(self, what: str) -> None:
         if what != self._doing:
@@ -113,6 +142,16 @@ class PlainDisplay:
             f" | alerts {counts[ALERTS]:,}, told {progress.delivered:,} | {micro_batches} micro-batches"
         )
 
+    def view(self, state: ViewState) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if not state.versions or now_ms - self._view_shown_ms < PLAIN_EVERY_MS:
+            return
+        self._view_shown_ms = now_ms
+        parts = [f"v{version.number} {_standing(version)}" for version in state.versions]
+        if state.reading is not None:
+            parts.append(_reading_text(state.reading))
+        self._line("    " + " | ".join(parts))
+
     def no_progress(self) -> None:
         return None
 
@@ -133,6 +172,7 @@ class LiveDisplay:
         self._live = Live(console=console, refresh_per_second=REFRESH_PER_SECOND, transient=True)
         self._spinner = Spinner("dots", style="cyan")
         self._stages: RenderableType | None = None
+        self._view: RenderableType | None = None
         self._history: deque[tuple[int, Mapping[str, int]]] = deque()
 
     def __enter__(self) -> Self:
@@ -144,6 +184,17 @@ class LiveDisplay:
     ) -> None:
         self._live.update(Text(""))
         self._live.stop()
+
+    def act(self, number: int, title: str) -> None:
+        self._console.print(Text(f"\n {number}  {title}", style="bold cyan"))
+
+    def command(self, text: str) -> None:
+        self._console.print(Text(f"   $ {text}", style="bold"))
+
+    def text(self, text: str) -> None:
+        for line in text.splitlines():
+            style = {"+": "green", "-": "red"}.get(line[:1], "") if line[1:2] != " " or "=" in line else ""
+            self._console.print(Text(f"     {line}", style=style))
 
     def doing(self, what: str) -> None:
         self._spinner.update(text=Text(what))
@@ -172,8 +223,13 @@ class LiveDisplay:
             self._stages = both
         self._redraw()
 
+    def view(self, state: ViewState) -> None:
+        if state.versions:
+            self._view = _view_table(state)
+            self._redraw()
+
     def no_progress(self) -> None:
-        self._stages = None
+        self._stages = self._view = None
         self._redraw()
 
     def show(self, renderable: RenderableType) -> None:
@@ -189,7 +245,9 @@ class LiveDisplay:
     def _redraw(self) -> None:
         now = Table.grid(padding=(0, 1))
         now.add_row("", self._spinner)
-        self._live.update(now if self._stages is None else Group(Text(""), self._stages, Text(""), now))
+        parts = [part for part in (self._stages, self._view) if part is not None]
+        spaced = [line for part in parts for line in (Text(""), part)]
+        self._live.update(Group(*spaced, Text(""), now) if parts else now)
 
     def _stage_table(self, progress: Progress, totals: Mapping[str, int], micro_batches: int) -> Table:
         table = Table(
@@ -234,3 +292,47 @@ def _carrier_table(progress: Progress) -> Table:
             "" if mean is None else f"{mean:+.2f} min",
         )
     return table
+
+
+def _view_table(state: ViewState) -> Table:
+    table = Table(box=None, header_style="dim", caption_justify="left", caption_style="dim")
+    table.add_column(f"view {VIEW}")
+    table.add_column("", width=24)
+    for name in ("flights", "flights/s", "callers"):
+        table.add_column(name, justify="right", width=9)
+    table.add_column("")
+    for version in state.versions:
+        is_built = version.state == "building"
+        bar = ProgressBar(total=max(1, version.total), completed=version.done, width=24)
+        table.add_row(
+            f"v{version.number}",
+            bar,
+            f"{version.done:,}",
+            f"{version.rate:,.0f}",
+            "" if is_built else f"{version.share:.0%}",
+            _note(version),
+            style="" if version.share or is_built else "dim",
+        )
+    table.caption = "" if state.reading is None else f" {_reading_text(state.reading)}"
+    return table
+
+
+def _standing(version: VersionState) -> str:
+    if version.state != "building":
+        return f"answers {version.share:.0%}, {_note(version)}"
+    if not version.done:
+        return "starts"
+    return f"is built: {version.done:,} of {version.total:,}, {version.rate:,.0f}/s, {_note(version)}"
+
+
+def _note(version: VersionState) -> str:
+    if version.state == "building":
+        return "" if version.left_s is None else f"{version.left_s:.0f} s left"
+    behind = version.input_lag_ms or version.lag_ms or 0
+    again = f", start {version.restarts + 1}" if version.restarts else ""
+    return f"lag {behind / 1000:.1f} s{again}"
+
+
+def _reading_text(reading: Reading) -> str:
+    p99 = "" if reading.p99_ms is None else f", p99 {reading.p99_ms:.1f} ms"
+    return f"{reading.reads:,} reads, {reading.errors} errors{p99}"

@@ -9,14 +9,14 @@ from __future__ import annotations
 import csv
 import io
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from suiro.demo.dataset import data_directory
 
-__all__ = ["CarrierFigures", "Expected", "Hour", "expected"]
+__all__ = ["CarrierFigures", "Departures", "Expected", "Hour", "expected"]
 
 # Columns that are text even where they look like numbers (airport 369, model 150).
 TEXT = frozenset(
@@ -65,12 +65,29 @@ class CarrierFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Departures:
+    """What the view is made of: flights, valid or not. `minutes`: of delay of those that departed."""
+
+    flights: int = 0
+    cancelled: int = 0
+    minutes: int = 0
+
+    def __add__(self, other: Departures) -> Departures:
+        return Departures(
+            flights=self.flights + other.flights,
+            cancelled=self.cancelled + other.cancelled,
+            minutes=self.minutes + other.minutes,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
     """Flights by their id, split as the pipeline must split them; what enriches them; what comes of them."""
 
     flights: dict[str, dict[str, Any]]
     rejected: frozenset[str]
     carriers: dict[str, CarrierFigures] = field(default_factory=dict)
+    departures: dict[str, Departures] = field(default_factory=dict)
     alerts: dict[Hour, CarrierFigures] = field(default_factory=dict)
     airlines: dict[str, str]
     airports: dict[str, dict[str, Any]]
@@ -103,12 +120,25 @@ def expected(*, limit: int | None = None) -> Expected:
         flights=flights,
         rejected=frozenset(rejected),
         carriers=carriers,
+        departures=_departures(flights.values()),
         alerts=_alerts(hours, last),
         airlines={row["carrier"]: row["name"] for row in _rows("airlines")},
         airports={row["faa"]: row for row in _rows("airports")},
         planes={row["tailnum"]: row for row in _rows("planes")},
         weather={(row["origin"], row["time_hour"]): row for row in _rows("weather")},
     )
+
+
+def _departures(flights: Iterable[dict[str, Any]]) -> dict[str, Departures]:
+    delays: dict[str, list[int | None]] = {}
+    for flight in flights:
+        delays.setdefault(flight["carrier"], []).append(flight["dep_delay"])
+    return {
+        carrier: Departures(
+            flights=len(found), cancelled=found.count(None), minutes=sum(delay or 0 for delay in found)
+        )
+        for carrier, found in delays.items()
+    }
 
 
 def _alerts(hours: dict[Hour, CarrierFigures], last: str) -> dict[Hour, CarrierFigures]:

@@ -1,23 +1,45 @@
-"""The flights that are inserted while the demo runs: transaction by transaction, not far ahead of the pipeline."""
+"""The flights that are inserted while the demo runs: transaction by transaction, at the pace that the story sets."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import psycopg
 import pyarrow as pa
 
 from suiro.demo.database import insert
 
-__all__ = ["Feed"]
+__all__ = ["Feed", "Pace"]
 
-ROWS = 1_000  # in a transaction: about a day of flights
+ROWS = 1_000  # in a transaction at the most: about a day of flights
+TRANSACTIONS_PER_SECOND = 2  # where the pace is set by time
 LOOK_EVERY_S = 0.05
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """`until`: so many flights in all, of those that the feed has. `per_second`: none, as fast as they are taken."""
+
+    until: int
+    per_second: float | None = None
+
+    def allowed(self, inserted: int, since: int, passed_s: float) -> int:
+        """How many go into the next transaction. `since`, `passed_s`: what was inserted when this pace began, and how
+        long ago that was."""
+        if self.per_second is None:
+            return max(0, min(ROWS, self.until - inserted))
+        due = min(self.until, since + int(passed_s * self.per_second))
+        # A full transaction's worth, or what is left: not one flight at a time.
+        wanted = min(self.until - inserted, max(1, min(ROWS, int(self.per_second / TRANSACTIONS_PER_SECOND))))
+        return wanted if due - inserted >= wanted > 0 else 0
+
+
 class Feed:
-    """On a thread from `start` to `stop`. `processed`: how many flights the pipeline has done, `before` and these."""
+    """On a thread from `start` to `stop`. `before`: flights that are in the table already; `processed`: how many the
+    pipeline has done, with those; never more than `ahead` of it are inserted."""
 
     def __init__(
         self, dsn: str, rows: pa.Table, *, before: int, ahead: int, processed: Callable[[], int]
@@ -32,6 +54,13 @@ class Feed:
         self.inserted = 0
         self.transactions = 0
         self.failure: BaseException | None = None
+        self._pace = (Pace(until=0), 0, 0.0)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def go_on(self, pace: Pace) -> None:
+        self._pace = (pace, self.inserted, time.monotonic())
 
     def start(self) -> None:
         self._thread.start()
@@ -44,10 +73,12 @@ class Feed:
         try:
             with psycopg.connect(self._dsn, autocommit=True) as connection:
                 while self.inserted < len(self._rows) and not self._ended.is_set():
-                    if self._before + self.inserted - self._processed() > self._ahead:
+                    pace, since, began = self._pace
+                    count = pace.allowed(self.inserted, since, time.monotonic() - began)
+                    if not count or self._before + self.inserted - self._processed() > self._ahead:
                         self._ended.wait(LOOK_EVERY_S)
                         continue
-                    rows = self._rows.slice(self.inserted, ROWS)
+                    rows = self._rows.slice(self.inserted, count)
                     insert(connection, "flights", rows)
                     self.inserted += len(rows)
                     self.transactions += 1

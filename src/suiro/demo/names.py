@@ -20,6 +20,8 @@ __all__ = [
     "TABLES",
     "TOPICS",
     "VALIDATED",
+    "VIEW",
+    "VIEWS",
     "WEATHER",
     "WEATHER_REJECTED",
 ]
@@ -40,6 +42,10 @@ ENRICHED = "flights.enriched"
 DELAYS = "carrier.delays"
 ALERTS = "carrier.alerts"
 SCHEMAS = "_schemas.demo"  # a running cluster may have a registry of its own
+
+# The view of `carrier_delays.py`.
+VIEW = "carrier_delays"
+VIEWS = "_suiro_views"  # where the host of views keeps what was decided
 
 PARTITIONS = 4
 STAGES = (RAW, VALIDATED, REJECTED, ENRICHED, DELAYS, ALERTS)

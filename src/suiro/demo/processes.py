@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,11 +21,12 @@ from suiro.errors import FatalError
 from suiro.kafka import KafkaProcess
 from suiro.node import NodeProcess
 
-__all__ = ["Child", "EmbeddedNode", "Kafka", "Log", "RunningCluster"]
+__all__ = ["Child", "EmbeddedNode", "Kafka", "Log", "RunningCluster", "Session"]
 
 READY_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 60
 LOG_TAIL_LINES = 30
+_NONE: Mapping[str, str] = {}
 
 
 class Log(Protocol):
@@ -110,11 +111,56 @@ class RunningCluster:
         return
 
 
-class Child:
+class Session:
+    """Every process of a session, whoever started it; `pid`: its first one, which led it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    @property
+    def ended(self) -> bool:
+        return not self._members()
+
+    def freeze(self) -> None:
+        """Stops every process of the session where it stands (SIGSTOP)."""
+        self._signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal_all(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """kill -9 for every process of the session, as when its machine loses power."""
+        self._signal_all(signal.SIGKILL)
+
+    def _signal_all(self, number: int) -> None:
+        for member in self._members():
+            try:
+                os.kill(member, number)
+            except ProcessLookupError:
+                continue
+
+    def _members(self) -> Sequence[int]:
+        """Where there is no /proc, only the first (what it started follows it)."""
+        if not Path("/proc/self").exists():
+            return [self.pid]
+        members = []
+        for entry in os.listdir("/proc"):
+            if entry.isdigit():
+                try:
+                    if os.getsid(int(entry)) == self.pid:
+                        members.append(int(entry))
+                except ProcessLookupError:
+                    continue
+        return members
+
+
+class Child(Session):
     """`python -m MODULE ARGUMENTS` in a session of its own. Each JSON line on its stdout is one of its `events`; its
     stderr goes to `log_path`."""
 
-    def __init__(self, what: str, module: str, *arguments: str, log_path: Path) -> None:
+    def __init__(
+        self, what: str, module: str, *arguments: str, log_path: Path, environment: Mapping[str, str] = _NONE
+    ) -> None:
         self.what = what
         self.log_path = log_path
         self.events: list[dict[str, Any]] = []
@@ -127,13 +173,11 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
+                env=os.environ | environment,
             )
+        super().__init__(self._process.pid)
         self._listener = threading.Thread(target=self._listen, name=f"demo-{module}", daemon=True)
         self._listener.start()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     @property
     def ended(self) -> bool:
@@ -152,16 +196,8 @@ class Child:
         self._process.stdin.write(line.encode() + b"\n")
         self._process.stdin.flush()
 
-    def freeze(self) -> None:
-        """Stops every process of the session where it stands (SIGSTOP)."""
-        self._signal_all(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self._signal_all(signal.SIGCONT)
-
     def kill(self) -> None:
-        """kill -9 for every process of the session, as when its machine loses power."""
-        self._signal_all(signal.SIGKILL)
+        super().kill()
         self._process.wait()
         self._close()
 
@@ -206,24 +242,3 @@ class Child:
                 pipe.close()
             except BrokenPipeError:
                 continue
-
-    def _signal_all(self, number: int) -> None:
-        for member in self._members():
-            try:
-                os.kill(member, number)
-            except ProcessLookupError:
-                continue
-
-    def _members(self) -> Sequence[int]:
-        """Every process of the session; where there is no /proc, only the first (what it started follows it)."""
-        if not Path("/proc/self").exists():
-            return [self.pid]
-        members = []
-        for entry in os.listdir("/proc"):
-            if entry.isdigit():
-                try:
-                    if os.getsid(int(entry)) == self.pid:
-                        members.append(int(entry))
-                except ProcessLookupError:
-                    continue
-        return members

@@ -1,4 +1,4 @@
-"""The demo in order: start, load, capture, run, kill, go on, check. `run` is what `suiro demo` calls."""
+"""The demo in order: start, load, capture, run, kill, change a view, check. `run` is what `suiro demo` calls."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,52 +18,33 @@ import pyarrow as pa
 
 from suiro.client import Client
 from suiro.clock import Clock, SystemClock
+from suiro.demo.change import Change
 from suiro.demo.database import create_tables, insert
 from suiro.demo.dataset import REFERENCES, flights, references, write_weather
 from suiro.demo.display import Display, display
-from suiro.demo.expected import Expected, expected
-from suiro.demo.faults import (
-    OpenTransaction,
-    finished_micro_batches,
-    freeze_in_transaction,
-    freeze_when,
-    open_transaction,
-    readable_end,
-    unfinished_micro_batch,
-)
-from suiro.demo.feed import Feed
-from suiro.demo.names import (
-    ALERTS,
-    APPLICATION,
-    CAPTURED,
-    DELAYS,
-    ENRICHED,
-    RAW,
-    REJECTED,
-    STAGES,
-    VALIDATED,
-    WEATHER,
-    WEATHER_REJECTED,
-)
-from suiro.demo.processes import Child, RunningCluster
+from suiro.demo.expected import expected
+from suiro.demo.flow import Flow
+from suiro.demo.looking import Looking, StalledError, stopwatch
+from suiro.demo.names import CAPTURED, RAW, STAGES, WEATHER, WEATHER_REJECTED
 from suiro.demo.reading import count_uncommitted, read
-from suiro.demo.report import Outcome, report
+from suiro.demo.report import Outcome, look_around, report
 from suiro.demo.system import System
 from suiro.demo.topics import create_topics
 from suiro.demo.verify import verify
-from suiro.demo.watch import Progress, Watch
-from suiro.errors import FatalError, UsageError
+from suiro.demo.view_check import check_view
+from suiro.demo.view_figures import FlightLog
+from suiro.demo.watch import Watch
+from suiro.errors import UsageError
 
 __all__ = ["DemoOptions", "run"]
 
 MICRO_BATCHES_WANTED = 16
-STALLED_AFTER_S = 240
-LOOK_EVERY_S = 0.1
-WATCH_SETTLES_S = 1.0  # it may be so late
-DRIVER_STARTS_LIMIT = 6
 IN_THE_SNAPSHOT = 0.5  # of the flights; the others are inserted while the pipeline runs
-DRIVER_KILL_AT = 0.15  # of the flights enriched
-LOG_KILL_AT = 0.5
+
+# The last flights come while the view changes: shares of them, and in how many seconds about.
+WHILE_BUILT = (0.4, 25)
+WHILE_SHIFTED = (0.4, 20)
+WHILE_BACK = (0.2, 8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,73 +54,131 @@ class DemoOptions:
     kafka: bool = False  # a real Apache Kafka in the node's place
     bootstrap: str | None = None  # a running cluster in the node's place
     flights: int | None = None  # the first flights only
+    keep: bool = False  # everything runs on until Ctrl-C
 
 
 def run(options: DemoOptions, *, clock: Clock | None = None) -> int:
     """Returns the exit code: 0 only if every count adds up."""
-    return _Demo(options, clock or SystemClock()).run()
+    directory, is_temporary = _directory(options.data)
+    with ExitStack() as stack:
+        stack.enter_context(_unwinding_on_sigterm())
+        demo = _Demo(options, directory, clock or SystemClock(), stack)
+        outcome = demo.run()
+        if options.keep:
+            report(demo.show, outcome, directory=directory)
+            demo.show_around()
+    is_done_with = is_temporary and outcome.passed
+    if is_done_with:
+        shutil.rmtree(directory, ignore_errors=True)
+    if not options.keep:
+        report(demo.show, outcome, directory=None if is_done_with else directory)
+    return 0 if outcome.passed else 1
 
 
 class _Demo:
-    def __init__(self, options: DemoOptions, clock: Clock) -> None:
+    """`stack` ends, in the opposite order, what is begun here."""
+
+    def __init__(self, options: DemoOptions, directory: Path, clock: Clock, stack: ExitStack) -> None:
         self._options = options
         self._clock = clock
         self._start_ms = clock.monotonic_ms()
-        self._directory, self._temporary = _directory(options.data)
-        self._show: Display = display(plain=options.plain)
-        self._kills = {"capture": 0, "driver": 0, "node": 0}
-        self._pause = Event()
-        # Made in this order by `run`; each part of the story uses those before it.
-        self._system: System
-        self._client: Client
-        self._rows: pa.Table
-        self._weather = 0
-        self._figures: Future[Expected]
-        self._watch: Watch
-        self._feed: Feed
+        self._stack = stack
+        self.show: Display = stack.enter_context(display(plain=options.plain))
+        # Read and computed while the first processes start.
+        workers = stack.enter_context(ThreadPoolExecutor(1))
+        self.show.act(1, "Everything starts")
+        self._system, self._client = self._start(directory)
+        self._rows: pa.Table = flights(limit=options.flights)
+        self._in_snapshot = int(len(self._rows) * IN_THE_SNAPSHOT)
+        self._system.batch_size = max(1, len(self._rows) // MICRO_BATCHES_WANTED)
+        self._looking = Looking(
+            self._system,
+            self.show,
+            clock,
+            workers.submit(expected, limit=options.flights),
+            flights=len(self._rows),
+        )
 
-    def run(self) -> int:
-        with ExitStack() as stack:
-            stack.enter_context(_unwinding_on_sigterm())
-            stack.enter_context(self._show)
-            self._start(stack)
-            self._load()
-            self._figures = stack.enter_context(ThreadPoolExecutor(1)).submit(
-                expected, limit=self._options.flights
-            )
-            self._capture(stack)
-            self._run_pipeline(stack)
-            outcome = self._check()
-        kept = None if outcome.passed and self._temporary else self._directory
-        if kept is None:
-            shutil.rmtree(self._directory, ignore_errors=True)
-        return report(self._show, outcome, directory=kept)
+    def run(self) -> Outcome:
+        self._system.start_driver()  # Spark needs seconds to start; the flights come meanwhile
+        self._load()
+        flow = Flow(
+            self._system,
+            self._client,
+            self.show,
+            self._clock,
+            self._looking,
+            self._rows,
+            in_snapshot=self._in_snapshot,
+        )
+        self._capture(flow)
+        assert self._system.driver is not None
+        self._system.driver.tell("start")
+        change = self._change()
+        self.show.act(2, "Flights flow: raw, validated or rejected, enriched, aggregated")
+        self._stack.callback(flow.feed.stop)
+        flow.run()
+        self.show.act(3, "A view of them serves look-ups")
+        change.serves()
+        self.show.act(4, "It has a bug: v2 is built from offset 0, beside v1")
+        flow.go_on(*WHILE_BUILT)
+        change.mend()
+        self.show.act(5, "Both versions at the same offsets: what differs, and why")
+        change.compare()
+        self.show.act(6, "Readers move to v2, step by step")
+        flow.go_on(*WHILE_SHIFTED)
+        change.shift()
+        self.show.act(7, "Back, forward, and the old version goes")
+        flow.go_on(*WHILE_BACK)
+        change.turn_back()
+        flow.finish()
+        self.show.doing("the last flights come in")
+        try:
+            self._looking.wait(self._looking.is_complete, "the last flight's result")
+        except StalledError as error:
+            self.show.failed(str(error))  # the check will name what is missing
+        change.compare_the_end(self._looking.figures.departures)
+        change.retire()
+        self.show.act(8, "The account")
+        flow.feed.stop()
+        self._stop()
+        return self._check(flow, change)
+
+    def show_around(self) -> None:
+        """Until Ctrl-C."""
+        self.show.show(look_around(self._system))
+        self.show.doing("everything runs; Ctrl-C ends it")
+        pause = Event()
+        try:
+            while True:
+                self._system.check()
+                pause.wait(1.0)
+        except KeyboardInterrupt:
+            self.show.doing("stopping")
 
     # -- what there is before the first flight -------------------------------------------------------------------
 
-    def _start(self, stack: ExitStack) -> None:
-        took = self._stopwatch()
+    def _start(self, directory: Path) -> tuple[System, Client]:
+        took = stopwatch(self._clock)
         options = self._options
-        self._show.doing("starting Apache Kafka" if options.kafka else "starting the node")
-        self._system = System(self._directory, kafka=options.kafka, bootstrap=options.bootstrap)
-        stack.callback(self._system.stop)
-        log = self._system.log
-        self._show.done(
-            f"{log.name} on {log.bootstrap_servers}", detail=f"{took():.1f} s to its first answer"
-        )
+        self.show.doing("starting Apache Kafka" if options.kafka else "starting the node")
+        system = System(directory, kafka=options.kafka, bootstrap=options.bootstrap)
+        self._stack.callback(system.stop)
+        log = system.log
+        self.show.done(f"{log.name} on {log.bootstrap_servers}", detail=f"{took():.1f} s to its first answer")
         create_topics(log.bootstrap_servers)
-        self._client = stack.enter_context(Client(log.bootstrap_servers))
-        self._system.start_database()
-        self._system.start_registry()
-        self._show.doing("starting the registry and Postgres")
-        self._system.wait_registry()
-        self._rows = flights(limit=options.flights)
-        self._start_driver()  # Spark needs seconds to start; the flights come meanwhile
+        client = self._stack.enter_context(Client(log.bootstrap_servers))
+        system.start_database()
+        system.start_registry()
+        self.show.doing("starting the registry, Postgres and the host of views")
+        system.wait_registry()
+        system.start_views()
+        return system, client
 
     def _load(self) -> None:
-        took = self._stopwatch()
+        took = stopwatch(self._clock)
         self._system.wait_database()
-        self._show.doing("creating the tables in Postgres")
+        self.show.doing("creating the tables in Postgres")
         rows = self._rows.slice(0, self._in_snapshot)
         with psycopg.connect(self._system.dsn, autocommit=True) as connection:
             create_tables(connection)
@@ -148,280 +187,80 @@ class _Demo:
             insert(connection, "flights", rows)
         self._weather = write_weather(self._system.weather_files)
         self._system.start_connect()
-        self._show.done(
+        self.show.done(
             f"{len(rows):,} flights are in Postgres, {self._weather:,} hours of weather in files",
             detail=f"{took():.1f} s; airlines, airports and planes as well",
         )
 
     # -- from the database and the files into the log ----------------------------------------------------------------
 
-    def _capture(self, stack: ExitStack) -> None:
-        took = self._stopwatch()
-        self._show.doing("the capture reads its snapshot")
-        capture = self._system.start_capture()
-        while RAW not in self._client.metadata([RAW]):
-            self._system.check()
-            self._pause.wait(LOOK_EVERY_S)
-        self._watch = stack.enter_context(
-            Watch(self._system.bootstrap_servers, delivered=lambda: len(self._system.receiver.taken))
+    def _capture(self, flow: Flow) -> None:
+        took = stopwatch(self._clock)
+        looking, system = self._looking, self._system
+        self.show.doing("the capture reads its snapshot")
+        capture = system.start_capture()
+        looking.wait(lambda: RAW in self._client.metadata([RAW]), f"topic {RAW}")
+        looking.watch = self._stack.enter_context(
+            Watch(system.bootstrap_servers, delivered=lambda: len(system.receiver.taken))
         )
-        self._kill_capture_in_snapshot(capture)
-        ready = self._wait_for_capture()
-        self._wait_until(lambda: self._watch.progress().counts[RAW] >= self._in_snapshot, "the snapshot")
-        self._show.done(
-            f"the capture is ready: {len(ready['topics'])} tables are topics, and changes flow",
-            detail=f"{took():.1f} s",
-        )
-        self._show.doing("the weather comes out of its files")
-        self._wait_until(lambda: self._watch.progress().counts[WEATHER] >= self._weather, "the weather")
-        self._show.done(f"{self._weather:,} hours of weather are in topic {WEATHER}")
+        flow.kill_capture_in_snapshot(capture)
+        looking.wait(lambda: system.capture is not None and bool(system.capture.events), "the capture")
+        looking.wait(lambda: looking.progress.counts[RAW] >= self._in_snapshot, "the snapshot")
+        self.show.done("the capture has its snapshot, and changes flow", detail=f"{took():.1f} s")
+        self.show.doing("the weather comes out of its files")
+        looking.wait(lambda: looking.progress.counts[WEATHER] >= self._weather, "the weather")
+        self.show.done(f"{self._weather:,} hours of weather are in topic {WEATHER}")
 
-    def _wait_for_capture(self) -> dict[str, list[str]]:
-        capture = self._system.capture
-        assert capture is not None
-        while not capture.events:
-            self._system.check()
-            self._show_progress()
-            self._pause.wait(LOOK_EVERY_S)
-        return capture.events[0]
+    def _change(self) -> Change:
+        self._system.wait_views()
+        self.show.done(f"the host of views is on {self._system.views_url}")
+        change = Change(self._system, self._client, self.show, self._looking.wait, self._clock)
+        self._stack.callback(change.close)
+        change.deploy()
+        self._looking.change = change
+        return change
 
-    def _kill_capture_in_snapshot(self, capture: Child) -> None:
-        """Unless it was faster than we."""
+    # -- the account -------------------------------------------------------------------------------------------------
 
-        def look() -> int | None:
-            return readable_end(self._client, RAW) or None if not capture.events else None
+    def _stop(self) -> None:
+        took = stopwatch(self._clock)
+        self.show.no_progress()
+        self.show.doing("stopping the reader, the pipelines, the capture and the connectors")
+        self._system.stop_reader()
+        if not self._options.keep:
+            self._system.stop_flow()
+            self.show.done("all that moves data has ended", detail=f"{took():.1f} s")
 
-        found = freeze_when(
-            capture, look, "half a snapshot", clock=self._clock, until=lambda: bool(capture.events)
-        )
-        if found is not None:
-            self._kill_capture(capture, "in the middle of its snapshot", f"{RAW} can be read to {found:,}")
-
-    def _kill_capture_live(self) -> None:
-        capture = self._system.capture
-        assert capture is not None
-        self._show.doing("waiting for changes that the capture has not written, to kill it before them")
-
-        def look() -> int | None:
-            inserted = self._in_snapshot + self._feed.inserted
-            return max(0, inserted - self._watch.progress().counts[RAW]) or None
-
-        found = freeze_when(capture, look, "change on its way", clock=self._clock, settle_s=WATCH_SETTLES_S)
-        if found is None:
-            self._system.check()
-        else:
-            self._kill_capture(capture, "in the stream of changes", f"{found:,} flights are not in {RAW} yet")
-
-    def _kill_capture(self, capture: Child, where: str, detail: str) -> None:
-        capture.kill()
-        self._kills["capture"] += 1
-        self._show.struck(f"kill -9 of the capture {where}", detail=detail)
-        self._show.doing("starting the capture again")
-        self._system.start_capture()
-
-    # -- the pipeline, and its bad moments -------------------------------------------------------------------------
-
-    def _run_pipeline(self, stack: ExitStack) -> None:
-        took = self._stopwatch()
-
-        def enriched(share: float) -> Callable[[], bool]:
-            return lambda: self._watch.progress().counts[ENRICHED] >= share * len(self._rows)
-
-        assert self._system.driver is not None
-        self._system.driver.tell("start")
-        self._feed = Feed(
-            self._system.dsn,
-            self._rows.slice(self._in_snapshot),
-            before=self._in_snapshot,
-            ahead=3 * self._batch_size,
-            processed=self._processed,
-        )
-        self._feed.start()
-        stack.callback(self._feed.stop)
-        self._show.doing("starting Spark")
-        self._go_on_until(enriched(DRIVER_KILL_AT))
-        self._kill_driver()
-        self._go_on_until(enriched(LOG_KILL_AT))
-        self._kill_log()
-        if not self._kills["capture"]:
-            self._kill_capture_live()
-        self._go_on_until(self._is_complete)
-        self._show.doing("stopping the pipeline, the capture and the connectors")
-        self._feed.stop()
-        self._system.stop_flow()
-        self._show.no_progress()
-        self._show.done(
-            f"{self._feed.inserted:,} flights were inserted in {self._feed.transactions:,} transactions meanwhile, and "
-            "the pipeline is through",
-            detail=f"{took():.0f} s, {self._micro_batches()} micro-batches",
-        )
-
-    def _start_driver(self, *, goes: bool = False) -> None:
-        driver = self._system.start_driver(max_offsets_per_trigger=self._batch_size)
-        if goes:
-            driver.tell("start")
-
-    def _go_on_until(self, reached: Callable[[], bool]) -> None:
-        """Shows progress until `reached`; returns as well when nothing moves any more (the check names why)."""
-        at_start = before = self._watch.progress()
-        moved_ms = self._clock.monotonic_ms()
-        while not reached():
-            driver = self._system.driver
-            assert driver is not None
-            progress = self._show_progress()
-            if progress.counts[VALIDATED] != at_start.counts[VALIDATED]:
-                self._show.doing(
-                    f"the pipeline runs (driver {driver.pid}, start {self._system.driver_starts})"
-                )
-            if driver.ended:
-                self._driver_failed()
-            self._system.check()
-            if self._feed.failure is not None:
-                raise FatalError(f"inserting flights failed: {self._feed.failure}") from self._feed.failure
-            now_ms = self._clock.monotonic_ms()
-            if (progress.counts, progress.delivered) != (before.counts, before.delivered):
-                moved_ms, before = now_ms, progress
-            elif now_ms - moved_ms > STALLED_AFTER_S * 1000:
-                self._show.failed(f"nothing has moved for {STALLED_AFTER_S} s; checking what is there")
-                return
-            self._pause.wait(LOOK_EVERY_S)
-
-    def _driver_failed(self) -> None:
-        driver = self._system.driver
-        assert driver is not None
-        if self._system.driver_starts >= DRIVER_STARTS_LIMIT:
-            raise FatalError(f"the Spark driver failed {self._system.driver_starts} times; {driver.tail()}")
-        self._show.struck("the Spark driver gave up; starting it again", detail=f"see {driver.log_path}")
-        driver.kill()
-        self._start_driver(goes=True)
-
-    def _freeze_driver(self, topics: Sequence[str]) -> OpenTransaction:
-        while True:
-            assert self._system.driver is not None
-            found = freeze_in_transaction(self._system.driver, self._client, topics, clock=self._clock)
-            if found is not None:
-                return found
-            self._driver_failed()
-
-    def _kill_driver(self) -> None:
-        checkpoint = self._system.state_dir / APPLICATION
-        self._show.doing(
-            "waiting for a micro-batch whose transaction is open, to kill the Spark driver in it"
-        )
-        found = self._freeze_driver((VALIDATED, REJECTED))
-        micro_batch = unfinished_micro_batch(checkpoint)
-        assert self._system.driver is not None
-        self._system.driver.kill()
-        self._kills["driver"] += 1
-        if micro_batch is None:
-            raise FatalError(f"{checkpoint} has no unfinished micro-batch, but a transaction of it is open")
-        self._show.struck(f"kill -9 of the Spark driver in micro-batch {micro_batch}", detail=_told(found))
-        self._show.doing("starting the Spark driver again")
-        self._start_driver(goes=True)
-
-    def _kill_log(self) -> None:
-        log = self._system.log
-        if isinstance(log, RunningCluster):
-            self._show.done("the cluster is not ours to kill; going on")
-            return
-        self._show.doing(f"waiting for an open transaction, to kill {log.name} in it")
-        found = self._freeze_driver((VALIDATED, REJECTED, ENRICHED, DELAYS))
-        assert self._system.driver is not None
-        try:
-            log.kill()
-            self._kills["node"] += 1
-            self._show.struck(f"kill -9 of {log.name} in a transaction", detail=_told(found))
-            took = self._stopwatch()
-            log.restart()
-            still = open_transaction(self._client, (found[0],))
-            self._show.done(
-                f"{log.name} is back on its data",
-                detail=f"{took():.1f} s; the transaction is {'still open' if still else 'decided'}, as its log says",
-            )
-        finally:
-            self._system.driver.resume()
-
-    # -- the check -------------------------------------------------------------------------------------------------
-
-    def _check(self) -> Outcome:
-        took = self._stopwatch()
-        self._show.doing("reading every topic from the start (confluent-kafka, read_committed)")
+    def _check(self, flow: Flow, change: Change) -> Outcome:
+        took = stopwatch(self._clock)
+        self.show.doing("reading every topic from the start (confluent-kafka, read_committed)")
         topics = (*CAPTURED, WEATHER, WEATHER_REJECTED, *STAGES[1:])
         bootstrap, receiver = self._system.bootstrap_servers, self._system.receiver
         found = read(bootstrap, topics, registry=self._system.registry_url, clock=self._clock)
         records = sum(map(len, found.values()))
-        self._show.doing("comparing every record with the wheel's CSV files")
-        verdict = verify(found, receiver.taken, self._figures.result())
+        self.show.doing("comparing every record with the wheel's CSV files")
+        figures = self._looking.figures
+        verdict = verify(found, receiver.taken, figures)
         hidden = count_uncommitted(bootstrap, topics) - records
-        self._show.done(f"{records:,} records read back and compared", detail=f"{took():.1f} s")
+        self.show.done(f"{records:,} records read back and compared", detail=f"{took():.1f} s")
+        account = change.ended()
+        wrong = check_view(account, FlightLog(found[RAW]), figures.departures)
+        self.show.done(
+            f"{len(account.answers['rows']):,} different answers of the view made again and compared"
+        )
         return Outcome(
             verdict=verdict,
+            account=account,
+            view_differences=wrong,
             loaded=len(self._rows),
-            live=self._feed.inserted,
+            live=flow.feed.inserted,
             posts=receiver.posts,
             hidden=hidden,
-            micro_batches=self._micro_batches(),
+            micro_batches=self._looking.micro_batches,
             driver_starts=self._system.driver_starts,
-            kills=dict(self._kills),
+            kills=dict(flow.kills),
             seconds=(self._clock.monotonic_ms() - self._start_ms) / 1000,
         )
-
-    # -- what the parts ask ------------------------------------------------------------------------------------------
-
-    @property
-    def _in_snapshot(self) -> int:
-        return int(len(self._rows) * IN_THE_SNAPSHOT)
-
-    @property
-    def _batch_size(self) -> int:
-        return max(1, len(self._rows) // MICRO_BATCHES_WANTED)
-
-    def _processed(self) -> int:
-        counts = self._watch.progress().counts
-        return counts[VALIDATED] + counts[REJECTED]
-
-    def _is_complete(self) -> bool:
-        progress, figures = self._watch.progress(), self._figures.result()
-        counts, total, alerts = progress.counts, figures.validated_count, len(figures.alerts)
-        through = self._processed() >= len(figures.flights) and counts[ENRICHED] >= total
-        told = counts[ALERTS] >= alerts and progress.delivered >= alerts
-        return through and told and progress.aggregated >= total
-
-    def _show_progress(self) -> Progress:
-        progress = self._watch.progress()
-        self._show.progress(progress, totals=self._totals(), micro_batches=self._micro_batches())
-        return progress
-
-    def _totals(self) -> dict[str, int]:
-        """What each topic will hold, as far as it is known by now."""
-        if not self._figures.done():
-            return {RAW: len(self._rows)}
-        figures = self._figures.result()
-        return {
-            RAW: len(self._rows),
-            VALIDATED: figures.validated_count,
-            REJECTED: len(figures.rejected),
-            ENRICHED: figures.validated_count,
-            ALERTS: len(figures.alerts),
-        }
-
-    def _wait_until(self, reached: Callable[[], bool], what: str) -> None:
-        deadline_ms = self._clock.monotonic_ms() + STALLED_AFTER_S * 1000
-        while not reached():
-            self._system.check()
-            self._show_progress()
-            if self._clock.monotonic_ms() > deadline_ms:
-                raise FatalError(
-                    f"{what} did not come within {STALLED_AFTER_S} s; the logs are in {self._directory}"
-                )
-            self._pause.wait(LOOK_EVERY_S)
-
-    def _micro_batches(self) -> int:
-        return finished_micro_batches(self._system.state_dir / APPLICATION)
-
-    def _stopwatch(self) -> Callable[[], float]:
-        start_ms = self._clock.monotonic_ms()
-        return lambda: max(1, self._clock.monotonic_ms() - start_ms) / 1000
 
 
 @contextmanager
@@ -434,7 +273,7 @@ def _unwinding_on_sigterm() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, unwind)
+    before: Callable[..., object] | int | None = signal.signal(signal.SIGTERM, unwind)
     try:
         yield
     finally:
@@ -451,8 +290,3 @@ def _directory(data: Path | None) -> tuple[Path, bool]:
             f"--data {data} is not empty; the demo counts from offset 0, so give it a new directory"
         )
     return data, False
-
-
-def _told(found: OpenTransaction) -> str:
-    topic, partition, last_stable, end = found
-    return f"{topic}-{partition} ends at {end:,}, decided up to {last_stable:,}"

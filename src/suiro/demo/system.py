@@ -1,4 +1,4 @@
-"""All that the demo starts, part by part: log, registry, database, capture, connectors, receiver, pipeline.
+"""All that the demo starts, part by part: the log and everything around it, and at last who reads.
 
 Every part can be started, killed and stopped by itself; `stop` ends whatever still runs, in the order of the flow.
 """
@@ -6,6 +6,7 @@ Every part can be started, killed and stopped by itself; `stop` ends whatever st
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 from suiro.demo.connectors import write_connectors
@@ -15,6 +16,9 @@ from suiro.demo.receiver import AlertReceiver
 from suiro.errors import FatalError
 
 __all__ = ["System"]
+
+# A pipeline that lives for a minute spends half of it in the JVM's second compiler; the first one is enough for it.
+SHORT_LIFE = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
 
 
 class System:
@@ -32,6 +36,10 @@ class System:
         self.connect: Child | None = None
         self.driver: Child | None = None
         self.driver_starts = 0
+        self.batch_size = 1  # records in a micro-batch of the driver
+        self.views: Child | None = None
+        self.reader: Child | None = None
+        self._views_url = ""
         self.receiver = AlertReceiver()
         self.log: Log = (
             RunningCluster(bootstrap)
@@ -52,6 +60,15 @@ class System:
     @property
     def dsn(self) -> str:
         return self._dsn
+
+    @property
+    def views_url(self) -> str:
+        return self._views_url
+
+    @property
+    def answers(self) -> Path:
+        """What the reader was answered, once it has ended."""
+        return self.directory / "answers.json"
 
     @property
     def weather_files(self) -> Path:
@@ -102,44 +119,78 @@ class System:
         self.connect = self._command("the connectors", "connect", "run", str(path))
         return self.connect
 
-    def start_driver(self, *, max_offsets_per_trigger: int) -> Child:
+    def start_driver(self) -> Child:
         """Spark starts; the pipeline once the child is told `start`."""
         self.driver_starts += 1
         self.driver = Child(
             "the Spark driver", "suiro.demo.driver", "--bootstrap-servers", self.bootstrap_servers,
             "--registry", self.registry_url, "--state-dir", str(self.state_dir),
-            "--max-offsets-per-trigger", str(max_offsets_per_trigger), log_path=self.directory / "driver.log",
+            "--max-offsets-per-trigger", str(self.batch_size), log_path=self.directory / "driver.log",
         )  # fmt: skip
         return self.driver
+
+    def start_views(self) -> Child:
+        self.views = self._command(
+            "the host of views", "view", "serve", "--bootstrap-servers", self.bootstrap_servers,
+            "--registry", self.registry_url, "--data", str(self.directory / "views"), "--listen", "127.0.0.1:0",
+            environment=SHORT_LIFE,
+        )  # fmt: skip
+        return self.views
+
+    def wait_views(self) -> None:
+        assert self.views is not None
+        self._views_url = self.views.wait_ready()["url"]
+
+    def start_reader(self) -> Child:
+        self.reader = Child(
+            "the reader", "suiro.demo.reader", self.views_url, str(self.answers),
+            log_path=self.directory / "reader.log",
+        )  # fmt: skip
+        return self.reader
 
     # -- and ending --------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Raises `FatalError` if a part ended that should not have; the driver is looked after by the story."""
-        for child in (self.registry, self.database, self.capture, self.connect):
+        for child in (
+            self.registry, self.database, self.capture, self.connect, self.views, self.reader
+        ):  # fmt: skip
             if child is not None and child.ended:
                 raise FatalError(f"{child.what} ended; {child.tail()}")
 
+    def stop_reader(self) -> None:
+        """What it was answered is in `answers` then."""
+        reader, self.reader = self.reader, None
+        if reader is not None:
+            reader.stop()
+
     def stop_flow(self) -> None:
         """What moves data ends, cleanly; the log, the registry and the database stay, for those who look."""
-        for name in ("driver", "capture", "connect"):
+        for name in ("driver", "capture", "connect", "views"):
             child: Child | None = getattr(self, name)
             setattr(self, name, None)
             if child is not None:
                 child.stop()
 
     def stop(self) -> None:
-        for child in (self.driver, self.capture, self.connect, self.registry):
+        for child in (self.reader, self.driver, self.capture, self.connect):
             if child is not None:
                 child.kill()
         self.receiver.stop()
         try:
+            if self.views is not None:
+                self.views.stop()  # with its pipelines, which are sessions of their own
+            if self.registry is not None:
+                self.registry.kill()
             if self.database is not None:
                 self.database.stop()  # Postgres is no member of its session: only a clean stop ends it
         finally:
             self.log.stop()
 
-    def _command(self, what: str, command: str, *arguments: str) -> Child:
+    def _command(
+        self, what: str, command: str, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> Child:
         return Child(
-            what, "suiro.demo.child", command, *arguments, log_path=self.directory / f"{command}.log"
-        )
+            what, "suiro.demo.child", command, *arguments, log_path=self.directory / f"{command}.log",
+            environment=environment or {},
+        )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from suiro.demo.names import CAPTURED, PARTITIONS, SCHEMAS, TOPICS
+from suiro.demo.names import CAPTURED, PARTITIONS, SCHEMAS, TOPICS, VIEWS
 from suiro.errors import FatalError, UsageError
 
 __all__ = ["create_topics"]
@@ -20,6 +20,11 @@ def create_topics(bootstrap_servers: str) -> None:
     for name in (*CAPTURED, SCHEMAS):
         if name in there:
             raise UsageError(_exists(name, bootstrap_servers))
+    if VIEWS in there:
+        raise UsageError(
+            f"topic {VIEWS} exists already on {bootstrap_servers}: there are views with a host of their own, and the "
+            "demo's would take them over; give the demo another cluster"
+        )
     wanted = [NewTopic(name, PARTITIONS, config=dict(config)) for name, config in TOPICS.items()]
     for name, future in admin.create_topics(wanted, operation_timeout=REQUEST_TIMEOUT_S).items():
         try:

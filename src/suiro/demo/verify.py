@@ -37,7 +37,8 @@ Delivered = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Records per topic as read, and keys that came twice in one; alerts that the receiver has."""
+    """Records per topic as read, and of all topics, keys that are missing and records that are there once too often;
+    alerts that the receiver has."""
 
     weather: int
     raw: int
@@ -48,6 +49,7 @@ class Counts:
     carrier_updates: int
     alerts: int
     alerts_delivered: int
+    lost: int
     duplicates: int
 
 
@@ -66,7 +68,7 @@ def verify(found: Mapping[str, Sequence[Read]], delivered: Delivered, expected: 
     raw, validated, rejected = found[RAW], found[VALIDATED], found[REJECTED]
     enriched, delays, alerts = found[ENRICHED], found[DELAYS], found[ALERTS]
 
-    duplicates = 0
+    lost = duplicates = 0
     hours = {f'["{origin}","{hour}"]' for origin, hour in expected.weather}
     for topic, records, wanted in (
         (AIRLINES, found[AIRLINES], expected.airlines.keys()),
@@ -79,7 +81,8 @@ def verify(found: Mapping[str, Sequence[Read]], delivered: Delivered, expected: 
         (REJECTED, rejected, expected.rejected),
         (ENRICHED, enriched, expected.flights.keys() - expected.rejected),
     ):
-        duplicates += _check_ids(topic, records, wanted, differences)
+        missing, doubled = _check_ids(topic, records, wanted, differences)
+        lost, duplicates = lost + missing, duplicates + doubled
 
     if len(raw) != len(validated) + len(rejected):
         differences.append(
@@ -107,25 +110,29 @@ def verify(found: Mapping[str, Sequence[Read]], delivered: Delivered, expected: 
             carrier_updates=len(delays),
             alerts=len(alerts),
             alerts_delivered=len(delivered),
+            lost=lost,
             duplicates=duplicates,
         ),
         differences=tuple(differences),
     )
 
 
-def _check_ids(topic: str, records: Sequence[Read], wanted: Iterable[str], differences: list[str]) -> int:
-    """Each wanted id once, and no other. Returns how many records are there once too often."""
+def _check_ids(
+    topic: str, records: Sequence[Read], wanted: Iterable[str], differences: list[str]
+) -> tuple[int, int]:
+    """Each wanted id once, and no other. Returns how many are missing, and how many records are once too often."""
     times = Counter(record.key for record in records)
     wanted = set(wanted)
+    missing = sorted(wanted - times.keys())
     doubled = sorted(key for key, count in times.items() if count > 1)
     for what, keys in (
-        ("missing", sorted(wanted - times.keys())),
+        ("missing", missing),
         ("there more than once", doubled),
         ("not expected", sorted(times.keys() - wanted)),
     ):
         if keys:
             differences.append(f"{topic}: {len(keys)} keys {what}: {_some(keys)}")
-    return sum(times[key] - 1 for key in doubled)
+    return len(missing), sum(times[key] - 1 for key in doubled)
 
 
 def _check_each(

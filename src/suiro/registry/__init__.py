@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     )
     from suiro.registry.in_memory import registry_client
     from suiro.registry.server import InProcessRegistry, RegistryConfig, serve
-    from suiro.registry.users import hash_password
+    from suiro.registry.users import Users, hash_password
 
 __all__ = [
     "MOCK_SCHEME",
@@ -57,6 +57,7 @@ __all__ = [
     "SubjectStrategy",
     "Undecodable",
     "Unencodable",
+    "Users",
     "codec_of",
     "hash_password",
     "listen_on",
@@ -77,6 +78,7 @@ _MODULES = {
     "InProcessRegistry": "server",
     "RegistryClient": "client",
     "RegistryConfig": "server",
+    "Users": "users",
     "hash_password": "users",
     "serve": "server",
 }

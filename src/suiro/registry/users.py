@@ -1,4 +1,4 @@
-"""Who may call the registry: HTTP basic authentication against a file of users.
+"""Who may call the registry, or a host of views: HTTP basic authentication against a file of users.
 
 One user a line, `name:password`, or `name:scrypt:SALT:HASH` as `hash_password` writes it; `#` begins a comment. A file
 that changes counts at once. Passwords are compared in constant time; a pair that was right is remembered as a keyed
@@ -48,7 +48,7 @@ class Users:
             stat = self._path.stat()
             lines = self._path.read_text().splitlines()
         except OSError as error:
-            raise ConfigError(f"users of the registry: {self._path}: {error.strerror}") from None
+            raise ConfigError(f"the file of users {self._path}: {error.strerror}") from None
         passwords = {}
         for number, line in enumerate(lines, 1):
             text = line.strip()
@@ -56,12 +56,10 @@ class Users:
                 continue
             name, found, password = text.partition(":")
             if not found or not name or not password.strip():
-                raise ConfigError(
-                    f"users of the registry: {self._path}, line {number}: expected name:password"
-                )
+                raise ConfigError(f"the file of users {self._path}, line {number}: expected name:password")
             passwords[name.strip()] = password.strip()
         if not passwords:
-            raise ConfigError(f"users of the registry: {self._path} names none, so nobody could call it")
+            raise ConfigError(f"the file of users {self._path} names none, so nobody could call it")
         return (stat.st_mtime_ns, stat.st_size), passwords
 
     def admit(self, header: str) -> bool:

@@ -9,6 +9,7 @@
 - `sink`: what Spark calls. `encoding`, `staging`: a task's records on their way to the driver. `checkpoint`: Spark's
   own record of source offsets. `committer`, `decide`: one transaction per micro-batch, and whether to write it.
 - `connector`: what becomes of the options of Spark's own connector. `adoption`: takes over its checkpoint.
+- `metrics`: what a query does, in numbers, for Prometheus too.
 - `avro`: `from_avro` and `to_avro` for columns, by a schema registry.
 - `foreach_batch`: the same for `foreachBatch`. `stage`: for tasks that make their own records. `connections`: clients
   kept between tasks. `faults`: for tests.
@@ -25,26 +26,33 @@ if TYPE_CHECKING:
 
     from suiro.spark.adoption import adopt
     from suiro.spark.avro import from_avro, to_avro
-    from suiro.spark.committer import MARKER_TOPIC, Destination
+    from suiro.spark.checkpoint import PlannedOffsets
+    from suiro.spark.committer import MARKER_TOPIC, Destination, Footer
     from suiro.spark.connections import lease
     from suiro.spark.foreach_batch import exactly_once
     from suiro.spark.java import find_java
-    from suiro.spark.offsets import Positions
+    from suiro.spark.metrics import query_metrics, serve_metrics
+    from suiro.spark.offsets import Positions, evenly_limited
     from suiro.spark.options import SinkOptions, SourceOptions
-    from suiro.spark.planning import OffsetRange
+    from suiro.spark.planning import Allowance, OffsetRange, Pace
     from suiro.spark.reading import ReadSettings, read_columns
-    from suiro.spark.session import spark_session
-    from suiro.spark.sink import CommitMessage, MicroBatchIdentity, commit_micro_batch
+    from suiro.spark.session import require_classic, spark_session
+    from suiro.spark.sink import CommitMessage, FooterOf, MicroBatchIdentity, commit_micro_batch
     from suiro.spark.source import PlanningReader
     from suiro.spark.stage import StageOfTask
     from suiro.spark.staging import StagedRecords
 
 __all__ = [
     "MARKER_TOPIC",
+    "Allowance",
     "CommitMessage",
     "Destination",
+    "Footer",
+    "FooterOf",
     "MicroBatchIdentity",
     "OffsetRange",
+    "Pace",
+    "PlannedOffsets",
     "PlanningReader",
     "Positions",
     "ReadSettings",
@@ -54,12 +62,16 @@ __all__ = [
     "StagedRecords",
     "adopt",
     "commit_micro_batch",
+    "evenly_limited",
     "exactly_once",
     "find_java",
     "from_avro",
     "lease",
+    "query_metrics",
     "read_columns",
     "register",
+    "require_classic",
+    "serve_metrics",
     "spark_session",
     "to_avro",
 ]
@@ -69,14 +81,21 @@ _HOMES = {
     "exactly_once": "foreach_batch",
     "find_java": "java",
     "from_avro": "avro",
+    "query_metrics": "metrics",
+    "serve_metrics": "metrics",
     "spark_session": "session",
     "to_avro": "avro",
     # Parts that the streams model is built from.
+    "Allowance": "planning",
     "CommitMessage": "sink",
     "Destination": "committer",
+    "Footer": "committer",
+    "FooterOf": "sink",
     "MARKER_TOPIC": "committer",
     "MicroBatchIdentity": "sink",
     "OffsetRange": "planning",
+    "Pace": "planning",
+    "PlannedOffsets": "checkpoint",
     "PlanningReader": "source",
     "Positions": "offsets",
     "ReadSettings": "reading",
@@ -85,7 +104,9 @@ _HOMES = {
     "StageOfTask": "stage",
     "StagedRecords": "staging",
     "commit_micro_batch": "sink",
+    "evenly_limited": "offsets",
     "lease": "connections",
+    "require_classic": "session",
     "read_columns": "reading",
 }
 

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from suiro.errors import FatalError
+from suiro.errors import ConfigError, FatalError
 from suiro.spark.offsets import Positions, digest
 
 __all__ = ["PlannedOffsets", "read_planned", "read_text", "same_cluster_offsets"]
+
+_OF_HADOOP = {"s3a": "s3", "s3n": "s3"}  # the same store has another name there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +85,17 @@ def read_text(location: str) -> str | None:
                 return file.read()
         except FileNotFoundError:
             return None
+    from pyarrow import ArrowInvalid
     from pyarrow.fs import FileSystem
 
-    system, path = FileSystem.from_uri(location)
+    known = parts._replace(scheme=_OF_HADOOP.get(parts.scheme, parts.scheme)).geturl()
+    try:
+        system, path = FileSystem.from_uri(known)
+    except ArrowInvalid as error:
+        raise ConfigError(
+            f"checkpointLocation {location}: the driver's Python has to read it too, and PyArrow cannot ({error}). It "
+            "knows mounted directories, s3a://, gs://, abfss:// and hdfs://"
+        ) from error
     try:
         with system.open_input_stream(path) as stream:
             return bytes(stream.read()).decode()

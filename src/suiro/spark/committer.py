@@ -21,7 +21,17 @@ from typing import Any, Protocol, assert_never
 from suiro.errors import FatalError, FencedError, TransientError, UsageError
 from suiro.spark.decide import Fail, Marker, MissingMarker, Plan, Produce, Suppress, decide
 
-__all__ = ["MARKER_TOPIC", "Committer", "Destination", "KafkaCluster", "MicroBatch", "Outcome", "Writes"]
+__all__ = [
+    "MARKER_TOPIC",
+    "CommitCounts",
+    "Committer",
+    "Destination",
+    "Footer",
+    "KafkaCluster",
+    "MicroBatch",
+    "Outcome",
+    "Writes",
+]
 
 MARKER_TOPIC = "__txn_markers"
 ATTEMPTS = 5  # of one transaction, each after a fence
@@ -39,6 +49,7 @@ class Transactions(Protocol):
     def produce(self, batches: Iterable[Batch]) -> Any: ...
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None: ...
     def end(self, *, commit: bool = True) -> None: ...
+    def renew(self) -> Any: ...
 
 
 class KafkaCluster(Protocol):
@@ -58,6 +69,17 @@ class Writes(Protocol):
     def batches(self) -> Iterator[Batch]: ...
 
 
+class Footer(Protocol):
+    """The last record batch of a micro-batch's transaction. It is made when the brokers have all the others, for what
+    only then is known: where they ended. Made anew for each attempt; none where the micro-batch is in Kafka already."""
+
+    @property
+    def partition(self) -> TopicPartition: ...
+    def batch(self, *, is_fresh: bool) -> Batch:
+        """`is_fresh`: this attempt began with a look at Kafka, since another process may have written meanwhile."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
     """`source_notes`: metadata of the committed offsets, where there is any."""
@@ -66,11 +88,20 @@ class MicroBatch:
     writes: Writes
     source_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     source_notes: Mapping[TopicPartition, str] = field(default_factory=dict)
+    footer: Footer | None = None
 
 
 class Outcome(Enum):
     PRODUCED = auto()
     SUPPRESSED = auto()  # it was in Kafka before
+
+
+@dataclass(slots=True)
+class CommitCounts:
+    """`aborts`: transactions given up after they began. `fences`: times that somebody else ended one."""
+
+    aborts: int = 0
+    fences: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +152,7 @@ class Committer:
             destination.transactional_id, timeout_ms=destination.transaction_timeout_ms
         )
         self._held: _Held | None = None
+        self.counts = CommitCounts()
 
     def process(self, micro_batch: MicroBatch) -> Outcome:
         """Returns once the micro-batch is in Kafka. Raises `FencedError` if another driver took over, `FatalError`
@@ -135,12 +167,15 @@ class Committer:
                 self._transact(micro_batch)
                 return Outcome.PRODUCED
             except FencedError:
+                self.counts.fences += 1
                 self._yield_or_renew(plan)
             except TransientError as error:
+                self.counts.aborts += self._held is not None
                 # Lost, or decided without our knowing: after the next fence the marker tells.
                 self._held = None
                 failures.append(error)
             except UsageError:
+                self.counts.aborts += self._held is not None
                 self._abort_by_fencing()
                 raise
             except BaseException:
@@ -185,14 +220,18 @@ class Committer:
         assert held is not None
         group = self._destination.group
         number = plan.batch_id
-        partitions = micro_batch.writes.partitions
-        if partitions:
-            transactions.add_partitions(partitions)
+        partitions, footer = micro_batch.writes.partitions, micro_batch.footer
+        added = list(partitions) if footer is None else [*partitions, footer.partition]
+        if added:
+            transactions.add_partitions(added)
         transactions.add_offsets(group)
         self._reach("after_add_partitions", number)
         if partitions:
             transactions.produce(self._watched(micro_batch.writes.batches(), number))
         self._reach("after_produce", number)
+        if footer is not None:
+            transactions.produce([footer.batch(is_fresh=held.fresh)])
+            self._reach("after_footer", number)
         marker = plan.marker()
         notes = micro_batch.source_notes
         offsets = {
@@ -205,7 +244,7 @@ class Committer:
         self._reach("after_end", number)
         self._held = None
         try:
-            identity = transactions.init(held.identity)
+            identity = transactions.renew()
         except (FencedError, TransientError):
             return  # this micro-batch is committed; the next one begins with a fence
         self._held = _Held(identity=identity, marker=marker, run_id=plan.run_id, fresh=False)

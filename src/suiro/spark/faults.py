@@ -9,8 +9,8 @@ for another one; `stop` stops this process (SIGSTOP) until somebody continues or
 `TransientError`.
 
 Points, in the order of a micro-batch: `task_start`, `task_staged`, `before_fence`, `after_fence`,
-`after_add_partitions`, `after_first_produce`, `after_produce`, `after_commit_offsets`, `after_end`, `after_bump`,
-`before_return`.
+`after_add_partitions`, `after_first_produce`, `after_produce`, `after_footer`, `after_commit_offsets`, `after_end`,
+`after_bump`, `before_return`.
 """
 
 from __future__ import annotations

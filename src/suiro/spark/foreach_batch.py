@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from suiro.errors import UsageError
 from suiro.spark.options import SinkOptions
+from suiro.spark.session import require_classic
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,15 +25,22 @@ if TYPE_CHECKING:
 
 __all__ = ["exactly_once"]
 
+_INSTEAD = (
+    'Rows that are only appended are written by writeStream.format("suiro"), exactly once too; a job that needs '
+    "foreachBatch connects to a master of its own (SparkSession.builder.master(...))"
+)
+
 
 def exactly_once(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
     """`options` are those of the sink; `checkpointLocation` must be the query's own."""
     parsed = SinkOptions.parse(options).for_stream()
+    require_classic("exactly_once(...)", instead=_INSTEAD)
 
     def write(rows: DataFrame, batch_id: int) -> None:
         from suiro.spark.sink import CommitMessage, MicroBatchIdentity, commit_micro_batch
         from suiro.spark.sink import _check_schema as check_schema
 
+        require_classic("exactly_once(...)", rows, instead=_INSTEAD)
         check_schema(rows.schema, parsed)
         query_id, run_id = _query(rows)
         _require_first_call(parsed, (query_id, run_id, batch_id))

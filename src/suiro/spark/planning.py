@@ -21,7 +21,7 @@ from suiro.errors import ConfigError, DataLossError, UnknownTopicError
 from suiro.spark.offsets import Positions, evenly_limited, limited, split_range
 from suiro.spark.options import EARLIEST, LATEST, Bound, SourceOptions
 
-__all__ = ["KafkaOffsets", "OffsetRange", "Planner"]
+__all__ = ["Allowance", "KafkaOffsets", "OffsetRange", "Pace", "Planner"]
 
 SETTLE_MS = 10_000  # a new leader's last stable offset may be behind for a moment
 SETTLE_WAIT_S = 0.05
@@ -38,6 +38,31 @@ class KafkaOffsets(Protocol):
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> Mapping[TopicPartition, Any]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """How far a micro-batch may go: to `ends`, or less far where that is more than `max_offsets`. With `behind` it goes
+    to `ends` exactly, and these are noted as the partitions that are behind."""
+
+    ends: Mapping[TopicPartition, int]
+    max_offsets: int | None
+    behind: frozenset[TopicPartition] | None = None
+
+
+class Pace(Protocol):
+    """Has a say in where a stream's micro-batches end; asked each time Spark asks. Lives in the process that plans."""
+
+    def allowance(
+        self,
+        begins: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+        max_offsets: int | None,
+        *,
+        unlimited: Collection[str],
+    ) -> Allowance:
+        """`ends`: what there is. None of what is given back lies below `begins` or beyond `ends`."""
+        ...
 
 
 class Pause(Protocol):
@@ -69,6 +94,7 @@ class Planner:
         self._pause = pause
         self._known: _Known | None = None
         self._confirmed: Mapping[TopicPartition, int] = {}  # ends that Kafka told this process
+        self.newest: Positions | None = None  # what there was to read when `latest` was last asked
 
     # -- a batch -----------------------------------------------------------------------------------------
 
@@ -95,12 +121,14 @@ class Planner:
         unlimited: Collection[str] = (),
         evenly: bool = False,
         boundary: Mapping[TopicPartition, int] | None = None,
+        pace: Pace | None = None,
     ) -> Positions:
         """Where the next micro-batch ends. `frozen`: go no further than this (Trigger.AvailableNow). `unlimited`:
         topics that `max_offsets` is not for; `evenly`: partitions get the same of it, not their share of the lag. The
         partitions that it stopped are noted as `behind`.
 
-        `boundary`: no micro-batch crosses it; until all its partitions are there, micro-batches are `muted`.
+        `boundary`: no micro-batch crosses it; until all its partitions are there, micro-batches are `muted`. `pace` has
+        its say in all others.
         """
         known = self._look(max_age_ms=METADATA_MAX_AGE_MS, missing_ok=True)
         continued = self._continued(start, known)
@@ -110,6 +138,7 @@ class Planner:
             known = self._look(max_age_ms=0, missing_ok=True)
             continued = self._continued(start, known)
             ends = {place: end for place, end in ends.items() if place in known.partitions}
+        self.newest = Positions(offsets=ends, topic_ids=known.topic_ids)
         if frozen is not None:
             ends = {
                 place: min(end, max(frozen.offsets[place], continued.get(place, 0)))
@@ -128,12 +157,17 @@ class Planner:
             ends = {
                 place: min(end, max(begins[place], boundary.get(place, 0))) for place, end in ends.items()
             }
-        behind: frozenset[TopicPartition] = frozenset()
-        if max_offsets is not None:
-            wanted = {place: end for place, end in ends.items() if place[0] not in unlimited}
-            chosen = (evenly_limited if evenly else limited)(begins, wanted, max_offsets)
-            behind = frozenset(place for place, end in chosen.items() if end < wanted[place])
-            ends = ends | chosen
+        available, behind = ends, None
+        if pace is not None and not is_muted:
+            allowed = pace.allowance(begins, ends, max_offsets, unlimited=unlimited)
+            ends, max_offsets, behind = dict(allowed.ends), allowed.max_offsets, allowed.behind
+        if behind is None:
+            if max_offsets is not None:
+                wanted = {place: end for place, end in ends.items() if place[0] not in unlimited}
+                ends = ends | (evenly_limited if evenly else limited)(begins, wanted, max_offsets)
+            behind = frozenset(
+                place for place, end in ends.items() if end < available[place] and place[0] not in unlimited
+            )
         self._confirmed = ends
         topic_ids = {topic: known.topic_ids[topic] for topic, _ in ends if topic in known.topic_ids}
         return Positions(

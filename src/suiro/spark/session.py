@@ -20,7 +20,7 @@ from suiro.spark.java import use_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["LOCAL_SETTINGS", "spark_session"]
+__all__ = ["LOCAL_SETTINGS", "require_classic", "spark_session"]
 
 _CHECKPOINT_FILES = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -78,6 +78,18 @@ def spark_session(
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     suiro.spark.register(spark)
     return spark
+
+
+def require_classic(what: str, given: object = None, *, instead: str) -> None:
+    """Raises `UsageError` under Spark Connect, whose client has no driver to commit from. `given`: a session or a
+    frame, which the server's own Python has of its kind too."""
+    from pyspark.sql import is_remote
+
+    if is_remote() or type(given).__module__.startswith("pyspark.sql.connect"):
+        raise UsageError(
+            f"{what} does not run through Spark Connect: it commits from the driver, and this is a client of one. "
+            f"{instead}"
+        )
 
 
 def _java_options(log_settings: str) -> str:

@@ -24,9 +24,10 @@ from suiro.clock import SystemClock
 from suiro.errors import FatalError
 from suiro.spark import faults, staging
 from suiro.spark.checkpoint import PlannedOffsets, read_planned, same_cluster_offsets, source_topics
-from suiro.spark.committer import MARKER_TOPIC, Committer, Destination, MicroBatch, Outcome
+from suiro.spark.committer import MARKER_TOPIC, Committer, Destination, Footer, MicroBatch, Outcome
 from suiro.spark.decide import Plan
 from suiro.spark.encoding import check_columns, encode_rows
+from suiro.spark.metrics import SinkCounts
 from suiro.spark.options import SinkOptions
 from suiro.spark.staging import StagedRecords, StagedWrites, StagingArea, StagingWriter
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BatchWriter",
     "CommitMessage",
+    "FooterOf",
     "MicroBatchIdentity",
     "Settle",
     "StreamWriter",
@@ -49,6 +51,8 @@ __all__ = [
 TopicPartition = tuple[str, int]
 Settle = Callable[[PlannedOffsets, Mapping[TopicPartition, int]], Mapping[TopicPartition, tuple[int, str]]]
 """What was planned, and the source offsets that this gives -> the (offset, metadata) to commit instead."""
+FooterOf = Callable[[PlannedOffsets], Footer | None]
+"""What was planned -> the last record of its transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +167,12 @@ def stage(
 
 
 def commit_micro_batch(
-    messages: Sequence[CommitMessage], batch_id: int, options: SinkOptions, *, settle: Settle | None = None
+    messages: Sequence[CommitMessage],
+    batch_id: int,
+    options: SinkOptions,
+    *,
+    settle: Settle | None = None,
+    footer: FooterOf | None = None,
 ) -> Outcome:
     """On the driver: one transaction with the records, the marker and the source offsets."""
     identity = next((item.identity for item in messages if item.identity is not None), None)
@@ -189,13 +198,15 @@ def commit_micro_batch(
     )
     offsets = sink.source_offsets(planned)
     settled = {} if settle is None else settle(planned, offsets)
-    outcome = sink.committer.process(
+    outcome = sink.process(
         MicroBatch(
             plan=plan,
             writes=writes,
             source_offsets=offsets | {place: offset for place, (offset, _) in settled.items()},
             source_notes={place: note for place, (_, note) in settled.items()},
-        )
+            footer=None if footer is None else footer(planned),
+        ),
+        writes,
     )
     _sweep(messages, batch_id)
     faults.reach("before_return", batch_id)
@@ -218,9 +229,38 @@ class _Sink:
             missing_marker=options.missing_marker,
             transaction_timeout_ms=options.transaction_timeout_ms,
         )
-        self.committer = Committer(self._client, destination, reach=faults.reach)
+        self._transactional_id = destination.transactional_id
+        self._committer = Committer(self._client, destination, reach=faults.reach)
+        self._clock = SystemClock()
+        self._counts: SinkCounts | None = None
         self._topic_ids: dict[str, str] = {}
         self._asked: set[str] = set()
+
+    def process(self, micro_batch: MicroBatch, writes: StagedWrites) -> Outcome:
+        """One transaction, and what it took is counted, whatever became of it."""
+        plan, committer = micro_batch.plan, self._committer
+        counts = self._counts
+        if counts is None or (counts.query_id, counts.run_id) != (plan.lineage, plan.run_id):
+            counts = self._counts = SinkCounts.open(plan.lineage, plan.run_id, self._transactional_id)
+            counts.remove_abandoned(self._clock.wall_ms() / 1000)
+        aborts, fences = committer.counts.aborts, committer.counts.fences
+        began = self._clock.monotonic_ms()
+        try:
+            outcome = committer.process(micro_batch)
+            if outcome is Outcome.PRODUCED:
+                counts.micro_batches += 1
+                counts.records += writes.record_count
+                counts.bytes += writes.size_bytes
+            else:
+                counts.suppressed += 1
+            counts.last_commit_timestamp = self._clock.wall_ms() / 1000
+            return outcome
+        finally:
+            counts.last_commit_seconds = (self._clock.monotonic_ms() - began) / 1000
+            counts.commit_seconds += counts.last_commit_seconds
+            counts.aborts += committer.counts.aborts - aborts
+            counts.fences += committer.counts.fences - fences
+            counts.save()
 
     def source_offsets(self, planned: PlannedOffsets) -> dict[tuple[str, int], int]:
         """Of sources on this very cluster. A topic's id is asked for once: a new topic of that name has another."""

@@ -137,6 +137,11 @@ class PlanningReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limit = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """For `lastProgress`, whose difference to the end offset is the lag. Asks nobody: as known when planning."""
+        newest = None if self._plan is None else self._plan.newest
+        return None if newest is None else newest.to_json()
+
     def prepareForTriggerAvailableNow(self) -> None:
         self._frozen = self._planner.latest(Positions(offsets={}))
 

@@ -91,6 +91,10 @@ class StagedWrites:
     def record_count(self) -> int:
         return sum(task.record_count for task in self.tasks)
 
+    @property
+    def size_bytes(self) -> int:
+        return sum(task.size_bytes for task in self.tasks)
+
     def batches(self) -> Iterator[Batch]:
         for task in self.tasks:
             yield from task.batches()

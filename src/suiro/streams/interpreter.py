@@ -18,7 +18,7 @@ from suiro.streams.records import Change, Headers, Origin, Record, Windowed
 from suiro.streams.serdes import natural
 from suiro.streams.sources import DeadLetter, SourceReader, dead_letter_headers
 from suiro.streams.stores import OrderedMap, open_store
-from suiro.streams.task import TIMES, Task, TaskSettings
+from suiro.streams.task import TIMES, Around, Task, TaskSettings
 from suiro.streams.topology import Topology
 
 __all__ = ["Emitted", "Interpreter"]
@@ -35,6 +35,9 @@ class Emitted:
 
 
 class Interpreter:
+    around: Around | None = None
+    """Set by a subclass that looks on, see `provenance`."""
+
     def __init__(
         self,
         topology: Topology,
@@ -66,6 +69,7 @@ class Interpreter:
                 settings=settings,
                 wall_clock_time=wall_clock_time,
                 global_stores=self._global_stores,
+                around=self.around,
             )
             for sub in topology.sub_topologies
         ]
@@ -92,21 +96,29 @@ class Interpreter:
     # -- use ---------------------------------------------------------------------------------------------
 
     def pipe(
-        self, topic: str, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()
+        self,
+        topic: str,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+        *,
+        place: tuple[int, int] | None = None,
     ) -> None:
-        """A record arrives in an input topic, and everything that follows from it happens."""
+        """A record arrives in an input topic, and everything that follows from it happens. `place`: its partition and
+        offset, of a record that stands in a log; else partition 0 and the next offset."""
         if topic not in self._inputs:
             raise UsageError(
                 f"the topology does not read topic {topic!r}; it reads {', '.join(sorted(self._inputs)) or 'none'}"
             )
-        offset = self._offsets.get(topic, 0)
+        partition, offset = (0, self._offsets.get(topic, 0)) if place is None else place
         self._offsets[topic] = offset + 1
         for node, reader, table in self._inputs[topic]:
-            record = reader.read(topic, 0, offset, timestamp, key, value, headers)
+            record = reader.read(topic, partition, offset, timestamp, key, value, headers)
             if record is None:
                 continue
             if table is None:
-                self._queue.append((node, record, Origin(topic, 0, offset, timestamp, headers)))
+                self._queue.append((node, record, Origin(topic, partition, offset, timestamp, headers)))
             elif record.key is None:
                 self._count("null key")
             else:
@@ -198,7 +210,13 @@ class Interpreter:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
 
     def _map(self, number: int, name: str) -> OrderedMap:
-        return self.maps.setdefault((number, name), OrderedMap())
+        found = self.maps.get((number, name))
+        if found is None:
+            found = self.maps[number, name] = self._new_map(name)
+        return found
+
+    def _new_map(self, name: str) -> OrderedMap:
+        return OrderedMap()
 
 
 def _global_specs(topology: Topology) -> list[StoreSpec]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from suiro.spark import FooterOf, Pace
     from suiro.streams.spark.plan import Plan
     from suiro.streams.spark.rebuild import Boundary
     from suiro.streams.store_reader import ReadOnlyStore
@@ -53,6 +54,7 @@ class KafkaStreams:
     `schema_registry_url`: of the serdes that go by a registry and were given none of their own; without it
     `SUIRO_SCHEMA_REGISTRY_URL` of the environment.
     `rebuild`: begin without a checkpoint, though the application has run before (see `streams.spark.rebuild`).
+    `footer`: makes the last record of each micro-batch's transaction. `pace`: has a say in where micro-batches end.
     """
 
     def __init__(
@@ -71,6 +73,8 @@ class KafkaStreams:
         settings: Mapping[str, str] | None = None,
         schema_registry_url: str | None = None,
         rebuild: bool = False,
+        footer: FooterOf | None = None,
+        pace: Pace | None = None,
     ) -> None:
         if emit not in ("micro-batch", "every"):
             raise ConfigError(f'emit={emit!r} is neither "micro-batch" nor "every"')
@@ -85,6 +89,11 @@ class KafkaStreams:
                     f"settings[{setting!r}] is for format suiro only: give `trigger` where micro-batches should wait; "
                     "progress is committed to the group of the application id"
                 )
+        if "://" in str(state_dir):
+            raise ConfigError(
+                f"state_dir={str(state_dir)!r} is a URL; it has to be a directory: one that driver and executors see "
+                "under the same name, such as a mounted bucket or NFS"
+            )
         _check_policy("on_processing_error", on_processing_error)
         _check_policy("on_deserialization_error", on_deserialization_error)
         self.topology = registry_for_run(topology, schema_registry_url)
@@ -102,6 +111,8 @@ class KafkaStreams:
         self._trigger = trigger
         self._settings = dict(settings or {})
         self._rebuild = rebuild
+        self._footer = footer
+        self._pace = pace
         self._stores: dict[str, ReadOnlyStore] = {}
         self._dropped: Counter[str] = Counter()
         self._query: StreamingQuery | None = None
@@ -121,16 +132,27 @@ class KafkaStreams:
             raise UsageError(
                 f"{self.application_id} is {self._state}; make a new KafkaStreams to start again"
             )
-        from suiro.spark import spark_session
+        from suiro.spark import require_classic, spark_session
         from suiro.streams.checks import check_picklable
         from suiro.streams.spark.runner import start_query
 
+        require_classic(
+            "KafkaStreams",
+            self._spark,
+            instead="Start it in a driver of its own: give KafkaStreams a session made with "
+            "SparkSession.builder.master(...), or none for this machine; or run `suiro run`",
+        )
         check_picklable(self.topology)
         plan, boundary = self._prepared()
         spark = self._spark or spark_session(self.application_id)
         program = self._program(plan, boundary, spark.sparkContext.defaultParallelism)
         self._query = start_query(
-            spark, program, checkpoint=self.checkpoint, dropped=self._dropped, trigger=self._trigger
+            spark,
+            program,
+            checkpoint=self.checkpoint,
+            dropped=self._dropped,
+            trigger=self._trigger,
+            footer=self._footer,
         )
         self._state = "RUNNING"
 
@@ -300,6 +322,7 @@ class KafkaStreams:
             parallelism=parallelism,
             clock_ms=self._clock_ms,
             boundary=boundary,
+            pace=self._pace,
         )
 
     def _source_options(self, topics: tuple[str, ...], *, is_rebuild: bool = False) -> SourceOptions:

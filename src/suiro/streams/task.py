@@ -33,7 +33,7 @@ from suiro.streams.times import UNKNOWN, OperatorTime
 from suiro.streams.topology import SubTopology, Topology, stores_of
 from suiro.streams.windows import EmitStrategy
 
-__all__ = ["TIMES", "Context", "Outputs", "Task", "TaskSettings"]
+__all__ = ["TIMES", "Around", "Context", "Outputs", "Processing", "Task", "TaskSettings"]
 
 TIMES = "$times"
 """Name of the map that holds operator times; beside the stores', and kept like them."""
@@ -41,6 +41,11 @@ TIMES = "$times"
 _PUNCTUATORS = "$punctuators"
 _NUMBERS = "$numbers"
 _INT64 = struct.Struct(">q")
+
+
+Processing = Callable[[Record, int], None]
+Around = Callable[[Node, Processing], Processing]
+"""Puts something around what a node does with a record: for who looks on, see `provenance`."""
 
 
 class Outputs(Protocol):
@@ -154,6 +159,7 @@ class Task:
         wall_clock_time: int = 0,
         global_stores: Mapping[str, Any] | None = None,
         opened_stores: dict[str, Any] | None = None,
+        around: Around | None = None,
     ) -> None:
         """`maps`: one for each of the sub-topology's stores, and one named `TIMES`; as the last batch left them.
         `opened_stores`: stores over these very maps that a task before this one had; those it lacks are added."""
@@ -170,6 +176,7 @@ class Task:
                 opened[spec.name] = open_store(spec, maps[spec.name])
         self.stores: dict[str, Any] = {**(global_stores or {}), **opened}
         self._outputs = outputs
+        self._around = around
         self._times_map = maps[TIMES]
         self._task_time = OperatorTime()
         self._numbers: dict[str, int] = {}
@@ -290,7 +297,9 @@ class Task:
 
     def _step(self, node: Node, port: int) -> Callable[[Record], None]:
         """The way into a node by one of its ports; where a failing record stops, or is left out."""
-        process = self._rules[node.name].process
+        process: Processing = self._rules[node.name].process
+        if self._around is not None:
+            process = self._around(node, process)
 
         def step(record: Record) -> None:
             try:

@@ -77,7 +77,7 @@ def test_the_body_of_a_fetch_request(version: int) -> None:
 
 
 @pytest.mark.parametrize("transactional_id", [None, "id"])
-@pytest.mark.parametrize("version", range(7, 12))
+@pytest.mark.parametrize("version", range(7, 13))
 def test_a_produce_request(version: int, transactional_id: str | None) -> None:
     targets = [("t", 0), ("t", 1), ("u", 5)]
     batches = {

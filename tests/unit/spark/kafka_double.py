@@ -1,5 +1,8 @@
 """A transaction coordinator in memory, by the rules the committer relies on, with faults before or after any call.
 
+By transactions V2 unless `KafkaDouble.is_v2` is off: partitions and groups join by being written to, and an end takes
+the next epoch.
+
 Faults are `(call, when)`: "lost request" fails before anything happened, "lost answer" after it happened.
 """
 
@@ -38,6 +41,8 @@ class Transaction:
 class KafkaDouble:
     """What the cluster holds: records that a read_committed reader sees, and committed offsets."""
 
+    is_v2 = True
+
     def __init__(self, *, known_topics: Iterable[str] = ("out", "other", "__txn_markers")) -> None:
         self.topics = set(known_topics)
         self.records: list[tuple[str, int, Any]] = []
@@ -63,6 +68,7 @@ class Producer:
         self._kafka = kafka
         self._name = name
         self._identity: Identity | None = None
+        self._following: Identity | None = None
 
     def init(self, expected: Identity | None = None) -> Identity:
         kafka = self._kafka
@@ -73,10 +79,18 @@ class Producer:
         kafka.open.pop(self._name, None)  # aborted by fencing
         kafka.epochs[self._name] = epoch + 1
         self._after("init")
-        self._identity = Identity(1, epoch + 1)
+        self._identity, self._following = Identity(1, epoch + 1), None
+        return self._identity
+
+    def renew(self) -> Identity:
+        if self._following is None:
+            return self.init(self._identity)
+        self._identity, self._following = self._following, None
         return self._identity
 
     def add_partitions(self, partitions: Sequence[Place]) -> None:
+        if self._kafka.is_v2:
+            return
         self._before("add_partitions")
         for topic, partition in partitions:
             if topic not in self._kafka.topics:
@@ -85,6 +99,8 @@ class Producer:
         self._after("add_partitions")
 
     def add_offsets(self, group: str) -> None:
+        if self._kafka.is_v2:
+            return
         self._before("add_offsets")
         self._opened().groups.add(group)
         self._after("add_offsets")
@@ -92,15 +108,21 @@ class Producer:
     def produce(self, batches: Iterable[tuple[str, int, Any, int]]) -> None:
         for topic, partition, data, _ in batches:
             self._before("produce")
+            if topic not in self._kafka.topics:
+                raise RefusedError(f"{topic}-{partition}", "UNKNOWN_TOPIC_OR_PARTITION")
             transaction = self._opened()
-            assert (topic, partition) in transaction.partitions, "produced to a partition that was not added"
+            assert self._kafka.is_v2 or (topic, partition) in transaction.partitions, (
+                "produced to a partition that was not added"
+            )
             transaction.records.append((topic, partition, data))
             self._after("produce")
 
     def commit_offsets(self, group: str, offsets: Mapping[Place, tuple[int, str]]) -> None:
         self._before("commit_offsets")
         transaction = self._opened()
-        assert group in transaction.groups, "committed offsets of a group that was not added"
+        assert self._kafka.is_v2 or group in transaction.groups, (
+            "committed offsets of a group that was not added"
+        )
         for place, (offset, metadata) in offsets.items():
             transaction.offsets[group, place] = Committed(offset, metadata)
         self._after("commit_offsets")
@@ -119,6 +141,9 @@ class Producer:
             kafka.records += transaction.records
             kafka.offsets.update(transaction.offsets)
         kafka.decided[self._name] = (identity, commit)
+        if kafka.is_v2:
+            kafka.epochs[self._name] = identity.epoch + 1
+            self._following = Identity(identity.id, identity.epoch + 1)
         self._after("end")
 
     def _opened(self) -> Transaction:

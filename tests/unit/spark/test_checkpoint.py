@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from suiro.errors import FatalError
+from suiro.errors import ConfigError, FatalError
 from suiro.spark.checkpoint import read_planned, same_cluster_offsets, source_topics
 
 OURS = '{"in": {"0": 5, "1": 7}, "@ids": {"in": "aa"}}'
@@ -54,3 +54,30 @@ def test_what_is_not_an_offset_log_is_refused(tmp_path: Path) -> None:
     (tmp_path / "offsets" / "0").write_text("something else")
     with pytest.raises(FatalError, match="not an offset log"):
         read_planned(str(tmp_path), 0)
+
+
+def test_a_checkpoint_in_an_object_store_is_read_by_the_name_that_spark_has_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from moto.server import ThreadedMotoServer
+    from pyarrow.fs import FileSystem
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        settings = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1"}
+        for name, value in (settings | {"AWS_ENDPOINT_URL": f"http://{host}:{port}"}).items():
+            monkeypatch.setenv(name, value)
+        store, _ = FileSystem.from_uri("s3://bucket?allow_bucket_creation=true&region=us-east-1")
+        store.create_dir("bucket")
+        with store.open_output_stream("bucket/checkpoint/offsets/0") as stream:
+            stream.write(f"v1\n{{}}\n{OURS}".encode())
+        planned = read_planned("s3a://bucket/checkpoint", 0)
+        assert planned is not None
+        assert planned.sources == (OURS,)
+        assert read_planned("s3a://bucket/checkpoint", 1) is None
+    finally:
+        server.stop()
+    with pytest.raises(ConfigError, match="wasbs://c@a/checkpoint"):
+        read_planned("wasbs://c@a/checkpoint", 0)

@@ -17,6 +17,11 @@ APP = Destination(application_id="app")
 PRODUCED, SUPPRESSED = Outcome.PRODUCED, Outcome.SUPPRESSED
 
 
+@pytest.fixture(params=[True, False], ids=["v2", "v1"], autouse=True)
+def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KafkaDouble, "is_v2", request.param)
+
+
 class PowerCutError(BaseException):
     """The process is gone: no handler of the committer may run after it."""
 
@@ -38,8 +43,29 @@ def rows_of(number: int) -> Rows:
     return Rows([("out", 0, f"{number}a"), ("out", 1, f"{number}b"), ("other", 0, f"{number}c")])
 
 
+class Foot:
+    """Says what the cluster holds of this micro-batch, open transaction included, when it is made."""
+
+    partition = ("out", 1)
+
+    def __init__(self, kafka: KafkaDouble) -> None:
+        self._kafka = kafka
+        self.fresh: list[bool] = []
+
+    def batch(self, *, is_fresh: bool) -> tuple[str, int, str, int]:
+        self.fresh.append(is_fresh)
+        written = [data for item in self._kafka.open.values() for _, _, data in item.records]
+        return "out", 1, "foot of " + "".join(written), 1
+
+
 def micro_batch(
-    number: int, *, run: str = "run-1", lineage: str = "q", rows: Rows | None = None, end: str | None = None
+    number: int,
+    *,
+    run: str = "run-1",
+    lineage: str = "q",
+    rows: Rows | None = None,
+    end: str | None = None,
+    footer: Foot | None = None,
 ) -> MicroBatch:
     plan = Plan(
         batch_id=number,
@@ -52,6 +78,7 @@ def micro_batch(
         plan=plan,
         writes=rows_of(number) if rows is None else rows,
         source_offsets={("in", 0): 10 * (number + 1)},
+        footer=footer,
     )
 
 
@@ -83,7 +110,7 @@ def test_it_fences_before_it_asks_and_bumps_after_each_commit() -> None:
     committer = Committer(kafka, APP)
     committer.process(micro_batch(0))
     assert kafka.calls[:2] == ["init", "offset_fetch"]
-    assert kafka.calls[-2:] == ["end", "init"]
+    assert kafka.calls[-1:] == (["end"] if kafka.is_v2 else ["init"])
     before = len(kafka.calls)
     committer.process(micro_batch(1))
     assert "offset_fetch" not in kafka.calls[before:], "asks again although it holds the epoch"
@@ -94,6 +121,46 @@ def test_an_empty_micro_batch_still_moves_the_marker() -> None:
     assert Committer(kafka, APP).process(micro_batch(0, rows=Rows([]))) is PRODUCED
     assert held(kafka) == []
     assert marker_of(kafka).batch_id == 0
+
+
+def test_the_footer_is_made_when_all_else_is_written_and_comes_last() -> None:
+    kafka = KafkaDouble()
+    committer, foot = Committer(kafka, APP), Foot(kafka)
+    committer.process(micro_batch(0, footer=foot))
+    assert held(kafka) == ["0a", "0b", "0c", "foot of 0a0b0c"]
+    committer.process(micro_batch(1, footer=foot))
+    assert held(kafka)[4:] == ["1a", "1b", "1c", "foot of 1a1b1c"]
+    assert foot.fresh == [True, False], "told of a look at Kafka exactly where there was one"
+
+
+def test_a_micro_batch_without_records_still_has_its_footer() -> None:
+    kafka = KafkaDouble()
+    assert Committer(kafka, APP).process(micro_batch(0, rows=Rows([]), footer=Foot(kafka))) is PRODUCED
+    assert held(kafka) == ["foot of "]
+
+
+def test_a_suppressed_micro_batch_makes_no_footer() -> None:
+    kafka = KafkaDouble()
+    foot = Foot(kafka)
+    Committer(kafka, APP).process(micro_batch(0, footer=foot))
+    assert Committer(kafka, APP).process(micro_batch(0, run="run-2", footer=foot)) is SUPPRESSED
+    assert len(foot.fresh) == 1
+    assert held(kafka) == ["0a", "0b", "0c", "foot of 0a0b0c"]
+
+
+def test_any_two_failed_calls_leave_one_footer_made_after_a_look_at_kafka() -> None:
+    for faults in itertools.product(itertools.product(CALLS, ["lost request", "lost answer"]), repeat=2):
+        kafka = KafkaDouble()
+        committer, foot = Committer(kafka, APP), Foot(kafka)
+        committer.process(micro_batch(0, footer=foot))
+        kafka.faults += faults
+        committer.process(micro_batch(1, footer=foot))
+        kafka.faults.clear()
+        committer.process(micro_batch(2, footer=foot))
+        expected = [row for n in range(3) for row in (f"{n}a", f"{n}b", f"{n}c", f"foot of {n}a{n}b{n}c")]
+        assert held(kafka) == expected, faults
+        repeated = foot.fresh[2:] if len(foot.fresh) > 3 else []
+        assert all(repeated[:-1]), "a repeated attempt began without a look at Kafka"
 
 
 def test_a_named_sink_has_its_own_group_and_id() -> None:
@@ -173,6 +240,39 @@ def test_a_driver_killed_at_any_step_is_followed_by_one_that_ends_exactly(point:
     assert held(kafka) == expected(number + 1)
 
 
+@pytest.mark.parametrize("point", [*POINTS, "after_footer"])
+def test_with_a_footer_too(point: str) -> None:
+    kafka = KafkaDouble()
+    foot = Foot(kafka)
+
+    def die(reached: str, batch_id: int) -> None:
+        if reached == point:
+            raise PowerCutError
+
+    with pytest.raises(PowerCutError):
+        Committer(kafka, APP, reach=die).process(micro_batch(0, footer=foot))
+    successor = Committer(kafka, APP)
+    outcome = successor.process(micro_batch(0, run="run-2", footer=foot))
+    assert outcome is (SUPPRESSED if point in ("after_end", "after_bump") else PRODUCED)
+    successor.process(micro_batch(1, run="run-2", footer=foot))
+    assert held(kafka) == ["0a", "0b", "0c", "foot of 0a0b0c", "1a", "1b", "1c", "foot of 1a1b1c"]
+
+
+def test_a_footer_that_cannot_be_made_fails_the_transaction_and_not_the_next() -> None:
+    kafka = KafkaDouble()
+    committer = Committer(kafka, APP)
+
+    class Unmade(Foot):
+        def batch(self, *, is_fresh: bool) -> tuple[str, int, str, int]:
+            if not self.fresh:
+                self.fresh.append(is_fresh)
+                raise TransientError("a leader moved")
+            return super().batch(is_fresh=is_fresh)
+
+    assert committer.process(micro_batch(0, footer=Unmade(kafka))) is PRODUCED
+    assert held(kafka) == ["0a", "0b", "0c", "foot of 0a0b0c"]
+
+
 def test_a_zombie_is_fenced_and_changes_nothing() -> None:
     """Rows 12, 14: whoever fenced last goes on, the other one stops and says why."""
     kafka = KafkaDouble()
@@ -217,7 +317,7 @@ def test_what_no_repetition_mends_is_raised_and_aborted() -> None:
     with pytest.raises(RefusedError, match="UNKNOWN_TOPIC"):
         committer.process(micro_batch(0, rows=Rows([("gone", 0, "x")])))
     assert not kafka.open
-    assert kafka.calls.count("add_partitions") == 1
+    assert kafka.calls.count("produce" if kafka.is_v2 else "add_partitions") == 1
     assert committer.process(micro_batch(0)) is PRODUCED
 
 

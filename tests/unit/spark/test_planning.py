@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -12,7 +13,7 @@ from suiro.clock import ManualClock
 from suiro.errors import ConfigError, DataLossError, UnknownTopicError
 from suiro.spark.offsets import Positions
 from suiro.spark.options import SourceOptions
-from suiro.spark.planning import OffsetRange, Planner
+from suiro.spark.planning import Allowance, OffsetRange, Planner
 
 ID, OTHER_ID = UUID(int=1), UUID(int=2)
 
@@ -285,6 +286,44 @@ def test_a_boundary_below_what_retention_left_is_passed_already() -> None:
     made = planner(Log({("a", 0): (6, 9)}), startingOffsets="earliest")
     found = made.latest(made.initial(), boundary={("a", 0): 5})
     assert (found.muted, dict(found.offsets)) == (False, {("a", 0): 9})
+
+
+class Steps:
+    """A pace that says what it is told to, and remembers what it was asked."""
+
+    def __init__(self, *allowed: Allowance) -> None:
+        self._allowed = list(allowed)
+        self.asked: list[dict[tuple[str, int], int]] = []
+
+    def allowance(self, begins: Any, ends: Any, max_offsets: int | None, *, unlimited: Any) -> Allowance:
+        self.asked.append(dict(ends))
+        return self._allowed.pop(0)
+
+
+def test_a_pace_shortens_a_micro_batch_and_what_it_leaves_is_behind() -> None:
+    made = planner(Log({A0: (0, 90), A1: (0, 10)}))
+    pace = Steps(Allowance(ends={A0: 20, A1: 10}, max_offsets=8))
+    end = made.latest(at({A0: 0, A1: 6}), max_offsets=50, evenly=True, pace=pace)
+    assert end.offsets == {A0: 4, A1: 10}
+    assert end.behind == {A0}
+    assert pace.asked == [{A0: 90, A1: 10}]
+    end = made.latest(end, pace=Steps(Allowance(ends={A0: 20, A1: 10}, max_offsets=None)))
+    assert (end.offsets, end.behind) == ({A0: 20, A1: 10}, {A0})
+
+
+def test_at_a_place_that_a_pace_names_it_also_names_what_is_behind() -> None:
+    made = planner(Log({A0: (0, 90), A1: (0, 10)}))
+    exact = Allowance(ends={A0: 20, A1: 4}, max_offsets=None, behind=frozenset([A1]))
+    end = made.latest(at({A0: 0, A1: 0}), max_offsets=3, evenly=True, pace=Steps(exact))
+    assert (end.offsets, end.behind) == ({A0: 20, A1: 4}, {A1})
+
+
+def test_a_pace_is_not_asked_while_state_is_rebuilt() -> None:
+    made = planner(Log({A0: (0, 90)}))
+    pace = Steps(Allowance(ends={A0: 50}, max_offsets=None))
+    end = made.latest(at({A0: 0}), boundary={A0: 40}, pace=pace)
+    assert (end.offsets, end.muted, pace.asked) == ({A0: 40}, True, [])
+    assert made.latest(end, boundary={A0: 40}, pace=pace).offsets == {A0: 50}
 
 
 def test_no_task_reads_more_of_a_partition_than_is_said() -> None:

@@ -135,14 +135,14 @@ class Delivery:
         self.flush()
         self._transactions.end(commit=True)
         self._joined.clear()
-        self.identity = self._transactions.init(self.identity)
+        self.identity = self._transactions.renew()
 
     def abandon(self) -> None:
         """At the end of a session: what is open is aborted, or readers would wait for it until its timeout."""
         if self._joined:
             self._joined.clear()
             try:
-                self.identity = self._transactions.init(self.identity)
+                self.identity = self._transactions.abort()
             except SuiroError as error:
                 logger.info("the open transaction is left to its timeout, or to the next start: %s", error)
 

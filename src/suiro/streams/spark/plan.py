@@ -106,6 +106,18 @@ class Plan:
     def topics(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.inputs, *self.global_inputs)))
 
+    def require_known(self, places: Iterable[tuple[str, int]]) -> None:
+        """Raises `TopologyError` for a partition that has no bucket, being younger than the query's start."""
+        for topic, partition in places:
+            for sub, _ in self.inputs.get(topic, ()):
+                if sub.level != IN_SOURCE_TASKS and partition >= sub.buckets:
+                    raise TopologyError(
+                        f"topic {topic!r} has a partition {partition} now, and {self.application_id!r} has state for "
+                        f"{sub.buckets}: with more partitions keys are in other places than their state. Write to a "
+                        "new topic with as many partitions as you want and read that, or take a new application id, "
+                        "which reads from the beginning"
+                    )
+
     def changelog(self, store: str) -> str:
         return f"{self.application_id}-{store}-changelog"
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from suiro.spark import SinkOptions, SourceOptions
+from suiro.spark import Pace, SinkOptions, SourceOptions
 from suiro.streams.spark.plan import Plan
 from suiro.streams.spark.rebuild import Boundary
 from suiro.streams.task import TaskSettings
@@ -27,6 +27,7 @@ class Program:
     """`run` is new at every start: what a worker cached for another run is not for this one.
 
     `clock_ms`: how often the wall clock must come by; None where nothing waits for it. `boundary`: of a rebuild.
+    `pace`: has a say in where micro-batches end; picklable, since it is asked in another process.
     """
 
     run: str
@@ -38,6 +39,7 @@ class Program:
     parallelism: int
     clock_ms: int | None = None
     boundary: Boundary | None = None
+    pace: Pace | None = None
 
     @property
     def connection(self) -> tuple[str, Mapping[str, str]]:

@@ -22,7 +22,7 @@ from typing import Any
 from suiro.spark import Positions, SinkOptions
 from suiro.streams.errors import CheckpointError
 
-__all__ = ["NOT_READ", "Boundary", "HeldFrom", "boundary_of", "settled"]
+__all__ = ["NOT_READ", "Boundary", "HeldFrom", "begins_anew", "boundary_of", "settled"]
 
 FILE = "suiro-rebuild.json"
 FORMAT_VERSION = 1
@@ -100,6 +100,11 @@ class HeldFrom:
     partition: int
     offset: int
     time: int
+
+
+def begins_anew(checkpoint: Path) -> bool:
+    """There is nothing here to go on with: a first start, or a rebuild where the application has run before."""
+    return not _has_offsets(checkpoint) and not (checkpoint / FILE).exists()
 
 
 def boundary_of(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from suiro.spark import CommitMessage, MicroBatchIdentity, StagedRecords, commit_micro_batch
+from suiro.spark import CommitMessage, FooterOf, MicroBatchIdentity, StagedRecords, commit_micro_batch
 from suiro.streams.spark.cargo import SPARK_SCHEMA, STAGED, DroppedRecords
 from suiro.streams.spark.processor import BucketProcessor
 from suiro.streams.spark.program import Program
@@ -47,9 +47,11 @@ def start_query(
     checkpoint: Path,
     dropped: Counter[str],
     trigger: Mapping[str, Any] | None = None,
+    footer: FooterOf | None = None,
 ) -> StreamingQuery:
     """`dropped` gets how many records committed micro-batches left out, by reason. `trigger`: as
-    `DataStreamWriter.trigger` takes it. The session is left as it was."""
+    `DataStreamWriter.trigger` takes it. `footer`: the last record of each transaction. The session is left as it was.
+    """
     session = spark.newSession()
     for name, value in STATE_SETTINGS.items():
         session.conf.set(name, value)
@@ -68,15 +70,17 @@ def start_query(
             outputMode="Append",
             timeMode="None",
         )
-    writer = rows.writeStream.foreachBatch(_commits(program, dropped)).outputMode("append")
+    writer = rows.writeStream.foreachBatch(_commits(program, dropped, footer)).outputMode("append")
     writer = writer.queryName(program.plan.application_id).option("checkpointLocation", str(checkpoint))
     if trigger:
         writer = writer.trigger(**trigger)
     return writer.start()
 
 
-def _commits(program: Program, dropped: Counter[str]) -> Callable[[DataFrame, int], None]:
-    """One Kafka transaction: outputs, changelogs, source offsets."""
+def _commits(
+    program: Program, dropped: Counter[str], footer: FooterOf | None
+) -> Callable[[DataFrame, int], None]:
+    """One Kafka transaction: outputs, changelogs, the footer, source offsets."""
     sink = program.sink
 
     def commit(rows: DataFrame, batch_id: int) -> None:
@@ -94,6 +98,7 @@ def _commits(program: Program, dropped: Counter[str]) -> Callable[[DataFrame, in
             batch_id,
             sink,
             settle=lambda planned, offsets: settled(planned.positions, offsets, held, program.boundary),
+            footer=footer,
         )
         for item in reports:
             if isinstance(item, DroppedRecords):

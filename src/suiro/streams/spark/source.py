@@ -91,7 +91,9 @@ class TopologyReader(PlanningReader):
             unlimited=self._program.plan.global_inputs,
             evenly=True,
             boundary=None if self._program.boundary is None else self._program.boundary.offsets,
+            pace=self._program.pace,
         )
+        self._program.plan.require_known(end.offsets)
         clock = self._clock(positions)
         is_new = end.offsets != positions.offsets or positions.initial
         if not is_new and (clock is None or clock == positions.clock):

@@ -149,3 +149,15 @@ def test_few_records_are_one_tasks_and_many_are_shared() -> None:
 def test_the_clock_comes_by_without_a_record() -> None:
     (work,) = shared_out([], 17, 2)
     assert (work.lanes, work.clock, work.ticks) == ((), 17, True)
+
+
+def test_a_partition_that_came_later_has_no_state_and_is_refused() -> None:
+    builder = StreamsBuilder()
+    builder.stream("counted", key=serdes.string, value=serdes.string).group_by_key().count()
+    builder.stream("copied", key=serdes.string, value=serdes.string).to("out")
+    made = plan(builder.build(), "app", {"counted": 2, "copied": 2})
+    made.require_known([("counted", 0), ("counted", 1), ("copied", 5)])
+    with pytest.raises(
+        TopologyError, match="topic 'counted' has a partition 2 now, and 'app' has state for 2"
+    ):
+        made.require_known([("counted", 2)])

@@ -1,0 +1,420 @@
+"""`suiro view`: deploy, compare, shift, roll back and retire versions of views; `suiro view serve` is the host."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from suiro.cli.view_output import (
+    busy,
+    done,
+    print_history,
+    print_json,
+    print_status,
+    watch_build,
+    watch_steps,
+)
+
+if TYPE_CHECKING:
+    from suiro.views import Views
+
+view = typer.Typer(
+    name="view",
+    no_args_is_help=True,
+    help="Views: data derived from the log and served, rebuilt, compared, switched and rolled back.",
+)
+
+_View = Annotated[str, typer.Argument(metavar="VIEW", help="The view.")]
+_Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url", metavar="URL", envvar="SUIRO_VIEWS_URL", help="The host, http://127.0.0.1:8085 otherwise."
+    ),
+]
+_Json = Annotated[bool, typer.Option("--json", help="The answer as JSON.")]
+_MaxLag = Annotated[
+    str | None, typer.Option("--max-lag", metavar="TIME", help="The candidate may lag so much. Default: 10s.")
+]
+_Old = Annotated[int | None, typer.Option("--old", metavar="N", help="Default: the serving version.")]
+_New = Annotated[int | None, typer.Option("--new", metavar="N", help="Default: the candidate.")]
+
+
+@view.command()
+def serve(
+    bootstrap_servers: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="The Kafka whose topics the views are derived from.")
+    ] = "127.0.0.1:9092",
+    data: Annotated[
+        Path,
+        typer.Option(file_okay=False, metavar="DIR", help="Stores, checkpoints and logs of the versions."),
+    ] = Path("views"),
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Port 0: a free one, named in the ready line.")
+    ] = "127.0.0.1:8085",
+    registry: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="SUIRO_SCHEMA_REGISTRY_URL",
+            help="The schema registry of serdes.avro, json_schema and protobuf.",
+        ),
+    ] = None,
+    postgres: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DSN", envvar="SUIRO_VIEWS_POSTGRES", help='The database of views with serve="postgres".'
+        ),
+    ] = None,
+    replication_factor: Annotated[
+        int,
+        typer.Option(metavar="N", help="Of the topic _suiro_views, where it is made now. -1: the broker's."),
+    ] = -1,
+    client_config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            dir_okay=False,
+            help="How to reach that Kafka, by the names of Kafka's clients: security.protocol, sasl.mechanism...",
+        ),
+    ] = None,
+    auth_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Who may call: lines of name:password, or name:HASH as `suiro registry --hash-password` prints it. "
+            "Needed beyond 127.0.0.1, because a deploy runs code.",
+        ),
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="PEM, with its chain: serve https.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM.")] = None,
+    while_stdin_is_open: Annotated[bool, typer.Option("--while-stdin-is-open", hidden=True)] = False,
+) -> None:
+    """Run the host of views until SIGTERM or SIGINT; one JSON line says where it answers. Started again, it goes on."""
+    # kio looks for Hypothesis, and importing that where tests are installed would double the start.
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
+    from suiro.config import parse_address, read_properties
+    from suiro.views import HostConfig, Listen
+    from suiro.views import serve as serve_host
+
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    for noisy in ("httpx", "httpcore"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    with _errors():
+        host, port = parse_address(listen)
+        why = serve_host(
+            HostConfig(
+                bootstrap_servers=bootstrap_servers,
+                data=data.absolute(),
+                client_settings={} if client_config is None else read_properties(client_config),
+                schema_registry_url=registry,
+                postgres=postgres,
+                replication_factor=replication_factor,
+            ),
+            Listen(host=host, port=port, users=auth_file, tls_certificate=tls_certificate, tls_key=tls_key),
+            while_stdin_is_open=while_stdin_is_open,
+        )
+    if why is not None:
+        typer.echo(f"suiro view serve: {why}", err=True)
+        raise typer.Exit(1)
+
+
+@view.command()
+def deploy(
+    app: Annotated[
+        str, typer.Argument(metavar="APP.PY:FUNCTION", help="The file, and the function with @view.")
+    ],
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="A setting of the version's pipeline, `kafka.*` too."
+        ),
+    ] = None,
+    registry: Annotated[
+        str | None, typer.Option(metavar="URL", help="The version's schema registry. Default: the host's.")
+    ] = None,
+    throttle: Annotated[
+        int | None, typer.Option(metavar="N", help="Records a second that building it may read.")
+    ] = None,
+    wait: Annotated[bool, typer.Option(help="Show how it is built, until it is ready or failed.")] = True,
+    url: _Url = None,
+    as_json: _Json = False,
+) -> None:
+    """Build a version of a view from offset 0: the first, or the next one beside the one that serves."""
+    with _host(url) as views:
+        settings = dict(_pair("--set", text) for text in set_ or [])
+        made = views.deploy(app, settings=settings, registry=registry, throttle=throttle)
+        name, number = made["view"], made["deployed"]
+        if wait:
+            made = watch_build(views, name, number, quiet=as_json) | {"deployed": number}
+        if as_json:
+            print_json(made)
+            return
+        position = made["position"]
+        typer.echo(f"{name} v{number} {'is being built' if not wait else 'is ready'}; the view is {position}")
+
+
+@view.command()
+def status(
+    name: Annotated[str | None, typer.Argument(metavar="[VIEW]", help="One view only.")] = None,
+    url: _Url = None,
+    as_json: _Json = False,
+) -> None:
+    """How views stand: versions, who is answered by which, lag, progress, errors."""
+    with _host(url) as views:
+        found = views.views() if name is None else [views.status(name)]
+    if as_json:
+        print_json(found if name is None else found[0])
+        return
+    if not found:
+        typer.echo("there is no view yet; suiro view deploy APP.PY:FUNCTION")
+    for one in found:
+        print_status(one)
+
+
+@view.command()
+def compare(
+    name: _View,
+    old: _Old = None,
+    new: _New = None,
+    tolerance: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tolerance", metavar="COLUMN=SIZE", help="Differences up to this are none: delay=0.01."
+        ),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option("--ignore", metavar="COLUMN", help="A column that may differ.")
+    ] = None,
+    url: _Url = None,
+    as_json: _Json = False,
+) -> None:
+    """Compare two versions, row by row, at the same offsets. The result is kept, with the offsets."""
+    with _host(url) as views:
+        tolerances = dict(_pair("--tolerance", text) for text in tolerance or [])
+        with busy("comparing", quiet=as_json):
+            found = views.compare(name, old=old, new=new, tolerances=tolerances, ignored=ignore or ())
+    if as_json:
+        print_json(found)
+    else:
+        typer.echo(found["text"])
+
+
+@view.command()
+def explain(
+    name: _View,
+    key: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY...]",
+            help="The key's parts: UA 2013-07-04. None: examples of each group of the last comparison.",
+        ),
+    ] = None,
+    old: _Old = None,
+    new: _New = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Every step, not only where the versions part.")
+    ] = False,
+    url: _Url = None,
+    as_json: _Json = False,
+) -> None:
+    """Why a row differs: the input records that made it, and where the two versions part ways."""
+    with _host(url) as views, busy("replaying", quiet=as_json):
+        found = views.explain(name, *([key] if key else []), old=old, new=new, full=full)
+    if as_json:
+        print_json(found)
+    else:
+        typer.echo(found["text"])
+
+
+@view.command()
+def shift(
+    name: _View,
+    percent: Annotated[
+        float | None, typer.Argument(metavar="[PERCENT]", help="Of the callers, on the candidate.")
+    ] = None,
+    steps: Annotated[
+        str | None, typer.Option("--steps", metavar="P,P,...", help="One after another: 1,10,50,100.")
+    ] = None,
+    hold: Annotated[str, typer.Option("--hold", metavar="TIME", help="How long each step is held.")] = "0s",
+    guard: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--guard",
+            metavar="NAME=LIMIT",
+            help="errors=0.01, p99=50ms, difference=0.2, lag=10s: beyond it all callers go back by themselves.",
+        ),
+    ] = None,
+    max_lag: _MaxLag = None,
+    wait: Annotated[bool, typer.Option(help="Of steps: show them until the last one is done.")] = True,
+    url: _Url = None,
+    as_json: _Json = False,
+) -> None:
+    """Move readers to the candidate, a share of the callers at a time."""
+    from suiro.errors import UsageError
+    from suiro.views import duration_ms, guards_of, steps_of
+
+    with _host(url) as views:
+        if (percent is None) == (steps is None):
+            raise UsageError("give a percentage, or --steps")
+        percents = [percent] if percent is not None else [step / 100 for step in steps_of(steps or "")]
+        guards = guards_of(guard or [])
+        hold_ms = int(duration_ms(hold, what="--hold"))
+        found = views.shift(
+            name,
+            *[one for one in percents if one is not None],
+            hold_ms=hold_ms,
+            guards={
+                field: value
+                for field in ("errors", "p99_ms", "difference", "lag_ms")
+                if (value := getattr(guards, field)) is not None
+            },
+            max_lag_ms=None if max_lag is None else int(duration_ms(max_lag, what="--max-lag")),
+        )
+        if wait and found["routing"]["guide"] is not None:
+            found = watch_steps(views, name, found, quiet=as_json)
+    done(found, as_json)
+    if found["position"] == "rolled back":
+        raise typer.Exit(1)
+
+
+@view.command()
+def rollback(name: _View, url: _Url = None, as_json: _Json = False) -> None:
+    """All callers are answered by the serving version again, at once: it was fed all the time."""
+    with _host(url) as views:
+        started = time.monotonic()
+        found = views.rollback(name)
+        took = time.monotonic() - started
+    done(found, as_json, f" ({took * 1000:.0f} ms)")
+
+
+@view.command()
+def forward(name: _View, max_lag: _MaxLag = None, url: _Url = None, as_json: _Json = False) -> None:
+    """Back to the share that was there before the rollback."""
+    from suiro.views import duration_ms
+
+    with _host(url) as views:
+        largest = None if max_lag is None else int(duration_ms(max_lag, what="--max-lag"))
+        found = views.forward(name, max_lag_ms=largest)
+    done(found, as_json)
+
+
+@view.command()
+def retire(
+    name: _View,
+    version: Annotated[int, typer.Argument(metavar="VERSION", help="Its number.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    last: Annotated[
+        bool, typer.Option("--last", help="Though it is the only one, and nothing is served then.")
+    ] = False,
+    url: _Url = None,
+    as_json: _Json = False,
+) -> None:
+    """Stop a version, and delete its topics and its store. It cannot be undone, and asks."""
+    from suiro.errors import UsageError
+
+    with _host(url) as views:
+        if not yes:
+            if not sys.stdin.isatty():
+                raise UsageError(f"retiring version {version} of {name} cannot be undone; say --yes")
+            asked = f"Delete version {version} of {name}: its topics and its store? It cannot be undone"
+            if not typer.confirm(asked):
+                raise typer.Exit(1)
+        found = views.retire(name, version, yes=True, last=last)
+    done(found, as_json)
+
+
+@view.command()
+def throttle(
+    name: _View,
+    records: Annotated[
+        str,
+        typer.Argument(
+            metavar="N", help="Records a second that building a version may read; 0: pause; off: no limit."
+        ),
+    ],
+    url: _Url = None,
+    as_json: _Json = False,
+) -> None:
+    """Limit what building a version takes from the one that serves."""
+    from suiro.errors import UsageError
+
+    with _host(url) as views:
+        if records != "off" and not records.isdigit():
+            raise UsageError(f"{records!r}: expected records a second, or off")
+        found = views.throttle(name, None if records == "off" else int(records))
+    done(found, as_json)
+
+
+@view.command()
+def history(name: _View, url: _Url = None, as_json: _Json = False) -> None:
+    """Every change of a view: when, who, what. It is in the log, in the topic _suiro_views."""
+    with _host(url) as views:
+        found = views.history(name)
+    if as_json:
+        print_json(found)
+        return
+    print_history(found)
+
+
+@view.command()
+def consumers(
+    name: _View,
+    version: Annotated[
+        int, typer.Argument(metavar="VERSION", help="Whose output topic they read from then on.")
+    ],
+    group: Annotated[
+        str, typer.Option("--group", metavar="GROUP", help="The consumer group; it must be stopped.")
+    ],
+    url: _Url = None,
+    as_json: _Json = False,
+) -> None:
+    """Move a consumer group from one version's output topic to another's, at the matching offsets."""
+    with _host(url) as views:
+        found = views.move_consumers(name, group, version)
+    if as_json:
+        print_json(found)
+    else:
+        typer.echo(f"group {group} goes on in version {version}: {json.dumps(found['moved'])}")
+
+
+# -- inside ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    from suiro.errors import SuiroError
+
+    try:
+        yield
+    except (SuiroError, OSError) as error:
+        typer.echo(f"suiro view: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+@contextmanager
+def _host(url: str | None) -> Iterator[Views]:
+    from suiro.views import Views
+
+    with _errors(), Views(url) as views:
+        yield views
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    from suiro.errors import ConfigError
+
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ConfigError(f"{option} {text!r} is not NAME=VALUE")
+    return name, value

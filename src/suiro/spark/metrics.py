@@ -1,0 +1,221 @@
+"""What a query does, in numbers: lag and rows as Spark tells them, and its transactions as the committer counts them.
+
+Spark commits a Python sink's micro-batches in a process of its own, so the counts of each sink are in a small file in
+the driver's temporary directory, which `query_metrics` and `serve_metrics` read in the driver. A file that cannot be
+written costs a warning, never a micro-batch. Counts go on over restarts of that process; a new run begins at zero.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from suiro.spark.offsets import Positions
+
+__all__ = ["HELP", "QueryMetrics", "SinkCounts", "query_metrics", "serve_metrics"]
+
+ABANDONED_AFTER_S = 7 * 24 * 3600
+_log = logging.getLogger(__name__)
+
+HELP: Mapping[str, tuple[str, str]] = {
+    "lag_records": ("gauge", "Offsets between what the query has read and the end, when it last looked."),
+    "input_rows": ("gauge", "Rows that the last micro-batch read."),
+    "input_rows_per_second": ("gauge", "Rows that arrive in a second."),
+    "processed_rows_per_second": ("gauge", "Rows that are processed in a second."),
+    "micro_batch": ("gauge", "The number of the last micro-batch."),
+    "micro_batch_seconds": ("gauge", "How long the last micro-batch took, planning and commit included."),
+    "committed_micro_batches_total": ("counter", "Micro-batches committed to Kafka."),
+    "suppressed_micro_batches_total": (
+        "counter",
+        "Micro-batches that were in Kafka already when they ran again.",
+    ),
+    "records_total": ("counter", "Records written to Kafka."),
+    "bytes_total": ("counter", "Bytes of encoded record batches written to Kafka."),
+    "commit_seconds_total": ("counter", "Time spent on transactions: fencing, producing, committing."),
+    "last_commit_seconds": ("gauge", "How long the last transaction took."),
+    "last_commit_timestamp_seconds": ("gauge", "When the last transaction was committed (Unix time)."),
+    "aborts_total": ("counter", "Transactions that were given up; those that could be were tried again."),
+    "fences_total": (
+        "counter",
+        "Times that another driver, or the transaction timeout, took the transaction away.",
+    ),
+}
+_OF_SINK = {
+    "committed_micro_batches_total": "micro_batches",
+    "suppressed_micro_batches_total": "suppressed",
+    "records_total": "records",
+    "bytes_total": "bytes",
+    "commit_seconds_total": "commit_seconds",
+    "last_commit_seconds": "last_commit_seconds",
+    "last_commit_timestamp_seconds": "last_commit_timestamp",
+    "aborts_total": "aborts",
+    "fences_total": "fences",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class SinkCounts:
+    """Of one sink in one run of its query. Times in seconds."""
+
+    query_id: str
+    run_id: str
+    transactional_id: str
+    micro_batches: int = 0
+    suppressed: int = 0
+    records: int = 0
+    bytes: int = 0
+    commit_seconds: float = 0.0
+    last_commit_seconds: float = 0.0
+    last_commit_timestamp: float = 0.0
+    aborts: int = 0
+    fences: int = 0
+
+    @classmethod
+    def open(cls, query_id: str, run_id: str, transactional_id: str) -> SinkCounts:
+        """Goes on with what an earlier process of this run counted."""
+        found = _load(_file(query_id, transactional_id))
+        if found is not None and found.run_id == run_id:
+            return found
+        return cls(query_id=query_id, run_id=run_id, transactional_id=transactional_id)
+
+    def save(self) -> None:
+        path = _file(self.query_id, self.transactional_id)
+        fresh = path.with_name(f"{path.name}.{os.getpid()}")
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            fresh.write_text(json.dumps(asdict(self)), encoding="utf-8")
+            fresh.replace(path)
+        except OSError as error:
+            _log.warning("metrics of %s cannot be written: %s", self.transactional_id, error)
+
+    @staticmethod
+    def remove_abandoned(now: float) -> None:
+        """Files of queries that have not committed for a week."""
+        for path in _directory().glob("*.json"):
+            try:
+                if path.stat().st_mtime < now - ABANDONED_AFTER_S:
+                    path.unlink()
+            except OSError:
+                continue  # its own query was quicker, or it is not ours to remove
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryMetrics:
+    """`values`: by the names of `HELP`, without those that nothing is known of. `lag`: by topic partition. `sinks`:
+    of the run that is under way."""
+
+    query: str
+    values: Mapping[str, float]
+    lag: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    sinks: tuple[SinkCounts, ...] = ()
+
+
+def query_metrics(query: Any) -> QueryMetrics:
+    """Of a `StreamingQuery`, as it is now."""
+    query_id, run_id = str(query.id), str(query.runId)
+    sinks = tuple(counts for counts in _counts_of(query_id) if counts.run_id == run_id)
+    progress = query.lastProgress
+    if progress is None:
+        return QueryMetrics(query=query.name or query_id, values={}, sinks=sinks)
+    values = {
+        "micro_batch": float(progress["batchId"]),
+        "micro_batch_seconds": progress["durationMs"].get("triggerExecution", 0) / 1000,
+        "input_rows": float(progress["numInputRows"]),
+        "input_rows_per_second": float(progress["inputRowsPerSecond"] or 0),
+        "processed_rows_per_second": float(progress["processedRowsPerSecond"] or 0),
+    }
+    lag: dict[tuple[str, int], int] = {}
+    for source in progress["sources"]:
+        lag |= _lag(source["endOffset"], source["latestOffset"])
+    return QueryMetrics(query=query.name or query_id, values=values, lag=lag, sinks=sinks)
+
+
+def serve_metrics(queries: Callable[[], Iterable[Any]], host: str, port: int) -> str:
+    """Serves `/metrics` for Prometheus in a thread of this process, the driver; returns its URL.
+
+    `queries`: which ones, asked at every scrape: `serve_metrics(lambda: spark.streams.active, "127.0.0.1", 9405)`.
+    """
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(queries))
+    server, _ = start_http_server(port, addr=host, registry=registry)
+    return f"http://{host}:{server.server_port}/metrics"
+
+
+class _Collector:
+    def __init__(self, queries: Callable[[], Iterable[Any]]) -> None:
+        self._queries = queries
+
+    def describe(self) -> list[Any]:
+        return []  # asked while it is registered, when there may be no query yet
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        found = [query_metrics(query) for query in self._queries()]
+        for name, (kind, text) in HELP.items():
+            family = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
+            labels = ["query"]
+            labels += ["topic", "partition"] if name == "lag_records" else []
+            labels += ["transactional_id"] if name in _OF_SINK else []
+            metric = family(f"suiro_query_{name}", text, labels=labels)
+            for item in found:
+                for values, number in _samples(item, name):
+                    metric.add_metric([item.query, *values], number)
+            yield metric
+
+
+def _samples(item: QueryMetrics, name: str) -> Iterator[tuple[list[str], float]]:
+    if name == "lag_records":
+        for (topic, partition), behind in sorted(item.lag.items()):
+            yield [topic, str(partition)], float(behind)
+    elif name in _OF_SINK:
+        for counts in item.sinks:
+            yield [counts.transactional_id], float(getattr(counts, _OF_SINK[name]))
+    elif name in item.values:
+        yield [], item.values[name]
+
+
+def _lag(end: Any, latest: Any) -> dict[tuple[str, int], int]:
+    """Of sources of ours; the offsets of others mean something else."""
+    try:
+        done, there = (
+            json.loads(value) if isinstance(value, str) else dict(value or {}) for value in (end, latest)
+        )
+        if "@ids" not in there:
+            return {}
+        read = Positions.from_json(done).offsets
+        return {
+            place: max(0, offset - read.get(place, 0))
+            for place, offset in Positions.from_json(there).offsets.items()
+        }
+    except (ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _directory() -> Path:
+    return Path(tempfile.gettempdir()) / f"suiro-metrics-{os.getuid()}"
+
+
+def _file(query_id: str, transactional_id: str) -> Path:
+    return _directory() / f"{query_id}-{quote(transactional_id, safe='')[:150]}.json"
+
+
+def _counts_of(query_id: str) -> list[SinkCounts]:
+    found = (_load(path) for path in sorted(_directory().glob(f"{query_id}-*.json")))
+    return [counts for counts in found if counts is not None]
+
+
+def _load(path: Path) -> SinkCounts | None:
+    try:
+        return SinkCounts(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None

@@ -1,0 +1,324 @@
+"""Which input records a result comes from: an interpreter that remembers, for each row, what it was made of.
+
+Every store is an ordered map of bytes, so it is enough to look on there: a row that is written is linked with the input
+record in hand and with the rows that were read for it. A step costs a constant; walking the links from a result gives
+every record that it comes from. The rules know nothing of it, and an ordinary run has none of it.
+
+What a rule read before it wrote counts as what it wrote from. Rules that make several results one after another are
+known (`_ONE_BY_ONE`), so that a result has only its own rows; of others a result may have a record too many, never
+one too few. Time is apart: where a result waited for time to pass, the record by which it passed is the `trigger`.
+What a processor keeps to itself, in no store, is not seen.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from suiro.streams.interpreter import Emitted, Interpreter
+from suiro.streams.nodes import (
+    ForeignKeyRespond,
+    Node,
+    Repartition,
+    SessionAggregate,
+    SlidingAggregate,
+    StreamAggregate,
+    Suppress,
+    TableAggregate,
+    TimeWindowAggregate,
+)
+from suiro.streams.records import Headers, Record
+from suiro.streams.stores import OrderedMap
+from suiro.streams.task import Processing, TaskSettings
+from suiro.streams.topology import Topology, stores_of
+from suiro.streams.windows import EmitStrategy
+
+__all__ = ["Link", "Place", "TracingInterpreter", "sources_of"]
+
+Place = tuple[str, int, int]
+"""Topic, partition, offset."""
+
+_AGGREGATES = StreamAggregate | TimeWindowAggregate | SlidingAggregate | SessionAggregate | TableAggregate
+_ONE_BY_ONE = StreamAggregate | TableAggregate | TimeWindowAggregate | Suppress | ForeignKeyRespond
+
+
+class Link:
+    """A row or a record on its way, and what it was made of. `place`: the input record that was in hand."""
+
+    __slots__ = ("change", "parents", "place", "trigger")
+
+    def __init__(
+        self, place: Place | None, parents: tuple[Link, ...] = (), trigger: Link | None = None
+    ) -> None:
+        self.place = place
+        self.parents = parents
+        self.trigger = trigger
+        self.change: tuple[str, bytes | None, bytes | None] | None = None
+        """Of an aggregate's row: its store, the row before and after."""
+
+
+def sources_of(link: Link, *, with_triggers: bool = False) -> set[Place]:
+    """The input records something was made of. What it waited for counts as one record; `with_triggers`: with all that
+    this one was made of."""
+    found: set[Place] = set()
+    seen: set[int] = {id(link)}
+    pending = [link]
+    while pending:
+        at = pending.pop()
+        if not at.parents and at.place is not None:
+            found.add(at.place)
+        following = at.parents
+        if at.trigger is not None:
+            if with_triggers:
+                following = (*following, at.trigger)
+            elif at.trigger.place is not None:
+                found.add(at.trigger.place)
+        for parent in following:
+            if id(parent) not in seen:
+                seen.add(id(parent))
+                pending.append(parent)
+    return found
+
+
+class TracingInterpreter(Interpreter):
+    """`on_result(emitted, place, link)`: of every record to an output topic. `keep(node, record)`: whether a record
+    goes into one of the nodes `kept_at`; others are left out there, as if they were not. `look(place, node, record)`:
+    of every record that reaches a node, while the input record in hand is one of `looked_at`."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        on_result: Callable[[Emitted, Place | None, Link], None],
+        kept_at: Collection[str] = (),
+        keep: Callable[[Node, Record], bool] | None = None,
+        looked_at: Collection[Place] = (),
+        look: Callable[[Place, Node, Record], None] | None = None,
+        settings: TaskSettings | None = None,
+        on_deserialization_error: str = "fail",
+    ) -> None:
+        self.place: Place | None = None
+        self.was_kept = False
+        """Whether the last record piped reached one of the nodes `kept_at`, and was kept there."""
+        self._frame = _Frame(Link(None), None)
+        self._links: deque[Link] = deque()
+        self._on_result = on_result
+        self._kept_at = frozenset(kept_at)
+        self._keep = keep
+        self._looked_at = looked_at
+        self._look = look
+        self.around = self._around
+        super().__init__(topology, settings=settings, on_deserialization_error=on_deserialization_error)
+
+    @property
+    def drops(self) -> dict[str, int]:
+        """How many records were left out so far, by reason."""
+        found = dict(self.dropped)
+        for task in self._tasks:
+            for reason, count in task.dropped.items():
+                found[reason] = found.get(reason, 0) + count
+        return found
+
+    # -- records in --------------------------------------------------------------------------------------
+
+    def pipe(
+        self,
+        topic: str,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+        *,
+        place: tuple[int, int] | None = None,
+    ) -> None:
+        partition, offset = (0, self._offsets.get(topic, 0)) if place is None else place
+        self.place = (topic, partition, offset)
+        self.was_kept = False
+        self._frame = _Frame(Link(self.place), None)
+        super().pipe(topic, timestamp, key, value, headers, place=(partition, offset))
+
+    def end_of_batch(self) -> None:
+        self.place = None
+        self._frame = _Frame(Link(None), None)
+        super().end_of_batch()
+
+    def _run(self) -> None:
+        at_first = self._frame
+        while self._queue:
+            # What came by a repartition has a link; a record of the input has the frame's.
+            link = self._links.popleft() if isinstance(self._queue[0][0].operator, Repartition) else None
+            self._frame = at_first if link is None else _Frame(link, None)
+            node, record, origin = self._queue.popleft()
+            self._readers[node.name].process(node.name, record, origin)
+        self._frame = at_first
+
+    # -- records out -------------------------------------------------------------------------------------
+
+    def emit(self, node: Node, record: Record) -> None:
+        if isinstance(node.operator, Repartition):
+            if node.name in self._kept_at and not self._is_kept(node, record):
+                return
+            before = len(self._queue)
+            super().emit(node, record)
+            if len(self._queue) > before:
+                self._links.append(self._frame.result())
+        else:
+            super().emit(node, record)
+
+    def _emitted(self, found: Emitted) -> None:
+        self._on_result(found, self.place, self._frame.result())
+
+    # -- looking on --------------------------------------------------------------------------------------
+
+    def read(self, link: Link) -> None:
+        self._frame.read(link)
+
+    def wrote(self, store: str, before: bytes | None, after: bytes | None) -> Link:
+        frame = self._frame
+        link = frame.row(is_removal=after is None)
+        if isinstance(frame.operator, _AGGREGATES):
+            link.change = (store, before, after)
+        return link
+
+    def _new_map(self, name: str) -> OrderedMap:
+        return _TracedMap(self, name, _notes_absent(self.topology, name))
+
+    def _around(self, node: Node, process: Processing) -> Processing:
+        if stores_of(node):
+            process = self._framed(node, process)
+        if self._look is not None:
+            process = self._looked(node, process)
+        if node.name in self._kept_at and not isinstance(node.operator, Repartition):
+            process = self._guarded(node, process)
+        return process
+
+    def _framed(self, node: Node, process: Processing) -> Processing:
+        operator = node.operator
+
+        def framed(record: Record, port: int) -> None:
+            outer = self._frame
+            self._frame = _Frame(outer.result(), operator)
+            try:
+                process(record, port)
+            finally:
+                self._frame = outer
+
+        return framed
+
+    def _looked(self, node: Node, process: Processing) -> Processing:
+        look, places = self._look, self._looked_at
+        assert look is not None
+
+        def looked(record: Record, port: int) -> None:
+            if self.place is not None and self.place in places:
+                look(self.place, node, record)
+            process(record, port)
+
+        return looked
+
+    def _guarded(self, node: Node, process: Processing) -> Processing:
+        def guarded(record: Record, port: int) -> None:
+            if self._is_kept(node, record):
+                process(record, port)
+
+        return guarded
+
+    def _is_kept(self, node: Node, record: Record) -> bool:
+        if self._keep is None or self._keep(node, record):
+            self.was_kept = True
+            return True
+        return False
+
+
+class _Frame:
+    """A rule while it has a record: what it was given, and which rows it has read for what it makes next."""
+
+    __slots__ = ("_base", "_is_done", "_result", "_rows", "operator")
+
+    def __init__(self, base: Link, operator: object) -> None:
+        self.operator = operator
+        self._base = base
+        self._rows: list[Link] = []
+        self._is_done = False
+        self._result: Link | None = base
+
+    def read(self, link: Link) -> None:
+        if self._is_done and isinstance(self.operator, _ONE_BY_ONE):
+            self._rows = []
+        self._is_done = False
+        if not self._rows or self._rows[-1] is not link:
+            self._rows.append(link)
+            self._result = None
+
+    def row(self, *, is_removal: bool) -> Link:
+        """A row is written."""
+        link = self._made(is_held=is_removal and _holds(self.operator))
+        if isinstance(self.operator, _ONE_BY_ONE):
+            self._rows, self._result = [link], None
+        self._is_done = True
+        return link
+
+    def result(self) -> Link:
+        """A record leaves, or goes on to the next node."""
+        self._is_done = True
+        if self._result is None:
+            self._result = self._made(is_held=_holds(self.operator))
+        return self._result
+
+    def _made(self, *, is_held: bool) -> Link:
+        rows = tuple(self._rows)
+        if is_held and rows:
+            return Link(self._base.place, rows, self._base)
+        return Link(self._base.place, (self._base, *rows))
+
+
+class _TracedMap(OrderedMap):
+    """Removed rows are remembered too: that a row is not there may be what decided."""
+
+    def __init__(self, tracer: TracingInterpreter, name: str, notes_absent: bool) -> None:
+        super().__init__()
+        self._tracer = tracer
+        self._name = name
+        self._notes_absent = notes_absent
+        self._links: dict[bytes, Link] = {}
+
+    def get(self, key: bytes) -> bytes | None:
+        value = super().get(key)
+        if value is not None or self._notes_absent:
+            link = self._links.get(key)
+            if link is not None:
+                self._tracer.read(link)
+        return value
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        link = self._tracer.wrote(self._name, self._rows.get(key), value)
+        if value is None and not self._notes_absent:
+            self._links.pop(key, None)
+        else:
+            self._links[key] = link
+        super().put(key, value)
+
+    def range(
+        self, first: bytes | None = None, last: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        for key, value in super().range(first, last, reverse=reverse):
+            link = self._links.get(key)
+            if link is not None:
+                self._tracer.read(link)
+            yield key, value
+
+
+def _holds(operator: object) -> bool:
+    """What leaves was there before, and leaves because time passed."""
+    match operator:
+        case Suppress():
+            return True
+        case TimeWindowAggregate(emit=emit) | SlidingAggregate(emit=emit) | SessionAggregate(emit=emit):
+            return emit is EmitStrategy.ON_WINDOW_CLOSE
+    return False
+
+
+def _notes_absent(topology: Topology, name: str) -> bool:
+    specs: dict[str, Any] = {spec.name: spec for spec in topology.stores}
+    return name in specs and specs[name].kind != "buffer"

@@ -1,0 +1,73 @@
+"""Views: data derived from the log and served to readers, rebuilt beside the live one when its code was wrong.
+
+    from suiro.views import view
+
+    @view("carrier_delays", key=("carrier", "day"))
+    def carrier_delays(builder):
+        ...
+        return table
+
+A version of a view is a pipeline of its own, with its own output topic; the last record of each of its transactions is
+a cut (`cuts`), which says what of the inputs the output reflects.
+
+- `definition`: what a view is, and a version of it. `archive`: its code. `cuts`: which inputs an output reflects.
+- `pipeline`, `process`: a version runs. `leader`: it ends its micro-batches where another's ended.
+- `store`, `follower`, `reads`: its rows are kept, and served.
+- `lifecycle`: the rules of a change. `journal`: what was decided, in the log. `keeper`, `host`: it is made so.
+- `compare`, `explain`: two versions beside each other. `client`: all of it from elsewhere.
+
+A name's module is imported when the name is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from suiro.views.client import Views
+    from suiro.views.cuts import Cut, CutLog
+    from suiro.views.definition import RowCodec, VersionSpec, ViewDefinition, topology_of, view
+    from suiro.views.guards import duration_ms, guards_of, steps_of
+    from suiro.views.host import HostConfig
+    from suiro.views.serving import Listen, serve
+
+__all__ = [
+    "Cut",
+    "CutLog",
+    "HostConfig",
+    "Listen",
+    "RowCodec",
+    "VersionSpec",
+    "ViewDefinition",
+    "Views",
+    "duration_ms",
+    "guards_of",
+    "serve",
+    "steps_of",
+    "topology_of",
+    "view",
+]
+
+_HOMES = {
+    "Cut": "cuts",
+    "CutLog": "cuts",
+    "HostConfig": "host",
+    "Listen": "serving",
+    "RowCodec": "definition",
+    "VersionSpec": "definition",
+    "ViewDefinition": "definition",
+    "Views": "client",
+    "duration_ms": "guards",
+    "guards_of": "guards",
+    "serve": "serving",
+    "steps_of": "guards",
+    "topology_of": "definition",
+    "view": "definition",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"suiro.views.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

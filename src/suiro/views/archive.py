@@ -1,0 +1,233 @@
+"""The code of a version: a zip of the user's file and of the modules beside it that it imports, so that version 1 goes
+on with its own code when the file has long been changed.
+
+Equal code gives equal bytes. What is imported is found by reading the import statements, at any depth of the code;
+a package is taken whole. Installed packages are not in it: they are the environment's.
+
+A version's pipeline is a process of its own, and imports what it unpacked as any program does. Where two versions are
+needed in one process (compare, explain), `Code.load` keeps them apart: each has modules under a name of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import hashlib
+import io
+import sys
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from importlib.abc import InspectLoader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import resolve_name
+from pathlib import Path, PurePosixPath
+from types import CodeType, ModuleType
+from typing import Any
+
+from suiro.errors import UsageError
+from suiro.views.definition import ViewDefinition
+
+__all__ = ["Code", "archive_of", "code_id"]
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can say
+MAX_FILES_BYTES = 64 * 1024 * 1024
+_FILE_MODE = 0o644 << 16
+
+
+def code_id(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def archive_of(path: Path) -> bytes:
+    """`path`: the user's file. Raises `UsageError` for one that cannot be read, is no Python, or hides a module of
+    Python's own."""
+    path = path.resolve()
+    if path.suffix != ".py" or not path.is_file():
+        raise UsageError(
+            f"{path} is not a Python file; give the file that has the view, app.py:carrier_delays"
+        )
+    if path.stem in sys.stdlib_module_names or not path.stem.isidentifier():
+        raise UsageError(
+            f"{path.name} cannot be imported under this name (it is not an identifier, or a module of Python's own); "
+            "give the file another name"
+        )
+    files = _reached(path)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(files):
+            entry = zipfile.ZipInfo(name, date_time=_EPOCH)
+            entry.external_attr = _FILE_MODE
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, files[name])
+    return out.getvalue()
+
+
+def _reached(path: Path) -> dict[str, bytes]:
+    """Name in the archive -> content: the file, and every module beside it that is reached by imports."""
+    root = path.parent
+    found: dict[str, bytes] = {}
+    pending = [path]
+    while pending:
+        file = pending.pop()
+        name = file.relative_to(root).as_posix()
+        if name in found:
+            continue
+        try:
+            found[name] = content = file.read_bytes()
+            tree = ast.parse(content, filename=str(file))
+        except (OSError, SyntaxError, ValueError) as error:
+            if file.parent != root:
+                continue  # of a package all files are taken, also those that nobody imports
+            raise UsageError(f"{file} cannot be taken into the version's code: {error}") from None
+        for top in _imported(tree):
+            if (root / f"{top}.py").is_file():
+                pending.append(root / f"{top}.py")
+            elif top != "suiro" and (root / top).is_dir():
+                pending += sorted((root / top).rglob("*.py"))
+    return found
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    """The first part of every absolute import. (Relative ones stay in their package, which is taken whole.)"""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            yield node.module.partition(".")[0]
+
+
+class Code:
+    """An archive. Raises `UsageError` for bytes that are none."""
+
+    def __init__(self, data: bytes) -> None:
+        try:
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                size = sum(item.file_size for item in archive.infolist())
+                if size > MAX_FILES_BYTES:  # what is read of a file is no more than it says here
+                    raise UsageError(
+                        f"the archive of a version's code holds {size:,} bytes, and at most {MAX_FILES_BYTES:,} are "
+                        "taken: keep large files out of the folder that it imports from"
+                    )
+                self.files: Mapping[str, bytes] = {item: archive.read(item) for item in archive.namelist()}
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+            raise UsageError(
+                f"this is not the archive of a version's code: {error}; deploy it again"
+            ) from None
+        for name in self.files:
+            parts = PurePosixPath(name)
+            if parts.is_absolute() or ".." in parts.parts or parts.suffix != ".py":
+                raise UsageError(f"the archive of a version's code holds {name!r}, which is no module of it")
+        self.id = code_id(data)
+
+    def unpack(self, folder: Path) -> None:
+        """Writes the files there, for a process that imports them. Those that are there already are the same."""
+        for name, content in self.files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.exists() or path.read_bytes() != content:
+                path.write_bytes(content)
+
+    def load(self, entry: str) -> ViewDefinition:
+        """The view that `entry` ("app.py:function") names, from modules that nobody else sees."""
+        file, _ = split_entry(entry)
+        package = f"suiro_view_{self.id[:16]}"
+        if not any(isinstance(item, _Modules) and item.package == package for item in sys.meta_path):
+            sys.meta_path.append(_Modules(package, self.files))
+        return definition_in(import_module(f"{package}.{file.removesuffix('.py')}"), entry)
+
+
+def split_entry(entry: str) -> tuple[str, str]:
+    file, colon, function = entry.rpartition(":")
+    if not colon or not file.endswith(".py") or not function.isidentifier():
+        raise UsageError(f"{entry!r} does not name a view; say app.py:function")
+    return file, function
+
+
+def definition_in(module: ModuleType, entry: str) -> ViewDefinition:
+    file, function = split_entry(entry)
+    found = getattr(getattr(module, function, None), "definition", None)
+    if isinstance(found, ViewDefinition):
+        return found
+    names = [
+        name
+        for name, item in vars(module).items()
+        if isinstance(getattr(item, "definition", None), ViewDefinition)
+    ]
+    has = f"it has {', '.join(sorted(names))}" if names else "it has none: put @view(...) above a function"
+    raise UsageError(f"{file} has no view {function!r}; {has}")
+
+
+class _Modules(MetaPathFinder, InspectLoader):
+    """Finds and loads an archive's modules as those of a package of their own. In them, `import helpers` gives the
+    package's `helpers`; everything else is imported as ever."""
+
+    def __init__(self, package: str, files: Mapping[str, bytes]) -> None:
+        self.package = package
+        self._files = files
+        self._tops = {PurePosixPath(name).parts[0].removesuffix(".py") for name in files}
+        self._builtins = {**vars(builtins), "__import__": self._import}
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname == self.package:
+            return ModuleSpec(fullname, self, is_package=True)
+        name = self._file(fullname)
+        if name is None:
+            return None
+        spec = ModuleSpec(fullname, self, origin=name, is_package=self.is_package(fullname))
+        spec.has_location = True  # `__file__`, as tracebacks show it
+        return spec
+
+    def is_package(self, fullname: str) -> bool:
+        name = self._file(fullname)
+        return name is None or name.endswith("__init__.py") or name not in self._files
+
+    def get_source(self, fullname: str) -> str:
+        name = self._file(fullname)
+        return self._files.get(name or "", b"").decode()
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_source(fullname), self._file(fullname) or fullname)
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__dict__["__builtins__"] = self._builtins
+        super().exec_module(module)
+
+    def _file(self, fullname: str) -> str | None:
+        """A folder without __init__.py is a package too; its file is the folder."""
+        if not fullname.startswith(f"{self.package}."):
+            return None
+        place = fullname[len(self.package) + 1 :].replace(".", "/")
+        for name in (f"{place}.py", f"{place}/__init__.py"):
+            if name in self._files:
+                return name
+        return place if any(name.startswith(f"{place}/") for name in self._files) else None
+
+    def _import(
+        self,
+        name: str,
+        globals: Mapping[str, Any] | None = None,
+        locals: Mapping[str, Any] | None = None,
+        fromlist: Sequence[str] = (),
+        level: int = 0,
+    ) -> ModuleType:
+        if level:
+            assert globals is not None
+            absolute = resolve_name("." * level + name, str(globals["__package__"]))
+        elif name.partition(".")[0] in self._tops:
+            absolute = f"{self.package}.{name}"
+        else:
+            return builtins.__import__(name, globals, locals, fromlist, level)
+        module = import_module(absolute)
+        if not fromlist:  # `import a.b` gives a
+            return sys.modules[f"{self.package}.{name.partition('.')[0]}"] if name else module
+        for item in fromlist:
+            if not hasattr(module, item) and self._file(f"{absolute}.{item}") is not None:
+                import_module(f"{absolute}.{item}")
+        return module

@@ -1,0 +1,179 @@
+"""What differs between two rows, column by column: what is left out, what is near enough, how a difference is called.
+
+A row is a JSON object; an object in it has columns of its own, `gate.letter`. Numbers are equal by value (1 is 1.0),
+truth values are no numbers. A tolerance is for numbers: `0.01` is absolute, `1%` is of the larger one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from suiro.errors import UsageError
+
+__all__ = ["ABSENT", "Difference", "Tolerance", "Yardstick", "columns_of", "plain", "shortened"]
+
+Columns = Mapping[str, Any]
+VALUE_CHARS = 80
+
+
+class _Absent:
+    """The value of a column that a row does not have."""
+
+    def __repr__(self) -> str:
+        return "absent"
+
+
+ABSENT = _Absent()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """Numbers no further apart than `absolute`, or than `relative` of the larger one, are near enough."""
+
+    absolute: float = 0.0
+    relative: float = 0.0
+
+    @classmethod
+    def parse(cls, column: str, text: str) -> Tolerance:
+        """`0.01`, or `1%`."""
+        is_share = text.strip().endswith("%")
+        try:
+            number = float(text.strip().removesuffix("%"))
+        except ValueError:
+            number = -1.0
+        if not 0 <= number < float("inf"):
+            raise UsageError(
+                f"tolerance {column}={text!r} is no number from 0 on; give {column}=0.01 or {column}=1%"
+            )
+        return cls(relative=number / 100) if is_share else cls(absolute=number)
+
+    def holds(self, old: float, new: float) -> bool:
+        return abs(new - old) <= max(self.absolute, self.relative * max(abs(old), abs(new)))
+
+    def __str__(self) -> str:
+        parts = [f"{self.absolute:g}"] if self.absolute else []
+        parts += [f"{self.relative * 100:g}%"] if self.relative else []
+        return " or ".join(parts) or "0"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Of one column. `kind` says in words how the sides stand; `size` is how far numbers are apart."""
+
+    column: str
+    kind: str
+    old: Any
+    new: Any
+    size: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Yardstick:
+    """How rows are compared. `ignored` columns, and all below them, are not looked at."""
+
+    ignored: frozenset[str] = frozenset()
+    tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, tolerances: Mapping[str, Any] | None, ignored: Iterable[str]) -> Yardstick:
+        """`tolerances`: by column, a `Tolerance`, a number or text as `Tolerance.parse` reads it."""
+        found = {
+            column: each if isinstance(each, Tolerance) else Tolerance.parse(column, str(each))
+            for column, each in (tolerances or {}).items()
+        }
+        return cls(ignored=frozenset(ignored), tolerances=found)
+
+    def differences(self, old: Columns, new: Columns) -> list[Difference]:
+        """By column name. Nothing: equal, as far as one looks."""
+        found = []
+        for column in sorted(old.keys() | new.keys()):
+            left, right = old.get(column, ABSENT), new.get(column, ABSENT)
+            if left is right or self._is_ignored(column):
+                continue
+            difference = self._difference(column, left, right)
+            if difference is not None:
+                found.append(difference)
+        return found
+
+    def _is_ignored(self, column: str) -> bool:
+        return bool(self.ignored) and any(
+            column == name or column.startswith(f"{name}.") for name in self.ignored
+        )
+
+    def _difference(self, column: str, old: Any, new: Any) -> Difference | None:
+        if is_number(old) and is_number(new):
+            if old == new or (old != old and new != new):
+                return None
+            tolerance = self.tolerances.get(column)
+            if tolerance is not None and tolerance.holds(old, new):
+                return None
+            if old != old or new != new:
+                return Difference(column, "NaN in old" if old != old else "NaN in new", old, new)
+            return Difference(column, "old < new" if old < new else "old > new", old, new, abs(new - old))
+        if type(old) is type(new) and old == new:
+            return None
+        if old is ABSENT or new is ABSENT:
+            kind = "only in new" if old is ABSENT else "only in old"
+        elif old is None or new is None:
+            kind = "null in old" if old is None else "null in new"
+        elif _type_of(old) != _type_of(new):
+            kind = f"{_type_of(old)} in old, {_type_of(new)} in new"
+        else:
+            kind = "differs"
+        return Difference(column, kind, old, new)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def columns_of(value: str | None) -> dict[str, Any]:
+    """The columns of a row's JSON; none of a row that is not there."""
+    return {} if value is None else flattened(json.loads(value))
+
+
+def flattened(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {"value": value}
+    found: dict[str, Any] = {}
+    for name, item in value.items():
+        if isinstance(item, dict) and item:
+            found |= {f"{name}.{inner}": each for inner, each in flattened(item).items()}
+        else:
+            found[name] = item
+    return found
+
+
+def shortened(value: Any, limit: int = VALUE_CHARS) -> Any:
+    """A value to show: long text and large lists are cut, and say so."""
+    if value is ABSENT:
+        return None
+    if isinstance(value, str):
+        return value if len(value) <= limit else f"{value[: limit - 1]}…"
+    if isinstance(value, list | dict):
+        text = json.dumps(value, ensure_ascii=False, default=str)
+        return value if len(text) <= limit else f"{text[: limit - 1]}…"
+    return value
+
+
+def plain(value: Any) -> Any:
+    """As JSON can have it: a column that is not there is null."""
+    return None if value is ABSENT else shortened(value)
+
+
+def _type_of(value: Any) -> str:
+    match value:
+        case bool():
+            return "true/false"
+        case int() | float():
+            return "number"
+        case str():
+            return "text"
+        case list():
+            return "list"
+        case dict():
+            return "object"
+    return "null"

@@ -1,0 +1,256 @@
+"""Cuts: which input records the output of a view's version reflects, written in the transaction that wrote the output.
+
+The last record of each micro-batch's transaction goes to `<view>.v<n>.cuts`. A reader with read_committed so finds a
+cut exactly if it finds the output it belongs to: all records below `outputs`, and none from there on. The topic is
+compacted under the key `number % KEYS`, so it is bounded and always holds the newest cuts.
+
+Cuts are numbered 0, 1, 2... without a gap, and each is, in every partition, at or beyond the one before. (Not quite
+where lost state of a join is rebuilt: records that had waited for others are read again.)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from suiro.client import EARLIEST, LATEST, Client
+from suiro.clock import Clock, SystemClock
+from suiro.errors import FatalError, UnknownTopicError
+from suiro.protocol import columnar
+from suiro.protocol.records import Record, encode_batch
+from suiro.spark import Footer, PlannedOffsets
+
+__all__ = ["KEYS", "Cut", "CutLog", "CutWriter", "last_cut"]
+
+KEYS = 100_000
+FORMAT_VERSION = 1
+LOOK_BACK = 64  # offsets, of the first look for the last cut
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """`inputs`: the next offset of each input partition. `outputs`: of each partition of the output topic.
+
+    `behind`: input partitions whose records went on when this cut was made, because of a limit. The last records of
+    others may be read, and wait for theirs to be processed in the order of time. So only where nothing is behind the
+    rows are those of all records below `inputs`: such a cut is settled.
+    """
+
+    number: int
+    inputs: Mapping[TopicPartition, int]
+    outputs: Mapping[int, int]
+    time_ms: int
+    behind: frozenset[TopicPartition] = frozenset()
+
+    @property
+    def is_settled(self) -> bool:
+        return not self.behind
+
+    def meets(self, other: Cut) -> bool:
+        """Rows of both are made of the same records of the topics that both read, of which there is at least one."""
+        topics = {topic for topic, _ in self.inputs} & {topic for topic, _ in other.inputs}
+        return (
+            self.is_settled
+            and other.is_settled
+            and bool(topics)
+            and _of(topics, self.inputs) == _of(topics, other.inputs)
+        )
+
+    @property
+    def key(self) -> bytes:
+        return str(self.number % KEYS).encode()
+
+    def to_json(self) -> dict[str, Any]:
+        inputs: dict[str, dict[str, int]] = {}
+        for (topic, partition), offset in sorted(self.inputs.items()):
+            inputs.setdefault(topic, {})[str(partition)] = offset
+        value: dict[str, Any] = {
+            "v": FORMAT_VERSION,
+            "number": self.number,
+            "inputs": inputs,
+            "outputs": {str(partition): offset for partition, offset in sorted(self.outputs.items())},
+            "time_ms": self.time_ms,
+        }
+        if self.behind:
+            value["behind"] = [list(place) for place in sorted(self.behind)]
+        return value
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Cut:
+        if value.get("v") != FORMAT_VERSION:
+            raise FatalError(
+                f"a cut has version {value.get('v')}, this version of suiro reads {FORMAT_VERSION}: use the one that "
+                "wrote it"
+            )
+        return cls(
+            number=int(value["number"]),
+            inputs={
+                (topic, int(partition)): int(offset)
+                for topic, items in value["inputs"].items()
+                for partition, offset in items.items()
+            },
+            outputs={int(partition): int(offset) for partition, offset in value["outputs"].items()},
+            time_ms=int(value["time_ms"]),
+            behind=frozenset((topic, int(partition)) for topic, partition in value.get("behind", ())),
+        )
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(self.to_json(), separators=(",", ":")).encode()
+
+
+class CutLog:
+    """The committed cuts of one version, in order. Not thread-safe, as its client is not. `keeps`: also in `cuts`."""
+
+    def __init__(self, client: Client, topic: str, *, keeps: bool = True) -> None:
+        self._client = client
+        self._topic = topic
+        self._keeps = keeps
+        self._position: int | None = None
+        self._cuts: list[Cut] = []
+
+    @property
+    def cuts(self) -> list[Cut]:
+        """Those that `poll` has found, by rising number; not to be changed."""
+        return self._cuts
+
+    def poll(self, *, max_wait_ms: int = 0) -> list[Cut]:
+        """New cuts, all there are. Waits up to `max_wait_ms` for the first. Raises `UnknownTopicError` where the
+        topic does not exist, which it does not before the version's first start and after it was retired."""
+        found: list[Cut] = []
+        place = (self._topic, 0)
+        if self._position is None:
+            require_topic(self._client, self._topic)
+            self._position = self._client.list_offsets({place: EARLIEST})[place].offset
+        while True:
+            wait = 0 if found else max_wait_ms
+            try:
+                cuts, position, end = read_cuts(self._client, self._topic, self._position, wait)
+            except UnknownTopicError:
+                self._position = None  # the next call only looks whether it is there
+                raise
+            found += cuts
+            is_new, self._position = position != self._position, position
+            if position >= end or not is_new:
+                break
+        if self._keeps:
+            self._cuts += found
+            del self._cuts[:-KEYS]
+        return found
+
+
+class CutWriter:
+    """Makes the footer of each micro-batch: `suiro.spark.FooterOf`, called on the driver.
+
+    Where the output ended is asked of the brokers when they have all of it, so that nothing has to be remembered; the
+    number is that of the last committed cut and one more. A micro-batch that only rebuilds state has no cut: what its
+    records made is in the output from before.
+    """
+
+    def __init__(
+        self, client: Client, *, output_topic: str, cuts_topic: str, clock: Clock | None = None
+    ) -> None:
+        """`client` is used by whoever commits, on one thread at a time."""
+        self._client = client
+        self._output_topic = output_topic
+        self.cuts_topic = cuts_topic
+        self._clock = clock or SystemClock()
+        self._last: tuple[int, int] | None = None  # number, time: of the last cut that this object made
+        self._partitions = 0
+
+    def __call__(self, planned: PlannedOffsets) -> Footer | None:
+        positions = planned.positions
+        if any(item.muted for item in positions):
+            return None
+        inputs = {place: offset for item in positions for place, offset in item.offsets.items()}
+        return _CutFooter(self, inputs, frozenset(place for item in positions for place in item.behind))
+
+    def made(
+        self, inputs: Mapping[TopicPartition, int], behind: frozenset[TopicPartition], *, is_fresh: bool
+    ) -> Cut:
+        if is_fresh or self._last is None:
+            last = last_cut(self._client, self.cuts_topic)
+            self._last = (-1, 0) if last is None else (last.number, last.time_ms)
+            self._partitions = len(self._client.metadata([self._output_topic])[self._output_topic].partitions)
+        number, time_ms = self._last[0] + 1, max(self._clock.wall_ms(), self._last[1])
+        places = {(self._output_topic, partition): LATEST for partition in range(self._partitions)}
+        ends = self._client.list_offsets(places)
+        self._last = (number, time_ms)  # of an attempt that fails, the next one is fresh
+        return Cut(
+            number=number,
+            inputs=inputs,
+            outputs={partition: item.offset for (_, partition), item in ends.items()},
+            time_ms=time_ms,
+            behind=behind,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _CutFooter:
+    writer: CutWriter
+    inputs: Mapping[TopicPartition, int]
+    behind: frozenset[TopicPartition]
+
+    @property
+    def partition(self) -> TopicPartition:
+        return self.writer.cuts_topic, 0
+
+    def batch(self, *, is_fresh: bool) -> tuple[str, int, bytes, int]:
+        cut = self.writer.made(self.inputs, self.behind, is_fresh=is_fresh)
+        record = Record(offset=0, timestamp=cut.time_ms, key=cut.key, value=cut.to_bytes())
+        return self.writer.cuts_topic, 0, encode_batch([record]), 1
+
+
+def last_cut(client: Client, topic: str) -> Cut | None:
+    """The newest committed one, without reading all of them."""
+    place = (topic, 0)
+    end = client.list_offsets({place: LATEST}, read_committed=True)[place].offset
+    first = client.list_offsets({place: EARLIEST})[place].offset
+    back = LOOK_BACK
+    while end > first:
+        position, cuts = max(first, end - back), list[Cut]()
+        begun = position
+        while position < end:
+            more, after, _ = read_cuts(client, topic, position, 0)
+            cuts += more
+            if after == position:
+                break
+            position = after
+        if cuts:
+            return max(cuts, key=lambda cut: cut.number)
+        if begun == first:
+            return None
+        back *= 8
+    return None
+
+
+def read_cuts(client: Client, topic: str, position: int, max_wait_ms: int) -> tuple[list[Cut], int, int]:
+    """(cuts, the offset to go on at, the last stable offset then)."""
+    place = (topic, 0)
+    fetched = client.fetch({place: position}, read_committed=True, max_wait_ms=max_wait_ms)[place]
+    decoded = columnar.decode(
+        fetched.data,
+        start_offset=position,
+        end_offset=fetched.last_stable_offset,
+        aborted=fetched.aborted,
+        read_committed=True,
+    )
+    values = decoded.batch.column("value").to_pylist()
+    cuts = [Cut.from_json(json.loads(value)) for value in values if value is not None]
+    return cuts, max(position, decoded.next_offset), fetched.last_stable_offset
+
+
+def require_topic(client: Client, topic: str) -> None:
+    if topic not in client.metadata([topic]):
+        raise UnknownTopicError(
+            f"topic {topic!r} does not exist: the version has not started yet, or was retired",
+            "UNKNOWN_TOPIC_OR_PARTITION",
+        )
+
+
+def _of(topics: set[str], offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    # A partition that is not named was not there yet, or is empty.
+    return {place: offset for place, offset in offsets.items() if place[0] in topics and offset > 0}

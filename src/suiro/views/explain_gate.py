@@ -1,0 +1,146 @@
+"""Where records of other keys can be left out, when only some rows of a view are asked for.
+
+From the view's output upwards, as long as every operator keeps the key, a row comes only from records of its own key.
+At the upper end of that stretch stand the gates: a record of another key need not pass. What is above the gates runs
+in full. Time is the exception: records of other keys may move it, which closes windows; `sees_time` says whether any
+operator below the gates looks at it, and then who leaves records out must check the outcome.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from suiro.streams.nodes import (
+    Branch,
+    Filter,
+    FlatMapValues,
+    ForeignKeyResolve,
+    GlobalTableSource,
+    MapValues,
+    Merge,
+    Node,
+    Peek,
+    Process,
+    Repartition,
+    SessionAggregate,
+    Sink,
+    SlidingAggregate,
+    Source,
+    StreamAggregate,
+    StreamGlobalTableJoin,
+    StreamStreamJoin,
+    StreamTableJoin,
+    Suppress,
+    TableAggregate,
+    TableFilter,
+    TableMapValues,
+    TableSource,
+    TableTableJoin,
+    TimeWindowAggregate,
+    ToStream,
+)
+from suiro.streams.topology import Topology, stores_of
+
+__all__ = ["Gates", "gates_of"]
+
+_KEEPS_KEY = (
+    Branch
+    | Filter
+    | FlatMapValues
+    | ForeignKeyResolve
+    | MapValues
+    | Merge
+    | Peek
+    | Repartition
+    | Sink
+    | Source
+    | StreamAggregate
+    | StreamGlobalTableJoin
+    | StreamStreamJoin
+    | StreamTableJoin
+    | Suppress
+    | TableAggregate
+    | TableFilter
+    | TableMapValues
+    | TableSource
+    | TableTableJoin
+    | ToStream
+)
+_WINDOWED = TimeWindowAggregate | SlidingAggregate | SessionAggregate
+"""They keep the key as a part of the windowed one, which further aggregations would group by another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gates:
+    """`nodes`: names; none where nothing can be left out. `is_windowed`: the row's key has a window, the records' has
+    none. `above_is_stateless`: of the records that a row comes from, all pass a gate or fill a global table."""
+
+    nodes: frozenset[str] = frozenset()
+    is_windowed: bool = False
+    sees_time: bool = False
+    above_is_stateless: bool = False
+
+
+def gates_of(topology: Topology, sink: str) -> Gates:
+    """`sink`: name of the node that writes the view's rows."""
+    below: dict[str, Node] = {}
+    tops: set[str] = set()
+    pending = [topology.node(sink)]
+    while pending:
+        node = pending.pop()
+        if node.name in below:
+            continue
+        below[node.name] = node
+        parents = [topology.node(name) for name in node.parents]
+        if not parents or isinstance(node.operator, GlobalTableSource):
+            tops.add(node.name)
+        for parent in parents:
+            if _keeps_key(parent):
+                pending.append(parent)
+            else:
+                tops.add(node.name)
+    windowed = [node for node in below.values() if isinstance(node.operator, _WINDOWED)]
+    above = _ancestors(topology, tops)
+    if len(windowed) > 1 or above & below.keys() or topology.node(sink).name in tops:
+        # A second window, or a way around the gates that comes back below them: nothing is left out.
+        return Gates(sees_time=True)
+    stateful_above = any(_is_stateful(topology.node(name)) for name in above)
+    return Gates(
+        nodes=frozenset(tops),
+        is_windowed=bool(windowed),
+        sees_time=any(_sees_time(topology, node) for node in below.values()),
+        above_is_stateless=not stateful_above,
+    )
+
+
+def _keeps_key(node: Node) -> bool:
+    operator = node.operator
+    if isinstance(operator, ToStream) and operator.mapper is not None:
+        return False
+    return isinstance(operator, _KEEPS_KEY | _WINDOWED)
+
+
+def _is_stateful(node: Node) -> bool:
+    if isinstance(node.operator, Process):
+        return True  # it may remember what it likes
+    return bool(stores_of(node)) and not isinstance(node.operator, StreamGlobalTableJoin)
+
+
+def _ancestors(topology: Topology, names: set[str]) -> set[str]:
+    found: set[str] = set()
+    pending = [parent for name in names for parent in topology.node(name).parents]
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending.extend(topology.node(name).parents)
+    return found
+
+
+def _sees_time(topology: Topology, node: Node) -> bool:
+    match node.operator:
+        case TableSource(versioned=versioned) | StreamTableJoin(versioned=versioned):
+            return versioned
+        case Suppress() | StreamStreamJoin():
+            return True
+    return isinstance(node.operator, _WINDOWED)

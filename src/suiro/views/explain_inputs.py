@@ -1,0 +1,205 @@
+"""The input of a view, read from the log up to a cut, in the order in which its pipeline takes it.
+
+Global tables first. Then, of all partitions, the one whose next record is the earliest, ties by topic and partition:
+each keeps its own order, and where micro-batches were cut plays no part.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import repeat
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow.compute as pc
+
+from suiro.client import EARLIEST, Client
+from suiro.errors import DataLossError, DeadlineExceededError
+from suiro.protocol import columnar
+from suiro.streams.nodes import GlobalTableSource, Node, Source
+from suiro.streams.provenance import Place
+from suiro.streams.records import Headers
+from suiro.streams.sources import SourceReader
+from suiro.streams.topology import Topology
+
+__all__ = ["InputRecord", "Inputs", "Log", "global_topics", "merged", "source_of"]
+
+TopicPartition = tuple[str, int]
+FETCH_BYTES, FETCH_BYTES_MAX = 8 << 20, 1 << 30
+FETCHES_MAX = 20
+"""That bring nothing, each after it has waited for half a second."""
+
+
+class InputRecord(NamedTuple):
+    """As it is in the log. A tuple, because there are many."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+    @property
+    def place(self) -> Place:
+        return self.topic, self.partition, self.offset
+
+
+class Log(Protocol):
+    """The input up to a cut, to be read as often as one likes."""
+
+    @property
+    def ends(self) -> Mapping[TopicPartition, int]: ...
+    def read(self, topology: Topology) -> Iterator[InputRecord]: ...
+
+
+class Inputs:
+    """Reads again at every `read`, so that nothing has to be held."""
+
+    def __init__(self, client: Client, ends: Mapping[TopicPartition, int]) -> None:
+        """`ends`: the cut's `inputs`; nothing from there on is read."""
+        self._client = client
+        self._ends = dict(ends)
+
+    @property
+    def ends(self) -> Mapping[TopicPartition, int]:
+        return self._ends
+
+    def read(self, topology: Topology) -> Iterator[InputRecord]:
+        """Raises `DataLossError` where the log does not hold its beginning any more."""
+        ends = {
+            place: end for place, end in self._ends.items() if place[0] in topology.source_topics and end > 0
+        }
+        starts = {
+            place: item.offset
+            for place, item in self._client.list_offsets(dict.fromkeys(ends, EARLIEST)).items()
+        }
+        compacted = self._compacted(sorted({topic for topic, _ in ends}))
+        for (topic, partition), start in starts.items():
+            if start > 0 and topic not in compacted:
+                raise DataLossError(
+                    f"{topic}-{partition} begins at offset {start}: what was before is gone by retention, and "
+                    "rows that come from it cannot be explained. Keep the topic for longer (retention.ms=-1) or "
+                    "compact it"
+                )
+        tables = global_topics(topology)
+        lanes = {place: self._lane(place, starts[place], ends[place]) for place in sorted(ends)}
+        for place, lane in lanes.items():
+            if place[0] in tables:
+                yield from lane
+        yield from merged(topology, {place: lane for place, lane in lanes.items() if place[0] not in tables})
+
+    def _compacted(self, topics: list[str]) -> set[str]:
+        configs = self._client.describe_configs(topics) if topics else {}
+        return {topic for topic, config in configs.items() if config.get("cleanup.policy") == "compact"}
+
+    def _lane(self, place: TopicPartition, position: int, end: int) -> Iterator[InputRecord]:
+        topic, partition = place
+        max_bytes, nothing_came = FETCH_BYTES, 0
+        while position < end:
+            fetched = self._client.fetch(
+                {place: position}, read_committed=True, max_bytes=max_bytes, partition_max_bytes=max_bytes
+            )[place]
+            decoded = columnar.decode(
+                fetched.data,
+                start_offset=position,
+                end_offset=end,
+                aborted=fetched.aborted,
+                read_committed=True,
+                headers=True,
+            )
+            if decoded.next_offset <= position:
+                nothing_came += 1
+                if max_bytes >= FETCH_BYTES_MAX or nothing_came > FETCHES_MAX:
+                    raise DeadlineExceededError(
+                        f"{topic}-{partition} gives nothing from offset {position} on, although records up to {end} "
+                        "were read before. Is its broker reachable, and was the topic made anew?"
+                    )
+                if len(fetched.data):
+                    max_bytes *= 4  # a batch larger than what was asked for
+                continue
+            position, nothing_came = decoded.next_offset, 0
+            batch = decoded.batch
+            columns = [batch.column(name).to_pylist() for name in ("offset", "timestamp", "key", "value")]
+            for offset, timestamp, key, value, headers in zip(*columns, _headers(batch), strict=False):
+                yield InputRecord(topic, partition, offset, timestamp, key, value, headers)
+
+
+def merged(
+    topology: Topology, lanes: Mapping[TopicPartition, Iterator[InputRecord]]
+) -> Iterator[InputRecord]:
+    if len(lanes) == 1:
+        yield from next(iter(lanes.values()))
+        return
+    heap: list[tuple[int, TopicPartition, InputRecord, Iterator[InputRecord]]] = []
+    times = {topic: _times(topology, topic) for topic, _ in lanes}
+    for place, lane in lanes.items():
+        for record in lane:
+            heap.append((times[record.topic](record), place, record, lane))
+            break
+    heapq.heapify(heap)
+    while heap:
+        _, place, record, lane = heap[0]
+        yield record
+        following = next(lane, None)
+        if following is None:
+            heapq.heappop(heap)
+        else:
+            heapq.heapreplace(heap, (times[following.topic](following), place, following, lane))
+
+
+def global_topics(topology: Topology) -> set[str]:
+    found: set[str] = set()
+    for node in topology.nodes:
+        if isinstance(node.operator, GlobalTableSource):
+            source = topology.node(node.parents[0]).operator
+            assert isinstance(source, Source)
+            found.update(source.topics)
+    return found
+
+
+def source_of(topology: Topology, topic: str) -> Node | None:
+    for node in topology.nodes:
+        if isinstance(node.operator, Source) and topic in node.operator.topics:
+            return node
+    return None
+
+
+def _times(topology: Topology, topic: str) -> Any:
+    """Event time of a topic's records: the log's, or what the extractor says. A record that cannot be read goes by the
+    log's; it is left out later, or stops all."""
+    node = source_of(topology, topic)
+    assert node is not None
+    assert isinstance(node.operator, Source)
+    if node.operator.timestamp is None:
+        return _timestamp
+    reader = SourceReader(node, on_deserialization_error="skip", drop=_ignore, dead_letter=_ignore)
+
+    def extracted(record: InputRecord) -> int:
+        found = reader.read(
+            record.topic,
+            record.partition,
+            record.offset,
+            record.timestamp,
+            record.key,
+            record.value,
+            record.headers,
+        )
+        return record.timestamp if found is None else found.timestamp
+
+    return extracted
+
+
+def _timestamp(record: InputRecord) -> int:
+    return record.timestamp
+
+
+def _ignore(left_out: object) -> None: ...
+
+
+def _headers(batch: Any) -> Iterable[Headers]:
+    headers = batch.column("headers")
+    if not pc.sum(pc.list_value_length(headers)).as_py():
+        return repeat(())
+    return [tuple((item["key"], item["value"]) for item in each or ()) for each in headers.to_pylist()]

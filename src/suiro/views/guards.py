@@ -1,0 +1,107 @@
+"""Guards of a shift: what is measured of the candidate against what it must keep to. Pure.
+
+A guard is judged by the last minute, and not from before the present share began. Shares and quantiles of few reads
+say nothing: below `FEWEST_READS` neither errors nor p99 trip.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from suiro.errors import UsageError
+from suiro.views.state import ALL, Guards
+
+__all__ = ["FEWEST_READS", "Sample", "broken", "duration_ms", "guards_of", "steps_of"]
+
+FEWEST_READS = 20
+
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+_DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|min|m|h)\s*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Of the candidate in the last minute of its share; None: not known (yet). `difference`: of rows."""
+
+    reads: int = 0
+    errors: int = 0
+    p99_ms: float | None = None
+    difference: float | None = None
+    lag_ms: int | None = 0
+
+
+def broken(guards: Guards, sample: Sample, *, version: int) -> str | None:
+    """Why the candidate's callers must go back; None: all guards hold."""
+    if sample.reads >= FEWEST_READS:
+        share = sample.errors / sample.reads
+        if guards.errors is not None and share > guards.errors:
+            return (
+                f"{sample.errors} of {sample.reads} reads from version {version} failed, {share:.2%}; "
+                f"the guard allows {guards.errors:.2%}"
+            )
+        if guards.p99_ms is not None and sample.p99_ms is not None and sample.p99_ms > guards.p99_ms:
+            return (
+                f"p99 of {sample.reads} reads from version {version} is {sample.p99_ms:.1f} ms; "
+                f"the guard allows {guards.p99_ms:g} ms"
+            )
+    if guards.lag_ms is not None and (sample.lag_ms is None or sample.lag_ms > guards.lag_ms):
+        behind = "an unknown time" if sample.lag_ms is None else f"{sample.lag_ms / 1000:.1f} s"
+        return f"version {version} lags by {behind}; the guard allows {guards.lag_ms / 1000:g} s"
+    if (
+        guards.difference is not None
+        and sample.difference is not None
+        and sample.difference > guards.difference
+    ):
+        return (
+            f"{sample.difference:.2%} of the rows of version {version} differ; "
+            f"the guard allows {guards.difference:.2%}"
+        )
+    return None
+
+
+def guards_of(texts: Iterable[str]) -> Guards:
+    """`errors=0.01`, `p99=50ms`, `difference=0.2` (or 20%), `lag=10s`. Raises `UsageError`."""
+    found: dict[str, float | int] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip()
+        if not equals or name not in ("errors", "p99", "difference", "lag"):
+            raise UsageError(f"guard {text!r}: expected errors=0.01, p99=50ms, difference=0.2 or lag=10s")
+        if name in ("errors", "difference"):
+            found[name] = _share(text, value)
+        elif name == "p99":
+            found["p99_ms"] = duration_ms(value, what=f"guard {text!r}")
+        else:
+            found["lag_ms"] = int(duration_ms(value, what=f"guard {text!r}"))
+    return Guards(**found)  # type: ignore[arg-type]
+
+
+def _share(text: str, value: str) -> float:
+    try:
+        number = float(value.rstrip().removesuffix("%")) / (100 if value.rstrip().endswith("%") else 1)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise UsageError(f"guard {text!r}: expected a share from 0 to 1, such as 0.01, or 1%")
+    return number
+
+
+def duration_ms(text: str, *, what: str) -> float:
+    """`50ms`, `5s`, `2m`, `1h`. Raises `UsageError`, which begins with `what`."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise UsageError(f"{what}: expected a time such as 50ms, 5s, 2m or 1h, not {text!r}")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def steps_of(text: str) -> tuple[int, ...]:
+    """`1,10,50,100`, in percent; as basis points. Raises `UsageError`."""
+    try:
+        steps = tuple(round(float(part.strip().removesuffix("%")) * 100) for part in text.split(","))
+    except ValueError:
+        steps = (0,)
+    if any(not 0 < step <= ALL for step in steps):
+        raise UsageError(f"steps {text!r}: expected percents such as 1,10,50,100")
+    return steps

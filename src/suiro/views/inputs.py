@@ -1,0 +1,74 @@
+"""Whether a version can be built from offset 0: its input topics are there, and so is their beginning; and nothing is
+there yet that bears the version's own names.
+
+Asked before anything is written. A beginning that is in the remote tier counts as there: the log's start is what a
+consumer can read. Of a compacted topic the last record of each key is there, which is what a table is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from suiro.client import EARLIEST, Client
+from suiro.errors import UnknownTopicError, UsageError
+from suiro.views.definition import VersionSpec
+
+__all__ = ["InputsGoneError", "NameTakenError", "check_inputs", "check_names"]
+
+
+class InputsGoneError(UsageError):
+    """Retention has removed the beginning of an input topic; a view built from the rest would be another one."""
+
+
+class NameTakenError(UsageError):
+    """A topic or a group of the version's name is there: of somebody else, or of a view that the log does not know."""
+
+
+def check_names(client: Client, spec: VersionSpec) -> None:
+    """Raises `NameTakenError`. Rows of others in its output topic would be the view's; and what a group of its name has
+    processed, the version would take for written already, and leave out."""
+    own = [spec.output_topic, spec.cuts_topic]
+    taken = [f"topic {name!r}" for name in own if name in client.metadata(own)]
+    if client.offset_fetch(spec.application_id, None):
+        taken.append(f"consumer group {spec.application_id!r}")
+    if taken:
+        raise NameTakenError(
+            f"version {spec.version} of view {spec.view!r} is new, but there is {' and '.join(taken)} already: of "
+            "somebody else, or left from a view that topic _suiro_views does not know any more. Delete what is not "
+            "needed (kafka-topics --delete, kafka-consumer-groups --delete), or give the view another name"
+        )
+
+
+def check_inputs(client: Client, spec: VersionSpec) -> None:
+    """Raises `UnknownTopicError` for a topic that is not there, `InputsGoneError` for one that begins late."""
+    found = client.metadata(list(spec.inputs))
+    missing = sorted(set(spec.inputs) - set(found))
+    if missing:
+        raise UnknownTopicError(
+            f"view {spec.view!r} reads topic {', '.join(map(repr, missing))}, which does not exist; create it first",
+            "UNKNOWN_TOPIC_OR_PARTITION",
+        )
+    if _says_where_to_begin(spec.settings):
+        return
+    places = [(topic, item.partition) for topic, info in found.items() for item in info.partitions]
+    starts = client.list_offsets(dict.fromkeys(places, EARLIEST))
+    late = {place: item.offset for place, item in sorted(starts.items()) if item.offset > 0}
+    policies = client.describe_configs(sorted({topic for topic, _ in late})) if late else {}
+    gone = {
+        place: offset
+        for place, offset in late.items()
+        if (policies[place[0]].get("cleanup.policy") or "delete").replace(" ", "") != "compact"
+    }
+    if gone:
+        listed = ", ".join(
+            f"{topic}-{partition} begins at offset {at}" for (topic, partition), at in gone.items()
+        )
+        raise InputsGoneError(
+            f"view {spec.view!r} cannot be built from the beginning of its inputs: {listed}; what was before, "
+            "retention (or DeleteRecords) removed. Keep more of it (retention.ms=-1, or remote.storage.enable=true), "
+            "read a compacted topic, or say that the rest is enough: the setting startingOffsets=earliest"
+        )
+
+
+def _says_where_to_begin(settings: Mapping[str, str]) -> bool:
+    return any(name.lower().startswith("starting") for name in settings)

@@ -1,0 +1,364 @@
+"""The topic `_suiro_views`: everything that was decided about views, who decided it, and what came of it.
+
+| key | value |
+|---|---|
+| `view/NAME` | the view as it stands: versions, routing, revision (`View`) |
+| `history/NAME/REVISION` | one event: when, who, what, from where to where |
+| `code/SHA256` | the zip of a version's code |
+| `comparison/NAME/ID` | the result of a comparison |
+| `host` | which host serves; a later one takes over, and the earlier one ends |
+
+**A change is one transaction, decided from everything before it.** To change a view: take its transactional id
+`suiro-views/NAME` over (InitProducerId ends and shuts out whoever else changes this view), read to the end of the
+topic, let the pure rules decide, write the view and its event in one transaction. So a change is there whole or not at
+all, and of two at once one wins: the other is fenced, nothing of it is written, and it gets `ConcurrentChangeError`.
+
+After a lost answer the writer takes the id over again and looks for its event's id: it is there, or it never will be.
+
+One topic, one partition, compacted: a host's start reads it all. A history's keys differ, so compaction keeps each.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from suiro.client import EARLIEST, LATEST, Client, NewTopic, TransactionalBatch, TransactionalProducer
+from suiro.clock import Clock, SystemClock
+from suiro.errors import (
+    AbortableError,
+    ConfigError,
+    DeadlineExceededError,
+    FencedError,
+    OffsetOutOfRangeError,
+    TransientError,
+    UnknownTopicError,
+    UsageError,
+)
+from suiro.protocol import columnar
+from suiro.protocol.records import Record, encode_batch
+from suiro.views.journal_records import (
+    HOST_KEY,
+    JournalRecord,
+    Known,
+    apply,
+    as_bytes,
+    comparison_record,
+    event_records,
+)
+from suiro.views.state import Change, UnknownViewError, View
+
+__all__ = ["JOURNAL_TOPIC", "MAX_CODE_BYTES", "ConcurrentChangeError", "Journal"]
+
+JOURNAL_TOPIC = "_suiro_views"
+PARTITION = 0
+BROKERS_DEFAULT = -1
+MAX_CODE_BYTES = 8 * 1024 * 1024
+CONFIGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "67108864",
+    "max.message.bytes": str(2 * MAX_CODE_BYTES),
+}
+TRANSACTION_TIMEOUT_MS = 10_000
+DEFAULT_TIMEOUT_MS = 30_000
+FETCH_WAIT_MS = 500
+RETRY_PAUSE_S = 0.2
+TRIES = 5
+KEPT_COMPARISONS = 20
+
+logger = logging.getLogger(__name__)
+
+
+class ConcurrentChangeError(TransientError):
+    """Somebody else changed the view at the same moment; nothing of this change was written."""
+
+
+class Journal:
+    """`start` returns once everything in the topic was read; `changed` is called, on the reading thread, when a view or
+    the host did. Thread-safe."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        client_settings: Mapping[str, str | int] | None = None,
+        replication_factor: int = BROKERS_DEFAULT,
+        topic: str = JOURNAL_TOPIC,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        changed: Callable[[], None] = lambda: None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.topic = topic
+        self._bootstrap_servers = bootstrap_servers
+        self._client_settings = {"client.id": "suiro-views", **(client_settings or {})}
+        self._replication_factor = replication_factor
+        self._timeout_ms = timeout_ms
+        self._changed = changed
+        self._clock = clock or SystemClock()
+        self._writer = self._new_client()  # under `_writing`
+        self._writing = threading.Lock()
+        self._read_on = threading.Condition()  # guards `_known`
+        self._known = Known()
+        self._stopping = False
+        self._reader: threading.Thread | None = None
+
+    def _new_client(self) -> Client:
+        return Client(self._bootstrap_servers, settings=self._client_settings)
+
+    # -- starting and stopping ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Raises `ConfigError` where the topic is not one that decisions can be kept in."""
+        with self._writing:
+            self._ensure_topic()
+            self._reader = threading.Thread(target=self._follow, name="views-journal", daemon=True)
+            self._reader.start()
+            self._catch_up()
+
+    def stop(self) -> None:
+        with self._read_on:
+            self._stopping = True
+            self._read_on.notify_all()
+        if self._reader is not None:
+            self._reader.join(FETCH_WAIT_MS / 1000 + 5)
+        self._writer.close()
+
+    def _ensure_topic(self) -> None:
+        found = self._writer.metadata([self.topic])
+        if self.topic not in found:
+            topic = NewTopic(self.topic, 1, self._replication_factor, CONFIGS)
+            self._writer.create_topics([topic], exist_ok=True)
+            found = self._writer.metadata([self.topic])
+        partitions = len(found[self.topic].partitions)
+        if partitions != 1:
+            raise ConfigError(
+                f"topic {self.topic} has {partitions} partitions; what is decided about views is in one, because its "
+                "order counts. Delete the topic if it is not ours"
+            )
+        policy = self._writer.describe_configs([self.topic])[self.topic].get("cleanup.policy") or ""
+        if policy.replace(" ", "") != "compact":
+            raise ConfigError(
+                f"topic {self.topic} has cleanup.policy={policy}: views in it would expire. Set it to compact: "
+                f"kafka-configs --alter --topic {self.topic} --add-config cleanup.policy=compact"
+            )
+
+    # -- what is known -----------------------------------------------------------------------------------------
+
+    def views(self) -> dict[str, View]:
+        with self._read_on:
+            return dict(self._known.views)
+
+    def view(self, name: str) -> View:
+        """Raises `UnknownViewError`."""
+        with self._read_on:
+            found = self._known.views.get(name)
+            known = ", ".join(sorted(self._known.views)) or "none yet"
+        if found is None:
+            raise UnknownViewError(
+                f"there is no view {name!r}; there are: {known}. Deploy one: suiro view deploy APP.PY:FUNCTION"
+            )
+        return found
+
+    def history(self, name: str) -> list[dict[str, Any]]:
+        """Every event, the first one first."""
+        with self._read_on:
+            events = self._known.history.get(name, {})
+            return [events[revision] for revision in sorted(events)]
+
+    def code(self, sha256: str) -> bytes:
+        with self._read_on:
+            found = self._known.codes.get(sha256)
+        if found is None:
+            raise UsageError(f"topic {self.topic} does not hold the code {sha256}; deploy the version again")
+        return found
+
+    def comparisons(self, name: str) -> dict[str, dict[str, Any]]:
+        """The last ones, by id; the newest last."""
+        with self._read_on:
+            return dict(self._known.comparisons.get(name, {}))
+
+    @property
+    def host(self) -> dict[str, Any] | None:
+        with self._read_on:
+            return self._known.host
+
+    # -- changing ----------------------------------------------------------------------------------------------
+
+    def change(
+        self,
+        name: str,
+        decide: Callable[[View], Change],
+        *,
+        who: str,
+        codes: Mapping[str, bytes] | None = None,
+        expected_revision: int | None = None,
+    ) -> View:
+        """Lets `decide` see the view as everything before left it, and writes what it says; returns the view then.
+
+        `decide` raises what the caller should get. `expected_revision`: only if the view is still at that.
+        """
+        for sha256, code in (codes or {}).items():
+            if len(code) > MAX_CODE_BYTES:
+                raise UsageError(
+                    f"the code of view {name} is {len(code)} bytes in a zip, and at most {MAX_CODE_BYTES} are taken "
+                    f"({sha256[:12]}); keep large files out of the folder that it imports from"
+                )
+        event_id = uuid.uuid4().hex
+        seen_revision: int | None = None
+        with self._writing:
+            for _ in range(TRIES):
+                producer = self._taken_over(f"suiro-views/{name}")
+                with self._read_on:
+                    view = self._known.views.get(name) or View(name=name)
+                    written = any(
+                        event["id"] == event_id for event in self._known.history.get(name, {}).values()
+                    )
+                if written:
+                    return view  # its answer was lost, the transaction was not
+                if seen_revision is not None and view.revision != seen_revision:
+                    raise ConcurrentChangeError(
+                        f"somebody else changed view {name} at the same moment, and nothing of this change was made; "
+                        f"look how it stands (suiro view status {name}), then repeat it if it is still wanted"
+                    )
+                if expected_revision is not None and view.revision != expected_revision:
+                    raise ConcurrentChangeError(
+                        f"view {name} is at revision {view.revision}, not {expected_revision}: somebody changed it "
+                        f"meanwhile. Look how it stands: suiro view status {name}"
+                    )
+                seen_revision = view.revision
+                change = decide(view)
+                if change.event is None:
+                    return change.view
+                records: list[JournalRecord] = [(f"code/{sha}", code) for sha, code in (codes or {}).items()]
+                records += event_records(
+                    change.view, change.event, event_id=event_id, who=who, time_ms=self._clock.wall_ms()
+                )
+                if self._write(producer, records):
+                    return change.view
+        raise ConcurrentChangeError(f"view {name} is changed by others all the time; repeat this later")
+
+    def keep_comparison(self, name: str, comparison_id: str, result: Mapping[str, Any]) -> None:
+        """The last ones are kept, older ones forgotten."""
+        with self._writing:
+            for _ in range(TRIES):
+                producer = self._taken_over(f"suiro-views/{name}")
+                kept = self.comparisons(name)
+                if comparison_id in kept:
+                    return
+                old = list(kept)[: max(0, len(kept) + 1 - KEPT_COMPARISONS)]
+                records: list[JournalRecord] = [comparison_record(name, one, None) for one in old]
+                if self._write(producer, [*records, comparison_record(name, comparison_id, result)]):
+                    return
+        raise ConcurrentChangeError(f"view {name} is changed by others all the time; repeat this later")
+
+    def take_over(self, host: Mapping[str, Any]) -> None:
+        """This host serves from now on; an earlier one sees it, and ends."""
+        with self._writing:
+            for _ in range(TRIES):
+                if self._write(self._taken_over("suiro-views-host"), [(HOST_KEY, as_bytes(host))]):
+                    return
+        raise ConcurrentChangeError(
+            "other hosts take these views over at the same moment; start one host only"
+        )
+
+    def _taken_over(self, transactional_id: str) -> TransactionalProducer:
+        """Everybody else who writes under this id is fenced, and all that they wrote is read."""
+        producer = self._writer.transaction(transactional_id, timeout_ms=TRANSACTION_TIMEOUT_MS)
+        producer.init(timeout_ms=self._timeout_ms)
+        self._catch_up()
+        return producer
+
+    def _write(self, producer: TransactionalProducer, records: Sequence[JournalRecord]) -> bool:
+        """One transaction; False where it did not come through, as far as can be told."""
+        now = self._clock.wall_ms()
+        batch = encode_batch(
+            [
+                Record(offset=at, timestamp=now, key=key.encode(), value=value)
+                for at, (key, value) in enumerate(records)
+            ]
+        )
+        try:
+            producer.add_partitions([(self.topic, PARTITION)])
+            producer.produce(
+                [TransactionalBatch(self.topic, PARTITION, batch, len(records))], timeout_ms=self._timeout_ms
+            )
+            producer.end(timeout_ms=self._timeout_ms)
+        except (FencedError, AbortableError, DeadlineExceededError) as error:
+            logger.info("a transaction of %s did not come through: %s", producer.transactional_id, error)
+            return False
+        self._catch_up()
+        return True
+
+    def _catch_up(self) -> None:
+        """Returns once all that is in the topic now is read, what is still in a transaction too: it ends soon, or the
+        coordinator ends it."""
+        target = (self.topic, PARTITION)
+        end = self._writer.list_offsets({target: LATEST}, timeout_ms=self._timeout_ms)[target].offset
+        with self._read_on:
+            self._read_on.wait_for(
+                lambda: self._known.position >= end or self._stopping, self._timeout_ms / 1000
+            )
+            if self._known.position < end:
+                raise DeadlineExceededError(
+                    f"topic {self.topic} was read up to offset {self._known.position}, not {end}, within "
+                    f"{self._timeout_ms} ms; does the log answer, and does a transaction hang in that topic?"
+                )
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        target = (self.topic, PARTITION)
+        client = self._new_client()
+        known: Known | None = None
+        try:
+            while not self._stopping:
+                try:
+                    if known is None:
+                        first = client.list_offsets({target: EARLIEST})[target].offset
+                        known = Known(position=first)
+                        with self._read_on:
+                            self._known = known
+                    self._fetch(client, known)
+                except OffsetOutOfRangeError as error:
+                    logger.warning("topic %s is read again from its start: %s", self.topic, error)
+                    known = None
+                except UnknownTopicError:
+                    logger.warning("topic %s is gone", self.topic)
+                    self._pause(RETRY_PAUSE_S)
+                except TransientError as error:
+                    logger.warning("reading %s: %s", self.topic, error)
+                    self._pause(RETRY_PAUSE_S)
+                except Exception:
+                    logger.exception("reading %s", self.topic)
+                    self._pause(RETRY_PAUSE_S * 5)
+        finally:
+            client.close()
+
+    def _fetch(self, client: Client, known: Known) -> None:
+        target = (self.topic, PARTITION)
+        position = known.position
+        part = client.fetch(
+            {target: position},
+            max_wait_ms=FETCH_WAIT_MS,
+            partition_max_bytes=4 * MAX_CODE_BYTES,
+            timeout_ms=5_000,
+        )[target]
+        rows = columnar.decode(
+            part.data, start_offset=position, end_offset=part.last_stable_offset, aborted=part.aborted
+        )
+        keys, values = (rows.batch.column(name).to_pylist() for name in ("key", "value"))
+        with self._read_on:
+            is_ours = False
+            for key, value in zip(keys, values, strict=True):
+                is_ours |= apply(known, key, value)
+            known.position = max(position, rows.next_offset)
+            self._read_on.notify_all()
+        if is_ours:
+            self._changed()
+
+    def _pause(self, seconds: float) -> None:
+        with self._read_on:
+            self._read_on.wait_for(lambda: self._stopping, seconds)

@@ -1,0 +1,297 @@
+"""What is done with views, over HTTP; the reads are in `reads`. `client.Views` and `suiro view` speak this.
+
+| request | does |
+|---|---|
+| `GET /views`, `GET /views/V` | how they stand: versions, routing, lag, progress, processes |
+| `GET /views/V/history` | every change: when, who, what |
+| `GET /views/V/comparisons` | the last results, by id |
+| `POST /views` | deploy `{"code": base64 of a zip, "entry": "app.py:function", "settings": {}, "throttle": n}` |
+| `POST /views/V/throttle` | `{"records_per_second": n}`, null for no limit |
+| `POST /views/V/compare` | `{"old": n, "new": n, "tolerances": {}, "ignored": []}`, all optional |
+| `POST /views/V/explain` | `{"keys": [["UA", "2013-07-04"]]}`, or without keys examples of each group of differences |
+| `POST /views/V/shift` | `{"steps": [1, 10, 50, 100], "hold_ms": 5000, "guards": {"errors": 0.01, "p99_ms": 50}}` |
+| `POST /views/V/rollback`, `.../forward` | |
+| `POST /views/V/retire` | `{"version": n, "yes": true}`; `"last": true` for the only one |
+| `POST /views/V/consumers` | `{"group": g, "version": n}` |
+
+`"who"` in any of them is noted in the history, unless a user was asked for: then it is the user. An error is
+`{"error_code": status, "message": what, and what to do}`: 400 a wrong request, 404 no such view or version, 409 not as
+the view stands, 503 try again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import dataclasses
+import json
+import logging
+import math
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from suiro.errors import SuiroError, TransientError, UsageError
+from suiro.registry import Users
+from suiro.views.browsers import NotForPages
+from suiro.views.host import Host
+from suiro.views.journal import MAX_CODE_BYTES, ConcurrentChangeError
+from suiro.views.reads import routes
+from suiro.views.state import Guards, RefusedChangeError, UnknownViewError
+
+__all__ = ["application"]
+
+MAX_BODY_BYTES = 2 * MAX_CODE_BYTES
+DECIDING_THREADS = 8
+LONG_THREADS = 8  # comparisons, explanations, deploys: of their own, so that a rollback never waits for them
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+def application(host: Host, users: Users | None = None) -> ASGIApp:
+    """Reads and operations of a host; with users, for these only."""
+    made: ASGIApp = Starlette(routes=[*_Operations(host).routes(), *routes(host)])
+    return NotForPages(made if users is None else _ForUsers(made, users), loopback_only=users is None)
+
+
+class _Body:
+    """A request's JSON object; what nobody asked for is refused."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self._data = dict(data)
+
+    def take(self, name: str, kind: type[T] | tuple[type[T], ...], default: T | None = None) -> T | None:
+        value = self._data.pop(name, None)
+        if value is None:
+            return default
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            kinds = kind if isinstance(kind, tuple) else (kind,)
+            raise UsageError(
+                f"{name!r} is {json.dumps(value)[:80]}; expected {' or '.join(each.__name__ for each in kinds)}"
+            )
+        return value
+
+    def need(self, name: str, kind: type[T]) -> T:
+        value = self.take(name, kind)
+        if value is None:
+            raise UsageError(f"{name!r} is missing")
+        return value
+
+    def done(self) -> None:
+        if self._data:
+            raise UsageError(f"there is no field {', '.join(map(repr, sorted(self._data)))} in this request")
+
+
+Command = Callable[[str, _Body, str], Any]
+"""(view, body, who) -> answer"""
+
+
+class _Operations:
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._deciding = ThreadPoolExecutor(DECIDING_THREADS, thread_name_prefix="views-decide")
+        self._long = ThreadPoolExecutor(LONG_THREADS, thread_name_prefix="views-long")
+
+    def routes(self) -> list[Route]:
+        host = self._host
+        looks: dict[str, Callable[[str], Any]] = {
+            "/views": lambda view: host.views(),
+            "/views/{view}": host.status,
+            "/views/{view}/history": host.history,
+            "/views/{view}/comparisons": host.comparing.kept,
+        }
+        short: dict[str, Command] = {
+            "/views/{view}/shift": self._shift,
+            "/views/{view}/rollback": lambda view, body, who: host.rollback(view, who=who),
+            "/views/{view}/forward": self._forward,
+            "/views/{view}/retire": self._retire,
+            "/views/{view}/throttle": self._throttle,
+        }
+        long: dict[str, Command] = {
+            "/views": self._deploy,
+            "/views/{view}/compare": self._compare,
+            "/views/{view}/explain": self._explain,
+            "/views/{view}/consumers": self._consumers,
+        }
+        return [
+            *(Route(path, self._look(look), methods=["GET"]) for path, look in looks.items()),
+            *(
+                Route(path, self._do(command, self._deciding), methods=["POST"])
+                for path, command in short.items()
+            ),
+            *(Route(path, self._do(command, self._long), methods=["POST"]) for path, command in long.items()),
+        ]
+
+    def _look(self, look: Callable[[str], Any]) -> Any:
+        async def answer(request: Request) -> Response:
+            view = request.path_params.get("view", "")
+            return await _answer(self._deciding, lambda: look(view))
+
+        return answer
+
+    def _do(self, command: Command, threads: ThreadPoolExecutor) -> Any:
+        async def answer(request: Request) -> Response:
+            text = b""
+            async for part in request.stream():
+                text += part
+                if len(text) > MAX_BODY_BYTES:
+                    return _error(413, f"a request has at most {MAX_BODY_BYTES} bytes")
+            user = request.scope.get("suiro.user")
+            peer = request.client.host if request.client is not None else "unknown"
+
+            def run() -> Any:
+                try:
+                    data = json.loads(text or b"{}")
+                except (ValueError, RecursionError) as error:
+                    raise UsageError(f"the request's body is not JSON: {error}") from None
+                if not isinstance(data, dict):
+                    raise UsageError("the request's body is not a JSON object")
+                body = _Body(data)
+                said = body.take("who", str)
+                return command(request.path_params.get("view", ""), body, user or said or peer)
+
+            return await _answer(threads, run)
+
+        return answer
+
+    # -- commands ------------------------------------------------------------------------------------------------
+
+    def _deploy(self, view: str, body: _Body, who: str) -> Any:
+        try:
+            code = base64.b64decode(body.need("code", str), validate=True)
+        except binascii.Error:
+            raise UsageError("'code' is not a zip in base64") from None
+        entry = body.need("entry", str)
+        settings = {name: str(value) for name, value in (body.take("settings", dict) or {}).items()}
+        registry, throttle = body.take("registry", str), body.take("throttle", int)
+        body.done()
+        return self._host.deploy(
+            code, entry, who=who, settings=settings, schema_registry_url=registry, throttle=throttle
+        )
+
+    def _shift(self, view: str, body: _Body, who: str) -> Any:
+        percents = body.need("steps", list)
+        hold_ms, largest = body.take("hold_ms", int, 0), body.take("max_lag_ms", int)
+        given = body.take("guards", dict) or {}
+        body.done()
+        steps = []
+        for percent in percents:
+            if isinstance(percent, bool) or not isinstance(percent, int | float) or not 0 < percent <= 100:
+                raise UsageError(f"'steps' are percents, more than 0 and at most 100, not {percent!r}")
+            steps.append(max(1, round(percent * 100)))
+        known = [item.name for item in dataclasses.fields(Guards)]
+        for name, value in given.items():
+            if (
+                name not in known
+                or isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not 0 <= value < (math.inf if name.endswith("_ms") else 1 + sys.float_info.epsilon)
+            ):
+                raise UsageError(
+                    f"guard {name!r}: {value!r}; guards are {', '.join(known)}: times in ms from 0 on, and shares from "
+                    "0 to 1"
+                )
+        more = {} if largest is None else {"largest_lag_ms": largest}
+        return self._host.shift(view, steps, who=who, hold_ms=hold_ms or 0, guards=Guards(**given), **more)
+
+    def _forward(self, view: str, body: _Body, who: str) -> Any:
+        largest = body.take("max_lag_ms", int)
+        body.done()
+        more = {} if largest is None else {"largest_lag_ms": largest}
+        return self._host.forward(view, who=who, **more)
+
+    def _retire(self, view: str, body: _Body, who: str) -> Any:
+        number, confirmed, last = body.need("version", int), body.take("yes", bool), body.take("last", bool)
+        body.done()
+        return self._host.retire(view, number, who=who, confirmed=bool(confirmed), last=bool(last))
+
+    def _throttle(self, view: str, body: _Body, who: str) -> Any:
+        limit = body.take("records_per_second", int)
+        body.done()
+        return self._host.throttle(view, limit)
+
+    def _compare(self, view: str, body: _Body, who: str) -> Any:
+        old, new = body.take("old", int), body.take("new", int)
+        tolerances, ignored = body.take("tolerances", dict), body.take("ignored", list)
+        body.done()
+        return self._host.comparing.compare(
+            view,
+            who=who,
+            old=old,
+            new=new,
+            tolerances=tolerances,
+            ignored=[str(one) for one in ignored or ()],
+        )
+
+    def _explain(self, view: str, body: _Body, who: str) -> Any:
+        keys, full = body.take("keys", list) or [], body.take("full", bool)
+        old, new = body.take("old", int), body.take("new", int)
+        body.done()
+        if not all(isinstance(key, list) for key in keys):
+            raise UsageError('\'keys\' is a list of keys, each a list of its parts: [["UA", "2013-07-04"]]')
+        return self._host.comparing.explain(view, keys=keys, old=old, new=new, full=bool(full))
+
+    def _consumers(self, view: str, body: _Body, who: str) -> Any:
+        group, number = body.need("group", str), body.need("version", int)
+        body.done()
+        return self._host.move_consumers(view, group, number)
+
+
+async def _answer(threads: ThreadPoolExecutor, run: Callable[[], Any]) -> Response:
+    try:
+        return JSONResponse(await asyncio.get_running_loop().run_in_executor(threads, run))
+    except SuiroError as error:
+        return _error(_status(error), str(error))
+    except Exception as error:
+        logger.exception("a request failed")
+        return _error(500, f"the host failed: {type(error).__name__}; its log says more")
+
+
+def _status(error: SuiroError) -> int:
+    match error:
+        case UnknownViewError():
+            return 404
+        case RefusedChangeError() | ConcurrentChangeError():
+            return 409
+        case UsageError():
+            return 400
+        case TransientError():
+            return 503
+    return 500
+
+
+def _error(status: int, message: str) -> Response:
+    return JSONResponse({"error_code": status, "message": message}, status_code=status)
+
+
+class _ForUsers:
+    """Everything is answered to users of the file only."""
+
+    def __init__(self, inner: ASGIApp, users: Users) -> None:
+        self._inner = inner
+        self._users = users
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix="views-users")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            header = Request(scope).headers.get("authorization", "")
+            if not await asyncio.get_running_loop().run_in_executor(self._threads, self._users.admit, header):
+                refused = _error(
+                    401, "give the name and password of a user of this host: http://NAME:PASSWORD@HOST"
+                )
+                refused.headers["WWW-Authenticate"] = 'Basic realm="suiro views"'
+                await refused(scope, receive, send)
+                return
+            name = base64.b64decode(header.partition(" ")[2]).decode().partition(":")[0]
+            scope = {**scope, "suiro.user": name}
+        await self._inner(scope, receive, send)

@@ -1,0 +1,70 @@
+"""What can be set for a version beside what its code says: names to texts, as they stand in the version's spec.
+
+| name | is |
+|---|---|
+| `trigger` | the time between two micro-batches, "500 milliseconds" |
+| `max.offsets.per.trigger` | records in one micro-batch, about |
+| `on.processing.error`, `on.deserialization.error` | "fail", "skip" or "dead-letter:TOPIC" |
+| `output.partitions` | of the output topic; as many as the widest input unless said |
+| `spark.*` | Spark's own; `spark.master` "local[2]" unless said |
+| all others | those of `KafkaStreams(settings=...)`: `startingOffsets`, `kafka.*`, ... |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from suiro.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["RunSettings"]
+
+TRIGGER = "500 milliseconds"
+MAX_OFFSETS_PER_TRIGGER = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """`reading`: for `KafkaStreams`. `spark`: for the session."""
+
+    trigger: str
+    max_offsets_per_trigger: int
+    on_processing_error: str
+    on_deserialization_error: str
+    output_partitions: int | None
+    master: str
+    spark: Mapping[str, str]
+    reading: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, str]) -> RunSettings:
+        """Raises `ConfigError` for a number that is none."""
+        left = dict(settings)
+        partitions = left.pop("output.partitions", None)
+        return cls(
+            trigger=left.pop("trigger", TRIGGER),
+            max_offsets_per_trigger=_number(
+                "max.offsets.per.trigger", left.pop("max.offsets.per.trigger", str(MAX_OFFSETS_PER_TRIGGER))
+            ),
+            on_processing_error=left.pop("on.processing.error", "fail"),
+            on_deserialization_error=left.pop("on.deserialization.error", "fail"),
+            output_partitions=None if partitions is None else _number("output.partitions", partitions),
+            master=left.pop("spark.master", "local[2]"),
+            spark={name: value for name, value in left.items() if name.startswith("spark.")},
+            reading={name: value for name, value in left.items() if not name.startswith("spark.")},
+        )
+
+    def session(self, name: str) -> SparkSession:
+        from suiro.spark import spark_session
+
+        return spark_session(name, master=self.master, settings=self.spark)
+
+
+def _number(name: str, text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ConfigError(f"setting {name} is {text!r}; give a number from 1 on")
+    return int(text)

@@ -1,0 +1,199 @@
+"""A view as a value: its versions, the routing of its callers, where it stands. Frozen, and JSON both ways. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from suiro.errors import TransientError, UsageError
+
+__all__ = [
+    "ALL",
+    "NO_GUARDS",
+    "POSITIONS",
+    "Change",
+    "Event",
+    "Guards",
+    "Guide",
+    "NotServedError",
+    "Position",
+    "RefusedChangeError",
+    "Routing",
+    "UnknownViewError",
+    "Version",
+    "View",
+    "position_of",
+    "version_for",
+]
+
+ALL = 10_000
+"""Basis points: the share of all callers."""
+
+State = Literal["building", "ready", "failed", "retired"]
+Position = Literal["none", "first", "alone", "building", "ready", "shifting", "shifted", "rolled back"]
+
+POSITIONS: Mapping[Position, str] = MappingProxyType(
+    {
+        "none": "nothing lives, nothing is served",
+        "first": "the first version is being built; nothing is served yet",
+        "alone": "one version serves all callers",
+        "building": "one version serves all callers, the candidate is being built beside it",
+        "ready": "the candidate has caught up; no caller was moved yet",
+        "shifting": "some callers are on the candidate",
+        "shifted": "all callers are on the candidate, the serving version is still fed",
+        "rolled back": "all callers are back on the serving version, the candidate is still fed",
+    }
+)
+
+
+class UnknownViewError(UsageError):
+    """There is no view, or no version, of that name."""
+
+
+class NotServedError(TransientError):
+    """Nothing answers for the view yet: its first version is being built, or the host has just started."""
+
+
+class RefusedChangeError(UsageError):
+    """The view stands where this command cannot be given. The message says what can be done instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """`spec` is what the version runs, a `VersionSpec` in JSON: these rules carry it, and look only at `key`."""
+
+    number: int
+    state: State
+    key: tuple[str, ...]
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    error: str | None = None
+    freed: bool = False
+    """Of a retired one: its topics, store and checkpoint are gone."""
+
+    @property
+    def lives(self) -> bool:
+        return self.state in ("building", "ready")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guards:
+    """What the candidate must keep to; None is not looked at. `errors` and `difference` are shares from 0 to 1."""
+
+    errors: float | None = None
+    p99_ms: float | None = None
+    difference: float | None = None
+    lag_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guide:
+    """A shift in steps, which the host takes one after another: share by share, each held for `hold_ms`."""
+
+    steps: tuple[int, ...]
+    hold_ms: int
+    at: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """Who is answered by which version. `share` of the callers, in basis points, are on the candidate."""
+
+    serving: int | None = None
+    candidate: int | None = None
+    share: int = 0
+    share_before_rollback: int | None = None
+    guards: Guards = Guards()
+    guide: Guide | None = None
+
+
+NO_GUARDS = Guards()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Everything that is decided about a view. `revision` counts its changes."""
+
+    name: str
+    revision: int = 0
+    versions: tuple[Version, ...] = ()
+    routing: Routing = Routing()
+
+    def version(self, number: int) -> Version:
+        """Raises `UnknownViewError`."""
+        for version in self.versions:
+            if version.number == number:
+                return version
+        known = ", ".join(str(version.number) for version in self.versions) or "none"
+        raise UnknownViewError(f"view {self.name} has no version {number}; it has had {known}")
+
+    @property
+    def live(self) -> tuple[Version, ...]:
+        return tuple(version for version in self.versions if version.lives)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> View:
+        routing = dict(data["routing"])
+        guide = routing.pop("guide")
+        return cls(
+            name=data["name"],
+            revision=data["revision"],
+            versions=tuple(Version(**{**one, "key": tuple(one["key"])}) for one in data["versions"]),
+            routing=Routing(
+                **{**routing, "guards": Guards(**routing["guards"])},
+                guide=None if guide is None else Guide(**{**guide, "steps": tuple(guide["steps"])}),
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One line of a view's history; `detail` are the command's own figures."""
+
+    command: str
+    before: Position
+    after: Position
+    version: int | None = None
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """`event` None: the view stands as asked for already, and nothing is written."""
+
+    view: View
+    event: Event | None
+
+
+def position_of(view: View) -> Position:
+    routing = view.routing
+    if routing.candidate is None:
+        return "none" if routing.serving is None else "alone"
+    if routing.serving is None:
+        return "first"
+    if view.version(routing.candidate).state == "building":
+        return "building"
+    if routing.share > 0:
+        return "shifted" if routing.share == ALL else "shifting"
+    return "ready" if routing.share_before_rollback is None else "rolled back"
+
+
+def version_for(view: View, caller: str) -> int | None:
+    """The version that answers this caller; None where nothing is served."""
+    routing = view.routing
+    if routing.serving is None or routing.candidate is None or routing.share == 0:
+        return routing.serving
+    return (
+        routing.candidate if _place(view.name, routing.candidate, caller) < routing.share else routing.serving
+    )
+
+
+def _place(view: str, candidate: int, caller: str) -> int:
+    """Of a caller among `ALL`; another one for each candidate, so that it is not always the same who go first."""
+    text = f"{view}\0{candidate}\0{caller}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") % ALL

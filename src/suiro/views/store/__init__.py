@@ -1,0 +1,73 @@
+"""Where a version's rows are: in a SQLite file or in Postgres, with the cut that they reflect and those before it.
+
+- `tables`: what a store is, and all reading. `sqlite`, `postgres`: writing, and what the two say differently.
+- `places`: the order of keys. `key_text`: keys in a path. `conditions`: what a reader asks for.
+- `json_text`: values. `rows`: what goes in and out.
+- `buckets`: two stores beside each other.
+
+`open_store` is the door. One contract holds for both: equal cuts have byte-equal answers in any store.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from suiro.errors import ConfigError
+from suiro.views.store.buckets import Buckets, Digest, common_cut, same_buckets
+from suiro.views.store.conditions import DEFAULT_LIMIT, MAX_LIMIT, Condition
+from suiro.views.store.rows import (
+    Change,
+    CutGoneError,
+    Found,
+    NoCutError,
+    Page,
+    QuestionTooLargeError,
+    Row,
+    StoreBrokenError,
+    StoreFullError,
+    StoreUnavailableError,
+)
+from suiro.views.store.tables import StoreSpec
+from suiro.views.store.tables import TableStore as Store
+
+__all__ = [
+    "DEFAULT_LIMIT",
+    "MAX_LIMIT",
+    "Buckets",
+    "Change",
+    "Condition",
+    "CutGoneError",
+    "Digest",
+    "Found",
+    "NoCutError",
+    "Page",
+    "QuestionTooLargeError",
+    "Row",
+    "Store",
+    "StoreBrokenError",
+    "StoreFullError",
+    "StoreSpec",
+    "StoreUnavailableError",
+    "common_cut",
+    "open_store",
+    "same_buckets",
+]
+
+FILE_NAME = "store.sqlite"
+
+
+def open_store(spec: StoreSpec, location: str | Path) -> Store:
+    """`location`: of `serve="sqlite"` the folder of the version, of `serve="postgres"` a DSN. Made where there is none.
+
+    Any number may be open, in any process; whoever applies cuts should be one. Raises `StoreBrokenError`,
+    `StoreUnavailableError`.
+    """
+    if spec.serve == "sqlite":
+        from suiro.views.store.sqlite import SqliteStore
+
+        return SqliteStore(spec, Path(location) / FILE_NAME)
+    if spec.serve == "postgres":
+        from suiro.views.store.postgres import PostgresStore
+
+        return PostgresStore(spec, str(location))
+    raise ConfigError(f"view {spec.view!r} is served from {spec.serve!r}; there are sqlite and postgres")

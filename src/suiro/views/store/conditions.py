@@ -1,0 +1,143 @@
+"""What a reader asks for: a range of keys, or a prefix, and conditions on columns, the same in every store.
+
+A condition names a column of the key or of the value (`delay`, or `gate.letter` of an object in it), an operator and a
+value. It holds only if the column's value has the same type: `delay:gt:10` finds no text. `ne` is the opposite of `eq`.
+Numbers compare by value, text by code point, byte by byte.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from suiro.errors import UsageError
+from suiro.views.store.json_text import words_in
+from suiro.views.store.places import AFTER_ALL, after, place_of, prefix_of
+
+__all__ = ["DEFAULT_LIMIT", "MAX_LIMIT", "OPERATORS", "Condition", "Query", "SearchWord"]
+
+OPERATORS = ("eq", "ne", "lt", "le", "gt", "ge", "prefix")
+DEFAULT_LIMIT = 100
+MAX_LIMIT = 10_000
+MAX_CONDITIONS = 16
+MAX_WORDS = 16
+_NAME = re.compile(r'[^"\\\x00-\x1f]+')  # what a path in JSON can name in any database
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """`value` is a JSON scalar; with eq and ne also null, which a column that is not there equals."""
+
+    column: str
+    operator: str
+    value: str | int | float | bool | None
+
+    def __post_init__(self) -> None:
+        if self.operator not in OPERATORS:
+            raise UsageError(
+                f"where={self.column}: no operator {self.operator!r}; there are {', '.join(OPERATORS)}"
+            )
+        is_ordered = isinstance(self.value, (str, int, float)) and not isinstance(self.value, bool)
+        if self.operator == "prefix" and not isinstance(self.value, str):
+            raise UsageError(
+                f'where={self.column}:prefix takes text, not {self.value!r}; a number as text is "5"'
+            )
+        if self.operator not in ("eq", "ne") and not is_ordered:
+            raise UsageError(
+                f"where={self.column}:{self.operator} takes a number or text, not {self.value!r}"
+            )
+        if not all(self.path) or not _NAME.fullmatch(self.column):
+            raise UsageError(f"where: {self.column!r} is no column's name")
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        return tuple(self.column.split("."))
+
+    @classmethod
+    def parse(cls, text: str) -> Condition:
+        """`column:operator:value`; the value is read as JSON if it is a scalar, else it is text."""
+        column, found, rest = text.partition(":")
+        operator, found_too, value = rest.partition(":")
+        if not found or not found_too:
+            raise UsageError(f"where={text!r} is not column:operator:value, as in where=delay:gt:10")
+        return cls(column, operator, value if operator == "prefix" else _scalar(value))
+
+
+@dataclass(frozen=True, slots=True)
+class SearchWord:
+    word: str
+    is_prefix: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Rows between two places, `start` included and `end` not, that fulfil all conditions and have all words."""
+
+    start: bytes = b""
+    end: bytes = AFTER_ALL
+    where: tuple[Condition, ...] = ()
+    words: tuple[SearchWord, ...] = ()
+    limit: int = DEFAULT_LIMIT
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        first: Sequence[Any] | None = None,
+        last: Sequence[Any] | None = None,
+        prefix: Sequence[Any] | None = None,
+        where: Sequence[Condition] = (),
+        search: str | None = None,
+        limit: int = DEFAULT_LIMIT,
+        after_place: bytes | None = None,
+    ) -> Query:
+        """`first` and `last` are included, and may be the first parts of a key; `prefix` is the first parts and
+        perhaps a beginning of the next, where it is text."""
+        if not 1 <= limit <= MAX_LIMIT:
+            raise UsageError(f"limit={limit}: between 1 and {MAX_LIMIT:,}")
+        if len(where) > MAX_CONDITIONS:
+            raise UsageError(f"{len(where)} conditions; the most is {MAX_CONDITIONS}")
+        start, end = b"", AFTER_ALL
+        if first is not None:
+            start = place_of(first)
+        if last is not None:
+            end = after(place_of(last))
+        if prefix is not None:
+            begins = prefix_of(prefix)
+            start, end = max(start, begins), min(end, after(begins))
+        if after_place is not None:
+            start = max(start, after_place + b"\x00")  # the first bytes behind it
+        return cls(start, end, tuple(where), _words(search), limit)
+
+
+def _words(search: str | None) -> tuple[SearchWord, ...]:
+    """All words must be found; `delay*` stands for every word that begins so."""
+    if search is None:
+        return ()
+    found: list[SearchWord] = []
+    for part in search.split():
+        words = words_in(part)
+        is_prefix = part.endswith("*")
+        found += [
+            SearchWord(word, is_prefix and number == len(words)) for number, word in enumerate(words, 1)
+        ]
+    if not found:
+        raise UsageError(f"search={search!r} has no word: letters or digits")
+    if len(found) > MAX_WORDS:
+        raise UsageError(f"search has {len(found)} words; the most is {MAX_WORDS}")
+    return tuple(found)
+
+
+def _scalar(text: str) -> str | int | float | bool | None:
+    try:
+        value = json.loads(text)
+        if isinstance(value, str):
+            value.encode()  # half a pair, "\\ud800", is in no row
+        is_finite = not isinstance(value, (int, float)) or math.isfinite(value)
+    except (ValueError, OverflowError, RecursionError):
+        return text
+    return value if is_finite and (value is None or isinstance(value, (str, int, float, bool))) else text

@@ -1,0 +1,80 @@
+"""A row's value as JSON text: in one form to hash it by, and as its words to search it by.
+
+The text that is served is the text that the pipeline wrote, byte for byte; only NaN and the infinities, which JSON
+does not have, are served as null.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+from suiro.errors import UsageError
+
+__all__ = ["canonical", "invalid", "parse", "row_hash", "servable", "words_in", "words_of"]
+
+LONGEST_WORD = 200  # its first letters stand for it
+_WORD = re.compile(r"[^\W_]+")
+
+canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode
+"""The same text for equal values, whatever the order of an object's keys was. In ASCII: text may hold half a pair."""
+
+_plain = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+
+
+def parse(text: str) -> Any:
+    """Raises `ValueError` or `RecursionError`."""
+    return json.loads(text)
+
+
+def servable(text: str) -> str:
+    """The text itself, or without what JSON does not have. Words in a text's own quotes cost only the look."""
+    if "NaN" not in text and "Infinity" not in text:
+        return text
+    found = False
+
+    def as_null(name: str) -> None:
+        nonlocal found
+        found = True
+
+    value = json.loads(text, parse_constant=as_null)
+    return _plain(value) if found else text
+
+
+def row_hash(place: bytes, value: Any) -> int:
+    """64 bits, signed, of the key and the value: equal rows have equal hashes, whatever store they are in."""
+    digest = blake2b(place, digest_size=8)
+    digest.update(canonical(value).encode())
+    return int.from_bytes(digest.digest(), "big", signed=True)
+
+
+def words_in(text: str) -> list[str]:
+    """Letters and digits together are a word; upper and lower case are the same."""
+    return [word[:LONGEST_WORD] for word in _WORD.findall(text.casefold())]
+
+
+def words_of(columns: Sequence[str], key: dict[str, Any], value: Any) -> list[str]:
+    """The words of these columns, each once: of text, of numbers as written, of what lists and objects hold."""
+    found: dict[str, None] = {}
+    for name in columns:
+        part = key[name] if name in key else value.get(name) if isinstance(value, dict) else None
+        for word in _words(part):
+            found[word] = None
+    return list(found)
+
+
+def _words(part: Any) -> list[str]:
+    if isinstance(part, str):
+        return words_in(part)
+    if isinstance(part, dict):
+        return [word for item in part.values() for word in _words(item)]
+    if isinstance(part, list):
+        return [word for item in part for word in _words(item)]
+    return [] if part is None else words_in(json.dumps(part))
+
+
+def invalid(place: str, text: str, error: Exception) -> UsageError:
+    return UsageError(f"{place}: the value is no JSON: {error}; it begins {text[:80]!r}")

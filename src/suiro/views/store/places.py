@@ -1,0 +1,96 @@
+"""Places: a row's key as bytes, so that rows have one order, the same in every store and every version.
+
+`place_of` is one to one, and bytes compare as the keys do: part by part; within a part null, false, true, numbers by
+value, text by code point, then lists and objects by their JSON. A place is followed by the places of all keys that
+begin with it, so a range of keys is a range of bytes, and so is a prefix.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from suiro.errors import UsageError
+from suiro.views.store.json_text import canonical
+
+__all__ = ["AFTER_ALL", "after", "place_of", "prefix_of"]
+
+AFTER_ALL = b"\xff"
+"""Behind every place, and appended to a place: behind all that begin with it. No part begins with this byte."""
+
+_NULL, _FALSE, _TRUE, _NUMBER, _TEXT, _NESTED = b"\x01", b"\x02", b"\x03", b"\x04", b"\x05", b"\x06"
+_SMALL_INT, _LARGE_INT, _FLOAT = b"\x00", b"\x01", b"\x02"
+_EXACT = 2**53  # integers up to here are floats too
+_SIGN = 1 << 63
+_ALL_BITS = (1 << 64) - 1
+
+_double = struct.Struct(">d").pack
+_bits = struct.Struct(">Q").pack
+
+
+def place_of(key: Sequence[Any]) -> bytes:
+    """Raises `UsageError` for what is no JSON value."""
+    return b"".join([_part(part) for part in key])
+
+
+def prefix_of(key: Sequence[Any]) -> bytes:
+    """What the places of all keys begin with whose parts are these, the last one perhaps only a beginning of a text."""
+    if not key or not isinstance(key[-1], str):
+        return place_of(key)
+    return place_of(key[:-1]) + (_text(key[-1])[:-1] if key[-1] else b"")
+
+
+def after(place: bytes) -> bytes:
+    """Behind all places that begin with this one, itself included."""
+    return place + AFTER_ALL
+
+
+def _part(part: Any) -> bytes:
+    if type(part) is str:
+        return _text(part)
+    if part is None:
+        return _NULL
+    if isinstance(part, bool):
+        return _TRUE if part else _FALSE
+    if isinstance(part, int):
+        small = -_EXACT <= part <= _EXACT
+        return (
+            _NUMBER + _ordered_double(_nearest(part)) + (_SMALL_INT if small else _LARGE_INT + _whole(part))
+        )
+    if isinstance(part, float):
+        return _NUMBER + _ordered_double(part) + _FLOAT
+    if isinstance(part, str):
+        return _text(part)
+    if isinstance(part, (list, tuple, dict)):
+        return _NESTED + canonical(part).encode() + b"\x00"
+    raise UsageError(
+        f"a view's key has a part of type {type(part).__name__}, {part!r:.80}; parts are what JSON has: text, "
+        "numbers, true, false, null, or lists and objects of them. Convert it in the topology"
+    )
+
+
+def _text(part: str) -> bytes:
+    return _TEXT + part.encode("utf-8", "surrogatepass").replace(b"\x00", b"\x00\xff") + b"\x00"
+
+
+def _nearest(number: int) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+def _ordered_double(number: float) -> bytes:
+    bits = int.from_bytes(_double(number), "big")
+    return _bits(bits ^ _ALL_BITS if bits & _SIGN else bits | _SIGN)
+
+
+def _whole(number: int) -> bytes:
+    """Any integer: how long it is, then its bytes; of negative ones all bits turned."""
+    size = (number.bit_length() + 7) // 8
+    data = size.to_bytes(4, "big") + abs(number).to_bytes(size, "big")
+    if number > 0:
+        return b"\x01" + data
+    return b"\x00" + bytes(byte ^ 0xFF for byte in data)

@@ -1,0 +1,358 @@
+"""A store in a Postgres database, in a schema of its own; people may read `rows` there with SQL, too.
+
+A batch comes in by COPY into a temporary table, and four statements move it on: what it replaces into `history`, its
+keys into `changes`, then deletions and upserts. The row of `meta` is locked first, so that of two writers one waits and
+then sees that the cut is there already.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from suiro.errors import ConfigError, UsageError
+from suiro.views.cuts import Cut
+from suiro.views.store.conditions import Condition, SearchWord
+from suiro.views.store.json_text import canonical
+from suiro.views.store.rows import (
+    Prepared,
+    QuestionTooLargeError,
+    StoreBrokenError,
+    StoreFullError,
+    StoreUnavailableError,
+)
+from suiro.views.store.tables import (
+    FORMAT_VERSION,
+    PRUNE_AT_ONCE,
+    Batch,
+    Read,
+    StoreSpec,
+    TableStore,
+    merged_types,
+    prepare_for,
+)
+
+__all__ = ["PostgresStore"]
+
+LONGEST_NAME = 63
+QUESTION_LIMIT_MS = 10_000
+CONNECT_TIMEOUT_S = 10
+IDLE_READERS = 16
+
+_TABLES = """
+CREATE TABLE meta (format int NOT NULL, owner text NOT NULL, key_types text NOT NULL);
+CREATE TABLE cuts (number bigint PRIMARY KEY, time_ms bigint NOT NULL, cut text NOT NULL);
+CREATE TABLE rows (key bytea PRIMARY KEY, since bigint NOT NULL, hash bigint NOT NULL, columns text NOT NULL,
+                   value text NOT NULL, words tsvector);
+CREATE TABLE history (key bytea, until bigint, since bigint NOT NULL, hash bigint NOT NULL, columns text NOT NULL,
+                      value text NOT NULL, words tsvector, PRIMARY KEY (key, until));
+CREATE TABLE changes (cut bigint, key bytea, PRIMARY KEY (cut, key));
+"""
+_SEARCH_INDEXES = """
+CREATE INDEX rows_by_word ON rows USING gin (words);
+CREATE INDEX history_by_word ON history USING gin (words);
+"""
+_BATCH_TABLES = """
+CREATE TEMP TABLE IF NOT EXISTS batch (key bytea PRIMARY KEY, hash bigint, columns text, value text, words text[])
+ON COMMIT DELETE ROWS;
+CREATE TEMP TABLE IF NOT EXISTS met (key bytea PRIMARY KEY) ON COMMIT DELETE ROWS;
+"""
+_COPY = "COPY batch (key, hash, columns, value, words) FROM STDIN (FORMAT binary)"
+_COPY_TYPES = ("bytea", "int8", "text", "text", "text[]")
+
+# A row of this very cut was in no cut's state: it leaves no history.
+_MOVES = (
+    "INSERT INTO changes SELECT %(cut)s, b.key FROM batch b LEFT JOIN rows r USING (key) "
+    "WHERE r.value IS DISTINCT FROM b.value ON CONFLICT DO NOTHING",
+    "INSERT INTO history SELECT key, %(cut)s, r.since, r.hash, r.columns, r.value, r.words FROM rows r "
+    "JOIN batch b USING (key) WHERE r.since < %(cut)s AND r.value IS DISTINCT FROM b.value",
+    "DELETE FROM rows r USING batch b WHERE r.key = b.key AND b.value IS NULL",
+    "INSERT INTO rows AS r SELECT key, %(cut)s, hash, columns, value, array_to_tsvector(words) FROM batch "
+    "WHERE value IS NOT NULL ON CONFLICT (key) DO UPDATE SET since = excluded.since, hash = excluded.hash, "
+    "value = excluded.value, words = excluded.words WHERE r.value <> excluded.value",
+)
+_UNMET = (
+    "INSERT INTO changes SELECT %(cut)s, key FROM rows r WHERE NOT EXISTS (SELECT FROM met m WHERE m.key = r.key) "
+    "ON CONFLICT DO NOTHING",
+    "INSERT INTO history SELECT key, %(cut)s, since, hash, columns, value, words FROM rows r WHERE since < %(cut)s AND "
+    "NOT EXISTS (SELECT FROM met m WHERE m.key = r.key)",
+    "DELETE FROM rows r WHERE NOT EXISTS (SELECT FROM met m WHERE m.key = r.key)",
+)
+_PRUNE_HISTORY = (
+    "DELETE FROM history h USING unnest(%s::bigint[], %s::bytea[]) AS d (cut, key) "
+    "WHERE h.until = d.cut AND h.key = d.key"
+)
+_PRUNE_CHANGES = (
+    "DELETE FROM changes c USING unnest(%s::bigint[], %s::bytea[]) AS d (cut, key) "
+    "WHERE c.cut = d.cut AND c.key = d.key"
+)
+
+_FULL = (psycopg.errors.DiskFull, psycopg.errors.OutOfMemory, psycopg.errors.ConfigurationLimitExceeded)
+
+
+class PostgresStore(TableStore):
+    looks_up_at_once = False
+
+    def __init__(self, spec: StoreSpec, dsn: str) -> None:
+        """Makes the schema where there is none. Raises `ConfigError`, `StoreBrokenError`, `StoreUnavailableError`."""
+        super().__init__(spec)
+        try:
+            psycopg.conninfo.conninfo_to_dict(dsn)
+        except psycopg.Error as error:
+            raise ConfigError(
+                f"the store of view {spec.view!r}: no connection string of Postgres: {str(error).strip()}"
+            ) from None
+        self._dsn = dsn
+        self.schema = schema_of(spec)
+        self._readers: queue.LifoQueue[psycopg.Connection[Any]] = queue.LifoQueue(IDLE_READERS)
+        self._writing = threading.Lock()
+        self._writer: psycopg.Connection[Any] | None = None
+        self._is_closed = False
+        self._make()
+
+    # -- connections -----------------------------------------------------------------------------------------
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        connection = psycopg.connect(
+            self._dsn,
+            autocommit=True,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            application_name=f"suiro view {self.spec.view} v{self.spec.version}",
+        )
+        connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(self.schema)))
+        return connection
+
+    def _make(self) -> None:
+        with self._transaction() as connection:
+            connection.execute(
+                "SELECT pg_advisory_xact_lock(hashtext(%s))", (self.schema,)
+            )  # two may open at once
+            connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(self.schema)))
+            made = connection.execute(
+                "SELECT to_regclass(%s) IS NOT NULL",
+                (sql.Identifier(self.schema, "meta").as_string(connection),),
+            )
+            if not _one(made)[0]:
+                connection.execute(_TABLES.encode())
+                if self.spec.search:
+                    connection.execute(_SEARCH_INDEXES.encode())
+                connection.execute(
+                    "INSERT INTO meta VALUES (%s, %s, %s)",
+                    (FORMAT_VERSION, self._owner(), canonical([[] for _ in self.spec.key])),
+                )
+            version, owner = _one(connection.execute("SELECT format, owner FROM meta"))
+            self._check_owner(version, owner, f"schema {self.schema}")
+
+    @contextmanager
+    def _snapshot(self, *, limited: bool = False) -> Iterator[Read]:
+        with self._told():
+            connection = self._reader()
+            try:
+                connection.execute(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                limit = QUESTION_LIMIT_MS if limited else 0
+                if limited:
+                    connection.execute(f"SET LOCAL statement_timeout = {limit}".encode())
+                yield lambda statement, *parameters: connection.execute(
+                    statement.replace("?", "%s").encode(), parameters
+                ).fetchall()
+            finally:
+                self._give_back(connection)
+
+    def _reader(self) -> psycopg.Connection[Any]:
+        """One that works: of those that lay idle the server may have closed some."""
+        while True:
+            try:
+                connection = self._readers.get_nowait()
+            except queue.Empty:
+                return self._connect()
+            try:
+                connection.execute(b"SELECT")
+                return connection
+            except psycopg.OperationalError:
+                connection.close()
+
+    def _give_back(self, connection: psycopg.Connection[Any]) -> None:
+        try:
+            connection.rollback()
+            if not self._is_closed:
+                self._readers.put_nowait(connection)
+                return
+        except (psycopg.Error, queue.Full):
+            pass
+        connection.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[psycopg.Connection[Any]]:
+        with self._writing, self._told():
+            if self._writer is None or self._writer.closed:
+                self._writer = self._connect()
+            with self._writer.transaction():
+                yield self._writer
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Postgres' errors as ours."""
+        name = f"the store of view {self.spec.view!r} in Postgres"
+        try:
+            yield
+        except _FULL as error:
+            raise StoreFullError(
+                f"no room for {name}: {_text(error)}. The cut before is served; free some space, and it goes on by "
+                "itself"
+            ) from error
+        except psycopg.errors.QueryCanceled as error:
+            raise QuestionTooLargeError(
+                f"the question took longer than {QUESTION_LIMIT_MS // 1000} s: ask for a smaller range of keys"
+            ) from error
+        except (psycopg.errors.UndefinedTable, psycopg.errors.DataCorrupted) as error:
+            raise StoreBrokenError(
+                f"{name} is damaged or gone: {_text(error)}. Drop schema {self.schema}, and it is made again"
+            ) from error
+        except psycopg.DataError as error:
+            raise UsageError(f"{name} cannot take this: {_text(error)}") from error
+        except psycopg.Error as error:
+            raise StoreUnavailableError(f"{name}: {_text(error)}") from error
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def apply_batches(self, cut: Cut, batches: Iterable[Batch], *, anew: bool = False) -> bool:
+        values = {"cut": cut.number}
+        with self._transaction() as connection:
+            (types,) = _one(connection.execute("SELECT key_types FROM meta FOR UPDATE"))
+            (newest,) = _one(connection.execute("SELECT max(number) FROM cuts"))
+            if newest is not None and newest >= cut.number:
+                return False
+            connection.execute(_BATCH_TABLES.encode())
+            for batch in batches:
+                prepared = prepare_for(self.spec, batch)
+                types = merged_types(types, [prepared])
+                self._copy(connection, prepared)
+                for statement in _MOVES:
+                    connection.execute(statement.encode(), values)
+                if anew:
+                    connection.execute(
+                        b"INSERT INTO met SELECT key FROM batch WHERE value IS NOT NULL ON CONFLICT DO NOTHING"
+                    )
+                connection.execute(b"TRUNCATE batch")
+            if anew:
+                for statement in _UNMET:
+                    connection.execute(statement.encode(), values)
+            connection.execute("UPDATE meta SET key_types = %s", (types,))
+            connection.execute(
+                "INSERT INTO cuts VALUES (%s, %s, %s)", (cut.number, cut.time_ms, cut.to_bytes().decode())
+            )
+            return True
+
+    def _copy(self, connection: psycopg.Connection[Any], prepared: Prepared) -> None:
+        with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
+            copy.set_types(_COPY_TYPES)
+            for place, digest, columns, value, words in prepared.upserts:
+                copy.write_row((place, digest, columns, value, words if self.spec.search else None))
+            for place in prepared.deletes:
+                copy.write_row((place, None, None, None, None))
+
+    def prune(self, now_ms: int) -> int:
+        forgotten = 0
+        while True:
+            with self._transaction() as connection:
+                (found,) = _one(
+                    connection.execute(
+                        "SELECT max(number) FROM cuts WHERE time_ms <= %s",
+                        (now_ms - self.spec.history_ms,),
+                    )
+                )
+                if found is None:
+                    return 0
+                forgotten += connection.execute("DELETE FROM cuts WHERE number < %s", (found,)).rowcount
+                done = connection.execute(
+                    "SELECT cut, key FROM changes WHERE cut <= %s ORDER BY cut, key LIMIT %s",
+                    (found, PRUNE_AT_ONCE),
+                ).fetchall()
+                if done:
+                    parameters = [list(column) for column in zip(*done, strict=True)]
+                    connection.execute(_PRUNE_HISTORY, parameters)
+                    connection.execute(_PRUNE_CHANGES, parameters)
+            if len(done) < PRUNE_AT_ONCE:
+                return forgotten
+
+    def close(self) -> None:
+        self._is_closed = True
+        with suppress(queue.Empty):
+            while True:
+                self._readers.get_nowait().close()
+        with self._writing:
+            if self._writer is not None:
+                self._writer.close()
+
+    def drop(self) -> None:
+        with self._transaction() as connection:
+            connection.execute(
+                sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(self.schema))
+            )
+        self.close()
+
+    # -- conditions ------------------------------------------------------------------------------------------
+
+    def _holds(self, condition: Condition, text: str, path: tuple[str | int, ...]) -> tuple[str, list[Any]]:
+        steps = [str(step) for step in path]
+        kind, item = f"json_typeof({text}::json #> ?)", f"({text}::json #>> ?)"
+        value, operator = condition.value, condition.operator
+        if value is None:
+            same = f"coalesce({kind}, 'null') = 'null'"
+            return (same if operator == "eq" else f"NOT ({same})"), [steps]
+        if isinstance(value, bool):
+            same = f"CASE WHEN {kind} = 'boolean' THEN {item} = ? ELSE false END"
+            return (same if operator == "eq" else f"NOT ({same})"), [
+                steps,
+                steps,
+                "true" if value else "false",
+            ]
+        # CASE: Postgres may do what an AND joins in any order, and only numbers can be cast.
+        if isinstance(value, str):
+            if operator == "prefix":
+                return f"CASE WHEN {kind} = 'string' THEN starts_with({item}, ?) ELSE false END", [
+                    steps,
+                    steps,
+                    value,
+                ]
+            compared = f'{item} COLLATE "C" {_SIGNS[operator]} ?'
+            holds = f"CASE WHEN {kind} = 'string' THEN {compared} ELSE false END"
+            parameter: Any = value
+        else:
+            holds = f"CASE WHEN {kind} = 'number' THEN {item}::numeric {_SIGNS[operator]} ?::numeric ELSE false END"
+            parameter = repr(value)
+        return (f"NOT ({holds})" if operator == "ne" else holds), [steps, steps, parameter]
+
+    def _has_words(self, words: Sequence[SearchWord]) -> tuple[str, list[Any]]:
+        # Words are letters and digits, so that the quotes hold.
+        return "words @@ ?::tsquery", [
+            " & ".join(f"'{w.word}'" + (":*" if w.is_prefix else "") for w in words)
+        ]
+
+
+_SIGNS = {"eq": "=", "ne": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+def schema_of(spec: StoreSpec) -> str:
+    """`<view>_v<n>`; of a name that Postgres would cut off, its beginning and a hash."""
+    end = f"_v{spec.version}"
+    if len(spec.view) + len(end) > LONGEST_NAME:
+        end = f"_{blake2b(spec.view.encode(), digest_size=6).hexdigest()}{end}"
+    return spec.view[: LONGEST_NAME - len(end)] + end
+
+
+def _one(cursor: psycopg.Cursor[Any]) -> Any:
+    row = cursor.fetchone()
+    assert row is not None
+    return row
+
+
+def _text(error: psycopg.Error) -> str:
+    return str(error).strip().partition("\n")[0]

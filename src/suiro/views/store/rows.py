@@ -1,0 +1,152 @@
+"""What goes into a store and comes out of it: rows, pages of rows, changes, and the errors of a store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from suiro.errors import FatalError, TransientError, UsageError
+from suiro.views.cuts import Cut
+from suiro.views.store.json_text import canonical, invalid, parse, row_hash, servable, words_of
+from suiro.views.store.places import place_of
+
+__all__ = [
+    "Change",
+    "CutGoneError",
+    "Found",
+    "KeyTypes",
+    "NoCutError",
+    "Page",
+    "Prepared",
+    "QuestionTooLargeError",
+    "Row",
+    "StoreBrokenError",
+    "StoreFullError",
+    "StoreUnavailableError",
+    "key_from",
+    "prepare",
+]
+
+
+class CutGoneError(UsageError):
+    """The store does not keep the state that was asked for any more, or never had it."""
+
+
+class NoCutError(TransientError):
+    """The version is young: there is nothing to read yet."""
+
+
+class QuestionTooLargeError(UsageError):
+    """A page of rows took too long to find."""
+
+
+class StoreFullError(TransientError):
+    """There is no room for a cut's rows. Nothing of the cut was written; the cut before is served."""
+
+
+class StoreUnavailableError(TransientError):
+    """The database cannot be reached, or did not answer in time."""
+
+
+class StoreBrokenError(FatalError):
+    """What is in the store's place is no store of this version, or is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`place`: the key's place in the order of all rows. `value`: JSON, as the pipeline wrote it."""
+
+    place: bytes
+    key: tuple[Any, ...]
+    value: str
+    hash: int  # of the key and the value in canonical form
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The answer to a look-up of one key: the row, if there is one, as of `cut`."""
+
+    cut: Cut
+    row: Row | None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Rows as of `cut` by key; `next`: the place to go on after, where there are more."""
+
+    cut: Cut
+    rows: list[Row]
+    next: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A row that a cut wrote, or deleted: then `value` is None."""
+
+    place: bytes
+    key: tuple[Any, ...]
+    value: str | None
+
+
+KeyTypes = tuple[frozenset[str], ...]
+"""For each column of the key the types that its values had so far: what a part of a path is to be read as."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Some rows of a cut, each key once, ready to be written."""
+
+    upserts: list[tuple[bytes, int, str, str, list[str]]]  # place, hash, key as JSON, value, words
+    deletes: list[bytes]
+    types: KeyTypes
+
+
+_JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+
+
+def prepare(
+    keys: Sequence[tuple[Any, ...]],
+    values: Sequence[str | None],
+    *,
+    columns: tuple[str, ...],
+    search: tuple[str, ...],
+) -> Prepared:
+    """The last record of each key counts, and only it is looked at. Raises `UsageError`, naming the key."""
+    last = {place_of(key): number for number, key in enumerate(keys)}
+    upserts: list[tuple[bytes, int, str, str, list[str]]] = []
+    deletes: list[bytes] = []
+    types: list[set[type]] = [set() for _ in columns]
+    for place, number in sorted(last.items()):
+        key, text = keys[number], values[number]
+        if len(key) != len(columns):
+            raise UsageError(
+                f"key {key!r:.200} has {len(key)} parts, the view's key has {', '.join(columns)}"
+            )
+        for kinds, part in zip(types, key, strict=True):
+            kinds.add(type(part))
+        if text is None:
+            deletes.append(place)
+            continue
+        try:
+            text = servable(text)
+            value = parse(text)
+            digest = row_hash(place, value)
+        except (ValueError, RecursionError) as error:
+            raise invalid(f"key {key!r:.200}", text, error) from None
+        words = words_of(search, dict(zip(columns, key, strict=True)), value) if search else []
+        upserts.append((place, digest, _key_text(key), text, words))
+    return Prepared(
+        upserts,
+        deletes,
+        tuple(frozenset(_JSON_TYPES.get(kind, "nested") for kind in kinds) for kinds in types),
+    )
+
+
+def _key_text(key: tuple[Any, ...]) -> str:
+    return canonical([None if isinstance(part, float) and part - part != 0 else part for part in key])
+
+
+def key_from(text: str) -> tuple[Any, ...]:
+    return tuple(json.loads(text))

@@ -1,0 +1,343 @@
+"""A store in one SQLite file: one writer and any number of readers, in any process, none waiting for another (WAL).
+
+Triggers write `history` and `changes`, so no statement can change a row without them. After kill -9 the file has whole
+cuts only; after a power cut it may lack the last ones, and the follower reads them from the log again.
+"""
+
+from __future__ import annotations
+
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+from suiro.views.cuts import Cut
+from suiro.views.store.conditions import Condition, SearchWord
+from suiro.views.store.json_text import canonical
+from suiro.views.store.rows import (
+    QuestionTooLargeError,
+    StoreBrokenError,
+    StoreFullError,
+    StoreUnavailableError,
+)
+from suiro.views.store.tables import (
+    FORMAT_VERSION,
+    PRUNE_AT_ONCE,
+    Batch,
+    Read,
+    StoreSpec,
+    TableStore,
+    merged_types,
+    prepare_for,
+)
+
+__all__ = ["SqliteStore"]
+
+PAGE_BYTES = 4_096  # larger ones cost more to write: triggers may have to put a page back as it was
+WRITER_CACHE_KIB = 65_536
+READER_CACHE_KIB = 8_192
+LOG_LIMIT_BYTES = 64 * 1024 * 1024  # what the write-ahead log is cut back to
+BUSY_TIMEOUT_S = 10.0
+QUESTION_LIMIT_S = 10.0
+STEPS_BETWEEN_LOOKS = 100_000
+IDLE_READERS = 16
+
+_TABLES = """
+CREATE TABLE meta (only INTEGER PRIMARY KEY CHECK (only = 1), format INTEGER NOT NULL, owner TEXT NOT NULL,
+                   key_types TEXT NOT NULL, applying INTEGER);
+CREATE TABLE cuts (number INTEGER PRIMARY KEY, time_ms INTEGER NOT NULL, cut TEXT NOT NULL);
+CREATE TABLE rows (key BLOB PRIMARY KEY, since INTEGER NOT NULL, hash INTEGER NOT NULL, doc INTEGER,
+                   columns TEXT NOT NULL, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE history (key BLOB, until INTEGER, since INTEGER NOT NULL, hash INTEGER NOT NULL, doc INTEGER,
+                      columns TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (key, until)) WITHOUT ROWID;
+CREATE TABLE changes (cut INTEGER, key BLOB, PRIMARY KEY (cut, key)) WITHOUT ROWID;
+CREATE TRIGGER written AFTER INSERT ON rows BEGIN
+  INSERT INTO changes VALUES (NEW.since, NEW.key) ON CONFLICT DO NOTHING;
+END;
+CREATE TRIGGER replaced AFTER UPDATE ON rows BEGIN
+  INSERT INTO history SELECT OLD.key, NEW.since, OLD.since, OLD.hash, OLD.doc, OLD.columns, OLD.value
+    WHERE OLD.since < NEW.since;
+  INSERT INTO changes VALUES (NEW.since, NEW.key) ON CONFLICT DO NOTHING;
+END;
+CREATE TRIGGER deleted AFTER DELETE ON rows BEGIN
+  INSERT INTO history SELECT OLD.key, applying, OLD.since, OLD.hash, OLD.doc, OLD.columns, OLD.value
+    FROM meta WHERE OLD.since < applying;
+  INSERT INTO changes SELECT applying, OLD.key FROM meta WHERE true ON CONFLICT DO NOTHING;
+END;
+"""
+
+# A word's row is found by key and cut. What is replaced within one cut was in no cut's state: its words go at once.
+_SEARCH_TABLES = """
+CREATE VIRTUAL TABLE search USING fts5(words, key UNINDEXED, since UNINDEXED, tokenize = 'ascii', detail = none);
+CREATE TRIGGER replaced_words AFTER UPDATE ON rows WHEN OLD.since = NEW.since BEGIN
+  DELETE FROM search WHERE rowid = OLD.doc;
+END;
+CREATE TRIGGER deleted_words AFTER DELETE ON rows WHEN OLD.since = (SELECT applying FROM meta) BEGIN
+  DELETE FROM search WHERE rowid = OLD.doc;
+END;
+"""
+
+_UPSERT = (
+    "INSERT INTO rows (key, since, hash, doc, columns, value) VALUES (?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT (key) DO UPDATE SET since = excluded.since, hash = excluded.hash, doc = excluded.doc, "
+    "value = excluded.value WHERE value <> excluded.value"
+)
+_WORDS = "INSERT INTO search (rowid, words, key, since) SELECT ?, ?, key, since FROM rows WHERE key = ? AND doc = ?"
+
+
+class SqliteStore(TableStore):
+    looks_up_at_once = True
+
+    def __init__(self, spec: StoreSpec, path: Path) -> None:
+        """Makes the file where there is none. Raises `StoreBrokenError`, `StoreUnavailableError`, `StoreFullError`."""
+        super().__init__(spec)
+        self._path = path
+        self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue(IDLE_READERS)
+        self._writing = threading.Lock()
+        self._is_closed = False
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with self._told():
+            self._writer = self._connect(WRITER_CACHE_KIB)
+            try:
+                self._make()
+            except BaseException:
+                self._writer.close()
+                raise
+
+    # -- connections -----------------------------------------------------------------------------------------
+
+    def _connect(self, cache_kib: int) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._path,
+            timeout=BUSY_TIMEOUT_S,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA secure_delete = OFF")  # some builds overwrite what is deleted with zeros
+        connection.execute(f"PRAGMA journal_size_limit = {LOG_LIMIT_BYTES}")
+        connection.execute(f"PRAGMA cache_size = -{cache_kib}")
+        return connection
+
+    def _make(self) -> None:
+        # Where it is made already, the lock of whoever writes a large cut just now is not waited for.
+        is_made = self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        with nullcontext(self._writer) if is_made else self._transaction() as connection:
+            if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                statements = _TABLES + (_SEARCH_TABLES if self.spec.search else "")
+                for statement in _statements(statements):
+                    connection.execute(statement)
+                connection.execute(
+                    "INSERT INTO meta VALUES (1, ?, ?, ?, NULL)",
+                    (FORMAT_VERSION, self._owner(), canonical([[] for _ in self.spec.key])),
+                )
+            try:
+                version, owner = connection.execute("SELECT format, owner FROM meta").fetchone()
+            except (sqlite3.OperationalError, TypeError):
+                raise StoreBrokenError(
+                    f"{self._path} is an SQLite file, but no store of a view: give the store another place"
+                ) from None
+            self._check_owner(version, owner, str(self._path))
+
+    @contextmanager
+    def _snapshot(self, *, limited: bool = False) -> Iterator[Read]:
+        with self._told():
+            try:
+                connection = self._readers.get_nowait()
+            except queue.Empty:
+                connection = self._connect(READER_CACHE_KIB)
+                connection.execute("PRAGMA query_only = ON")
+            ends = time.monotonic() + QUESTION_LIMIT_S
+            if limited:
+                connection.set_progress_handler(lambda: time.monotonic() > ends, STEPS_BETWEEN_LOOKS)
+            try:
+                connection.execute("BEGIN")
+                yield lambda statement, *parameters: connection.execute(statement, parameters).fetchall()
+            finally:
+                connection.set_progress_handler(None, 0)
+                self._give_back(connection)
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if not self._is_closed:
+                self._readers.put_nowait(connection)
+                return
+        except (sqlite3.Error, queue.Full):
+            pass
+        connection.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._writing, self._told():
+            self._writer.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._writer
+                self._writer.execute("COMMIT")
+            except BaseException:
+                if self._writer.in_transaction:
+                    with suppress(sqlite3.Error):  # SQLite may have rolled back by itself
+                        self._writer.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """SQLite's errors as ours."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code == sqlite3.SQLITE_FULL:
+                raise StoreFullError(
+                    f"no room for the store {self._path}: {error}. The cut before is served; free some space, and it "
+                    "goes on by itself"
+                ) from error
+            if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                raise StoreBrokenError(
+                    f"the store {self._path} is damaged: {error}. Remove it, and it is made again from the log"
+                ) from error
+            if code == sqlite3.SQLITE_INTERRUPT:
+                raise QuestionTooLargeError(
+                    f"the question took longer than {QUESTION_LIMIT_S:g} s: ask for a smaller range of keys"
+                ) from error
+            raise StoreUnavailableError(f"the store {self._path}: {error}") from error
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def apply_batches(self, cut: Cut, batches: Iterable[Batch], *, anew: bool = False) -> bool:
+        number = cut.number
+        with self._transaction() as connection:
+            newest = connection.execute("SELECT max(number) FROM cuts").fetchone()[0]
+            if newest is not None and newest >= number:
+                return False
+            connection.execute("UPDATE meta SET applying = ?", (number,))
+            (types,) = connection.execute("SELECT key_types FROM meta").fetchone()
+            if anew:
+                connection.execute("CREATE TEMP TABLE IF NOT EXISTS met (key BLOB PRIMARY KEY) WITHOUT ROWID")
+                connection.execute("DELETE FROM met")
+            for batch in batches:
+                prepared = prepare_for(self.spec, batch)
+                types = merged_types(types, [prepared])
+                self._write(connection, number, prepared.upserts)
+                connection.executemany("DELETE FROM rows WHERE key = ?", zip(prepared.deletes))
+                if anew:
+                    places = ((place,) for place, *_ in prepared.upserts)
+                    connection.executemany("INSERT INTO met VALUES (?) ON CONFLICT DO NOTHING", places)
+            if anew:
+                connection.execute("DELETE FROM rows WHERE key NOT IN (SELECT key FROM met)")
+                connection.execute("DELETE FROM met")
+            connection.execute("UPDATE meta SET key_types = ?", (types,))
+            connection.execute(
+                "INSERT INTO cuts VALUES (?, ?, ?)", (number, cut.time_ms, cut.to_bytes().decode())
+            )
+            return True
+
+    def _write(
+        self,
+        connection: sqlite3.Connection,
+        number: int,
+        upserts: Sequence[tuple[bytes, int, str, str, list[str]]],
+    ) -> None:
+        if not self.spec.search:
+            connection.executemany(
+                _UPSERT,
+                [(place, number, digest, None, key, value) for place, digest, key, value, _ in upserts],
+            )
+            return
+        doc = connection.execute("SELECT coalesce(max(rowid), 0) FROM search").fetchone()[0]
+        numbered = list(enumerate(upserts, doc + 1))
+        connection.executemany(
+            _UPSERT,
+            [(place, number, digest, doc, key, value) for doc, (place, digest, key, value, _) in numbered],
+        )
+        connection.executemany(_WORDS, [(doc, " ".join(row[4]), row[0], doc) for doc, row in numbered])
+
+    def prune(self, now_ms: int) -> int:
+        forgotten = 0
+        while True:
+            with self._transaction() as connection:
+                found = connection.execute(
+                    "SELECT max(number) FROM cuts WHERE time_ms <= ?",
+                    (now_ms - self.spec.history_ms,),
+                ).fetchone()[0]
+                if found is None:
+                    return 0
+                # First of all nobody can begin to read what goes.
+                forgotten += connection.execute("DELETE FROM cuts WHERE number < ?", (found,)).rowcount
+                done = connection.execute(
+                    "SELECT cut, key FROM changes WHERE cut <= ? ORDER BY cut, key LIMIT ?",
+                    (found, PRUNE_AT_ONCE),
+                ).fetchall()
+                if self.spec.search:
+                    connection.executemany(
+                        "DELETE FROM search WHERE rowid = (SELECT doc FROM history WHERE until = ? AND key = ?)",
+                        done,
+                    )
+                connection.executemany("DELETE FROM history WHERE until = ? AND key = ?", done)
+                connection.executemany("DELETE FROM changes WHERE cut = ? AND key = ?", done)
+            if len(done) < PRUNE_AT_ONCE:
+                return forgotten
+
+    def close(self) -> None:
+        self._is_closed = True
+        with suppress(queue.Empty):
+            while True:
+                self._readers.get_nowait().close()
+        with self._writing:
+            self._writer.close()
+
+    def drop(self) -> None:
+        self.close()
+        for end in ("", "-wal", "-shm"):
+            Path(f"{self._path}{end}").unlink(missing_ok=True)
+
+    # -- conditions ------------------------------------------------------------------------------------------
+
+    def _holds(self, condition: Condition, text: str, path: tuple[str | int, ...]) -> tuple[str, list[Any]]:
+        place = "$" + "".join(f"[{step}]" if isinstance(step, int) else f'."{step}"' for step in path)
+        kind, item = f"json_type({text}, ?)", f"json_extract({text}, ?)"
+        value, operator = condition.value, condition.operator
+        if value is None or isinstance(value, bool):
+            wanted = {None: "null", True: "true", False: "false"}[value]
+            same = f"coalesce({kind}, 'null') = ?"
+            return (same if operator == "eq" else f"NOT ({same})"), [place, wanted]
+        if isinstance(value, str):
+            is_kind = f"coalesce({kind} = 'text', false)"
+            if operator == "prefix":
+                return f"({is_kind} AND substr({item}, 1, length(?)) = ?)", [place, place, value, value]
+        else:
+            is_kind = f"coalesce({kind} IN ('integer', 'real'), false)"
+            value = _number(value)
+        if operator == "ne":
+            return f"NOT ({is_kind} AND {item} = ?)", [place, place, value]
+        return f"({is_kind} AND {item} {_SIGNS[operator]} ?)", [place, place, value]
+
+    def _has_words(self, words: Sequence[SearchWord]) -> tuple[str, list[Any]]:
+        wanted = " AND ".join(f'"{item.word}"' + ("*" if item.is_prefix else "") for item in words)
+        return "(key, since) IN (SELECT key, since FROM search WHERE search MATCH ?)", [wanted]
+
+
+_SIGNS = {"eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+def _number(value: int | float) -> int | float:
+    """SQLite's integers have 64 bits; larger ones are floats there, too, when they come out of JSON."""
+    return value if isinstance(value, float) or -(2**63) <= value < 2**63 else float(value)
+
+
+def _statements(script: str) -> Iterator[str]:
+    """One after the other: `executescript` would commit in between."""
+    statement = ""
+    for line in script.splitlines():
+        statement += line + "\n"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

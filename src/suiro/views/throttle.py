@@ -1,0 +1,66 @@
+"""What a version may take of the machine: records a second, in a file of its folder that its planner reads again and
+again. No file: no limit; 0: it pauses.
+
+The budget grows with time and shrinks by what was read. Nothing is read until there is enough for a micro-batch that
+is worth its cost, and no more than `SAVED_MS` of it is ever saved up.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from suiro.errors import ConfigError
+
+__all__ = ["Budget", "read_throttle", "write_throttle"]
+
+FILE = "throttle"
+WORTH_MS = 500
+SAVED_MS = 5_000
+
+
+def write_throttle(folder: Path, records_per_second: int | None) -> None:
+    """From the next micro-batch on. None: no limit."""
+    path = folder / FILE
+    if records_per_second is None:
+        path.unlink(missing_ok=True)
+        return
+    if records_per_second < 0:
+        raise ConfigError(f"a throttle of {records_per_second} records/s; give 0 to pause, or more")
+    fresh = path.with_name(f"{FILE}.{os.getpid()}")
+    fresh.write_text(f"{records_per_second}\n")
+    fresh.replace(path)
+
+
+def read_throttle(folder: Path) -> int | None:
+    """Records a second. Raises `ConfigError` for a file that says something else."""
+    path = folder / FILE
+    try:
+        text = path.read_text().strip()
+    except FileNotFoundError:
+        return None
+    if not text.isdecimal():
+        raise ConfigError(
+            f"{path} says {text[:40]!r}; it holds a number of records a second, or is not there"
+        )
+    return int(text)
+
+
+class Budget:
+    """Records that may be read now, of one planner."""
+
+    def __init__(self) -> None:
+        self._saved = 0.0
+        self._looked_ms: int | None = None
+        self._read_until = 0
+
+    def allowed(self, rate: int, now_ms: int, position: int, available: int) -> int:
+        """How many of `available` records may be read; 0: not yet. `position`: how many were ever read, all partitions
+        together; what it grew by since the last call was spent."""
+        if self._looked_ms is not None:
+            self._saved += rate * (now_ms - self._looked_ms) / 1000
+            self._saved -= max(0, position - self._read_until)
+        self._saved = min(self._saved, rate * SAVED_MS / 1000)
+        self._looked_ms, self._read_until = now_ms, position
+        worth = min(available, max(1, rate * WORTH_MS // 1000))
+        return int(self._saved) if available and self._saved >= worth else 0

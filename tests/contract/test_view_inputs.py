@@ -1,0 +1,83 @@
+"""Before a version is built: are its inputs there from the beginning?"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.admin import ask
+from support.batches import batch_of
+from support.wire import Wire
+
+from suiro.client import Client
+from suiro.errors import UnknownTopicError
+from suiro.streams import serdes
+from suiro.views import VersionSpec, view
+from suiro.views.inputs import InputsGoneError, NameTakenError, check_inputs, check_names
+
+
+@view("counts", key="word")
+def counts(builder: Any) -> Any:
+    return builder.stream("words", key=serdes.string, value=serdes.json).group_by_key().count()
+
+
+def spec(*topics: str, **settings: str) -> VersionSpec:
+    made = VersionSpec.of(counts.definition, 1, code="", entry="app.py:counts", settings=settings)  # type: ignore[attr-defined]
+    return dataclasses.replace(made, inputs=topics)
+
+
+def lose(bootstrap: str, topic: str, offset: int) -> None:
+    entry = {"name": topic, "partitions": [{"partition_index": 1, "offset": offset}]}
+    with Wire(bootstrap) as wire:
+        wire.produce(topic, batch_of("a", "b", "c"), partition=1)
+        answer = ask(wire, "delete_records", 2, topics=[entry], timeout=5_000)
+    assert answer["topics"][0]["partitions"][0]["error_code"] == "none"
+
+
+def test_inputs_that_are_whole(client: Client, bootstrap: str, new_topic: Callable[..., str]) -> None:
+    check_inputs(client, spec(new_topic(2), new_topic(1, cleanup_policy="compact")))
+    with pytest.raises(UnknownTopicError, match="reads topic 'no-such-topic', which does not exist"):
+        check_inputs(client, spec(new_topic(), "no-such-topic"))
+
+
+def test_names_that_are_taken(client: Client, unique: str, new_topic: Callable[..., str]) -> None:
+    """A view that was forgotten left its group: a version of that name would leave out what the group has processed."""
+    new = dataclasses.replace(
+        spec(), application_id=f"{unique}-v1", output_topic=f"{unique}.v1", cuts_topic=f"{unique}.v1.cuts"
+    )
+    check_names(client, new)
+    topic = new_topic(1)
+    client.offset_commit(new.application_id, {(topic, 0): (3, "")})
+    with pytest.raises(NameTakenError, match=f"there is consumer group '{unique}-v1' already"):
+        check_names(client, new)
+    with pytest.raises(NameTakenError, match=f"there is topic '{topic}' and consumer group"):
+        check_names(client, dataclasses.replace(new, output_topic=topic))
+
+
+def test_a_beginning_that_retention_removed_is_named(
+    client: Client, bootstrap: str, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(2)
+    lose(bootstrap, topic, 3)  # all of it: the partition is empty, and was not always
+    with pytest.raises(InputsGoneError, match=f"{topic}-1 begins at offset 3"):
+        check_inputs(client, spec(new_topic(), topic))
+    check_inputs(client, spec(topic, startingOffsets="earliest"))
+
+
+@pytest.mark.parametrize(("policy", "is_gone"), [("compact", False), ("compact,delete", True)])
+def test_of_a_compacted_topic_the_last_of_each_key_is_there(
+    policy: str, is_gone: bool, client: Client, bootstrap: str, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(2)
+    lose(bootstrap, topic, 2)
+    change = {"config_operation": 0, "name": "cleanup.policy", "value": policy}
+    resource = {"resource_type": 2, "resource_name": topic, "configs": [change]}
+    with Wire(bootstrap) as wire:
+        ask(wire, "incremental_alter_configs", 1, resources=[resource])
+    if is_gone:
+        with pytest.raises(InputsGoneError):
+            check_inputs(client, spec(topic))
+    else:
+        check_inputs(client, spec(topic))

@@ -1,0 +1,257 @@
+"""Versions of a view on Spark, as processes that die: at its cuts the output is what the inputs make, and two versions
+have cuts at equal inputs, and equal rows there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.waiting import wait_until
+
+from suiro.client import LATEST, Client, NewTopic
+from suiro.protocol import columnar
+from suiro.protocol.records import Record, encode_batch
+from suiro.views import Cut, CutLog, RowCodec, VersionSpec, topology_of
+from suiro.views.archive import Code, archive_of, code_id
+from suiro.views.process import PipelineProcess, PipelineStatus
+from suiro.views.throttle import write_throttle
+
+# CI's time: three and six starts of Spark. The demo goes the same way in every CI run, its kill included.
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1_800)]
+
+PARTITIONS = 2
+DEADLINE_S = 300.0
+ENTRY = "words_app.py:words"
+APP = """
+from suiro.streams import serdes
+from suiro.views import view
+
+@view("{name}", key="word")
+def words(builder):
+    words = builder.stream("{topic}", key=serdes.string, value=serdes.string)
+    counts = words.group_by(lambda key, word: word, key=serdes.string).count()
+    return counts.map_values(lambda count: {{"count": count * {factor}}}, value=serdes.json)
+"""
+
+
+class World:
+    """An input topic, what is in it, and versions that read it."""
+
+    def __init__(self, bootstrap_servers: str, folder: Path, name: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.folder = folder
+        self.name = name
+        self.topic = f"{name}-words"
+        self.client = Client(bootstrap_servers)
+        self.client.create_topics([NewTopic(self.topic, PARTITIONS, configs={"retention.ms": "-1"})])
+        self.words: dict[int, list[str]] = {partition: [] for partition in range(PARTITIONS)}
+        self.running: list[PipelineProcess] = []
+        self._logs: dict[str, CutLog] = {}
+
+    def send(self, count: int) -> None:
+        for partition, words in self.words.items():
+            at = len(words)
+            new = [f"w{(n * 5 + partition) % 13}" for n in range(at, at + count)]
+            records = [
+                Record(offset=n, timestamp=1_700_000_000_000 + at + n, key=b"k", value=word.encode())
+                for n, word in enumerate(new)
+            ]
+            self.client.produce({(self.topic, partition): encode_batch(records)})
+            words += new
+
+    def spec(
+        self, number: int, leader: VersionSpec | None = None, **settings: str
+    ) -> tuple[VersionSpec, bytes]:
+        code = self.code(number)
+        named = {"max.offsets.per.trigger": "400"} | {
+            name.replace("_", "."): text for name, text in settings.items()
+        }
+        definition = Code(code).load(ENTRY)
+        return (
+            VersionSpec.of(
+                definition, number, code=code_id(code), entry=ENTRY, settings=named, leader=leader
+            ),
+            code,
+        )
+
+    def code(self, number: int) -> bytes:
+        path = self.folder / "words_app.py"
+        path.write_text(APP.format(name=self.name, topic=self.topic, factor=number))
+        return archive_of(path)
+
+    def start(self, spec: VersionSpec, code: bytes) -> PipelineProcess:
+        made = PipelineProcess.start(
+            spec, code=code, folder=self.place(spec), bootstrap_servers=self.bootstrap_servers
+        )
+        self.running.append(made)
+        return made
+
+    def place(self, spec: VersionSpec) -> Path:
+        return self.folder / f"v{spec.version}"
+
+    def until(
+        self, process: PipelineProcess, spec: VersionSpec, what: Callable[[PipelineStatus], bool]
+    ) -> None:
+        def there() -> bool:
+            status = process.status
+            if what(status):
+                return True
+            log = self.place(spec) / "pipeline.log"
+            assert process.is_alive, f"{status}\n{log.read_text(errors='replace')[-4000:]}"
+            return False
+
+        wait_until(there, what=f"version {spec.version}", deadline_s=DEADLINE_S)
+
+    def until_ready(self, process: PipelineProcess, spec: VersionSpec) -> None:
+        self.until(process, spec, lambda status: status.state == "ready")
+
+    def until_all_is_read(self, process: PipelineProcess, spec: VersionSpec) -> None:
+        ends = {(self.topic, partition): len(words) for partition, words in self.words.items()}
+        self.until(process, spec, lambda status: status.state in ("running", "ready"))
+
+        def there() -> bool:
+            assert process.is_alive, process.status
+            cuts = self.cuts(spec)
+            return bool(cuts) and cuts[-1].inputs == ends
+
+        wait_until(there, what=f"version {spec.version} to read all", deadline_s=DEADLINE_S)
+
+    def cuts(self, spec: VersionSpec) -> list[Cut]:
+        log = self._logs.setdefault(spec.cuts_topic, CutLog(self.client, spec.cuts_topic))
+        log.poll(max_wait_ms=200)
+        return list(log.cuts)
+
+    def check(self, spec: VersionSpec) -> list[Cut]:
+        """At each cut at which no record waits for another partition's, the rows are a count of the inputs up to it."""
+        cuts = self.cuts(spec)
+        assert [cut.number for cut in cuts] == list(range(len(cuts)))
+        assert not cuts[-1].behind
+        rows = self.rows(spec)
+        for cut in cuts:
+            expected: Counter[str] = Counter()
+            for partition, words in self.words.items():
+                expected.update(words[: cut.inputs.get((self.topic, partition), 0)])
+            if not cut.behind:
+                assert rows[cut.number] == dict(expected), cut
+        return cuts
+
+    def check_together(self, one: VersionSpec, two: VersionSpec) -> None:
+        """Where both have a cut, they have the same rows; the newest of each is one."""
+        ours, theirs = self.check(one), self.check(two)
+        met = [(old, new) for old in ours for new in theirs if new.meets(old)]
+        assert (ours[-1], theirs[-1]) in met
+        old_rows, new_rows = self.rows(one), self.rows(two)
+        for old, new in met:
+            assert old_rows[old.number] == new_rows[new.number], (old, new)
+
+    def rows(self, spec: VersionSpec) -> dict[int, dict[str, int]]:
+        """Cut -> word -> how often."""
+        output = {partition: self._output(spec.output_topic, partition) for partition in range(PARTITIONS)}
+        codec = RowCodec(topology_of(Code(self.code(spec.version)).load(ENTRY), spec.output_topic), spec.key)
+        found = {}
+        for cut in self.cuts(spec):
+            rows: dict[str, int] = {}
+            for partition, records in output.items():
+                seen = [(key, value) for offset, key, value in records if offset < cut.outputs[partition]]
+                keys, texts = codec.decode([key for key, _ in seen], [value for _, value in seen])
+                for (word,), text in zip(keys, texts, strict=True):
+                    rows[word], rest = divmod(json.loads(text or "null")["count"], spec.version)
+                    assert rest == 0, "a row of another version"
+            found[cut.number] = rows
+        return found
+
+    def _output(self, topic: str, partition: int) -> list[tuple[int, bytes, bytes | None]]:
+        place, at, found = (topic, partition), 0, list[tuple[int, bytes, bytes | None]]()
+        end = self.client.list_offsets({place: LATEST}, read_committed=True)[place].offset
+        while at < end:
+            fetched = self.client.fetch({place: at})[place]
+            decoded = columnar.decode(fetched.data, start_offset=at, end_offset=end, aborted=fetched.aborted)
+            columns = [decoded.batch.column(name).to_pylist() for name in ("offset", "key", "value")]
+            found += zip(*columns, strict=True)
+            at = decoded.next_offset
+        return found
+
+
+@pytest.fixture
+def world(suiro_node: Any, tmp_path: Path, unique: str) -> Iterator[World]:
+    made = World(suiro_node.bootstrap_servers, tmp_path, unique.replace("-", "_"))
+    yield made
+    for process in made.running:
+        process.kill()
+    made.client.close()
+
+
+def test_two_versions_meet_at_equal_offsets_and_a_kill_in_a_transaction_changes_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    world.send(500)
+    one, code = world.spec(1)
+    monkeypatch.setenv(
+        "SUIRO_FAULT", "after_footer@batch=1:kill-session"
+    )  # its cut is written, not committed
+    first = world.start(one, code)
+    wait_until(lambda: not first.is_alive, what="version 1 to be killed", deadline_s=DEADLINE_S)
+    assert "signal 9" in str(first.kill().error)
+    monkeypatch.delenv("SUIRO_FAULT")
+    assert [cut.number for cut in world.cuts(one)] == [0]
+    first = world.start(one, code)
+    world.until_ready(first, one)
+
+    two, code = world.spec(2, leader=one)
+    second = world.start(two, code)
+    world.send(37)
+    world.until_ready(second, two)
+    world.send(41)
+    for process, spec in ((first, one), (second, two)):
+        world.until_all_is_read(process, spec)
+    world.check_together(one, two)
+    for process in (second, first):
+        assert process.stop().state == "ended"
+
+
+def test_lost_state_a_throttle_and_a_leader_that_is_gone(world: World) -> None:
+    world.send(500)
+    one, code = world.spec(1)
+    first = world.start(one, code)
+    world.until_all_is_read(first, one)
+    first.kill()
+    before = world.cuts(one)
+    shutil.rmtree(world.place(one))  # its machine is gone
+    world.send(60)
+    first = world.start(one, code)
+    world.until_all_is_read(first, one)
+    cuts = world.check(one)
+    assert cuts[: len(before)] == before
+
+    two, code = world.spec(2, leader=one)
+    world.place(two).mkdir()
+    write_throttle(world.place(two), 0)
+    second = world.start(two, code)
+    world.until(second, two, lambda status: status.progress is not None)
+    assert not [cut for cut in world.cuts(two) if any(cut.inputs.values())], "it pauses"
+    write_throttle(world.place(two), None)
+    world.until_ready(second, two)
+
+    # The leader stands still though there is more: the other one goes on alone, and is met again.
+    first.kill()
+    world.send(50)
+    world.until_all_is_read(second, two)
+    first = world.start(one, world.code(1))
+    world.until_all_is_read(first, one)
+    world.send(20)
+    for process, spec in ((first, one), (second, two)):
+        world.until_all_is_read(process, spec)
+    world.check_together(one, two)
+
+    # It is retired: nobody leads any more.
+    first.stop()
+    world.client.delete_topics([one.output_topic, one.cuts_topic])
+    world.send(30)
+    world.until_all_is_read(second, two)
+    world.check(two)
+    assert second.stop().state == "ended"

@@ -1,0 +1,224 @@
+"""Comparing two versions: what is counted, how differences are called, and what it looks like."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suiro.errors import UsageError
+from suiro.views.compare import Comparison, compare, compare_buckets
+from suiro.views.compare_values import Tolerance, Yardstick
+from suiro.views.cuts import Cut
+from suiro.views.store import open_store
+
+Rows = Mapping[tuple[Any, ...], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    view: str = "delays"
+    version: int = 1
+    key: tuple[str, ...] = ("carrier",)
+    serve: str = "sqlite"
+    search: tuple[str, ...] = ()
+    history_ms: int = 3_600_000
+
+
+class InBuckets:
+    """A store of a test: remembers which buckets were read."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = {key: json.dumps(value, sort_keys=True) for key, value in rows.items()}
+        self.read: list[int] = []
+
+    def bucket_digests(self, as_of: int) -> dict[int, tuple[int, int]]:
+        found: dict[int, tuple[int, int]] = {}
+        for key, value in self._rows.items():
+            rows, total = found.get(_bucket(key), (0, 0))
+            found[_bucket(key)] = rows + 1, total + hash((key, value))
+        return found
+
+    def bucket_rows(self, bucket: int, as_of: int) -> Iterator[tuple[tuple[Any, ...], int, str]]:
+        self.read.append(bucket)
+        for key, value in self._rows.items():
+            if _bucket(key) == bucket:
+                yield key, hash((key, value)), value
+
+
+def _bucket(key: tuple[Any, ...]) -> int:
+    return sum(str(key).encode()) % 4
+
+
+def cut(number: int = 3, end: int = 1234) -> Cut:
+    return Cut(number=number, inputs={("flights", 0): end}, outputs={}, time_ms=0)
+
+
+def compared(old: Rows, new: Rows, *, ignored: tuple[str, ...] = (), **tolerances: Any) -> Comparison:
+    found = compare_buckets(
+        InBuckets(old),
+        InBuckets(new),
+        key=("carrier",),
+        versions=(1, 2),
+        cuts=(cut(), cut(9)),
+        yardstick=Yardstick.of(tolerances, ignored),
+    )
+    again = Comparison.from_json(json.loads(json.dumps(found.to_json())))
+    assert again == found
+    assert again.text() == found.text()
+    return found
+
+
+def test_what_is_equal_is_not_read() -> None:
+    rows = {(f"C{n}",): {"n": n} for n in range(40)}
+    old, new = InBuckets(rows), InBuckets(rows | {("C7",): {"n": 8}})
+    found = compare_buckets(
+        old, new, key=("carrier",), versions=(1, 2), cuts=(cut(), cut()), yardstick=Yardstick()
+    )
+    assert (found.equal, found.differing) == (39, 1)
+    assert old.read == new.read == [_bucket(("C7",))]
+
+
+def test_differences_by_column_and_by_pattern() -> None:
+    old = {(f"C{n}",): {"flights": 100 + n, "mean": 10.0, "name": "x"} for n in range(15)}
+    new = {
+        key: row | {"flights": row["flights"] - 5, "mean": 10.5 + key_number(key) / 10}
+        for key, row in old.items()
+    }
+    old[("HA",)] = new[("HA",)] = {"flights": 7, "mean": None, "name": "y"}
+    new[("C0",)] |= {"name": "z"}
+    found = compared(old, new)
+    assert (found.rows, found.equal, found.differing) == (16, 1, 15)
+    assert [(each.column, each.rows) for each in found.columns] == [
+        ("flights", 15),
+        ("mean", 15),
+        ("name", 1),
+    ]
+    (kind,) = found.columns[1].kinds
+    assert (kind.kind, kind.rows) == ("old < new", 15)
+    assert kind.smallest == pytest.approx(0.5)
+    assert kind.largest == pytest.approx(1.9)
+    assert kind.largest_at == ("C14",)
+    assert [(each.name, each.rows) for each in found.patterns] == [
+        ("flights old > new, mean old < new", 14),
+        ("flights old > new, mean old < new, name differs", 1),
+    ]
+    text = found.text()
+    assert "mean     v1 < v2 in 15 rows, by 0.5 to 1.9, 1.2 on average" in text
+    assert "flights  v1 > v2 in 15 rows, by 5 each" in text
+    assert "14 rows, 93.3 % of what differs: flights v1 > v2, mean v1 < v2" in text
+
+
+def key_number(key: tuple[str, ...]) -> int:
+    return int(key[0][1:])
+
+
+def test_rows_that_one_side_has() -> None:
+    found = compared(
+        {("A",): {"n": 1}, ("B",): {"n": 1}}, {("B",): {"n": 1}, ("C",): {"n": 2}, ("D",): {"n": 3}}
+    )
+    assert (found.equal, found.only_old.rows, found.only_new.rows) == (1, 1, 2)
+    assert found.only_old.examples == ((("A",), {"n": 1}),)
+    assert found.share == pytest.approx(3 / 4)
+    assert found.example_keys() == [("A",), *(key for key, _ in found.only_new.examples)]
+    assert "only in v1: 1 row that v2 does not have" in found.text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [
+        (1, 2, "old < new"),
+        (2.5, 1, "old > new"),
+        (None, 1, "null in old"),
+        (1, None, "null in new"),
+        ("a", "b", "differs"),
+        (True, False, "differs"),
+        (True, 1, "true/false in old, number in new"),
+        ("1", 1, "text in old, number in new"),
+        ([1], [2], "differs"),
+        (float("nan"), 1.0, "NaN in old"),
+    ],
+)
+def test_how_a_difference_is_called(old: Any, new: Any, kind: str) -> None:
+    (column,) = compared({("A",): {"c": old}}, {("A",): {"c": new}}).columns
+    assert [each.kind for each in column.kinds] == [kind]
+
+
+def test_a_column_that_only_one_side_has() -> None:
+    found = compared({("A",): {"x": 1}}, {("A",): {"x": 1, "gate": {"letter": "B"}}})
+    assert [(each.column, each.kinds[0].kind) for each in found.columns] == [("gate.letter", "only in new")]
+    assert "gate.letter  only in v2 in 1 row" in found.text()
+
+
+def test_equal_by_value() -> None:
+    assert compared({("A",): {"c": 1, "d": [1, 2]}}, {("A",): {"d": [1, 2], "c": 1.0}}).is_equal
+    assert compared({("A",): {"c": float("nan")}}, {("A",): {"c": float("nan")}}).is_equal
+    assert compared({}, {}).share == 0.0
+
+
+def test_tolerances_and_ignored_columns() -> None:
+    old, new = {("A",): {"m": 100.0, "at": {"t": 1}}}, {("A",): {"m": 100.9, "at": {"t": 2}}}
+    assert not compared(old, new, ignored=("at",)).is_equal
+    found = compared(old, new, ignored=("at",), m="1%")
+    assert (found.equal, found.near) == (1, 1)
+    assert "tolerance m 1%; ignored at; 1 are equal only so" in found.text()
+    assert compared(old, new, ignored=("at",), m=1).is_equal
+    assert not compared(old, new, ignored=("at",), m=0.5).is_equal
+    assert not compared(old, new, m=1).is_equal
+    assert Tolerance.parse("m", "2.5%") == Tolerance(relative=0.025)
+    for wrong in ("much", "-1", "nan", "%"):
+        with pytest.raises(UsageError, match="tolerance m"):
+            Tolerance.parse("m", wrong)
+
+
+def test_examples_and_patterns_are_bounded() -> None:
+    old = {(f"K{n}",): {f"c{n}": "x" * 1000} for n in range(500)}
+    new = {(f"K{n}",): {f"c{n}": "y" * 1000} for n in range(500)}
+    found = compared(old, new)
+    assert found.differing == 500
+    assert len(found.patterns) == 200
+    assert found.patterns_left_out == 300
+    assert all(
+        len(value) <= 80
+        for p in found.patterns
+        for e in p.examples
+        for pair in e.columns.values()
+        for value in pair
+    )
+    assert len(found.text().splitlines()) < 60
+
+
+# -- over real stores ----------------------------------------------------------------------------------------------
+
+
+def test_stores_are_compared_as_of_the_same_input(tmp_path: Path) -> None:
+    stores = [open_store(Spec(version=number), folder(tmp_path, number)) for number in (1, 2)]
+    old, new = stores
+    with old, new:
+        keys = [(f"C{n:05}",) for n in range(9_000)]
+        old.apply(cut(0, 100), keys, [json.dumps({"n": n}) for n in range(9_000)])
+        new.apply(cut(5, 100), keys, [json.dumps({"n": n + (n == 4_321)}) for n in range(9_000)])
+        old.apply(cut(1, 200), keys[:10], ['{"n":-1}'] * 10)
+        found = compare(old, new, old_cut=cut(0, 100), new_cut=cut(5, 100))
+        assert (found.equal, found.differing, found.rows) == (8_999, 1, 9_000)
+        assert found.patterns[0].examples[0].key == ("C04321",)
+        assert (found.old_version, found.new_version) == (1, 2)
+        with pytest.raises(UsageError, match="do not reflect the same input"):
+            compare(old, new, old_cut=cut(1, 200), new_cut=cut(5, 100))
+
+
+def test_stores_with_other_keys_are_not_compared(tmp_path: Path) -> None:
+    old = open_store(Spec(), folder(tmp_path, 1))
+    new = open_store(Spec(version=2, key=("carrier", "day")), folder(tmp_path, 2))
+    with old, new, pytest.raises(UsageError, match=r"version 2 has \(carrier, day\)"):
+        compare(old, new, old_cut=cut(), new_cut=cut())
+
+
+def folder(parent: Path, number: int) -> Path:
+    found = parent / f"v{number}"
+    found.mkdir()
+    return found

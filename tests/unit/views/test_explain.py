@@ -1,0 +1,324 @@
+"""Rows in which two versions of a view differ, explained: which records, where versions part, and in what words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from support.view_logs import MemoryLog, rows_of
+
+from suiro.errors import UsageError
+from suiro.streams import JoinWindows, StreamsBuilder, TimeWindows, serdes
+from suiro.streams.errors import ProcessingError
+from suiro.streams.provenance import TracingInterpreter
+from suiro.views.compare_values import Yardstick, columns_of
+from suiro.views.definition import RowCodec, topology_of, view
+from suiro.views.explain import explain_from
+from suiro.views.explain_inputs import InputRecord
+from suiro.views.explain_replay import Side
+from suiro.views.explain_result import Explanation
+
+Build = Callable[[Any], Any]
+MINUTE = 60_000
+
+
+def flight(
+    offset: int, carrier: str, delay: int | None, time: int | None = None, topic: str = "flights"
+) -> InputRecord:
+    value = {"carrier": carrier, "dep_delay": delay, "dest": "LAX"}
+    when = offset * MINUTE if time is None else time
+    return InputRecord(topic, 0, offset, when, str(offset).encode(), json.dumps(value).encode())
+
+
+def version(number: int, build: Build, key: str | tuple[str, ...] = "carrier", **rows: Any) -> Side:
+    view("delays", key=key)(build)
+    topology = topology_of(build.definition, f"delays.v{number}")  # type: ignore[attr-defined]
+    names = (key,) if isinstance(key, str) else key
+    return Side(version=number, topology=topology, codec=RowCodec(topology, names), **rows)
+
+
+def explained(
+    records: Sequence[InputRecord], old: Side, new: Side, key: tuple[Any, ...], **yardstick: Any
+) -> Explanation:
+    log = MemoryLog(records)
+    (found,) = explain_from([key], old, new, log, Yardstick.of(yardstick, ()))
+    for side, row in ((old, found.old_row), (new, found.new_row)):
+        text = rows_of(side, log).get(found.key)
+        assert row == (None if text is None else columns_of(text))
+    assert Explanation.from_json(json.loads(json.dumps(found.to_json()))).text() == found.text()
+    return found
+
+
+# -- versions of one view ------------------------------------------------------------------------------------------
+
+
+def flights(builder: StreamsBuilder) -> Any:
+    return builder.stream("flights", key=serdes.string, value=serdes.json)
+
+
+def counted(stream: Any) -> Any:
+    return stream.group_by(lambda key, value: value["carrier"]).aggregate(
+        lambda: {"count": 0, "sum": 0},
+        lambda key, value, row: {"count": row["count"] + 1, "sum": row["sum"] + (value["dep_delay"] or 0)},
+    )
+
+
+def with_mean(row: dict[str, int]) -> dict[str, Any]:
+    return {"flights": row["count"], "mean_delay": row["sum"] / row["count"]}
+
+
+def zero_for_cancelled(builder: StreamsBuilder) -> Any:
+    return counted(flights(builder)).map_values(with_mean)
+
+
+def without_cancelled(builder: StreamsBuilder) -> Any:
+    return counted(flights(builder).filter(lambda key, value: value["dep_delay"] is not None)).map_values(
+        with_mean
+    )
+
+
+def cancelled_in_the_aggregator(builder: StreamsBuilder) -> Any:
+    def add(key: str, value: dict[str, Any], row: dict[str, int]) -> dict[str, int]:
+        if value["dep_delay"] is None:
+            return row
+        return {"count": row["count"] + 1, "sum": row["sum"] + value["dep_delay"]}
+
+    grouped = flights(builder).group_by(lambda key, value: value["carrier"])
+    return grouped.aggregate(lambda: {"count": 0, "sum": 0}, add).map_values(with_mean)
+
+
+def in_seconds(builder: StreamsBuilder) -> Any:
+    return counted(
+        flights(builder).map_values(lambda value: value | {"dep_delay": (value["dep_delay"] or 0) * 60})
+    )
+
+
+SOME = [flight(n, "AA" if n % 2 else "UA", None if n % 10 == 7 else n) for n in range(60)]
+
+
+def test_the_first_record_that_is_treated_otherwise_and_how_many_are_like_it() -> None:
+    found = explained(SOME, version(1, zero_for_cancelled), version(2, without_cancelled), ("AA",))
+    assert found.is_explained
+    assert (found.old_records, found.new_records, found.alike) == (30, 24, 24)
+    assert found.named == tuple(("flights", 0, n) for n in range(1, 60, 2))
+    parting = found.parting
+    assert parting is not None
+    assert (parting.place, parting.number) == (("flights", 0, 7), 4)
+    assert parting.old.columns["flights"] == (3, 4)
+    assert parting.old.columns["sum"] == (9, 9)
+    assert not parting.new.changed
+    assert parting.new.at is not None
+    assert "FILTER" in parting.new.at.node
+    assert "test_explain.py:" in (parting.new.at.function or "")
+    (kind,) = found.kinds
+    assert kind.records == 6
+    assert [trait.text for trait in kind.traits] == ["dep_delay null"]
+    assert [trait.others for trait in kind.traits] == [0]
+    text = found.text()
+    assert "flights-0@7 (dep_delay null)" in text
+    assert "6 records of flights: v1 count +1, flights +1, sum +0; v2 unchanged" in text
+    assert "all of them have dep_delay null, none of the other 24 has" in text
+
+
+def test_a_function_that_leaves_the_row_as_it_was_counts_as_unchanged() -> None:
+    found = explained(SOME, version(1, zero_for_cancelled), version(2, cancelled_in_the_aggregator), ("AA",))
+    assert found.is_explained
+    assert (found.old_records, found.new_records) == (30, 30)
+    (kind,) = found.kinds
+    assert (kind.records, kind.new) == (6, ())
+    assert found.parting is not None
+    assert found.parting.place == ("flights", 0, 7)
+    assert found.parting.new.at is not None
+    assert "add, test_explain.py:" in (found.parting.new.at.function or "")
+
+
+def test_where_every_record_is_treated_otherwise_there_is_one_kind_of_all() -> None:
+    def in_minutes(builder: StreamsBuilder) -> Any:
+        return counted(flights(builder))
+
+    found = explained(SOME, version(1, in_minutes), version(2, in_seconds), ("UA",))
+    (kind,) = found.kinds
+    assert kind.records == 29  # the first has a delay of 0
+    assert found.parting is not None
+    assert found.parting.place == ("flights", 0, 2)
+    assert [(each.column, each.least, each.most) for each in kind.new if each.column == "sum"] == [
+        ("sum", 120, 3480)
+    ]
+
+
+def test_of_a_table_the_last_record_is_enough() -> None:
+    def table(builder: StreamsBuilder) -> Any:
+        return builder.table("carriers", key=serdes.string, value=serdes.json)
+
+    def upper(builder: StreamsBuilder) -> Any:
+        return table(builder).map_values(lambda value: value | {"name": value["name"].upper()})
+
+    records = [
+        InputRecord("carriers", 0, n, n, b"AA", json.dumps({"name": name}).encode())
+        for n, name in enumerate(["American", "AMERICAN", "Amer."])
+    ]
+    found = explained(records, version(1, table), version(2, upper), ("AA",))
+    assert found.is_explained
+    assert found.named == (("carriers", 0, 2),)
+
+
+def test_a_record_that_is_late_in_one_version_brings_the_one_that_made_it_late() -> None:
+    def per_minute(grace: int) -> Build:
+        def build(builder: StreamsBuilder) -> Any:
+            grouped = flights(builder).group_by(lambda key, value: value["carrier"])
+            return grouped.windowed_by(TimeWindows.of_size(MINUTE, grace=grace)).count()
+
+        return build
+
+    records = [
+        flight(0, "AA", 1, 1_000),
+        flight(1, "UA", 1, 3 * MINUTE),
+        flight(2, "AA", 1, 2_000),
+    ]
+    old, new = version(1, per_minute(0)), version(2, per_minute(10 * MINUTE))
+    found = explained(records, old, new, ("AA", 0, MINUTE))
+    assert found.is_explained
+    assert (found.old_row, found.new_row) == ({"value": 1}, {"value": 2})
+    assert found.named == tuple(("flights", 0, n) for n in range(3))
+    assert found.parting is not None
+    assert found.parting.place == ("flights", 0, 2)
+    assert found.parting.old.dropped == ("late",)
+    assert "left out, for late" in found.text()
+
+
+def test_a_row_that_only_one_version_has() -> None:
+    def joined(how: str) -> Build:
+        def build(builder: StreamsBuilder) -> Any:
+            names = builder.table("carriers", key=serdes.string, value=serdes.json)
+            by_carrier = flights(builder).select_key(lambda key, value: value["carrier"], key=serdes.string)
+            return getattr(by_carrier, how)(names, lambda one, name: {"of": name}).to_table()
+
+        return build
+
+    records = [
+        InputRecord("carriers", 0, 0, 0, b"AA", b'{"name":"American"}'),
+        flight(0, "AA", 1),
+        flight(1, "XX", 2),
+    ]
+    old, new = version(1, joined("join")), version(2, joined("left_join"))
+    found = explained(records, old, new, ("XX",))
+    assert found.is_explained
+    assert (found.old_row, found.new_row) == (None, {"of": None})
+    assert found.named == (("flights", 0, 1),)
+    assert "only v2 has this row, v1 does not" in found.text()
+    same = explained(records, old, new, ("AA",))
+    assert set(same.named) == {("carriers", 0, 0), ("flights", 0, 0)}
+    assert same.is_equal
+    assert "v1 and v2 have the same row" in same.text()
+
+
+def test_a_join_of_streams_names_both_sides() -> None:
+    def matched(width: int) -> Build:
+        def build(builder: StreamsBuilder) -> Any:
+            out, back = (
+                builder.stream(topic, key=serdes.string, value=serdes.json) for topic in ("out", "back")
+            )
+            return out.join(
+                back, lambda left, right: [left, right], JoinWindows.of(before=width, after=width)
+            ).to_table()
+
+        return build
+
+    records = [
+        InputRecord("out", 0, 0, 100, b"a", b"1"),
+        InputRecord("back", 0, 0, 150, b"a", b"2"),
+        InputRecord("back", 0, 1, 400, b"a", b"3"),
+    ]
+    found = explained(records, version(1, matched(100), "k"), version(2, matched(1000), "k"), ("a",))
+    assert found.is_explained
+    assert set(found.named) == {("out", 0, 0), ("back", 0, 0), ("back", 0, 1)}
+    assert found.parting is not None
+    assert found.parting.place == ("back", 0, 1)
+
+
+def test_within_a_tolerance_rows_are_equal() -> None:
+    found = explained(
+        SOME,
+        version(1, zero_for_cancelled),
+        version(2, without_cancelled),
+        ("AA",),
+        mean_delay="50%",
+        flights=10,
+    )
+    assert found.is_equal
+    assert found.parting is None
+
+
+def test_what_is_made_again_is_checked_against_what_is_served() -> None:
+    rows = [
+        version(1, zero_for_cancelled, rows={("AA",): '{"flights":31,"mean_delay":1.0}'}),
+        version(2, without_cancelled),
+    ]
+    found = explained(SOME, rows[0], rows[1], ("AA",))
+    assert found.matches_store is False
+    assert not found.is_explained
+    assert "NOT the stored rows" in found.text()
+
+
+def test_a_key_as_it_was_typed_finds_a_number() -> None:
+    def by_delay(builder: StreamsBuilder) -> Any:
+        return flights(builder).group_by(lambda key, value: value["dep_delay"] or 0, key=serdes.json).count()
+
+    found = explained(SOME, version(1, by_delay, "delay"), version(2, by_delay, "delay"), (8,))
+    assert found.old_row == {"value": 1}
+    (typed,) = explain_from(
+        [("8",)], version(1, by_delay, "delay"), version(2, by_delay, "delay"), MemoryLog(SOME), Yardstick()
+    )
+    assert typed.old_row == {"value": 1}
+
+
+def test_a_row_nobody_has() -> None:
+    found = explained(SOME, version(1, zero_for_cancelled), version(2, without_cancelled), ("ZZ",))
+    assert found.named == ()
+    assert "neither v1 nor v2 has this row" in found.text()
+
+
+def test_many_records_make_a_short_text() -> None:
+    records = [flight(n, "AA", None if n % 40 == 3 else n % 90) for n in range(4_000)]
+    found = explained(records, version(1, zero_for_cancelled), version(2, without_cancelled), ("AA",))
+    assert found.is_explained
+    assert len(found.text().splitlines()) < 30
+    assert len(found.text(full=True).splitlines()) > 4_000
+    assert found.to_json(full=False)["named"] is None
+
+
+def test_keys_that_cannot_be_asked_for() -> None:
+    old, new = version(1, zero_for_cancelled), version(2, without_cancelled)
+    with pytest.raises(UsageError, match="has 2 parts, and the view's has 1: carrier"):
+        explain_from([("AA", "x")], old, new, MemoryLog(SOME), Yardstick())
+    with pytest.raises(UsageError, match="no row in common"):
+        explain_from([("AA",)], old, version(2, without_cancelled, "airline"), MemoryLog(SOME), Yardstick())
+
+
+def test_records_of_other_keys_are_left_out_before_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    piped: list[Any] = []
+    pipe = TracingInterpreter.pipe
+
+    def counting(self: Any, topic: str, *rest: Any, **more: Any) -> None:
+        piped.append(topic)
+        pipe(self, topic, *rest, **more)
+
+    monkeypatch.setattr(TracingInterpreter, "pipe", counting)
+    sides = version(1, zero_for_cancelled), version(2, without_cancelled)
+    (found,) = explain_from([("UA",)], *sides, MemoryLog(SOME), Yardstick())
+    assert found.is_explained
+    assert found.records_read == 60
+    # Each version's own records in the replay, and those that were looked at for their ways.
+    assert len(piped) == 30 + 30 + 30 + 30
+
+
+def test_a_function_that_fails_in_the_sieve_is_left_to_the_rules() -> None:
+    def failing(builder: StreamsBuilder) -> Any:
+        return counted(flights(builder).filter(lambda key, value: value["no such field"] > 0))
+
+    with pytest.raises(ProcessingError, match="no such field"):
+        explain_from(
+            [("UA",)], version(1, failing), version(2, zero_for_cancelled), MemoryLog(SOME), Yardstick()
+        )

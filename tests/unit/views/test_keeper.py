@@ -1,0 +1,333 @@
+"""A view is kept as the journal says: versions run, catch up, fail, are freed; a guided shift goes on or falls back."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.waiting import wait_until
+
+from suiro.clock import SystemClock
+from suiro.errors import FatalError, TransientError
+from suiro.views import keeper as keeping
+from suiro.views import lifecycle
+from suiro.views.cuts import Cut
+from suiro.views.definition import VersionSpec
+from suiro.views.journal import ConcurrentChangeError
+from suiro.views.keeper import Keeper, _Held
+from suiro.views.pace import ask_throttle
+from suiro.views.read_metrics import ReadMetrics
+from suiro.views.running import Place
+from suiro.views.state import NO_GUARDS, Change, Guards, Guide, View, position_of
+from suiro.views.throttle import read_throttle
+
+
+class Memory:
+    """A journal without a log."""
+
+    def __init__(self) -> None:
+        self.now = View(name="delays")
+        self.events: list[Any] = []
+        self._lock = threading.Lock()
+
+    def view(self, name: str) -> View:
+        return self.now
+
+    def code(self, sha256: str) -> bytes:
+        return b"zip"
+
+    def change(
+        self, name: str, decide: Callable[[View], Change], *, who: str, expected_revision: int | None = None
+    ) -> View:
+        with self._lock:
+            if expected_revision not in (None, self.now.revision):
+                raise ConcurrentChangeError("changed")
+            change = decide(self.now)
+            if change.event is not None:
+                self.events.append(change.event)
+                self.now = change.view
+            return self.now
+
+    def deploy(self) -> None:
+        number = lifecycle.next_number(self.now)
+        spec = VersionSpec(
+            view="delays", version=number, key=("id",), serve="sqlite", search=(), history_ms=1, code="c",
+            application_id=f"delays-v{number}", output_topic=f"delays.v{number}", cuts_topic=f"delays.v{number}.cuts",
+            entry="app.py:delays", fingerprint="f", inputs=("in",),
+        )  # fmt: skip
+        self.change("delays", lambda now: lifecycle.deploy(now, key=("id",), spec=spec.to_json()), who="ada")
+
+    def commands(self) -> list[str]:
+        return [event.command for event in list(self.events)]
+
+
+@dataclass
+class Running:
+    """Stands in for a version's processes."""
+
+    spec: VersionSpec
+    gave_up: Callable[[str], bool]
+    cut: Cut | None = None
+    pipeline_status: Any = None
+    metrics: ReadMetrics = field(default_factory=ReadMetrics)
+    stopped: bool = False
+    pipeline: Any = None
+    folder: Path = Path("views")
+
+    def __post_init__(self) -> None:
+        self.store = SimpleNamespace(newest_cuts=lambda: [] if self.cut is None else [self.cut])
+        self.follower = SimpleNamespace(error=None, pid=1, failures=0)
+        self.pipeline = SimpleNamespace(status=lambda: {"state": "running", "error": None})
+
+    def is_at(self, offset: int, *, ready: bool = True) -> None:
+        number = 1 if self.cut is None else self.cut.number + 1
+        self.cut = Cut(number=number, inputs={("in", 0): offset}, outputs={0: 1}, time_ms=0)
+        state = "ready" if ready else "running"
+        self.pipeline_status = SimpleNamespace(state=state, cut=number, progress=None)
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+@dataclass
+class Kept:
+    journal: Memory
+    keeper: Keeper
+    made: dict[int, Running]
+    freed: list[int]
+    differences: list[Any]
+
+    def version(self, number: int) -> Running:
+        return wait_until(lambda: self.made.get(number), what=f"version {number}")
+
+    def two(self) -> None:
+        """Version 1 serves, version 2 is ready."""
+        for number in (1, 2):
+            self.journal.deploy()
+            self.version(number).is_at(10)
+            wait_until(lambda n=number: self.journal.now.version(n).state == "ready", what="it is ready")  # type: ignore[misc]
+
+    def shift(self, *steps: int, hold_ms: int = 1, guards: Guards = NO_GUARDS) -> None:
+        guide = Guide(steps=steps, hold_ms=hold_ms)
+        self.journal.change(
+            "delays",
+            lambda now: lifecycle.shift(now, steps[0], lag_ms=0, guards=guards, guide=guide),
+            who="ada",
+        )
+
+    def ends_in(self, position: str) -> None:
+        wait_until(
+            lambda: position_of(self.journal.now) == position and self.journal.now.routing.guide is None,
+            what=position,
+        )
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Kept]:
+    made: dict[int, Running] = {}
+    freed: list[int] = []
+    differences: list[Any] = []
+
+    def run(spec: VersionSpec, place: Place, code: bytes, *, gave_up: Any, is_beside: Any) -> Running:
+        made[spec.version] = Running(spec, gave_up, folder=tmp_path)
+        return made[spec.version]
+
+    def compare(view: str, old: int, new: int) -> float:
+        found = differences.pop(0) if differences else 0.0
+        if isinstance(found, Exception):
+            raise found
+        return float(found)
+
+    monkeypatch.setattr(keeping, "RunningVersion", run)
+    monkeypatch.setattr(keeping, "free", lambda spec, place: freed.append(spec.version))
+    monkeypatch.setattr(keeping, "TICK_S", 0.005)
+    journal = Memory()
+    place = Place(data=tmp_path, bootstrap_servers="none", client_settings={}, postgres=None)
+    keeper = Keeper("delays", journal, place, clock=SystemClock(), compare=compare)  # type: ignore[arg-type]
+    keeper.start()
+    yield Kept(journal, keeper, made, freed, differences)
+    keeper.stop()
+    assert all(running.stopped for running in made.values())
+
+
+def test_a_version_is_ready_when_readers_see_as_much(kept: Kept) -> None:
+    kept.journal.deploy()
+    running = kept.version(1)
+    running.is_at(10, ready=False)
+    running.is_at(20)
+    behind, running.cut = running.cut, None  # the pipeline is there, the store is not
+    threading.Event().wait(0.05)
+    assert kept.journal.now.version(1).state == "building"
+    running.cut = behind
+    kept.ends_in("alone")
+
+
+def test_a_version_that_cannot_be_built(kept: Kept) -> None:
+    kept.two()
+    kept.journal.change("delays", lambda now: lifecycle.retire(now, 2), who="ada")
+    kept.journal.deploy()
+    assert kept.version(3).gave_up("KeyError: 'delay'") is False
+    kept.ends_in("alone")
+    assert kept.journal.now.version(3).error == "KeyError: 'delay'"
+    wait_until(lambda: kept.version(3).stopped, what="it is stopped")
+    assert not kept.version(1).stopped
+    assert kept.version(1).gave_up("no memory") is True  # who serves is started again and again
+
+
+def test_a_version_whose_rows_cannot_be_served(kept: Kept) -> None:
+    """Its pipeline is well and says ready; readers would never see it."""
+    kept.two()
+    kept.journal.change("delays", lambda now: lifecycle.retire(now, 2), who="ada")
+    kept.journal.deploy()
+    follower = kept.version(3).follower
+    follower.error, follower.failures = FatalError("a key of delays.v3 has 2 items"), 2
+    threading.Event().wait(0.05)
+    assert kept.journal.now.version(3).state == "building"
+    follower.failures = 3
+    kept.ends_in("alone")
+    assert kept.journal.now.version(3).error == "its rows cannot be served: a key of delays.v3 has 2 items"
+
+
+def test_a_candidate_that_cannot_be_opened_takes_callers_back(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a host's restart: nobody is answered, so there is nothing that could be counted."""
+    kept.two()
+    kept.shift(100, 10_000, hold_ms=60_000, guards=Guards(errors=0.01))
+
+    def broken(*arguments: Any, **named: Any) -> Any:
+        raise FatalError("the store is damaged")
+
+    monkeypatch.setattr(keeping, "RunningVersion", broken)
+    with kept.keeper._lock:
+        kept.keeper._running.pop(2).stop()
+    kept.ends_in("rolled back")
+    assert "version 2 cannot be opened: the store is damaged" in kept.journal.events[-1].detail["reason"]
+
+
+def test_a_view_that_cannot_be_tended_at_the_start_is_tended_later(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kept.journal.deploy()
+    kept.version(1).is_at(10)
+    failures = [TransientError("no broker")]
+    tend = Keeper._tend_versions
+
+    def tend_later(self: Keeper, view: View) -> None:
+        if failures:
+            raise failures.pop()
+        tend(self, view)
+
+    kept.keeper.stop()
+    kept.made.clear()
+    monkeypatch.setattr(Keeper, "_tend_versions", tend_later)
+    place = Place(data=tmp_path, bootstrap_servers="none", client_settings={}, postgres=None)
+    again = Keeper("delays", kept.journal, place, clock=SystemClock(), compare=lambda *all: 0.0)  # type: ignore[arg-type]
+    again.start()
+    kept.version(1)
+    again.stop()
+
+
+def test_a_throttle_is_for_building(kept: Kept) -> None:
+    kept.two()
+    ask_throttle(kept.version(2).folder, 5)
+    wait_until(lambda: read_throttle(kept.version(2).folder) is None, what="the end of the throttle")
+
+
+def test_a_retired_version_is_freed_once(kept: Kept) -> None:
+    kept.two()
+    kept.journal.change("delays", lambda now: lifecycle.retire(now, 2), who="ada")
+    wait_until(lambda: kept.journal.now.version(2).freed, what="freed")
+    assert kept.freed == [2]
+    assert kept.version(2).stopped
+    assert kept.keeper.running(2) is None
+
+
+def test_steps_one_after_another(kept: Kept) -> None:
+    kept.two()
+    kept.shift(100, 1_000, 10_000)
+    kept.ends_in("shifted")
+    shares = [event.detail["to"] for event in kept.journal.events if "to" in event.detail]
+    assert shares == [100, 1_000, 10_000]
+
+
+def test_errors_take_callers_back(kept: Kept) -> None:
+    kept.two()
+    for _ in range(100):
+        kept.version(2).metrics.failed()  # before the step began: they do not count
+    kept.shift(100, 10_000, hold_ms=60_000, guards=Guards(errors=0.01))
+    wait_until(
+        lambda: kept.keeper.status()["routing"]["guide"].get("held_ms") is not None, what="the step is held"
+    )
+    for _ in range(30):
+        kept.version(2).metrics.failed()
+    kept.ends_in("rolled back")
+    assert "30 of 30 reads from version 2 failed" in kept.journal.events[-1].detail["reason"]
+    assert kept.journal.now.routing.share_before_rollback == 100
+
+
+def test_a_difference_takes_callers_back(kept: Kept) -> None:
+    kept.two()
+    kept.differences += [TransientError("no common cut yet"), KeyError("minutes"), 0.3]
+    kept.shift(100, 10_000, guards=Guards(difference=0.2))
+    kept.ends_in("rolled back")
+    assert "30.00% of the rows of version 2 differ" in kept.journal.events[-1].detail["reason"]
+
+
+def test_each_step_is_compared(kept: Kept) -> None:
+    kept.two()
+    kept.differences += [0.1, 0.1, 0.1]
+    kept.shift(100, 1_000, 10_000, guards=Guards(difference=0.2))
+    kept.ends_in("shifted")
+    assert kept.differences == []
+
+
+def test_a_step_waits_for_a_candidate_that_lags(kept: Kept) -> None:
+    kept.two()
+    kept.version(1).is_at(20)  # at time 0, so version 2 lacks it for years
+    kept.shift(100, 10_000)
+    threading.Event().wait(0.05)
+    assert kept.journal.now.routing.share == 100
+    kept.version(2).is_at(20)
+    kept.ends_in("shifted")
+
+
+def test_a_candidate_that_lags_takes_callers_back_if_asked(kept: Kept) -> None:
+    kept.two()
+    kept.shift(100, 10_000, hold_ms=60_000, guards=Guards(lag_ms=1_000))
+    kept.version(1).is_at(20)
+    kept.ends_in("rolled back")
+    assert "version 2 lags by" in kept.journal.events[-1].detail["reason"]
+
+
+def test_status_says_it_all(kept: Kept) -> None:
+    kept.two()
+    status = kept.keeper.status()
+    assert (status["position"], status["routing"]["serving"], status["routing"]["candidate"]) == (
+        "ready",
+        1,
+        2,
+    )
+    assert [version["state"] for version in status["versions"]] == ["ready", "ready"]
+    assert [version["lag_ms"] for version in status["versions"]] == [0, 0]
+
+
+def test_a_guard_looks_at_the_last_minute_of_a_long_share() -> None:
+    """A day of good reads, then none succeeds: of all reads few failed, of the last minute's all."""
+    metrics = ReadMetrics()
+    held = _Held(revision=1, since=0.0, looks=deque([(0.0, metrics.snapshot())]))
+    for second in range(5, 86_400, 5):
+        metrics.answered(1.0)
+        held.window(float(second), metrics.snapshot())
+    for second in range(86_400, 86_461, 5):
+        metrics.failed()
+        reads = metrics.snapshot()
+        since = reads - held.window(float(second), reads)
+    assert (since.errors, since.reads) == (12, 12)
+    assert len(held.looks) <= 14

@@ -1,0 +1,236 @@
+"""Commands over HTTP and from Python: what is asked arrives, what is wrong is named, and users are asked for."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from suiro.connect import BackgroundServer
+from suiro.errors import ConfigError, SuiroError, TransientError, UsageError
+from suiro.registry import Users
+from suiro.views import Listen, Views
+from suiro.views.journal import ConcurrentChangeError
+from suiro.views.operations import application
+from suiro.views.state import Guards, RefusedChangeError, UnknownViewError
+
+JSON = {"Content-Type": "application/json"}
+
+
+class Told:
+    """A host that only listens: each call is noted; `error` is raised instead of an answer."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.error: Exception | None = None
+        self.comparing = self
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.calls.append((name, arguments, named))
+            if self.error is not None:
+                raise self.error
+            return {"view": "delays", "deployed": 2}
+
+        return call
+
+
+@pytest.fixture
+def host() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def url(host: Told) -> Iterator[str]:
+    server = BackgroundServer(application(host), "127.0.0.1", 0, name="test")  # type: ignore[arg-type]
+    yield f"http://127.0.0.1:{server.port}"
+    server.stop()
+
+
+@pytest.fixture
+def views(url: str) -> Iterator[Views]:
+    with Views(url, who="ada", timeout_s=5) as made:
+        yield made
+
+
+def test_what_is_asked_arrives(host: Told, views: Views, tmp_path: Path) -> None:
+    app = tmp_path / "delays.py"
+    app.write_text("x = 1\n")
+    assert views.deploy(f"{app}:delays", settings={"trigger": "1 second"}, throttle=100)["deployed"] == 2
+    name, (code, entry), named = host.calls.pop()
+    assert (name, entry, code[:2]) == ("deploy", "delays.py:delays", b"PK")
+    assert named == {
+        "who": "ada", "settings": {"trigger": "1 second"}, "schema_registry_url": None, "throttle": 100,
+    }  # fmt: skip
+    views.shift("delays", 0.5, 100, hold_ms=5_000, guards={"errors": 0.01, "p99_ms": 50})
+    assert host.calls.pop() == (
+        "shift", ("delays", [50, 10_000]), {"who": "ada", "hold_ms": 5_000, "guards": Guards(errors=0.01, p99_ms=50)}
+    )  # fmt: skip
+    views.retire("delays", 1, yes=True)
+    assert host.calls.pop() == ("retire", ("delays", 1), {"who": "ada", "confirmed": True, "last": False})
+    views.rollback("delays")
+    views.forward("delays", max_lag_ms=7)
+    assert [call[0] for call in host.calls] == ["rollback", "forward"]
+    assert host.calls[1][2] == {"who": "ada", "largest_lag_ms": 7}
+    views.explain("delays", ["UA", 7])
+    assert host.calls.pop()[2]["keys"] == [["UA", 7]]
+    views.compare("delays", tolerances={"minutes": 0.5}, ignored=["note"])
+    assert host.calls.pop()[2]["tolerances"] == {"minutes": 0.5}
+    views.throttle("delays", None)
+    assert host.calls.pop() == ("throttle", ("delays", None), {})
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("shift", b"{", "not JSON"),
+        ("shift", b"[]", "not a JSON object"),
+        ("shift", b"{}", "'steps' is missing"),
+        ("shift", b'{"steps": 10}', "'steps' is 10; expected list"),
+        ("shift", b'{"steps": [0]}', "percents, more than 0"),
+        ("shift", b'{"steps": [true]}', "percents"),
+        ("shift", b'{"steps": [10], "guards": {"speed": 1}}', "guard 'speed'"),
+        ("shift", b'{"steps": [10], "guards": {"errors": "x"}}', "guard 'errors'"),
+        ("shift", b'{"steps": [10], "guards": {"errors": NaN}}', "guard 'errors': nan"),
+        ("shift", b'{"steps": [10], "guards": {"difference": 20}}', "shares from 0 to 1"),
+        ("shift", b"[" * 100_000, "not JSON"),
+        ("shift", b'{"steps": [10], "hold": 5}', "there is no field 'hold'"),
+        ("retire", b'{"version": "1"}', "'version' is \"1\"; expected int"),
+        ("retire", b'{"version": true}', "'version' is true"),
+        ("explain", b'{"keys": ["UA"]}', "each a list of its parts"),
+        ("", b'{"code": "%", "entry": "a.py:f"}', "not a zip in base64"),
+    ],
+)
+def test_requests_that_are_wrong(url: str, host: Told, path: str, body: bytes, said: str) -> None:
+    where = f"{url}/views/delays/{path}" if path else f"{url}/views"
+    answer = httpx.post(where, content=body, headers=JSON)
+    assert answer.status_code == 400
+    assert said in answer.json()["message"]
+    assert host.calls == []
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [
+        (UnknownViewError("no view"), 404, UnknownViewError),
+        (RefusedChangeError("not now"), 409, RefusedChangeError),
+        (ConcurrentChangeError("overtaken"), 409, RefusedChangeError),
+        (UsageError("wrong"), 400, UsageError),
+        (TransientError("later"), 503, TransientError),
+        (RuntimeError("oops"), 500, SuiroError),
+    ],
+)
+def test_errors(
+    url: str, views: Views, host: Told, error: Exception, status: int, kind: type[SuiroError]
+) -> None:
+    host.error = error
+    assert httpx.post(f"{url}/views/delays/rollback").status_code == status
+    with pytest.raises(kind, match=str(error) if status != 500 else "the host failed: RuntimeError"):
+        views.rollback("delays")
+
+
+def test_no_host() -> None:
+    with (
+        Views("http://127.0.0.1:1", timeout_s=0.2) as views,
+        pytest.raises(TransientError, match=r"no host of views answers at .* Start one: suiro view serve"),
+    ):
+        views.rollback("delays")
+    with (
+        Views("http://127.0.0.1:1", timeout_s=0.2) as views,
+        pytest.raises(TransientError, match="no answer from"),
+    ):
+        views.get("delays", "UA")
+
+
+def test_a_deploy_of_what_is_no_file(views: Views, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"expected APP\.PY:FUNCTION"):
+        views.deploy("delays.py")
+    with pytest.raises(UsageError, match="there is no such file"):
+        views.deploy(f"{tmp_path}/delays.py:delays")
+
+
+def test_a_read_is_asked_again_until_the_host_is_there(host: Told, url: str) -> None:
+    """503 is what a host says that is starting."""
+
+    class Starting:
+        asked = 0
+
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            Starting.asked += 1
+            status, body = (
+                (503, b'{"message": "starting"}') if Starting.asked < 4 else (200, b'{"row": null}')
+            )
+            await send({"type": "http.response.start", "status": status, "headers": []})
+            await send({"type": "http.response.body", "body": body})
+
+    server = BackgroundServer(Starting(), "127.0.0.1", 0, name="starting")
+    with Views(f"http://127.0.0.1:{server.port}", timeout_s=5) as views:
+        assert views.get("delays", "UA") == {"row": None}
+    assert Starting.asked == 4
+    server.stop()
+
+
+def test_users(host: Told, tmp_path: Path) -> None:
+    (tmp_path / "users").write_text("ada:secret\n")
+    made = application(host, Users(tmp_path / "users"))  # type: ignore[arg-type]
+    server = BackgroundServer(made, "127.0.0.1", 0, name="users")
+    address = f"127.0.0.1:{server.port}"
+    for url in (f"http://{address}", f"http://ada:wrong@{address}"):
+        answer = httpx.post(f"{url}/views/delays/rollback", json={})
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"].startswith("Basic")
+    assert host.calls == []
+    with Views(f"http://ada:secret@{address}", who="somebody else") as views:
+        views.rollback("delays")
+    assert host.calls == [("rollback", ("delays",), {"who": "ada"})]
+    server.stop()
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        ({"Content-Type": "text/plain"}, b"{}", 415),  # what a page can send unasked
+        ({"Content-Type": "multipart/form-data; boundary=x"}, b"{}", 415),
+        ({}, b"{}", 415),
+        (JSON | {"Origin": "https://example.org"}, b"{}", 403),
+        (JSON | {"Origin": "null"}, b"{}", 403),
+        ({"Origin": "https://example.org"}, b"", 403),
+        (JSON | {"Host": "example.org:8085"}, b"{}", 403),  # a name that was made to point here
+        (JSON | {"Host": "localhost:8085"}, b"{}", 200),
+        (JSON | {"Host": "[::1]:8085"}, b"{}", 200),
+        (JSON | {"Content-Type": "application/json; charset=utf-8"}, b"{}", 200),
+        ({}, b"", 200),
+    ],
+)
+def test_a_web_page_commands_nothing(
+    url: str, host: Told, headers: dict[str, str], body: bytes, status: int
+) -> None:
+    answer = httpx.post(f"{url}/views/delays/rollback", content=body, headers=headers)
+    assert answer.status_code == status, answer.text
+    assert len(host.calls) == (status == 200)
+
+
+def test_a_web_page_reads_nothing_under_a_name_of_its_own(url: str, host: Told) -> None:
+    assert httpx.get(f"{url}/views", headers={"Host": "example.org"}).status_code == 403
+    assert httpx.get(f"{url}/views").status_code == 200
+
+
+def test_beyond_the_loopback_address_users_are_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="runs code on this machine"):
+        Listen(host="0.0.0.0")
+    with pytest.raises(ConfigError, match="TLS takes both"):
+        Listen(tls_certificate=tmp_path / "c.pem")
+    for host in ("127.0.0.1", "::1", "localhost"):
+        Listen(host=host)
+    Listen(host="0.0.0.0", users=tmp_path / "users")
+
+
+def test_a_zip_is_sent_whole(url: str, host: Told) -> None:
+    code = bytes(range(256)) * 100
+    body = {"code": base64.b64encode(code).decode(), "entry": "a.py:f"}
+    assert httpx.post(f"{url}/views", json=body).status_code == 200
+    assert host.calls[0][1] == (code, "a.py:f")

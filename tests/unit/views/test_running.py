@@ -1,0 +1,92 @@
+"""A version in the host: what cannot be opened leaves nothing running, and what a host keeps is in no view's way."""
+
+from __future__ import annotations
+
+import io
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.waiting import wait_until
+
+from suiro.errors import ConfigError, UsageError
+from suiro.views import running, view
+from suiro.views.definition import VersionSpec
+from suiro.views.host import CHECKS, LOCK
+from suiro.views.running import Place, RunningVersion
+
+
+def spec_of(serve: Any = "sqlite") -> VersionSpec:
+    return VersionSpec(
+        view="delays", version=1, key=("id",), serve=serve, search=(), history_ms=1, code="c",
+        application_id="delays-v1", output_topic="delays.v1", cuts_topic="delays.v1.cuts", entry="app.py:delays",
+        fingerprint="f", inputs=("in",),
+    )  # fmt: skip
+
+
+def place_of(data: Path) -> Place:
+    return Place(data=data, bootstrap_servers="none", client_settings={}, postgres=None)
+
+
+def test_a_store_that_cannot_be_opened_leaves_no_follower(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started: list[str] = []
+
+    def refuse(*arguments: Any) -> Any:
+        raise ConfigError("no such place")
+
+    monkeypatch.setattr(running, "open_store", refuse)
+    monkeypatch.setattr(running.Follower, "start", lambda self: started.append("follower"))
+    with pytest.raises(ConfigError, match="no such place"):
+        RunningVersion(
+            spec_of(), place_of(tmp_path), b"zip", gave_up=lambda error: False, is_beside=lambda: False
+        )
+    assert started == []
+
+
+def test_postgres_without_an_address_is_not_just_any_postgres(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="started without --postgres"):
+        place_of(tmp_path).location(spec_of("postgres"))
+    assert place_of(tmp_path).location(spec_of()) == str(tmp_path / "delays" / "v1")
+
+
+@pytest.mark.parametrize("name", [CHECKS, LOCK])
+def test_no_view_has_the_name_of_what_is_the_hosts(name: str) -> None:
+    with pytest.raises(UsageError, match="small letters"):
+        view(name, key="id")
+
+
+HOST = """
+import sys, threading
+from suiro.views.isolated import run_isolated
+given = {"code_file": sys.argv[1], "entry": "app.py:f"}
+run_isolated("check", given, stop=threading.Event())
+"""
+
+
+def test_code_that_never_ends_ends_with_a_host_that_is_killed(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    code = io.BytesIO()
+    with zipfile.ZipFile(code, "w") as archive:
+        archive.writestr(
+            "app.py", f"import os\nopen({str(told)!r}, 'w').write(f'{{os.getpid()}} ')\nwhile 1: pass\n"
+        )
+    (tmp_path / "code.zip").write_bytes(code.getvalue())
+    with subprocess.Popen([sys.executable, "-c", HOST, str(tmp_path / "code.zip")]) as host:
+        pid = int(
+            wait_until(lambda: told.exists() and told.read_text().endswith(" ") and told.read_text(), 60)
+        )
+        host.send_signal(signal.SIGKILL)
+    wait_until(lambda: not is_running(pid), 30, "the end of the code")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

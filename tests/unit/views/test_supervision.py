@@ -1,0 +1,129 @@
+"""A child that ends is started again; one that gets nowhere is given up."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+from support.waiting import wait_until
+
+from suiro.errors import ConfigError
+from suiro.views import supervision
+from suiro.views.supervision import FAILURES, Supervisor
+
+
+@dataclass
+class Status:
+    state: str = "running"
+    error: str | None = None
+    is_transient: bool = False
+
+
+@dataclass
+class Child:
+    """Ends when the test says so."""
+
+    pid: int
+    status: Status = field(default_factory=Status)
+    ended: threading.Event = field(default_factory=threading.Event)
+    stopped: bool = False
+
+    @property
+    def is_alive(self) -> bool:
+        return not self.ended.is_set()
+
+    def end(self, error: str | None = None, *, is_transient: bool = False) -> None:
+        self.status = Status(state="failed" if error else "ended", error=error, is_transient=is_transient)
+        self.ended.set()
+
+    def stop(self) -> None:
+        self.stopped = True
+        self.ended.set()
+
+
+class Runs:
+    """Children that were started, one after another."""
+
+    def __init__(self) -> None:
+        self.children: list[Child] = []
+        self.progress = 0
+        self.gave_up: list[str] = []
+        self.goes_on = False
+
+    def start(self) -> Child:
+        self.children.append(Child(pid=len(self.children) + 1))
+        return self.children[-1]
+
+    def supervisor(self) -> Supervisor:
+        return Supervisor("v1", self.start, progress=lambda: self.progress, gave_up=self._give_up)
+
+    def _give_up(self, error: str) -> bool:
+        self.gave_up.append(error)
+        return self.goes_on
+
+    def number(self, count: int) -> Child:
+        wait_until(lambda: len(self.children) >= count, what=f"child {count}")
+        return self.children[count - 1]
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    monkeypatch.setattr(supervision, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(supervision, "POLL_S", 0.001)
+    return Runs()
+
+
+def test_a_child_that_was_killed_is_started_again(runs: Runs) -> None:
+    supervisor = runs.supervisor()
+    for number in range(1, 8):
+        child = runs.number(number)
+        runs.progress += 1
+        child.end("killed by signal 9")
+    assert runs.number(8).is_alive
+    assert runs.gave_up == []
+    wait_until(lambda: supervisor.status()["pid"] == 8, what="the eighth")
+    assert supervisor.status()["restarts"] == 7
+    supervisor.stop()
+    assert runs.children[-1].stopped
+    assert len(runs.children) == 8
+
+
+def test_failures_without_progress(runs: Runs) -> None:
+    supervisor = runs.supervisor()
+    for number in range(1, FAILURES + 1):
+        runs.number(number).end("KeyError: 'dep_delay'")
+    wait_until(lambda: runs.gave_up, what="giving up")
+    assert runs.gave_up == ["KeyError: 'dep_delay'"]
+    supervisor.stop()
+    assert len(runs.children) == FAILURES
+    assert supervisor.status()["error"] == "KeyError: 'dep_delay'"
+
+
+def test_who_serves_is_started_again_and_again(runs: Runs) -> None:
+    runs.goes_on = True
+    supervisor = runs.supervisor()
+    for number in range(1, FAILURES + 3):
+        runs.number(number).end("broken")
+    assert runs.number(FAILURES + 3).is_alive
+    assert runs.gave_up == ["broken"]
+    supervisor.stop()
+
+
+def test_an_error_of_its_surroundings_does_not_count(runs: Runs) -> None:
+    supervisor = runs.supervisor()
+    for number in range(1, FAILURES + 3):
+        runs.number(number).end("no broker answers", is_transient=True)
+    assert runs.number(FAILURES + 3).is_alive
+    assert runs.gave_up == []
+    supervisor.stop()
+
+
+def test_a_start_that_is_refused(runs: Runs) -> None:
+    def start() -> Child:
+        raise ConfigError("no Java")
+
+    supervisor = Supervisor("v1", start, progress=lambda: None, gave_up=runs._give_up)
+    wait_until(lambda: runs.gave_up, what="giving up")
+    assert runs.gave_up == ["no Java"]
+    supervisor.stop()
