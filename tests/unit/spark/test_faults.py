@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,19 @@ def test_a_fault_happens_at_its_point_and_micro_batch(
     with pytest.raises(TransientError):
         faults.reach("before_fence", 0)
     faults.reach("before_fence", 1)
+
+
+def test_a_stopped_process_goes_on_when_it_is_continued(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(faults.VARIABLE, "after_end@batch=3:stop")
+    child = os.fork()
+    if child == 0:
+        faults.reach("after_end", 3)
+        os._exit(7)
+    _, status = os.waitpid(child, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    os.kill(child, signal.SIGCONT)
+    _, status = os.waitpid(child, 0)
+    assert os.WEXITSTATUS(status) == 7
 
 
 @pytest.mark.parametrize(
