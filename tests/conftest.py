@@ -90,13 +90,21 @@ def unique() -> str:
 
 
 NODE_ONLY = {
+    "test_adoption.py",
     "test_clients.py",
+    "test_connect_avro.py",
+    "test_connect_http_sinks.py",
+    "test_connect_http_sources.py",
+    "test_connect_lake.py",
+    "test_connect_postgres_sink.py",
+    "test_connect_runtime.py",
     "test_exactly_once_kill.py",
     "test_kafka_tools.py",
     "test_spark_sink.py",
     "test_spark_source.py",
     "test_view_cuts.py",
     "test_view_inputs.py",
+    "test_views_journal.py",
 }
 """What these do on Apache Kafka, they do in `make soak` only: CI has 25 minutes, and its contract tests hold the node
 to Apache Kafka, request by request."""

@@ -241,6 +241,7 @@ def seed() -> int:
     return int(os.environ.get("SUIRO_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 10**9)
 
 
+@pytest.mark.soak  # CI's time; the demo kills driver and log in every CI run
 def test_a_worker_killed_at_every_step_and_the_driver_at_one(log: Any, tmp_path: Path) -> None:
     """Every row of the failure table that begins with a crash, one after another in one run."""
     chosen = seed()

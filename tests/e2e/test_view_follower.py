@@ -119,6 +119,7 @@ follower.wait(lambda cut: False, 600)
 """
 
 
+@pytest.mark.soak  # CI's time
 def test_it_ends_with_a_host_that_is_killed(client: Client, unique: str, folder: Path) -> None:
     spec = spec_of(unique.replace("-", "_"))
     Output(client, spec).write({UA: {"n": 0}})
