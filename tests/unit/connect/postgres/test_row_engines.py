@@ -137,9 +137,13 @@ def outcome(work: Callable[[], Any], *, compiled: bool) -> Any:
             return type(error), str(error)
 
 
-def by_both(work: Callable[[], Any]) -> Any:
-    plain = outcome(work, compiled=False)
-    assert outcome(work, compiled=True) == plain
+def by_both(work: Callable[[], Any], *, faults: int = 1) -> Any:
+    """Of several faults in one block the engines may tell different ones: one goes by rows, the other by columns."""
+    plain, fast = (outcome(work, compiled=compiled) for compiled in (False, True))
+    if faults > 1 and isinstance(plain, tuple) and isinstance(fast, tuple):
+        assert fast[0] is plain[0]
+    else:
+        assert fast == plain
     return plain
 
 
@@ -258,7 +262,7 @@ def test_copy(rows: list[tuple[bytes | None, ...]], data: st.DataObject) -> None
             for pairs in zip(places.T.tolist(), sizes.T.tolist(), strict=True)
         ]
 
-    by_both(work)
+    by_both(work, faults=2 if damage == "change" else 1)  # a changed byte can be many values' fault
     read = by_both(fields)
     if isinstance(read, list):
         assert read == [list(row) for row in rows_of(bytes(block), len(BINARY))]
