@@ -9,14 +9,12 @@ checkpoint itself is only read, so the old job can still go on until the new one
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
 
 from suiro.client import Client, NewTopic
 from suiro.errors import UsageError
-from suiro.spark.checkpoint import PlannedOffsets, read_planned, read_text
+from suiro.spark.checkpoint import PlannedOffsets, names_in, read_planned, read_text
 from suiro.spark.committer import MARKER_TOPIC, Destination
 from suiro.spark.decide import Marker
 from suiro.spark.offsets import Positions
@@ -44,7 +42,7 @@ def adopt(
     settings: Mapping[str, str] | None = None,
     rewrite_last: bool = False,
 ) -> Adopted:
-    """`checkpoint`: a path, or a URI that PyArrow knows. `rewrite_last`: of a micro-batch that the old job began and
+    """`checkpoint`: a path, or a URI as Spark has it. `rewrite_last`: of a micro-batch that the old job began and
     did not finish, write everything again. May be said twice. Raises `UsageError` where the checkpoint is not one of
     the connector's, is in the middle of a micro-batch, or where the application id belongs to another query."""
     lineage = _query_id(checkpoint)
@@ -154,16 +152,5 @@ def _check_topics(client: Client, checkpoint: str, offsets: Mapping[TopicPartiti
 
 def _newest(checkpoint: str, folder: str) -> int:
     """The highest micro-batch in one of Spark's logs; -1 where there is none."""
-    numbers = [int(name) for name in _names(f"{checkpoint.rstrip('/')}/{folder}") if name.isdigit()]
+    numbers = [int(name) for name in names_in(f"{checkpoint.rstrip('/')}/{folder}") if name.isdigit()]
     return max(numbers, default=-1)
-
-
-def _names(location: str) -> list[str]:
-    parts = urlsplit(location)
-    if parts.scheme in ("", "file"):
-        path = unquote(parts.path) if parts.scheme else location
-        return os.listdir(path) if os.path.isdir(path) else []
-    from pyarrow.fs import FileSelector, FileSystem
-
-    system, path = FileSystem.from_uri(location)
-    return [str(info.base_name) for info in system.get_file_info(FileSelector(path, allow_not_found=True))]

@@ -7,14 +7,18 @@ opened directly, others (s3, hdfs, gs) through pyarrow's file systems.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from suiro.errors import ConfigError, FatalError
 from suiro.spark.offsets import Positions, digest
 
-__all__ = ["PlannedOffsets", "read_planned", "read_text", "same_cluster_offsets"]
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+__all__ = ["PlannedOffsets", "names_in", "read_planned", "read_text", "same_cluster_offsets"]
 
 _OF_HADOOP = {"s3a": "s3", "s3n": "s3"}  # the same store has another name there
 
@@ -77,17 +81,44 @@ def _ours(planned: PlannedOffsets) -> list[Positions]:
 
 def read_text(location: str) -> str | None:
     """A whole file, by a path or by a URI that PyArrow knows; None where there is none."""
-    parts = urlsplit(location)
-    if parts.scheme in ("", "file"):
-        path = unquote(parts.path) if parts.scheme else location
+    path = _local(location)
+    if path is not None:
         try:
             with open(path, encoding="utf-8") as file:
                 return file.read()
         except FileNotFoundError:
             return None
+    system, path = _remote(location)
+    try:
+        with system.open_input_stream(path) as stream:
+            return bytes(stream.read()).decode()
+    except FileNotFoundError:
+        return None
+
+
+def names_in(location: str) -> list[str]:
+    """What a directory holds, by a path or by a URI that PyArrow knows; nothing where there is none."""
+    path = _local(location)
+    if path is not None:
+        return os.listdir(path) if os.path.isdir(path) else []
+    from pyarrow.fs import FileSelector
+
+    system, path = _remote(location)
+    return [str(info.base_name) for info in system.get_file_info(FileSelector(path, allow_not_found=True))]
+
+
+def _local(location: str) -> str | None:
+    parts = urlsplit(location)
+    if parts.scheme not in ("", "file"):
+        return None
+    return unquote(parts.path) if parts.scheme else location
+
+
+def _remote(location: str) -> tuple[FileSystem, str]:
     from pyarrow import ArrowInvalid
     from pyarrow.fs import FileSystem
 
+    parts = urlsplit(location)
     known = parts._replace(scheme=_OF_HADOOP.get(parts.scheme, parts.scheme)).geturl()
     try:
         system, path = FileSystem.from_uri(known)
@@ -96,8 +127,4 @@ def read_text(location: str) -> str | None:
             f"checkpointLocation {location}: the driver's Python has to read it too, and PyArrow cannot ({error}). It "
             "knows mounted directories, s3a://, gs://, abfss:// and hdfs://"
         ) from error
-    try:
-        with system.open_input_stream(path) as stream:
-            return bytes(stream.read()).decode()
-    except FileNotFoundError:
-        return None
+    return system, path

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from suiro.errors import ConfigError, FatalError
-from suiro.spark.checkpoint import read_planned, same_cluster_offsets, source_topics
+from suiro.spark.checkpoint import names_in, read_planned, same_cluster_offsets, source_topics
 
 OURS = '{"in": {"0": 5, "1": 7}, "@ids": {"in": "aa"}}'
 
@@ -23,6 +23,8 @@ def test_sources_are_read_from_sparks_offset_log(tmp_path: Path) -> None:
         planned = read_planned(way, 0)
         assert planned is not None
         assert planned.sources == (OURS, None, "17")
+        assert names_in(f"{way.rstrip('/')}/offsets") == ["0"]
+        assert names_in(f"{way.rstrip('/')}/commits") == []
     assert read_planned(location, 1) is None
 
 
@@ -77,6 +79,8 @@ def test_a_checkpoint_in_an_object_store_is_read_by_the_name_that_spark_has_for_
         assert planned is not None
         assert planned.sources == (OURS,)
         assert read_planned("s3a://bucket/checkpoint", 1) is None
+        assert names_in("s3a://bucket/checkpoint/offsets") == ["0"]
+        assert names_in("s3a://bucket/checkpoint/commits") == []
     finally:
         server.stop()
     with pytest.raises(ConfigError, match="wasbs://c@a/checkpoint"):
