@@ -22,13 +22,16 @@ LATEST = -1
 EARLIEST = -2
 
 _SHARED = {"path"}  # Spark adds these by itself
+_OF_CONNECTOR = [entry for entry in OPTIONS if not entry.name.startswith("kafka.")]
+_NO_EFFECT = {entry.name.lower() for entry in _OF_CONNECTOR if entry.fate is Fate.NO_EFFECT}
+_SUPPORTED = [entry for entry in _OF_CONNECTOR if entry.fate is Fate.SUPPORTED]
 _SOURCE = [
-    *(entry.name for entry in OPTIONS if entry.side == "read" and not entry.name.startswith("kafka.")),
+    *(entry.name for entry in _SUPPORTED if entry.side == "read"),
     "maxFetchBytes",
     "rowsPerBatch",
 ]
 _SINK = [
-    *(entry.name for entry in OPTIONS if entry.side == "write"),
+    *(entry.name for entry in _SUPPORTED if entry.side == "write"),
     "application.id",
     "sink.name",
     "staging.dir",
@@ -188,19 +191,16 @@ class SinkOptions:
 def _split(
     options: Mapping[str, str], *, known: list[str], side: str
 ) -> tuple[dict[str, str], dict[str, str]]:
-    no_effect = {entry.name.lower() for entry in OPTIONS if entry.fate is Fate.NO_EFFECT}
-    names = {name.lower(): name for name in known if name.lower() not in no_effect}
+    names = {name.lower(): name for name in known}
     given: dict[str, str] = {}
     kafka: dict[str, str] = {}
     for name, value in options.items():
         lower = name.lower()
         if lower.startswith("kafka."):
             kafka[lower.removeprefix("kafka.")] = value
-        elif lower in no_effect:
-            continue
         elif lower in names:
             given[lower] = value
-        elif lower not in _SHARED:
+        elif lower not in _SHARED | _NO_EFFECT:
             near = difflib.get_close_matches(lower, names, n=1)
             hint = (
                 f"; did you mean {names[near[0]]}?" if near else f"; known are {', '.join(known)} and kafka.*"
