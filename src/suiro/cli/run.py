@@ -122,17 +122,12 @@ def run(
 
 
 def _serve(address: str, streams: Any) -> None:
+    from suiro.config import parse_address
     from suiro.spark import serve_metrics
 
-    host, _, port = address.rpartition(":")
-    if not port.isdigit():
-        raise ConfigError(f"--metrics {address}: expected HOST:PORT, such as 127.0.0.1:9405")
+    host, port = parse_address(address, option="--metrics")
     try:
-        url = serve_metrics(
-            lambda: [] if streams.state == "CREATED" else [streams.query],
-            host.strip("[]") or "0.0.0.0",
-            int(port),
-        )
+        url = serve_metrics(lambda: [] if streams.state == "CREATED" else [streams.query], host, port)
     except OSError as error:
         raise ConfigError(f"--metrics {address}: {error.strerror or error}") from error
     print(f"suiro run: metrics: {url}", file=sys.stderr, flush=True)
