@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.admin import ask
+from support.waiting import wait_until
 from support.wire import Wire
 
 from suiro.client import LATEST, Client, NewTopic
@@ -24,6 +25,8 @@ from suiro.streams import serdes
 from suiro.views import Cut, CutLog, VersionSpec, view
 from suiro.views.consumers import move_group
 from suiro.views.cuts import CutWriter, last_cut
+from suiro.views.pipeline import make_topics
+from suiro.views.settings import RunSettings
 
 PARTITIONS = 3
 
@@ -48,11 +51,8 @@ class Version:
     def __init__(self, client: Client, spec: VersionSpec) -> None:
         self._client = client
         self.spec = spec
-        # Nothing of this small topic may be compacted away in the middle of a test.
-        configs = {"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"}
-        topics = [NewTopic(spec.output_topic, PARTITIONS, configs=configs)]
-        topics.append(NewTopic(spec.cuts_topic, 1, configs=configs))
-        client.create_topics([*topics, NewTopic(MARKER_TOPIC, 1)], exist_ok=True)
+        make_topics(client, spec, RunSettings.parse({"output.partitions": str(PARTITIONS)}))
+        client.create_topics([NewTopic(MARKER_TOPIC, 1)], exist_ok=True)
 
     def driver(self, fails_at: str | None = None) -> Callable[..., Outcome]:
         """A process of its own, as far as Kafka can tell."""
@@ -84,9 +84,19 @@ class Version:
         return commit
 
     def cuts(self) -> list[Cut]:
+        self.settle()
         log = CutLog(self._client, self.spec.cuts_topic)
         log.poll()
         return log.cuts
+
+    def settle(self) -> None:
+        """Until readers see the last transaction: in V2 its producer does not wait for the markers."""
+        places = {(self.spec.output_topic, partition): LATEST for partition in range(PARTITIONS)}
+        places[self.spec.cuts_topic, 0] = LATEST
+        ask = self._client.list_offsets
+        wait_until(
+            lambda: ask(places) == ask(places, read_committed=True), what="the last transaction to be seen"
+        )
 
     def below(self, cut: Cut) -> list[int]:
         """The micro-batches whose records are below its outputs, sorted."""
@@ -191,6 +201,23 @@ def test_what_an_aborted_attempt_left_is_below_no_cut(
     assert newest.number == 2
 
 
+def test_the_output_is_stamped_by_its_log_so_that_records_of_years_ago_are_not_compacted_at_once(
+    client: Client, version: Callable[[int], Version]
+) -> None:
+    """`min.compaction.lag.ms` counts from a record's timestamp, and older cuts are read as long as it says."""
+    made = version(1)
+    made.driver()(0)
+    cut = made.cuts()[0]
+    place = (made.spec.output_topic, 0)
+    fetched = client.fetch({place: 0}, read_committed=True)[place]
+    decoded = columnar.decode(
+        fetched.data, start_offset=0, end_offset=cut.outputs[0], aborted=fetched.aborted
+    )
+    stamped = decoded.batch.column("timestamp").to_pylist()
+    assert stamped
+    assert all(abs(timestamp - cut.time_ms) < 600_000 for timestamp in stamped)  # the records say 2023
+
+
 def test_a_rebuild_has_no_cuts_and_goes_on_with_the_next_number(version: Callable[[int], Version]) -> None:
     made = version(1)
     commit = made.driver()
@@ -212,9 +239,11 @@ def test_cuts_are_followed_as_they_come(client: Client, version: Callable[[int],
     log, commit = CutLog(client, made.spec.cuts_topic), made.driver()
     assert log.poll() == []
     commit(0)
+    made.settle()
     assert [cut.number for cut in log.poll()] == [0]
     commit(1)
     commit(2)
+    made.settle()
     assert [cut.number for cut in log.poll(max_wait_ms=1_000)] == [1, 2]
     assert [cut.number for cut in log.cuts] == [0, 1, 2]
     times = [cut.time_ms for cut in log.cuts]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from suiro.views.compare_values import Yardstick, columns_of
 from suiro.views.definition import RowCodec, topology_of, view
 from suiro.views.explain import explain_from
 from suiro.views.explain_inputs import InputRecord
+from suiro.views.explain_path import shown
 from suiro.views.explain_replay import Side
 from suiro.views.explain_result import Explanation
 
@@ -322,3 +325,18 @@ def test_a_function_that_fails_in_the_sieve_is_left_to_the_rules() -> None:
         explain_from(
             [("UA",)], version(1, failing), version(2, zero_for_cancelled), MemoryLog(SOME), Yardstick()
         )
+
+
+def test_values_are_shown_as_text_writes_them() -> None:
+    value = {
+        "at": datetime(2013, 1, 11, 14, 35, tzinfo=UTC),
+        "day": date(2013, 1, 11),
+        "price": Decimal("1.50"),
+        "raw": b"\xff",
+    }
+    assert shown(value) == {
+        "at": "2013-01-11 14:35:00+00:00",
+        "day": "2013-01-11",
+        "price": "1.50",
+        "raw": "\\xff",
+    }

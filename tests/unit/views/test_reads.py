@@ -237,6 +237,9 @@ def test_a_reader_waits_for_its_own_write(http: httpx.Client, filled: TwoVersion
     assert "does not reflect in:0:20 after 30 ms; it is at cut 1" in refused(
         http.get(f"{url}&timeout_ms=30"), 504
     )
+    assert (
+        filled.served[1].metrics.snapshot().errors == 0
+    )  # a guard would be tripped by who asks for the future
     assert ok(http.get("/views/flights/rows/UA/1?min_offset=in:0:19"))["cut"] == 1
     answers: list[Any] = []
     waiting = threading.Thread(target=lambda: answers.append(ok(http.get(f"{url}&timeout_ms=30000"))))
