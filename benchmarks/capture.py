@@ -36,6 +36,7 @@ from suiro.protocol import columnar
 TABLE = "pgbench_accounts"
 TOPIC = f"bench.public.{TABLE}"
 START_S = 300.0
+QUIET_S = 0.3
 UPDATES = """
 create or replace procedure updates(n int, per_transaction int, keys int) language plpgsql as $$ begin
     for i in 1..n loop
@@ -124,20 +125,24 @@ class Suiro:
 
     def drain(self, records: int) -> tuple[float, float, float]:
         """(seconds to the first record, seconds to the last, MiB at most)."""
-        before = self.end()
-        began = time.monotonic()
-        first = None
+        before = end = self.end()
+        began = changed = time.monotonic()
+        first, counted = None, False
         with self.running() as process:
             while True:
-                # Control records of transactions stand between: what is read is a bound, the count decides.
-                now = self.end() - before
-                if now and first is None:
-                    first = time.monotonic() - began
-                if now >= records and self._count(before) >= records:
-                    last = time.monotonic() - began
-                    return first or last, last, peers.peak_rss_mib({process.pid})
-                if time.monotonic() - began > START_S:
-                    raise TimeoutError(f"{now} of {records} records")
+                newest, now = self.end(), time.monotonic()
+                if newest > end:
+                    end, changed, counted = newest, now, False
+                    first = first or now - began
+                # Control records of transactions stand between, so offsets are only a bound. The records are counted
+                # when nothing has come for a while; what counts is when the last of them could be read.
+                if not counted and end - before >= records and now - changed > QUIET_S:
+                    counted = True
+                    if self._count(before) >= records:
+                        last = changed - began
+                        return first or last, last, peers.peak_rss_mib({process.pid})
+                if now - began > START_S:
+                    raise TimeoutError(f"{end - before} of {records} records")
                 time.sleep(0.02)
 
     def _count(self, start: int) -> int:
@@ -294,6 +299,7 @@ def _run(options: Any, postgres: Postgres, sides: list[Any]) -> None:
         connection.execute(f"vacuum analyze {TABLE}")
         connection.execute(UPDATES)
         for side in sides:
+            connection.execute("checkpoint")  # what was written before is nobody's burden
             first, last, peak = side.drain(rows)
             found[side.name] |= {"first record": first, "snapshot": rows / last, "memory": peak}
             print(
@@ -306,6 +312,7 @@ def _run(options: Any, postgres: Postgres, sides: list[Any]) -> None:
             connection.execute("set synchronous_commit = off")
             connection.execute(f"call updates({updates}, {per_transaction}, {rows})")
             for side in sides:
+                connection.execute("checkpoint")
                 first, last, peak = side.drain(updates)
                 found[side.name] |= {f"drain {per_transaction}": updates / last}
                 found[side.name]["memory"] = max(peak, found[side.name]["memory"])
