@@ -22,6 +22,7 @@ SMALL = {
     "restart.py": ["crash", "--rounds", "1", "--gigabytes", "0.2"],
     "spark.py": ["--rounds", "1"],
     "streams.py": ["--rounds", "1", "--records", "1000000"],
+    "latency.py": ["--seconds", "5", "--warm-up", "20"],
     "views_lookups.py": ["--seconds", "5", "--records", "200000", "--keys", "20000"],
 }
 

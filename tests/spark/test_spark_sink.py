@@ -214,3 +214,11 @@ def test_nothing_is_left_in_the_staging_directory(
     run_stream(stream_of(source).select("value"), checkpoint=tmp_path / "c", application=unique, **options)
     assert staging.is_dir()
     assert list(staging.iterdir()) == []
+
+
+def test_java_has_stack_for_what_spark_looks_for_in_a_long_error_of_foreach_batch(spark: Any) -> None:
+    pattern = (
+        r"py4j.protocol.Py4JJavaError: An error occurred while calling((.|\r\n|\r|\n)*)(InterruptedException)"
+    )
+    text = "py4j.protocol.Py4JJavaError: An error occurred while calling o1." + "why " * 5_000
+    assert not spark._jvm.java.util.regex.Pattern.compile(pattern).matcher(text).find()

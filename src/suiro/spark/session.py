@@ -96,6 +96,9 @@ def _java_options(log_settings: str) -> str:
     return (
         "-Djdk.lang.Process.launchMechanism=VFORK "  # fork() of a large JVM is slow
         "-XX:+UseSerialGC -XX:TieredStopAtLevel=4 "
+        # When a query is stopped, Spark looks through what foreachBatch raised with a regular expression that goes some
+        # frames deeper with each character. Only what is used of a stack takes memory.
+        "-Xss32m "
         f"-Dlog4j2.configurationFile={log_settings}"
     )
 
