@@ -14,12 +14,12 @@ No I/O of its own: the cluster is passed in (`suiro.client.Client` is one).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any, Protocol, assert_never
 
 from suiro.errors import FatalError, FencedError, TransientError, UsageError
-from suiro.spark.decide import Fail, Marker, MissingMarker, Plan, Produce, Suppress, decide
+from suiro.spark.decide import Fail, Marker, MissingMarker, Plan, Produce, Restore, Suppress, decide
 
 __all__ = [
     "MARKER_TOPIC",
@@ -133,6 +133,15 @@ class _Held:
     fresh: bool  # read from Kafka during this very call
 
 
+class _Nothing:
+    """No records: a transaction of marker and source offsets alone."""
+
+    partitions: Sequence[TopicPartition] = ()
+
+    def batches(self) -> Iterator[Batch]:
+        return iter(())
+
+
 class Committer:
     """Keeps the producer's identity between micro-batches, so that a commit needs no second look at Kafka."""
 
@@ -162,10 +171,15 @@ class Committer:
         failures: list[TransientError] = []
         while len(failures) < self._attempts:
             try:
-                if self._suppressed(plan):
-                    return Outcome.SUPPRESSED
-                self._transact(micro_batch)
-                return Outcome.PRODUCED
+                match self._verdict(plan):
+                    case Suppress():
+                        return Outcome.SUPPRESSED
+                    case Restore():
+                        self._transact(replace(micro_batch, writes=_Nothing(), footer=None))
+                        return Outcome.SUPPRESSED
+                    case Produce():
+                        self._transact(micro_batch)
+                        return Outcome.PRODUCED
             except FencedError:
                 self.counts.fences += 1
                 self._yield_or_renew(plan)
@@ -183,18 +197,18 @@ class Committer:
                 raise
         raise failures[-1]
 
-    def _suppressed(self, plan: Plan) -> bool:
+    def _verdict(self, plan: Plan) -> Produce | Suppress | Restore:
         while True:
             held = self._held or self._fence(plan)
             verdict = decide(held.marker, plan, missing=self._destination.missing_marker)
             match verdict:
                 case Produce():
-                    return False
+                    return verdict
                 case _ if not held.fresh:
                     # Another process of this run may have gone on from what we remember: ask before refusing.
                     self._held = None
-                case Suppress():
-                    return True
+                case Suppress() | Restore():
+                    return verdict
                 case Fail(reason):
                     self._held = None
                     raise FatalError(f"{self._destination.transactional_id}: {reason}")

@@ -5,7 +5,7 @@ The marker travels inside the transaction, as metadata of a committed offset: it
 | marker | micro-batch N of lineage L | verdict |
 |---|---|---|
 | missing | N = 0 | produce |
-| missing | N > 0 | by policy: fail (default), produce, suppress |
+| missing | N > 0 | by policy: fail (default), produce, suppress and write the marker anew |
 | other lineage | N = 0 | produce: a new checkpoint of the same application |
 | other lineage | N > 0 | fail: checkpoint and marker do not belong together |
 | batch N - 1 | its end is N's start | produce |
@@ -22,7 +22,7 @@ from typing import Literal, assert_never
 
 from suiro.errors import FatalError
 
-__all__ = ["Fail", "Marker", "MissingMarker", "Plan", "Produce", "Suppress", "Verdict", "decide"]
+__all__ = ["Fail", "Marker", "MissingMarker", "Plan", "Produce", "Restore", "Suppress", "Verdict", "decide"]
 
 MARKER_VERSION = 1
 
@@ -116,11 +116,16 @@ class Suppress:
 
 
 @dataclass(frozen=True, slots=True)
+class Restore:
+    """Its records are there and its marker is not: write that alone, or the next micro-batch has none either."""
+
+
+@dataclass(frozen=True, slots=True)
 class Fail:
     reason: str
 
 
-Verdict = Produce | Suppress | Fail
+Verdict = Produce | Suppress | Restore | Fail
 
 
 def decide(marker: Marker | None, plan: Plan, *, missing: MissingMarker = MissingMarker.FAIL) -> Verdict:
@@ -152,7 +157,7 @@ def _without_marker(number: int, missing: MissingMarker) -> Verdict:
         case MissingMarker.PRODUCE:
             return Produce()
         case MissingMarker.SUPPRESS:
-            return Suppress()
+            return Restore()
         case MissingMarker.FAIL:
             return Fail(
                 f"the checkpoint is at micro-batch {number} but Kafka has no marker of this query: it expired, its "

@@ -365,6 +365,30 @@ def test_a_missing_marker_follows_its_policy() -> None:
     assert held(kafka) == ["5a", "5b", "5c"]
 
 
+@pytest.mark.parametrize(
+    "fault", [None, *itertools.product(["commit_offsets", "end"], ["lost request", "lost answer"])]
+)
+def test_a_start_that_suppresses_without_a_marker_suppresses_that_micro_batch_only(
+    fault: tuple[str, str] | None,
+) -> None:
+    kafka = KafkaDouble()
+    suppress = Destination(application_id="app", missing_marker=MissingMarker.SUPPRESS)
+    kafka.faults += [] if fault is None else [fault]
+    committer = Committer(kafka, suppress)
+    foot = Foot(kafka)
+    assert committer.process(micro_batch(5, footer=foot)) is SUPPRESSED
+    assert held(kafka) == []
+    assert not foot.fresh
+    assert marker_of(kafka).batch_id == 5
+    assert kafka.offsets["app", ("in", 0)].offset == 60
+    assert committer.process(micro_batch(6)) is PRODUCED
+    assert held(kafka) == ["6a", "6b", "6c"]
+    again = Committer(kafka, suppress)
+    assert again.process(micro_batch(6, run="run-2")) is SUPPRESSED
+    assert again.process(micro_batch(7, run="run-2")) is PRODUCED
+    assert len(held(kafka)) == 6
+
+
 def test_a_new_run_in_the_same_process_asks_again() -> None:
     kafka = KafkaDouble()
     committer = Committer(kafka, APP)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from suiro.errors import FatalError
-from suiro.spark.decide import Fail, Marker, MissingMarker, Plan, Produce, Suppress, decide
+from suiro.spark.decide import Fail, Marker, MissingMarker, Plan, Produce, Restore, Suppress, decide
 
 
 def plan(batch_id: int, *, lineage: str = "query-a", start: str = "", end: str = "end") -> Plan:
@@ -26,7 +26,7 @@ def test_no_marker_later_on_follows_the_policy() -> None:
     assert isinstance(verdict, Fail)
     assert "marker.missing" in verdict.reason
     assert decide(None, plan(3), missing=MissingMarker.PRODUCE) == Produce()
-    assert decide(None, plan(3), missing=MissingMarker.SUPPRESS) == Suppress()
+    assert decide(None, plan(3), missing=MissingMarker.SUPPRESS) == Restore()
 
 
 def test_another_lineage_may_only_begin_at_its_first_micro_batch() -> None:
