@@ -14,7 +14,7 @@ from tests.matrix.brokers import Broker
 from tests.matrix.cells import Cell, NotSent, Outage, Seat
 from tests.matrix.scene import Scene, Source, Violated
 
-AT_A_TIME = 16  # most of a cell's time is waiting
+AT_A_TIME = 48  # nearly all of a cell's time is waiting
 
 
 @dataclass(frozen=True, kw_only=True)

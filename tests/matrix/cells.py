@@ -22,8 +22,9 @@ from tests.support.waiting import wait_until
 PLANNING, TASKS, FENCING = ("planned",), ("task_start", "task_staged"), ("before_fence", "after_fence")
 OPEN = ("after_add_partitions", "after_first_produce", "after_produce", "after_commit_offsets")
 DECIDED, NOTED = ("after_end", "after_bump", "before_return"), ("noted",)
-POINTS = (*PLANNING, *TASKS, *FENCING, *OPEN, *DECIDED, *NOTED)
-WORKER_POINTS = (*TASKS, *FENCING, *OPEN, *DECIDED)  # the others are the driver's own
+FOOTER = ("after_footer",)  # with transactions that have one
+WORKER_POINTS = (*TASKS, *FENCING, *OPEN, *FOOTER, *DECIDED)
+POINTS = (*PLANNING, *WORKER_POINTS, *NOTED)  # those two are the driver's own
 REQUESTS = {
     "InitProducerId, the fence": ("init_producer_id", 0),
     "OffsetFetch of the marker": ("offset_fetch", 0),
@@ -33,10 +34,13 @@ REQUESTS = {
     "TxnOffsetCommit": ("txn_offset_commit", 1),
     "EndTxn": ("end_txn", 1),
     "InitProducerId, the next epoch": ("init_producer_id", 1),
+    # A transaction with a footer has two of Produce. The first one's footer asks thrice, as it looks for the last cut.
+    "ListOffsets for the footer": ("list_offsets", 3),
+    "Produce of the footer": ("produce", 3),
 }
 """API, and how many of it go well before."""
 OUTAGE_S = 3 * DEADLINE_S
-TIMEOUT_MS = "10000"  # a driver on a busy machine comes to its step before it
+TIMEOUT_MS = "20000"  # a driver on a busy machine comes to its step before it
 V1_ONLY = ("AddPartitionsToTxn", "AddOffsetsToTxn", "InitProducerId, the next epoch")
 
 
@@ -105,7 +109,7 @@ def _pairs() -> Iterator[Cell]:
         yield Cell(who=RIVAL, when=point, run=_bound(_driver_wakes_too_early, point))
     for point in WORKER_POINTS:
         yield Cell(who=WORKER, when=point, run=_bound(_worker_dies, point))
-    for point in OPEN[2:]:
+    for point in (*OPEN[2:], *FOOTER):
         yield Cell(who=TIMEOUT, when=point, run=_bound(_transaction_times_out, point))
 
 
@@ -126,8 +130,13 @@ def _requests() -> Iterator[Cell]:
             yield Cell(who=NETWORK, when=f"{request} {words}", run=_bound(_answer_fails, request, action))
 
 
-def _bound(run: Callable[..., None], *given: str) -> Callable[..., None]:
-    return lambda *scene: run(*scene, *given)
+def _bound(run: Callable[..., None], step: str, *given: str) -> Callable[..., None]:
+    def bound(scene: Scene, *seat: Seat) -> None:
+        if "footer" in step:
+            scene.write_cuts()
+        run(scene, *seat, step, *given)
+
+    return bound
 
 
 DRIVER = "the driver dies"
@@ -284,8 +293,10 @@ def _broker_dies_unanswered(scene: Scene, outage: Seat, request: str) -> None:
         _held(scene, running, request)
     except NotSent as error:
         not_sent = error
+    running.stop()  # it must not give up the request while others are on their way to their own steps
     outage.next()
     scene.link.lose_held()
+    running.resume()
     outage.next()
     if not_sent is not None:
         raise not_sent

@@ -11,6 +11,8 @@
 | offsets behind data | they say less |
 | unknown record | nobody wrote it |
 | blocked readers | a transaction is open after everybody has ended |
+
+Footers, where there are any, say where the data ends and are held against the same names: offsets ahead or behind.
 """
 
 from __future__ import annotations
@@ -57,6 +59,15 @@ class Raw(NamedTuple):
     fate: Fate | None = None
 
 
+class Footer(NamedTuple):
+    """The last record of a transaction, as a reader sees it. `ends`: what it says of some partitions."""
+
+    offset: int
+    batch_id: int
+    number: int
+    ends: Mapping[Place, int]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Observation:
     """What was planned, and what can be seen from outside at one moment."""
@@ -76,6 +87,8 @@ class Observation:
     """The last micro-batch that the checkpoint counts as finished; -1."""
     stable: Mapping[Place, tuple[int, int]] = field(default_factory=dict)
     """(last stable offset, end) of each partition, where nobody may have a transaction open any more."""
+    footers: tuple[Place, Sequence[Footer]] | None = None
+    """Where they are, and those that a read_committed reader sees; None where the query writes none."""
 
 
 def check(seen: Observation) -> list[Anomaly]:
@@ -86,6 +99,7 @@ def check(seen: Observation) -> list[Anomaly]:
         *_order(seen),
         *_whole(seen, written),
         *_offsets(seen, written),
+        *_footers(seen, written),
         *(
             Anomaly("blocked readers", f"{place}: last stable offset {stable}, end {end}")
             for place, (stable, end) in seen.stable.items()
@@ -189,3 +203,31 @@ def _offsets(seen: Observation, written: Mapping[int, tuple[int, int]]) -> Itera
         if at != due:
             ahead = "offsets ahead of data" if at > due else "offsets behind data"
             yield Anomaly(ahead, f"{place} is committed at {at}, data at {due}")
+
+
+def _footers(seen: Observation, written: Mapping[int, tuple[int, int]]) -> Iterator[Anomaly]:
+    if seen.footers is None:
+        return
+    place, footers = seen.footers
+    committed = _committed_offsets(seen.raw[place])
+    found = Counter(footer.batch_id for footer in footers)
+    for batch_id, (records, _) in written.items():
+        if bool(records) != bool(found[batch_id]):
+            whose = f"{records} records and {found[batch_id]} footers"
+            yield Anomaly("torn transaction", f"micro-batch {batch_id} has {whose}")
+    for batch_id in found.keys() - written.keys():
+        yield Anomaly("unknown record", f"a footer of micro-batch {batch_id}")
+    for index, footer in enumerate(footers):
+        if found[footer.batch_id] > 1:
+            yield Anomaly("duplicate", f"a footer of micro-batch {footer.batch_id} at {footer.offset}")
+        if footer.number != index:
+            yield Anomaly("order inversion", f"footer {footer.number} where {index} is due")
+        if footer.offset not in committed:
+            yield Anomaly("aborted read", f"the footer at {footer.offset} of {place} was never committed")
+        for where, end in footer.ends.items():
+            for record in seen.visible[where]:
+                batch_id = int(record.value.split(":")[0])
+                if (record.offset < end) != (batch_id <= footer.batch_id):
+                    name: Name = "offsets ahead of data" if record.offset < end else "offsets behind data"
+                    words = f"footer {footer.number} says {end} for {where}"
+                    yield Anomaly(name, f"{words}; {record.value} is at {record.offset}")

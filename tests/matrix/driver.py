@@ -27,11 +27,13 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
+from suiro.client import Client
 from suiro.errors import FatalError, FencedError, TransientError, UsageError
 from suiro.spark import faults
 from suiro.spark.offsets import Positions
 from suiro.spark.options import SinkOptions
-from suiro.spark.sink import CommitMessage, MicroBatchIdentity, StreamWriter, stage
+from suiro.spark.sink import CommitMessage, MicroBatchIdentity, StreamWriter, commit_micro_batch, stage
+from suiro.views.cuts import CutWriter
 
 DONE, STOPPED, FENCED, REFUSED, GAVE_UP, SUPERSEDED = 0, 3, 4, 5, 6, 7
 """Exit codes: all was written; a `FatalError`; another driver took over; a `UsageError`; too many failures;
@@ -64,6 +66,8 @@ class Job:
     label: int = 0
     """Added to the numbers of micro-batches in what is written, where another query went before."""
     checkpoint: str = "checkpoint"
+    cuts: str | None = None
+    """The topic of footers: each transaction then ends with a cut of the first output, as those of views do."""
     fault: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
     speculative: bool = False
@@ -151,9 +155,10 @@ class Query:
             **job.options,
         }
         self._sink = StreamWriter(SinkOptions.parse(self._options).for_stream(), SCHEMA)
-        self._committing = Worker(self._sink.commit)
+        self._committing = Worker(self._sink.commit if job.cuts is None else self._commit_with_cut)
         self._tasks = Worker(stage_rows)
         self._attempts = iter(range(1, 1 << 30))
+        self._cuts: CutWriter | None = None
 
     def run(self) -> None:
         try:
@@ -176,6 +181,14 @@ class Query:
         except BaseException:
             self._sink.abort(list(messages), number)
             raise
+
+    def _commit_with_cut(self, messages: list[CommitMessage], number: int) -> None:
+        """In the commit's own process, which keeps the writer as the driver of a view does."""
+        if self._cuts is None:
+            assert self._job.cuts is not None
+            client = Client(self._job.bootstrap)
+            self._cuts = CutWriter(client, output_topic=self._job.outputs[0], cuts_topic=self._job.cuts)
+        commit_micro_batch(messages, number, SinkOptions.parse(self._options).for_stream(), footer=self._cuts)
 
     def _planned(self, number: int) -> str:
         positions = Positions(

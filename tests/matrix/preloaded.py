@@ -12,6 +12,7 @@ _APIS = (
     "find_coordinator",
     "init_producer_id",
     "offset_fetch",
+    "list_offsets",
     "add_partitions_to_txn",
     "add_offsets_to_txn",
     "txn_offset_commit",

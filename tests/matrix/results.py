@@ -62,6 +62,12 @@ def table(counts: Counts) -> str:
     lines = [
         f"{runs:,} runs of {len(known)} cells; failed: {sum(failed for _, failed in total.values())}.",
         "",
+        f"| | {' | '.join(TITLES.values())} |",
+        f"|---|{'---|' * len(TITLES)}",
+        f"| cells run | {' | '.join(_coverage(counts, known, broker) for broker in TITLES)} |",
+        f"| runs | {' | '.join(f'{sum(total[broker]):,}' for broker in TITLES)} |",
+        f"| failed | {' | '.join(str(total[broker][1]) for broker in TITLES)} |",
+        "",
         "The rows of the design's failure table, each with the runs of all cells that walk into it:",
         "",
         f"| # | what happens | {' | '.join(TITLES.values())} |",
@@ -76,6 +82,18 @@ def table(counts: Counts) -> str:
         shown = [_cell_shown(counts.get(cell.name, {}).get(broker, {})) for broker in TITLES]
         lines.append(f"| {cell.who} | {cell.when} | {' | '.join(shown)} |")
     return "\n".join(lines) + "\n"
+
+
+def _coverage(counts: Counts, known: dict[str, Cell], broker: str) -> str:
+    """Of the cells whose request the broker's protocol has."""
+    found = [counts.get(name, {}).get(broker, {}) for name in known]
+    not_sent = sum(_is_not_sent(one) for one in found)
+    run = sum("good" in one or "failed" in one for one in found)
+    return f"{run} of {len(known) - not_sent}"
+
+
+def _is_not_sent(found: dict[str, int]) -> bool:
+    return "not sent" in found and not found.keys() & {"good", "failed"}
 
 
 def _known() -> list[Cell]:
@@ -102,7 +120,7 @@ def _shown(runs: tuple[int, int]) -> str:
 
 
 def _cell_shown(found: dict[str, int]) -> str:
-    if found.get("not sent") and not found.get("good"):
+    if _is_not_sent(found):
         return "not sent"
     return _shown((found.get("good", 0), found.get("failed", 0)))
 
@@ -120,7 +138,7 @@ def _any(*all_of: Callable[[Cell], bool]) -> Callable[[Cell], bool]:
     return lambda cell: any(one(cell) for one in all_of)
 
 
-_OPEN = ("after_add_partitions", "after_first_produce", "after_produce")
+_OPEN = ("after_add_partitions", "after_first_produce", "after_produce", "after_footer")
 DESIGN: list[tuple[int, str, Callable[[Cell], bool]]] = [
     (1, "planned, nothing begun: the driver dies", _pair(cells.DRIVER, "planned")),
     (

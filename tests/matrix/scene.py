@@ -5,6 +5,7 @@ The reader is a consumer that we did not write; what is in the log is read byte 
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
@@ -17,11 +18,11 @@ from uuid import uuid4
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from suiro.client import LATEST, Client, NewTopic
-from suiro.protocol.messages import API_KEYS
 from suiro.protocol.record_batch import iter_headers
 from suiro.protocol.records import control_type, decode_batch
 from suiro.spark.committer import MARKER_TOPIC
 from suiro.spark.decide import Marker
+from suiro.views.cuts import Cut
 from tests.matrix import checker, driver
 from tests.matrix.driver import DONE, FENCED, GAVE_UP, PARTITIONS, SUPERSEDED, Checkpoint, Job
 from tests.support.tcp_proxy import TcpProxy
@@ -30,6 +31,8 @@ from tests.support.waiting import wait_until
 DEADLINE_S = 600  # of a machine that has much else to do
 SETTLES_S = 60  # markers are written after the answer: what is decided may take a moment to be seen
 STARTS_MAX = 6
+# A busy machine must not add a time-out to a cell: those that are about one set their own.
+PATIENT = {"kafka.transaction.timeout.ms": "600000"}
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.matrix.preloaded"])
@@ -65,6 +68,10 @@ class Running:
             for pid, _ in _members(self._pid):
                 _send(pid, signal.SIGKILL)
         self._process.join()
+
+    def stop(self) -> None:
+        for pid, _ in _members(self._pid):
+            _send(pid, signal.SIGSTOP)
 
     def resume(self) -> None:
         for pid, _ in _members(self._pid):
@@ -146,14 +153,25 @@ class Scene:
             one.kill()
         self.link.close()
         try:
-            self.client.delete_topics(list(self.job.outputs), missing_ok=True)
+            self.client.delete_topics(self._topics, missing_ok=True)
         finally:
             self.client.close()
+
+    @property
+    def _topics(self) -> list[str]:
+        return [*self.job.outputs, *([] if self.job.cuts is None else [self.job.cuts])]
+
+    @property
+    def _written(self) -> list[checker.Place]:
+        """Every partition that is written to."""
+        outputs = [(topic, index) for topic in self.job.outputs for index in range(PARTITIONS)]
+        return outputs if self.job.cuts is None else [*outputs, (self.job.cuts, 0)]
 
     # Drivers
 
     def start(self, fault: str = "", **changes: Any) -> Running:
-        made = Running(replace(self.job, fault=fault, **changes))
+        options = PATIENT | dict(changes.pop("options", {}))
+        made = Running(replace(self.job, fault=fault, options=options, **changes))
         self._drivers.append(made)
         return made
 
@@ -176,7 +194,13 @@ class Scene:
     @property
     def speaks_v2(self) -> bool:
         """Whether the sink ended its transactions by protocol V2."""
-        return any(api == API_KEYS["end_txn"] and version >= 5 for api, version in self.link.asked)
+        return any(api == "end_txn" and version >= 5 for api, version in self.link.asked)
+
+    def write_cuts(self) -> None:
+        """From now on every transaction ends with a footer."""
+        cuts = f"cuts-{self.job.application}"
+        self.client.create_topics([NewTopic(cuts, 1)])
+        self.job = replace(self.job, cuts=cuts)
 
     # What can be seen
 
@@ -226,16 +250,27 @@ class Scene:
             expected=[one for job in jobs for one in job.expected()],
             ends=[job.ends(number) for job in jobs for number in range(job.batches)],
             visible=visible,
-            raw={place: raw_records(self.client, place) for place in outputs},
+            raw={place: raw_records(self.client, place) for place in self._written},
             marker=-1 if marker is None else label + Marker.from_metadata(marker.metadata).batch_id,
             committed={place: found.offset for place, found in committed.items() if found is not None},
             noted=noted,
             stable=self.stable() if complete else {},
+            footers=None if self.job.cuts is None else ((self.job.cuts, 0), self._footers(self.job.cuts)),
         )
 
+    def _footers(self, topic: str) -> list[checker.Footer]:
+        place, ends = (topic, 0), [self.job.ends(number) for number in range(self.job.batches)]
+        found = []
+        for offset, _, value in read_committed_values(self.bootstrap, [place])[place]:
+            cut = Cut.from_json(json.loads(value))
+            batch_id = ends.index(cut.inputs) if cut.inputs in ends else -1
+            outputs = {(self.job.outputs[0], index): end for index, end in cut.outputs.items()}
+            found.append(checker.Footer(offset, batch_id, cut.number, outputs))
+        return found
+
     def stable(self) -> dict[checker.Place, tuple[int, int]]:
-        """(last stable offset, end) of every output."""
-        wanted = {(topic, index): LATEST for topic in self.job.outputs for index in range(PARTITIONS)}
+        """(last stable offset, end) of everything that is written to."""
+        wanted = dict.fromkeys(self._written, LATEST)
         stable = self.client.list_offsets(wanted, read_committed=True)
         ends = self.client.list_offsets(wanted)
         return {place: (stable[place].offset, ends[place].offset) for place in wanted}

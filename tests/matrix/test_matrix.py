@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from suiro.kafka import KafkaUnavailable
+from suiro.spark import faults
 from tests.matrix import brokers, cells, results, spark_cells
-from tests.matrix.campaign import run_round
+from tests.matrix.campaign import Result, run_round
 
 SAMPLE = {
     f"{cells.DRIVER} | after_commit_offsets",
@@ -20,11 +22,13 @@ SAMPLE = {
     f"{cells.RIVAL} | after_end",
     f"{cells.BROKER} | after_produce",
     f"{cells.BROKER} | EndTxn is answered",
+    f"{cells.DRIVER} | after_footer",
+    f"{cells.NETWORK} | AddPartitionsToTxn is lost",
     "the checkpoint | is an older copy",
 }
 
 
-def run(broker: str, chosen: list[cells.Cell], directory: Path, *, spark: bool = False) -> None:
+def run(broker: str, chosen: list[cells.Cell], directory: Path, *, spark: bool = False) -> list[Result]:
     try:
         running = brokers.start(broker, directory / "broker")
     except KafkaUnavailable as error:
@@ -38,12 +42,15 @@ def run(broker: str, chosen: list[cells.Cell], directory: Path, *, spark: bool =
     failures = [f"{one.cell.name}\n{one.failure}" for one in done if one.failure]
     assert not failures, "\n\n".join(failures)
     assert len(done) >= len(chosen)
+    return done
 
 
 def test_a_sample_on_the_node(tmp_path: Path) -> None:
     chosen = [cell for cell in cells.all_cells() if cell.name in SAMPLE]
     assert len(chosen) == len(SAMPLE), "a cell of the sample is not in the matrix"
-    run("node", chosen, tmp_path)
+    done = run("node", chosen, tmp_path)
+    not_sent = [one.cell.when for one in done if not one.was_sent]
+    assert not_sent == ["AddPartitionsToTxn is lost"], "the node speaks transactions V2"
 
 
 @pytest.mark.soak
@@ -51,6 +58,28 @@ def test_a_sample_on_the_node(tmp_path: Path) -> None:
 @pytest.mark.parametrize("broker", list(brokers.TITLES))
 def test_all_of_it(broker: str, tmp_path: Path) -> None:
     run(broker, cells.all_cells(), tmp_path, spark=True)
+
+
+def test_every_fault_point_has_its_cells() -> None:
+    """A point that nobody dies at is a point that nobody has looked at."""
+    source = Path(faults.__file__).parent
+    in_code = {
+        point for path in source.rglob("*.py") for point in re.findall(r'reach\(\s*"(\w+)"', path.read_text())
+    }
+    assert in_code == set(cells.WORKER_POINTS)
+    assert all(f"`{point}`" in str(faults.__doc__) for point in in_code)
+    names = {cell.name for cell in cells.all_cells()}
+    everybody = (
+        cells.DRIVER,
+        cells.TWICE,
+        cells.WORKER,
+        cells.NETWORK,
+        cells.BROKER,
+        cells.ZOMBIE,
+        cells.RIVAL,
+    )
+    missing = {f"{who} | {point}" for who in everybody for point in in_code} - names
+    assert not missing
 
 
 def test_no_two_cells_have_one_name() -> None:

@@ -26,7 +26,7 @@ class TcpProxy:
     - refuse: the request never reaches the broker, the connection closes
     - lose: the broker does what it was asked, the answer never comes, the connection closes
     - cut: half of the answer comes, then the connection closes
-    - hold: the answer comes once `release` is called; `held` is set when it is here
+    - hold: the answer comes once `release` is called, or never (`lose_held`); `held` is set when it is here
 
     While it is `down` every connection is cut and no new one is made.
     """
@@ -128,7 +128,7 @@ class TcpProxy:
             action = planned.popleft()
             if action == "hold":
                 self.held.set()
-                self._released.wait(30)
+                self._released.wait()  # `close` releases, too
             if action == "lose" or (action == "hold" and self._held_is_lost):
                 break
             try:

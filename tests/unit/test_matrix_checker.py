@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from tests.matrix.checker import Observation, Place, Raw, Record, check
+from tests.matrix.checker import Footer, Observation, Place, Raw, Record, check
 
 PLACES = (("even", 0), ("odd", 0))
+FOOT = ("foot", 0)
 BATCHES, ROWS = 3, 2
 
 
@@ -23,6 +24,7 @@ class Log:
     committed: dict[Place, int] = field(default_factory=lambda: {("source", 0): BATCHES * ROWS})
     noted: int = BATCHES - 1
     stable: dict[Place, tuple[int, int]] = field(default_factory=lambda: dict.fromkeys(PLACES, (9, 9)))
+    footers: list[Footer] | None = None
 
     def observed(self) -> Observation:
         return Observation(
@@ -39,6 +41,7 @@ class Log:
             committed=self.committed,
             noted=self.noted,
             stable=self.stable,
+            footers=None if self.footers is None else (FOOT, self.footers),
         )
 
 
@@ -57,8 +60,24 @@ def clean() -> Log:
     return log
 
 
+def with_footers() -> Log:
+    """As `clean`; each transaction, the aborted one too, ends with a record that says where the data ended."""
+    log = clean()
+    log.footers, raw = [], log.raw.setdefault(FOOT, [])
+    for epoch, (batch, fate) in enumerate([(0, "commit"), (1, "abort"), (1, "commit"), (2, "commit")]):
+        end = (epoch + 1) * (ROWS + 1) - 1
+        if fate == "commit":
+            log.footers.append(Footer(len(raw), batch, batch, dict.fromkeys(PLACES, end)))
+        raw += [
+            Raw(len(raw), (7, epoch)),
+            Raw(len(raw) + 1, (7, epoch), "commit" if fate == "commit" else "abort"),
+        ]
+    return log
+
+
 def test_nothing_is_found_in_a_clean_log() -> None:
     assert check(clean().observed()) == []
+    assert check(with_footers().observed()) == []
 
 
 def test_nothing_is_found_where_nothing_was_written_yet() -> None:
@@ -196,3 +215,57 @@ def test_an_open_transaction_is_no_anomaly_while_somebody_is_at_work() -> None:
     for place in PLACES:
         log.raw[place].append(Raw(len(log.raw[place]), (7, 4)))
     assert check(replace(log.observed(), stable={})) == []
+
+
+def footer_lost(log: Log) -> None:
+    del log.footers[-1]
+
+
+def footer_without_data(log: Log) -> None:
+    for place in PLACES:
+        del log.visible[place][4:]
+    log.marker, log.noted, log.committed = 1, 1, {("source", 0): 4}
+
+
+def footer_twice(log: Log) -> None:
+    log.footers[2] = log.footers[2]._replace(batch_id=1)
+
+
+def footer_of_an_aborted_attempt(log: Log) -> None:
+    log.footers[1] = log.footers[1]._replace(offset=2)
+
+
+def footer_number_left_out(log: Log) -> None:
+    log.footers[1] = log.footers[1]._replace(number=2)
+
+
+def footer_that_says_too_much(log: Log) -> None:
+    log.footers[0] = log.footers[0]._replace(ends=dict.fromkeys(PLACES, 8))
+
+
+def footer_that_says_too_little(log: Log) -> None:
+    log.footers[1] = log.footers[1]._replace(ends=dict.fromkeys(PLACES, 7))
+
+
+def footer_of_nobody(log: Log) -> None:
+    log.footers.append(Footer(6, -1, 3, {}))
+
+
+@pytest.mark.parametrize(
+    ("plant", "name"),
+    [
+        (footer_lost, "torn transaction"),
+        (footer_without_data, "torn transaction"),
+        (footer_twice, "duplicate"),
+        (footer_of_an_aborted_attempt, "aborted read"),
+        (footer_number_left_out, "order inversion"),
+        (footer_that_says_too_much, "offsets ahead of data"),
+        (footer_that_says_too_little, "offsets behind data"),
+        (footer_of_nobody, "unknown record"),
+    ],
+)
+def test_a_planted_lie_of_a_footer_is_found_by_its_name(plant: Callable[[Log], None], name: str) -> None:
+    log = with_footers()
+    plant(log)
+    found = check(log.observed())
+    assert name in {one.name for one in found}, found
