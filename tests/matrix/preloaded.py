@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pandas  # noqa: F401  # pyarrow looks for it when a task runs
+
 import suiro.client
 import suiro.spark.connections  # noqa: F401
 from suiro.protocol.messages import API_KEYS, known_versions, request_class, response_class
@@ -15,6 +17,7 @@ _APIS = (
     "list_offsets",
     "add_partitions_to_txn",
     "add_offsets_to_txn",
+    "produce",
     "txn_offset_commit",
     "end_txn",
 )
