@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.matrix import brokers, results, spark_cells
 from tests.matrix.campaign import Result, run_round
-from tests.matrix.cells import all_cells
+from tests.matrix.cells import Cell, all_cells
 
 
 def main() -> int:
@@ -30,7 +30,10 @@ def main() -> int:
     if options.page:
         results.write_page()
         return 0
-    cells = [cell for cell in all_cells() if options.only in cell.name]
+
+    def wanted(broker: str, cell: Cell) -> bool:
+        return options.only in cell.name and not (options.missing and results.has(broker, cell))
+
     failures = 0
     directory = Path(tempfile.mkdtemp(prefix="suiro-matrix-"))
     for name in options.broker or brokers.TITLES:
@@ -45,7 +48,7 @@ def main() -> int:
         try:
             for number in range(options.rounds):
                 begun = time.monotonic()
-                chosen = [cell for cell in cells if not (options.missing and results.has(name, cell))]
+                chosen = [cell for cell in all_cells() if wanted(name, cell)]
                 done = run_round(broker, chosen, directory / name / str(number), tell, seed=number)
                 failed = [one for one in done if one.failure]
                 failures += len(failed)
@@ -55,7 +58,8 @@ def main() -> int:
                     flush=True,
                 )
             for number in range(options.spark):
-                done = spark_cells.run_spark(broker, directory / name / f"spark-{number}", tell)
+                where = directory / name / f"spark-{number}"
+                done = spark_cells.run_spark(broker, where, tell, lambda cell, name=name: wanted(name, cell))
                 failures += sum(bool(one.failure) for one in done)
         finally:
             broker.stop()

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from suiro.client import NewTopic
 from tests.matrix.driver import DONE, FENCED, PARTITIONS, REFUSED, STOPPED, SUPERSEDED
-from tests.matrix.scene import DEADLINE_S, Running, Scene
+from tests.matrix.scene import DEADLINE_S, LOOK_AGAIN_S, Running, Scene
 from tests.support.waiting import wait_until
 
 PLANNING, TASKS, FENCING = ("planned",), ("task_start", "task_staged"), ("before_fence", "after_fence")
@@ -139,6 +139,10 @@ def _bound(run: Callable[..., None], step: str, *given: str) -> Callable[..., No
     return bound
 
 
+def _until(condition: Callable[[], object], what: str) -> None:
+    wait_until(condition, DEADLINE_S, what, poll_s=LOOK_AGAIN_S)
+
+
 DRIVER = "the driver dies"
 TWICE = "the driver dies, and again while it recovers"
 WORKER = "a Python worker dies"
@@ -192,7 +196,7 @@ def _network_fails(scene: Scene, point: str) -> None:
     scene.link.down()
     running.resume()
     # A connection was refused, or nothing more was to be said.
-    wait_until(lambda: scene.link.refusals or running.has_ended, DEADLINE_S, "a refused connection")
+    _until(lambda: scene.link.refusals or running.has_ended, "a refused connection")
     scene.link.up()
     scene.finish(running)
     scene.look(complete=True)
@@ -203,7 +207,7 @@ def _broker_dies(scene: Scene, outage: Seat, point: str) -> None:
     running.wait_stopped()
     outage.next()
     running.resume()
-    wait_until(lambda: scene.link.refusals or running.has_ended, DEADLINE_S, "a refused connection")
+    _until(lambda: scene.link.refusals or running.has_ended, "a refused connection")
     outage.next()
     scene.finish(running)
     scene.look(complete=True)
@@ -235,11 +239,7 @@ def _driver_wakes_too_early(scene: Scene, point: str) -> None:
 def _transaction_times_out(scene: Scene, point: str) -> None:
     running = scene.start(_at(point), options={"kafka.transaction.timeout.ms": TIMEOUT_MS})
     running.wait_stopped()
-    wait_until(
-        lambda: all(stable == end for stable, end in scene.stable().values()),
-        DEADLINE_S,
-        "the coordinator's timeout",
-    )
+    _until(lambda: all(stable == end for stable, end in scene.stable().values()), "the coordinator's timeout")
     scene.look(complete=False)
     running.resume()
     scene.finish(running)
@@ -269,7 +269,7 @@ def _answer_fails(scene: Scene, request: str, action: Literal["refuse", "lose", 
 
 
 def _held(scene: Scene, running: Running, request: str) -> None:
-    wait_until(lambda: scene.link.held.is_set() or running.has_ended, DEADLINE_S, f"the answer to {request}")
+    _until(lambda: scene.link.held.is_set() or running.has_ended, f"the answer to {request}")
     if not scene.link.held.is_set():
         scene.look(complete=True)
     _happened(scene, request)
@@ -335,9 +335,8 @@ def _stays_down(scene: Scene) -> None:
     )
     running.wait_stopped()
     running.kill()
-    wait_until(
+    _until(
         lambda: all(stable == end for stable, end in scene.stable().values()),
-        DEADLINE_S,
         "readers that go on without the driver",
     )
     scene.look(complete=False)
@@ -376,7 +375,7 @@ def _configure(scene: Scene, topic: str, name: str, value: str) -> None:
     admin = _admin(scene)  # it must outlive its answers
     for done in admin.incremental_alter_configs([resource]).values():
         done.result()
-    wait_until(lambda: scene.client.describe_configs([topic])[topic][name] == value, DEADLINE_S, name)
+    _until(lambda: scene.client.describe_configs([topic])[topic][name] == value, name)
 
 
 def _admin(scene: Scene) -> AdminClient:

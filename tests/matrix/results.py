@@ -97,7 +97,7 @@ def _is_not_sent(found: dict[str, int]) -> bool:
 
 
 def _known() -> list[Cell]:
-    return [*cells.all_cells(), *(cell for cell, _ in spark_cells.schedule())]
+    return [*cells.all_cells(), *(one.cell for one in spark_cells.schedule())]
 
 
 def _order(cell: Cell) -> tuple[int, int]:

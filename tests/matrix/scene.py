@@ -30,6 +30,7 @@ from tests.support.waiting import wait_until
 
 DEADLINE_S = 600  # of a machine that has much else to do
 SETTLES_S = 60  # markers are written after the answer: what is decided may take a moment to be seen
+LOOK_AGAIN_S = 0.05  # dozens of cells look at once
 STARTS_MAX = 6
 # A busy machine must not add a time-out to a cell: those that are about one set their own.
 PATIENT = {"kafka.transaction.timeout.ms": "600000"}
@@ -57,7 +58,7 @@ class Running:
                 raise AssertionError(f"the driver ended ({self._process.exitcode}) before {self.job.fault}")
             return stopped[0] if stopped else None
 
-        found_pid = wait_until(found, DEADLINE_S, self.job.fault)
+        found_pid = wait_until(found, DEADLINE_S, self.job.fault, poll_s=LOOK_AGAIN_S)
         assert found_pid is not None
         return found_pid
 
@@ -218,7 +219,7 @@ class Scene:
             return not found
 
         try:
-            wait_until(clean, SETTLES_S, "a clean observation")
+            wait_until(clean, SETTLES_S, "a clean observation", poll_s=LOOK_AGAIN_S)
         except AssertionError:
             raise Violated(found, self.said()) from None
 

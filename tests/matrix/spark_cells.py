@@ -1,7 +1,7 @@
 """The cells for which Spark itself is needed: its own retries, its executors, its commit worker.
 
-One query on Spark's `local-cluster` (a master, a worker and executor JVMs of their own) walks through all of them, a
-micro-batch each, and is started again whenever it dies. What it wrote is held against the same checker.
+One query on Spark's `local-cluster` (a master, a worker and executor JVMs of their own) walks through all cells of one
+who dies, a micro-batch each, and is started again whenever it dies. What it wrote is held against the same checker.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
+from uuid import uuid4
 
 from confluent_kafka import Producer
 
@@ -28,7 +30,7 @@ from tests.matrix.scene import raw_records, read_committed_values
 MASTER = "local-cluster[1,2,1024]"
 PARTITIONS = 3
 RECORDS = 30  # a micro-batch
-FINISH_S = 900
+FINISH_S = 3600  # of a machine that has much else to do
 Action = Literal["kill", "kill-executor", "kill-session"]
 WHO: dict[Action, str] = {
     "kill": cells.SPARK_WORKER,
@@ -38,34 +40,50 @@ WHO: dict[Action, str] = {
 DRIVER_POINTS = ("task_staged", "after_first_produce", "after_commit_offsets", "after_end")
 
 
-def schedule() -> list[tuple[Cell, str]]:
-    """Each cell with its fault."""
-    found = [_planned("kill-executor", point, 0) for point in cells.FENCING]
-    number = 0
-    for point in (*cells.TASKS, *cells.OPEN, *cells.DECIDED):
-        found.append(_planned("kill-executor", point, number := number + 1))
-    for point in (*cells.TASKS, *cells.OPEN, *cells.DECIDED):
-        found.append(_planned("kill", point, number := number + 1))
-    # The commit worker has just died in the micro-batch: its next run begins with a fence.
-    found += [_planned("kill", point, number) for point in cells.FENCING]
-    for point in DRIVER_POINTS:
-        found.append(_planned("kill-session", point, number := number + 1))
-    return found
+class Planned(NamedTuple):
+    cell: Cell
+    action: Action
+    point: str
+
+    def fault(self, batch: int) -> str:
+        return f"{self.point}@batch={batch}:{self.action}"
 
 
-def _planned(action: Action, point: str, batch: int) -> tuple[Cell, str]:
-    def run() -> None:
-        raise NotImplementedError("Spark's cells run together: run_spark")
+def schedule() -> list[Planned]:
+    points = (*cells.FENCING, *cells.TASKS, *cells.OPEN, *cells.DECIDED)
+    wanted: list[tuple[Action, str]] = [("kill-executor", point) for point in points]
+    wanted += [("kill", point) for point in points]
+    wanted += [("kill-session", point) for point in DRIVER_POINTS]
+    return [
+        Planned(Cell(who=WHO[action], when=point, run=_together), action, point) for action, point in wanted
+    ]
 
-    return Cell(who=WHO[action], when=point, run=run), f"{point}@batch={batch}:{action}"
+
+def _together() -> None:
+    raise NotImplementedError("Spark's cells run together: run_spark")
 
 
-def run_spark(broker: Broker, directory: Path, tell: Tell) -> list[Result]:
-    planned = schedule()
+def run_spark(
+    broker: Broker, directory: Path, tell: Tell, wanted: Callable[[Cell], bool] = lambda cell: True
+) -> list[Result]:
+    results: list[Result] = []
+    for action in WHO:
+        chosen = [one for one in schedule() if one.action == action and wanted(one.cell)]
+        if chosen:
+            results += _run_query(broker, directory / action, tell, chosen)
+    return results
+
+
+def _run_query(broker: Broker, directory: Path, tell: Tell, chosen: Sequence[Planned]) -> list[Result]:
+    """A query begins with a fence, in micro-batch 0; each other step has a micro-batch of its own."""
     directory.mkdir(parents=True)
-    batches = 2 + max(int(fault.partition("=")[2].partition(":")[0]) for _, fault in planned)
+    begin = [one for one in chosen if one.point in cells.FENCING]
+    others = [one for one in chosen if one.point not in cells.FENCING]
+    planned = [(one.cell, one.fault(0)) for one in begin]
+    planned += [(one.cell, one.fault(number)) for number, one in enumerate(others, 1)]
+    batches = 2 + len(others)
     (directory / "faults").mkdir()
-    name = directory.name
+    name = uuid4().hex[:8]
     source, outputs = f"source-{name}", (f"even-{name}", f"odd-{name}")
     with Client(broker.bootstrap_servers) as client:
         client.create_topics([NewTopic(topic, PARTITIONS) for topic in (source, *outputs)])

@@ -83,7 +83,7 @@ def test_every_fault_point_has_its_cells() -> None:
 
 
 def test_no_two_cells_have_one_name() -> None:
-    names = [cell.name for cell in (*cells.all_cells(), *(cell for cell, _ in spark_cells.schedule()))]
+    names = [cell.name for cell in (*cells.all_cells(), *(one.cell for one in spark_cells.schedule()))]
     assert len(set(names)) == len(names)
 
 
@@ -93,11 +93,11 @@ def test_the_page_says_what_the_file_says() -> None:
 
 
 def test_every_row_of_the_failure_table_is_walked_into() -> None:
-    known = [*cells.all_cells(), *(cell for cell, _ in spark_cells.schedule())]
+    known = [*cells.all_cells(), *(one.cell for one in spark_cells.schedule())]
     empty = [number for number, _, belongs in results.DESIGN if not any(map(belongs, known))]
     assert empty == [20], "only the loss of Kafka's own data is out of scope"
 
 
 def test_the_file_counts_known_cells_only() -> None:
-    known = {cell.name for cell in (*cells.all_cells(), *(cell for cell, _ in spark_cells.schedule()))}
+    known = {cell.name for cell in (*cells.all_cells(), *(one.cell for one in spark_cells.schedule()))}
     assert results.load().keys() <= known

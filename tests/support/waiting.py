@@ -12,7 +12,13 @@ T = TypeVar("T")
 POLL_S = 0.01
 
 
-def wait_until(condition: Callable[[], T], deadline_s: float = 30.0, what: str = "the condition") -> T:
+def wait_until(
+    condition: Callable[[], T],
+    deadline_s: float = 30.0,
+    what: str = "the condition",
+    *,
+    poll_s: float = POLL_S,
+) -> T:
     """The first true value of `condition()`; fails naming `what` once `deadline_s` has passed."""
     ends = time.monotonic() + deadline_s
     while True:
@@ -21,4 +27,4 @@ def wait_until(condition: Callable[[], T], deadline_s: float = 30.0, what: str =
             return value
         if time.monotonic() > ends:
             raise AssertionError(f"{what} did not come true within {deadline_s} s")
-        threading.Event().wait(POLL_S)
+        threading.Event().wait(poll_s)
