@@ -29,8 +29,14 @@ bench: $(VENV)/.installed-dev
 
 ## What CI has no time for: the other scenarios on Apache Kafka, fuzzing, and kill -9 at drawn moments for as long as
 ## SUIRO_SOAK_SECONDS says. With `make test` it is every test there is.
+## MINUTES=45 instead: a pipeline, a log and a checker together for so long, all of it killed again and again; its totals
+## are added to the page of exactly once. SOAK="--broker kafka --seed 7" passes options on.
 soak: $(VENV)/.installed-dev
+ifdef MINUTES
+	$(BIN)/python -m tests.soak --record --minutes $(MINUTES) $(SOAK)
+else
 	$(BIN)/python -m pytest -m soak --override-ini timeout=0 -s
+endif
 
 ## The failure matrix of exactly once on every broker; its runs are added to the page. MATRIX="--broker node" narrows it.
 matrix: $(VENV)/.installed-dev

@@ -119,7 +119,7 @@ class Session:
 
     @property
     def ended(self) -> bool:
-        return not self._members()
+        return not self.members()
 
     def freeze(self) -> None:
         """Stops every process of the session where it stands (SIGSTOP)."""
@@ -133,13 +133,13 @@ class Session:
         self._signal_all(signal.SIGKILL)
 
     def _signal_all(self, number: int) -> None:
-        for member in self._members():
+        for member in self.members():
             try:
                 os.kill(member, number)
             except ProcessLookupError:
                 continue
 
-    def _members(self) -> Sequence[int]:
+    def members(self) -> Sequence[int]:
         """Where there is no /proc, only the first (what it started follows it)."""
         if not Path("/proc/self").exists():
             return [self.pid]

@@ -1,0 +1,203 @@
+"""What the checker knows: each key's next number, and how committed offsets and visible records agree. No I/O.
+
+Its memory grows with keys and with transactions that are not settled, never with records.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tests.matrix.checker import Anomaly, Fate, Place
+
+MISSING_MAX = 1000
+TRANSACTIONS_MAX = 20_000
+
+
+class Numbers:
+    """The numbers of each key of one topic: they go up by one, without a gap and without a repetition."""
+
+    def __init__(self, topic: str, *, first: int) -> None:
+        self.topic = topic
+        self.total = 0
+        self._first = first
+        self._next: dict[str, int] = {}
+        self._missing: set[tuple[str, int]] = set()
+
+    def take(self, key: str, number: int, where: str) -> Anomaly | None:
+        due = self._next.get(key, self._first)
+        self.total += 1
+        if number == due:
+            self._next[key] = due + 1
+            return None
+        if number > due:
+            self._next[key] = number + 1
+            self._missing |= {(key, one) for one in range(due, min(number, due + MISSING_MAX))}
+            return Anomaly(
+                "lost write", f"{where}: {key} goes from {due - 1} to {number} (lost, unless it comes later)"
+            )
+        if (key, number) in self._missing:
+            self._missing.discard((key, number))
+            return Anomaly("order inversion", f"{where}: {key} has {number} after {due - 1}")
+        return Anomaly("duplicate", f"{where}: {key} has {number} again, it was at {due - 1}")
+
+    def counts(self) -> dict[str, int]:
+        """How many of each key."""
+        return {key: number - self._first for key, number in self._next.items()}
+
+
+class Offsets:
+    """Which offsets of one partition hold records that a reader was given. A run without a gap is one entry."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        """Everything below it has been read, markers too."""
+        self.total = 0
+        self._starts = [0]
+        self._before = [0]
+        self._next = 0
+
+    def add(self, offset: int) -> None:
+        if offset != self._next:
+            self._starts.append(offset)
+            self._before.append(self.total)
+        self.total += 1
+        self._next = offset + 1
+        self.position = max(self.position, self._next)
+
+    def below(self, offset: int) -> int:
+        """How many records, for an offset that was not forgotten."""
+        run = bisect_right(self._starts, offset) - 1
+        if run < 0:
+            raise ValueError(f"offset {offset} was forgotten")
+        ends = self._before[run + 1] if run + 1 < len(self._before) else self.total
+        return min(self._before[run] + offset - self._starts[run], ends)
+
+    def forget_below(self, offset: int) -> None:
+        run = bisect_right(self._starts, offset) - 1
+        if run > 0:
+            del self._starts[:run], self._before[:run]
+
+
+@dataclass(slots=True)
+class _Look:
+    """Committed offsets of an application, and how many of its outputs could be read before they were asked for."""
+
+    committed: Mapping[Place, int]
+    visible_before: int
+    at: float
+    processed: int = -1
+    """Inputs below them; known when the inputs have been read so far."""
+
+
+@dataclass(slots=True)
+class Application:
+    """Each input makes one record in each output, in the transaction that commits the input's offset. So no less is
+    committed than can be read, and soon no less can be read than is committed."""
+
+    name: str
+    inputs: Mapping[Place, Offsets]
+    outputs: Sequence[Numbers]
+    settles_s: float = 60.0
+    looks: deque[_Look] = field(default_factory=deque)
+    checked: int = 0
+    """Looks that were settled."""
+    committed: dict[Place, int] = field(default_factory=dict)
+    """As last seen."""
+
+    def look(self, committed: Mapping[Place, int], visible_before: int, at: float) -> Iterator[Anomaly]:
+        """`visible_before`: of the output of which most could be read."""
+        for place, offset in committed.items():
+            if offset < self.committed.get(place, 0):
+                yield Anomaly(
+                    "offsets behind data",
+                    f"{self.name}: {place} goes back from {self.committed[place]} to {offset}",
+                )
+        self.committed |= committed
+        self.looks.append(_Look(committed, visible_before, at))
+
+    def settle(self, now: float, calm_since: float) -> Iterator[Anomaly]:
+        """`calm_since`: when something between checker and log last failed."""
+        while self.looks:
+            look = self.looks[0]
+            overdue = now - max(look.at, calm_since) > self.settles_s
+            if look.processed < 0:
+                behind = [
+                    place for place, offset in look.committed.items() if self.inputs[place].position < offset
+                ]
+                if behind:
+                    if overdue:
+                        yield Anomaly(
+                            "offsets ahead of data",
+                            f"{self.name} is committed at {look.committed[behind[0]]} of {behind[0]}, "
+                            f"which can be read up to {self.inputs[behind[0]].position}",
+                        )
+                    return
+                look.processed = sum(
+                    self.inputs[place].below(offset) for place, offset in look.committed.items()
+                )
+                if look.processed < look.visible_before:
+                    yield Anomaly(
+                        "offsets behind data",
+                        f"{self.name}: {look.visible_before} can be read, {look.processed} are committed",
+                    )
+            short = [one for one in self.outputs if one.total < look.processed]
+            if short:
+                if overdue:
+                    yield Anomaly(
+                        "offsets ahead of data",
+                        f"{self.name}: {look.processed} are committed, {short[0].topic} has {short[0].total}",
+                    )
+                return
+            self.looks.popleft()
+            self.checked += 1
+            for place, offset in look.committed.items():
+                self.inputs[place].forget_below(offset)
+
+
+class Transactions:
+    """The fate of each transaction of an application, from the markers in each partition's own log."""
+
+    def __init__(self) -> None:
+        self.committed = self.aborted = 0
+        self._open: dict[tuple[Place, int], tuple[int, int]] = {}
+        self._fates: dict[tuple[int, int], tuple[Fate, Place]] = {}
+        self.records: dict[Place, int] = {}
+        """Of committed transactions."""
+
+    def data(self, place: Place, producer_id: int, epoch: int, records: int) -> Anomaly | None:
+        before, count = self._open.get((place, producer_id), (epoch, 0))
+        self._open[place, producer_id] = (epoch, count + records)
+        if before != epoch:
+            return Anomaly(
+                "torn transaction",
+                f"{place}: producer {producer_id} has epochs {before} and {epoch} before one marker",
+            )
+        return None
+
+    def marker(self, place: Place, producer_id: int, fate: Fate) -> Anomaly | None:
+        found = self._open.pop((place, producer_id), None)
+        if found is None:
+            return None  # of a transaction that wrote nothing here
+        epoch, count = found
+        if fate == "commit":
+            self.records[place] = self.records.get(place, 0) + count
+        known = self._fates.get((producer_id, epoch))
+        if known is None:
+            self._fates[producer_id, epoch] = (fate, place)
+            self.committed += fate == "commit"
+            self.aborted += fate == "abort"
+            if len(self._fates) > TRANSACTIONS_MAX:
+                del self._fates[next(iter(self._fates))]
+        elif known[0] != fate:
+            return Anomaly(
+                "torn transaction",
+                f"producer {producer_id}, epoch {epoch}: {known[0]} in {known[1]}, {fate} in {place}",
+            )
+        return None
+
+    @property
+    def open(self) -> list[Place]:
+        return [place for place, _ in self._open]
