@@ -125,7 +125,10 @@ def _facts(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
         ("faults", f"{_sum(runs, 'faults').total():,}"),
         ("driver processes started again", f"{sum(run['restarts'] for run in runs):,}"),
         ("queries started again in their process", f"{ends['restarted']:,}"),
-        ("drivers that stopped because of another one", f"{ends['fenced'] + ends['superseded']:,}"),
+        (
+            "drivers that stopped because of another one",
+            f"{ends['fenced'] + ends['superseded'] + ends['stopped']:,}",
+        ),
         ("from the end of a fault to new output, longest", f"{longest[1]:.0f} s" if longest else "-"),
         ("without new output, longest", f"{max(run['longest_stall_s'] for run in runs):.0f} s"),
     ]

@@ -192,6 +192,7 @@ class Stage:
         self.seen = dict.fromkeys(TOPICS, 0)
         self.seen_at = dict.fromkeys(TOPICS, story.now)
         self.longest_stall_s = 0.0
+        """Of an output, from its first record on, whatever was being done to whom."""
         self.counts: dict[str, Any] = {}
         """The checker's last words."""
         self.lives = Lives()
@@ -238,8 +239,9 @@ class Stage:
                     if total > self.seen[topic]:
                         self.seen[topic], self.seen_at[topic] = total, self.story.now
             self._said |= event
-        stalls = [self.story.now - self.seen_at[topic] for topic in (COPIED, WORD_COUNTS)]
-        self.longest_stall_s = max(self.longest_stall_s, *stalls)
+        if self._said.get("drained") is None and all(self.seen.values()):
+            since = min(self.seen_at[topic] for topic in OUTPUTS)
+            self.longest_stall_s = max(self.longest_stall_s, self.story.now - since)
         if wrong:
             raise Trouble("\n".join(wrong))
 
