@@ -45,7 +45,10 @@ from suiro.views.subscriptions import Subscription, event_id
 __all__ = ["ReadMetrics", "Router", "Served", "routes"]
 
 READING_THREADS = 8
-SCANNING_THREADS = 4  # of their own: whoever looks up a key does not wait for those who look through many
+SCANNING_THREADS = (
+    4  # of their own: whoever looks up a key does not wait for those who look through many, or back
+)
+TELLING_THREADS = 4  # of their own: a cut wakes all who subscribed
 MAX_SUBSCRIBERS = 1_000
 DEFAULT_WAIT_MS = 10_000
 MAX_WAIT_MS = 60_000
@@ -114,15 +117,17 @@ class _Reads:
         self._router = router
         self._lookups = ThreadPoolExecutor(READING_THREADS, thread_name_prefix="views-read")
         self._scans = ThreadPoolExecutor(SCANNING_THREADS, thread_name_prefix="views-scan")
+        self._telling = ThreadPoolExecutor(TELLING_THREADS, thread_name_prefix="views-tell")
         self._subscribers = 0
 
     # -- endpoints -------------------------------------------------------------------------------------------
 
     async def row(self, request: Request) -> Response:
-        return await self._answered(request, _COMMON, None, _look_up)
+        threads = self._scans if "as_of=" in _query(request) else None
+        return await self._answered(request, _COMMON, threads, _look_up)
 
     async def rows(self, request: Request) -> Response:
-        is_scan = "where=" in _query(request) or "search=" in _query(request)
+        is_scan = any(name in _query(request) for name in ("where=", "search=", "as_of="))
         return await self._answered(request, _OF_ROWS, self._scans if is_scan else self._lookups, _page)
 
     async def changes(self, request: Request) -> Response:
@@ -136,12 +141,12 @@ class _Reads:
                 raise TransientError(
                     f"{MAX_SUBSCRIBERS:,} subscribers are connected, which is the most; try again"
                 )
-            await self._read(served.store.newest)  # what is not to be had is said at once
+            await self._tell(served.store.newest)  # what is not to be had is said at once
         except SuiroError as error:
             return _error(error)
         is_pinned = question.text("version") is not None
         follows = None if is_pinned else lambda: self._router.serving(served.view, caller)
-        events = self._counted(Subscription(served, after, follows, self._read).events())
+        events = self._counted(Subscription(served, after, follows, self._tell).events())
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
@@ -175,7 +180,7 @@ class _Reads:
             if question.text("min_offset") is not None:
                 await _reach(served, question)
             begun = time.perf_counter()
-            if threads is None and served.store.looks_up_at_once and question.text("as_of") is None:
+            if threads is None and served.store.looks_up_at_once:
                 text = answer(served, request, question, token)
             else:
                 loop, threads = asyncio.get_running_loop(), threads or self._lookups
@@ -205,8 +210,8 @@ class _Reads:
             number = token.version
         return self._router.serving(view, caller) if number < 0 else self._router.version(view, number)
 
-    async def _read(self, question: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._lookups, question, *arguments)
+    async def _tell(self, question: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._telling, question, *arguments)
 
 
 def _look_up(served: Served, request: Request, question: _Question, token: PageToken | None) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from suiro.errors import SuiroError, UsageError
@@ -92,9 +93,11 @@ class Subscription:
                     self._after, start = (cut.number, b"") if rest is None else (self._after, rest)
                     silent = 0
                     continue
-                try:
-                    await asyncio.wait_for(changed.wait(), LOOK_AGAIN_S)
-                except TimeoutError:
+                # Who waits costs no look into the store: there may be a thousand of them.
+                while not changed.is_set() and self._is_callers():
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(changed.wait(), LOOK_AGAIN_S)
+                        break
                     silent += 1
                     if silent % KEEP_ALIVE_LOOKS == 0:
                         yield ": nothing new\n\n"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 from support.view_stores import Described, cut
+from support.waiting import wait_until
 
 from suiro.connect import BackgroundServer
 from suiro.errors import TransientError
@@ -334,3 +337,43 @@ def test_durations_are_counted_within_a_twentieth() -> None:
     metrics.answered(0.0)
     metrics.answered(10**9)
     assert dataclasses.replace(metrics.since(later), errors=5).reads == 7
+
+
+def test_200_idle_subscribers_keep_nobody_from_a_look_up(
+    http: httpx.Client, filled: TwoVersions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While nothing comes they cost the store no look; when something does, and the store hangs, look-ups go on."""
+    monkeypatch.setattr("suiro.views.subscriptions.LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr("suiro.views.subscriptions.KEEP_ALIVE_LOOKS", 1)
+    store, go_on = filled.served[1].store, threading.Event()
+    go_on.set()
+    looks: list[int] = []
+    changes = store.changes
+
+    def counted(after: int, *arguments: Any) -> Any:
+        looks.append(after)
+        assert go_on.wait(60)
+        return changes(after, *arguments)
+
+    monkeypatch.setattr(store, "changes", counted)
+    with ExitStack() as stack:
+        streams = []
+        for _ in range(200):
+            connection = stack.enter_context(
+                socket.create_connection((http.base_url.host, http.base_url.port), timeout=60)
+            )
+            connection.sendall(b"GET /views/flights/changes HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            streams.append(stack.enter_context(connection.makefile("rb")))
+        for stream in streams:
+            for text in (b'"reset":true', b": nothing new", b": nothing new"):
+                assert any(text in line for line in stream)
+        assert looks == [1] * 200
+        go_on.clear()
+        filled.followed[1].apply(2, {UA: {"n": 3}})
+        wait_until(lambda: 2 not in looks and len(looks) > 200, what="subscribers to look")
+        assert ok(http.get("/views/flights/rows/UA/1"))["cut"] == 2
+        assert ok(http.get("/views/flights/rows/UA/1?as_of=cut:1"))["cut"] == 1
+        assert ok(http.get("/views/flights/rows?limit=1"))["cut"] == 2
+        go_on.set()
+        for stream in streams:
+            assert any(b'"cut":2' in line for line in stream)
