@@ -17,15 +17,19 @@ import pytest
 from support.postgres import Postgres
 from support.view_stores import Described, cut, opened
 
-from suiro.errors import UsageError
+from suiro.errors import TransientError, UsageError
+from suiro.views.cuts import Cut
 from suiro.views.store import (
     Condition,
     CutGoneError,
+    Meeting,
     NoCutError,
     Row,
     Store,
     StoreBrokenError,
+    StoreOfAnotherError,
     common_cut,
+    no_common_cut,
     same_buckets,
 )
 
@@ -400,6 +404,63 @@ def test_two_stores_meet_where_they_had_read_the_same(open_one: Open) -> None:
     assert common_cut(old, open_one(version=3)) is None
 
 
+def test_a_meeting_is_looked_for_in_what_is_new(open_one: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = open_one(), open_one(version=2)
+    read: list[int] = []
+    newest_cuts = type(old).newest_cuts
+
+    def counted(store: Store) -> Iterator[Cut]:
+        for found in newest_cuts(store):
+            read.append(found.number)
+            yield found
+
+    monkeypatch.setattr(type(old), "newest_cuts", counted)
+    meeting = Meeting(old, new)
+    assert meeting.look() is None
+    for number in range(30):
+        old.apply(cut(number, inputs={("in", 0): 10 * number}), [], [])
+        new.apply(cut(number, inputs={("in", 0): 10 * number - 100 + number % 3}), [], [])
+        found, afresh = meeting.look(), common_cut(old, new)
+        assert found == afresh
+        assert found is None or found[0].inputs == found[1].inputs
+    assert meeting.look() == (old.cut_at(number=17), new.cut_at(number=27))
+    read.clear()
+    meeting.look()
+    assert read == [29, 29]
+
+
+def test_why_two_stores_do_not_meet(open_one: Open) -> None:
+    old, new, other = open_one(), open_one(version=2), open_one(version=3)
+    old.apply(cut(0, inputs={("in", 0): 30, ("in", 1): 4, ("side", 0): 9}), [], [])
+    assert "version 2 has no rows yet" in str(no_common_cut(old, new))
+    new.apply(cut(0, inputs={("in", 0): 20, ("in", 1): 5}), [], [])
+    said = no_common_cut(old, new)
+    assert isinstance(said, TransientError)
+    assert "version 1 lacks what version 2 has of in-1 from offset 4 to 5;" in str(said)
+    assert "version 2 lacks what version 1 has of in-0 from offset 20 to 30." in str(said)
+    other.apply(cut(0, inputs={("elsewhere", 0): 1}), [], [])
+    said = no_common_cut(old, other)
+    assert isinstance(said, UsageError)
+    assert "version 1 reads in, side, version 3 reads elsewhere" in str(said)
+
+
+def test_what_is_held_is_not_forgotten(open_one: Open) -> None:
+    """While it is read the follower forgets: a comparison takes longer than a short history lasts."""
+    store, follower = open_one(history_ms=1_000), open_one(history_ms=1_000)
+    for number in range(3):
+        store.apply(cut(number), [UA], [value(n=number)])
+    with store.held():
+        assert [found.number for found in store.cuts()] == [2, 1, 0]
+        assert follower.prune(60_000) == 2
+        assert [found.number for found in store.cuts()] == [2, 1, 0]
+        row = store.get(UA, as_of=0).row
+        assert row is not None
+        assert row.value == value(n=0)
+        assert store.bucket_rows(0, (), 0) == [row]
+    with pytest.raises(CutGoneError):
+        store.get(UA, as_of=0)
+
+
 def test_a_refused_batch_leaves_nothing(open_one: Open) -> None:
     store = open_one()
     store.apply(cut(0), [UA], [value(n=0)])
@@ -449,6 +510,15 @@ def test_a_place_of_another_version_is_refused(open_one: Open) -> None:
         open_one(key=("carrier",))
 
 
+def test_a_place_of_another_log_is_refused(open_one: Open) -> None:
+    """The same view, the same version: its cuts would be taken for those of this log, and stale rows be served."""
+    open_one(journal_id="A").apply(cut(7), [UA], [value(n=1)])
+    assert open_one(journal_id="A").newest().number == 7
+    for other in ("B", ""):
+        with pytest.raises(StoreOfAnotherError, match=r"from another log: .* has the id A, here .*--data"):
+            open_one(journal_id=other)
+
+
 def test_dropped_a_store_takes_no_room(open_one: Open, tmp_path: Path) -> None:
     store = open_one()
     store.apply(cut(0), [UA], [value(n=0)])
@@ -462,6 +532,10 @@ import json, sys
 from support.view_stores import Described, cut
 from suiro.views.store import open_store
 
+def say(*words):
+    print(*words, flush=True)
+    sys.stdin.readline()  # until it is told to go on, or killed
+
 spec, location, rows = Described(**json.loads(sys.argv[1])), sys.argv[2], 1_000
 with open_store(spec, location) as store:
     number = -1 if store.cut is None else store.cut.number
@@ -472,9 +546,9 @@ with open_store(spec, location) as store:
         def batches():
             for first in range(0, len(keys), 250):
                 yield keys[first : first + 250], values[first : first + 250]
-                print("within" if first == 750 else "between", number, flush=True)
+                say("within" if first == 750 else "between", number)
         store.apply_batches(cut(number), batches())
-        print("done", number, flush=True)
+        say("done", number)
 """
 
 
@@ -491,9 +565,18 @@ def test_killed_while_it_writes_a_store_has_whole_cuts(
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path])}
     for moment in moments:
         command = [sys.executable, "-c", WRITER, json.dumps(spec), location]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as writer:
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        ) as writer:
+            assert writer.stdin is not None
             assert writer.stdout is not None
-            said = next((line.strip() for line in writer.stdout if line.strip() == moment), None)
+            said = None
+            for line in writer.stdout:
+                said = line.strip()
+                if said == moment:
+                    break
+                writer.stdin.write("\n")
+                writer.stdin.flush()
             writer.send_signal(signal.SIGKILL)
         assert said == moment
         kind, number = moment.split()

@@ -13,9 +13,9 @@ from conftest import LogUnderTest
 from support.waiting import wait_until
 
 from suiro.client import Client, NewTopic
-from suiro.errors import ConfigError, DeadlineExceededError, UsageError
+from suiro.errors import ConfigError, DeadlineExceededError, OffsetOutOfRangeError, UsageError
 from suiro.views import lifecycle
-from suiro.views.journal import ConcurrentChangeError, Journal
+from suiro.views.journal import ConcurrentChangeError, Journal, JournalGoneError
 from suiro.views.journal_records import event_records
 from suiro.views.state import Change, RefusedChangeError, UnknownViewError, View
 
@@ -66,7 +66,7 @@ def test_a_change_is_read_by_every_other(start: Callable[..., Journal]) -> None:
     assert first.view("delays") == view
     assert told.wait(10)
     wait_until(lambda: second.views() == {"delays": view}, what="the other to read it")
-    assert second.code("abc") == b"zip"
+    assert second.code("delays", "abc") == b"zip"
     third = start()
     assert third.view("delays") == view
     (event,) = third.history("delays")
@@ -173,6 +173,81 @@ def test_comparisons_are_kept_and_the_oldest_forgotten(
     for number in range(3):
         journal.keep_comparison("delays", f"c{number}", {"equal": number})
     assert start().comparisons("delays") == {"c1": {"equal": 1}, "c2": {"equal": 2}}
+
+
+def test_of_a_history_the_last_events_are_kept(
+    start: Callable[..., Journal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("suiro.views.journal_records.KEPT_EVENTS", 3)
+    journal = start()
+    two(journal)
+    for share in (100, 200):
+        journal.change("delays", lambda view, to=share: lifecycle.shift(view, to, lag_ms=0), who="ada")  # type: ignore[misc]
+    for one in (journal, start()):
+        assert [event["revision"] for event in one.history("delays")] == [4, 5, 6]
+
+
+def test_code_goes_with_the_last_version_that_runs_it(start: Callable[..., Journal]) -> None:
+    journal = start()
+    for name in ("delays", "others"):
+        for _ in range(2):  # of two versions of the same code
+            spec = {"entry": "app.py:f", "code": "abc"}
+            deployed = lambda view: lifecycle.deploy(view, key=("id",), spec=spec)  # noqa: B023, E731
+            view = journal.change(name, deployed, who="ada", codes={"abc": b"zip"})
+            journal.change(name, ready(view.versions[-1].number), who="host")
+    for number in (2, 1):
+        assert journal.code("delays", "abc") == b"zip"
+        journal.change("delays", lambda view, n=number: lifecycle.retire(view, n, last=True), who="ada")  # type: ignore[misc]
+        assert journal.code("delays", "abc") == b"zip"  # until it is freed: a host may be started meanwhile
+        journal.change("delays", lambda view, n=number: lifecycle.freed(view, n), who="host")  # type: ignore[misc]
+    for one in (journal, start()):
+        with pytest.raises(UsageError, match="does not hold the code abc of view delays"):
+            one.code("delays", "abc")
+        assert one.code("others", "abc") == b"zip"
+
+
+def test_while_the_topic_is_read_anew_readers_know_what_was_known(
+    start: Callable[..., Journal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = start()
+    two(journal)
+    fetch, again, go_on = Journal._fetch, threading.Event(), threading.Event()
+    failed: list[int] = []
+
+    def fail_once(self: Journal, client: Client, known: Any) -> None:
+        if not failed:
+            failed.append(1)
+            raise OffsetOutOfRangeError("delays", 0, 7, log_start_offset=0, log_end_offset=3)
+        if known is not self._known:
+            again.set()
+            assert go_on.wait(60)
+        fetch(self, client, known)
+
+    monkeypatch.setattr(Journal, "_fetch", fail_once)
+    assert again.wait(60)
+    assert [version.number for version in journal.view("delays").versions] == [1, 2]
+    go_on.set()
+    view = journal.change("delays", lambda now: lifecycle.shift(now, 100, lag_ms=0), who="ada")
+    assert (view.revision, journal.view("delays")) == (5, view)
+
+
+def test_where_the_topic_was_deleted_reads_go_on_and_changes_are_refused(
+    start: Callable[..., Journal], client: Client, topic: str
+) -> None:
+    journal = start()
+    two(journal)
+    client.delete_topics([topic])
+    wait_until(lambda: topic not in client.metadata([topic]), what="the topic to be gone")
+
+    def refused(what: str) -> None:
+        with pytest.raises(JournalGoneError, match=rf"topic {topic} {what} while this host runs"):
+            journal.change("delays", lambda now: lifecycle.shift(now, 100, lag_ms=0), who="ada")
+        assert journal.view("delays").revision == 4
+
+    refused("was deleted")
+    client.create_topics([NewTopic(topic, 1, configs={"cleanup.policy": "compact"})])
+    wait_until(lambda: topic in client.metadata([topic]), what="the topic to be there")
+    refused("was deleted and made anew")
 
 
 def test_the_later_host_takes_over(start: Callable[..., Journal]) -> None:

@@ -19,6 +19,7 @@ class Described:
     serve: str = "sqlite"
     search: tuple[str, ...] = ()
     history_ms: int = 3_600_000
+    journal_id: str = ""
 
 
 MakeStore = Callable[[Described], Store]

@@ -27,6 +27,8 @@ from suiro.views.state import Routing, View, version_for
 
 PARTITIONS = 2
 CARRIERS = ("AA", "B6", "HA", "UA", "YV")
+RETRY_S = 300
+"""Of a read, while the host is away: a busy machine takes its time to start one."""
 PAUSE_S = 0.02
 """Between a caller's look-ups, so that they do not take the machine from what they look at."""
 WITHOUT_GAPS = "HA"
@@ -208,7 +210,7 @@ class Reader:
 
     def _read(self, caller: str) -> None:
         drawn = random.Random(caller)
-        with Views(self.url, caller=caller, timeout_s=60) as views:
+        with Views(self.url, caller=caller, timeout_s=RETRY_S) as views:
             while not self._stop.wait(PAUSE_S):
                 carrier = drawn.choice(CARRIERS)
                 try:
@@ -238,7 +240,7 @@ class Reader:
         """`history` of the view. No error; every answer what its version makes of the offsets that it names; a caller's
         versions in the order of the routings there were, and none again that was left; within a version never an older
         cut."""
-        assert self.errors == []
+        assert not self.errors, self.errors[:5]
         routings = routings_of(history)
         for caller, seen in self.seen.items():
             assert seen

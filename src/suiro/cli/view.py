@@ -43,6 +43,10 @@ _Json = Annotated[bool, typer.Option("--json", help="The answer as JSON.")]
 _MaxLag = Annotated[
     str | None, typer.Option("--max-lag", metavar="TIME", help="The candidate may lag so much. Default: 10s.")
 ]
+_Timeout = Annotated[
+    str,
+    typer.Option("--timeout", metavar="TIME", help="Give up after it, on the host too; so does Ctrl-C."),
+]
 _Old = Annotated[int | None, typer.Option("--old", metavar="N", help="Default: the serving version.")]
 _New = Annotated[int | None, typer.Option("--new", metavar="N", help="Default: the candidate.")]
 
@@ -197,14 +201,18 @@ def compare(
     ignore: Annotated[
         list[str] | None, typer.Option("--ignore", metavar="COLUMN", help="A column that may differ.")
     ] = None,
+    timeout: _Timeout = "1h",
     url: _Url = None,
     as_json: _Json = False,
 ) -> None:
     """Compare two versions, row by row, at the same offsets. The result is kept, with the offsets."""
     with _host(url) as views:
+        timeout_ms = _timeout_ms(timeout)
         tolerances = dict(_pair("--tolerance", text) for text in tolerance or [])
         with busy("comparing", quiet=as_json):
-            found = views.compare(name, old=old, new=new, tolerances=tolerances, ignored=ignore or ())
+            found = views.compare(
+                name, old=old, new=new, tolerances=tolerances, ignored=ignore or (), timeout_ms=timeout_ms
+            )
     if as_json:
         print_json(found)
     else:
@@ -226,12 +234,16 @@ def explain(
     full: Annotated[
         bool, typer.Option("--full", help="Every step, not only where the versions part.")
     ] = False,
+    timeout: _Timeout = "1h",
     url: _Url = None,
     as_json: _Json = False,
 ) -> None:
     """Why a row differs: the input records that made it, and where the two versions part ways."""
     with _host(url) as views, busy("replaying", quiet=as_json):
-        found = views.explain(name, *([key] if key else []), old=old, new=new, full=full)
+        timeout_ms = _timeout_ms(timeout)
+        found = views.explain(
+            name, *([key] if key else []), old=old, new=new, full=full, timeout_ms=timeout_ms
+        )
     if as_json:
         print_json(found)
     else:
@@ -409,6 +421,16 @@ def _host(url: str | None) -> Iterator[Views]:
 
     with _errors(), Views(url) as views:
         yield views
+
+
+def _timeout_ms(text: str) -> int:
+    from suiro.errors import UsageError
+    from suiro.views import duration_ms
+
+    found = int(duration_ms(text, what="--timeout"))
+    if not found:
+        raise UsageError(f"--timeout {text}: give more than 0")
+    return found
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:

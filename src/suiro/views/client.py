@@ -206,11 +206,19 @@ class Views:
         new: int | None = None,
         tolerances: Mapping[str, Any] | None = None,
         ignored: Sequence[str] = (),
+        timeout_ms: int | None = None,
     ) -> dict[str, Any]:
-        """ "result", "share" of rows that differ, and "text" to read; kept by the host under its "id"."""
+        """ "result", "share" of rows that differ, and "text" to read; kept by the host under its "id". After the time
+        (None: an hour), or where this process ends before, the host ends the work too."""
         return self._do(
             f"/views/{view}/compare",
-            {"old": old, "new": new, "tolerances": dict(tolerances or {}), "ignored": list(ignored)},
+            {
+                "old": old,
+                "new": new,
+                "tolerances": dict(tolerances or {}),
+                "ignored": list(ignored),
+                "timeout_ms": timeout_ms,
+            },
         )
 
     def explain(
@@ -220,11 +228,18 @@ class Views:
         old: int | None = None,
         new: int | None = None,
         full: bool = False,
+        timeout_ms: int | None = None,
     ) -> dict[str, Any]:
-        """Why these rows differ; without keys: examples of each group of the last comparison."""
+        """Why these rows differ; without keys: examples of each group of the last comparison. Time as in `compare`."""
         return self._do(
             f"/views/{view}/explain",
-            {"keys": [list(key) for key in keys], "old": old, "new": new, "full": full},
+            {
+                "keys": [list(key) for key in keys],
+                "old": old,
+                "new": new,
+                "full": full,
+                "timeout_ms": timeout_ms,
+            },
         )
 
     def shift(

@@ -6,15 +6,16 @@ The work itself is done in a process of its own (`isolated`), one at a time: it 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from suiro.clock import Clock
-from suiro.errors import TransientError, UsageError
+from suiro.errors import UsageError
 from suiro.views.definition import VersionSpec
 from suiro.views.isolated import run_isolated
 from suiro.views.journal import Journal
+from suiro.views.limit import Limit
 from suiro.views.reads import Served
 from suiro.views.running import Place
 from suiro.views.state import position_of
@@ -22,6 +23,8 @@ from suiro.views.state import position_of
 __all__ = ["Comparing"]
 
 COMMON_CUT_TIMEOUT_S = 30.0
+"""As long as this a comparison waits for a state as new as what is served; then any will do that both have."""
+TIMEOUT_S = 3_600.0
 POLL_S = 0.1
 
 
@@ -57,13 +60,17 @@ class Comparing:
         new: int | None = None,
         tolerances: Mapping[str, Any] | None = None,
         ignored: Sequence[str] = (),
+        timeout_s: float = TIMEOUT_S,
+        gone: threading.Event | None = None,
     ) -> dict[str, Any]:
-        """Both versions at the newest offsets that both have; the result is kept in the journal."""
+        """Both versions at the newest offsets that both have; the result is kept in the journal. `gone`: set once the
+        caller does not wait for it any more."""
+        limit = self._limit("the comparison", timeout_s, gone)
         sides = self._sides(view, old, new)
-        self._wait_for_common_cut(view, sides)
+        self._wait_for_common_cut(view, sides, limit)
         given = {**sides, "tolerances": dict(tolerances or {}), "ignored": list(ignored)}
-        with self._heavy:
-            found = run_isolated("compare", given, stop=self._stopping)
+        with self._alone(limit):
+            found = run_isolated("compare", given, limit=limit)
         made: dict[str, Any] = {
             "id": f"{self._clock.wall_ms()}",
             "view": view,
@@ -90,8 +97,11 @@ class Comparing:
         old: int | None = None,
         new: int | None = None,
         full: bool = False,
+        timeout_s: float = TIMEOUT_S,
+        gone: threading.Event | None = None,
     ) -> dict[str, Any]:
         """Why rows differ: of these keys, or without any of examples of each group of the last comparison."""
+        limit = self._limit("the explanation", timeout_s, gone)
         sides = self._sides(view, old, new)
         numbers = sides["old"]["spec"]["version"], sides["new"]["spec"]["version"]
         columns = sides["old"]["spec"]["key"]
@@ -119,8 +129,8 @@ class Comparing:
             "bootstrap_servers": self._place.bootstrap_servers,
             "client_settings": dict(self._place.client_settings),
         }
-        with self._heavy:
-            found = run_isolated("explain", given, stop=self._stopping)
+        with self._alone(limit):
+            found = run_isolated("explain", given, limit=limit)
         return {"view": view, "old": numbers[0], "new": numbers[1], **found}
 
     def _sides(self, view: str, old: int | None, new: int | None) -> dict[str, Any]:
@@ -141,23 +151,40 @@ class Comparing:
         specs = [VersionSpec.from_json(version.spec) for version in versions]
         return {"old": self._place.side(specs[0]), "new": self._place.side(specs[1])}
 
-    def _wait_for_common_cut(self, view: str, sides: Mapping[str, Any]) -> None:
+    def _limit(self, what: str, seconds: float, gone: threading.Event | None) -> Limit:
+        return Limit(
+            what, stopping=self._stopping, seconds=seconds, gone=gone, longer="; --timeout gives it longer"
+        )
+
+    @contextmanager
+    def _alone(self, limit: Limit) -> Iterator[None]:
+        """One at a time; who waits for the turn waits within its own limit."""
+        while not self._heavy.acquire(timeout=POLL_S):
+            limit.check(". Another comparison or explanation had not ended")
+        try:
+            yield
+        finally:
+            self._heavy.release()
+
+    def _wait_for_common_cut(self, view: str, sides: Mapping[str, Any], limit: Limit) -> None:
         """Until both have a state in common that is as new as what is served now; after a while, any in common."""
-        from suiro.views.store import common_cut
+        from suiro.views.store import Meeting, no_common_cut
 
         old = self._served(view, sides["old"]["spec"]["version"])
         new = self._served(view, sides["new"]["spec"]["version"])
         wanted = old.follower.cut
-        deadline = time.monotonic() + COMMON_CUT_TIMEOUT_S
+        patience_s = min(COMMON_CUT_TIMEOUT_S, limit.seconds / 2)
+        meeting = Meeting(old.store, new.store)
         while True:
-            found = common_cut(old.store, new.store)
+            found = meeting.look()
             if found is not None and (wanted is None or found[0].number >= wanted.number):
                 return
-            if time.monotonic() > deadline or self._stopping.wait(POLL_S):
+            apart = None if found is not None else no_common_cut(old.store, new.store)
+            if isinstance(apart, UsageError):
+                raise apart
+            if limit.elapsed_s > patience_s:
                 break
-        if found is None:
-            raise TransientError(
-                f"versions {old.version} and {new.version} of view {view} have no state at the same offsets that both "
-                f"still keep. Wait until the newer one has caught up (suiro view status {view}), or keep more history "
-                '(@view(..., history="1 day"))'
-            )
+            limit.check("" if apart is None else f". {apart}")
+            self._stopping.wait(POLL_S)
+        if apart is not None:
+            raise apart

@@ -101,6 +101,8 @@ class VersionSpec:
 
     `code`: SHA-256 of the archive, `entry`: "app.py:function" in it. `inputs`: source topics. `settings`: those of
     `KafkaStreams`. `leader_cuts_topic`: cuts of the version beside which it is built, None for the first.
+    `journal_id`: of the topic in which it was deployed. With it a version is one in all logs there are; without it (a
+    broker that has no such ids) in its own.
     """
 
     view: str
@@ -119,6 +121,7 @@ class VersionSpec:
     settings: Mapping[str, str] = field(default_factory=dict)
     schema_registry_url: str | None = None
     leader_cuts_topic: str | None = None
+    journal_id: str = ""
 
     @classmethod
     def of(
@@ -131,6 +134,7 @@ class VersionSpec:
         settings: Mapping[str, str] | None = None,
         schema_registry_url: str | None = None,
         leader: VersionSpec | None = None,
+        journal_id: str = "",
     ) -> VersionSpec:
         """Builds the topology, so that one that cannot work is refused here. Raises `TopologyError`, `ConfigError`."""
         name = f"{definition.name}.v{version}"
@@ -155,6 +159,7 @@ class VersionSpec:
             settings=said,
             schema_registry_url=schema_registry_url,
             leader_cuts_topic=None if leader is None else leader.cuts_topic,
+            journal_id=journal_id,
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from suiro.views.inputs import check_names
 from suiro.views.isolated import run_isolated
 from suiro.views.journal import ConcurrentChangeError, Journal
 from suiro.views.keeper import Keeper
+from suiro.views.limit import Limit
 from suiro.views.pace import ask_throttle
 from suiro.views.reads import Served
 from suiro.views.running import Place
@@ -157,14 +158,20 @@ class Host:
 
     def serving(self, view: str, caller: str) -> Served:
         """Of the version that answers this caller."""
-        state = self._journal.view(view)
-        number = version_for(state, caller)
-        if number is None:
-            position = position_of(state)
-            raise NotServedError(
-                f"view {view} serves nothing: {POSITIONS[position]}; suiro view status {view} says more"
-            )
-        return self.version(view, number)
+        while True:
+            state = self._journal.view(view)
+            number = version_for(state, caller)
+            if number is None:
+                position = position_of(state)
+                raise NotServedError(
+                    f"view {view} serves nothing: {POSITIONS[position]}; suiro view status {view} says more"
+                )
+            try:
+                return self.version(view, number)
+            except UnknownViewError:
+                if self._journal.view(view) is state:
+                    raise
+                # It was retired since the state was looked at: by now another one answers this caller.
 
     def version(self, view: str, number: int) -> Served:
         running = self._keeper(view).running(number)
@@ -205,11 +212,11 @@ class Host:
                     "settings": dict(settings or {}),
                     "registry": schema_registry_url or self.config.schema_registry_url,
                     "versions": {name: _next(view) for name, view in self._journal.views().items()},
+                    "journal_id": str(self._journal.topic_id or ""),
                     "bootstrap_servers": self.config.bootstrap_servers,
                     "client_settings": dict(self.config.client_settings),
                 },
-                stop=self._stopping,
-                timeout_s=CHECK_TIMEOUT_S,
+                limit=Limit("the check of the code", stopping=self._stopping, seconds=CHECK_TIMEOUT_S),
             )
         finally:
             code_file.unlink(missing_ok=True)
@@ -237,6 +244,7 @@ class Host:
             return lifecycle.deploy(view, key=spec.key, spec=checked)
 
         check(self._journal.views().get(spec.view) or View(name=spec.view))
+        self._place.require_own(spec)
         with Client(self.config.bootstrap_servers, settings=self.config.client_settings) as client:
             check_names(client, spec)
         self._journal.change(spec.view, decide, who=who, codes={sha256: code})

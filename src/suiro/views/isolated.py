@@ -20,10 +20,12 @@ from typing import Any
 
 from suiro.errors import FatalError, SuiroError, TransientError, UsageError
 from suiro.views.cuts import Cut
+from suiro.views.limit import Limit
 
 __all__ = ["run_isolated"]
 
 LOOK_S = 0.5
+POLL_S = 0.1
 
 KINDS: Mapping[str, type[SuiroError]] = {
     "usage": UsageError,
@@ -32,10 +34,8 @@ KINDS: Mapping[str, type[SuiroError]] = {
 }
 
 
-def run_isolated(
-    task: str, given: Mapping[str, Any], *, stop: threading.Event, timeout_s: float | None = None
-) -> Any:
-    """Raises what the task raised, by its kind; `TransientError` when it took too long or `stop` was set."""
+def run_isolated(task: str, given: Mapping[str, Any], *, limit: Limit) -> Any:
+    """Raises what the task raised, by its kind; what the limit raises once it is over: then the process is gone."""
     process = subprocess.Popen(
         [sys.executable, "-m", "suiro.views.isolated", task, str(os.getpid())],
         stdin=subprocess.PIPE,
@@ -46,17 +46,12 @@ def run_isolated(
     text = json.dumps(given).encode()
     talk = threading.Thread(target=lambda: answers.append(process.communicate(text)[0]), daemon=True)
     talk.start()
-    waited = 0.0
     while talk.is_alive():
-        talk.join(0.1)
-        waited += 0.1
-        if talk.is_alive() and (stop.is_set() or (timeout_s is not None and waited > timeout_s)):
+        talk.join(POLL_S)
+        if talk.is_alive() and limit.is_over:
             process.kill()
             talk.join()
-            raise TransientError(
-                f"the {task} was stopped after {waited:.0f} s"
-                + ("; the host ends" if stop.is_set() else ": it may take longer than was allowed")
-            )
+            limit.check()
     try:
         answer = json.loads(answers[0])
     except (IndexError, ValueError):
@@ -88,6 +83,7 @@ def _check(given: Mapping[str, Any]) -> Any:
         settings=given["settings"],
         schema_registry_url=given["registry"],
         leader=None if leader is None else VersionSpec.from_json(leader),
+        journal_id=given["journal_id"],
     )
     with Client(given["bootstrap_servers"], settings=given["client_settings"]) as client:
         from suiro.views.inputs import check_inputs
@@ -99,9 +95,8 @@ def _check(given: Mapping[str, Any]) -> Any:
 def _compare(given: Mapping[str, Any]) -> Any:
     from suiro.views.compare import compare
 
-    old, new = _store(given["old"]), _store(given["new"])
-    try:
-        old_cut, new_cut = _common(old, new, given)
+    with _store(given["old"]) as old, _store(given["new"]) as new, old.held(), new.held():
+        old_cut, new_cut = _common(old, new)
         found = compare(
             old,
             new,
@@ -111,9 +106,6 @@ def _compare(given: Mapping[str, Any]) -> Any:
             ignored=tuple(given["ignored"]),
         )
         return {"result": found.to_json(), "text": found.text(), "share": found.share}
-    finally:
-        old.close()
-        new.close()
 
 
 def _explain(given: Mapping[str, Any]) -> Any:
@@ -135,24 +127,20 @@ def _explained(given: Mapping[str, Any]) -> Any:
 
     comparison = None if given["comparison"] is None else Comparison.from_json(given["comparison"])
     keys = [tuple(key) for key in given["keys"]]
-    old, new = _store(given["old"]), _store(given["new"])
-    try:
+    with _store(given["old"]) as old, _store(given["new"]) as new, old.held(), new.held():
         if keys or comparison is None:
-            old_cut, new_cut = _common(old, new, given)
+            old_cut, new_cut = _common(old, new)
             shown = keys
         else:
             old_cut, new_cut = comparison.old_cut, comparison.new_cut
             shown = list(comparison.example_keys())
         sides = _side(given["old"], old, shown, old_cut), _side(given["new"], new, shown, new_cut)
-        inputs = {**old_cut.inputs, **new_cut.inputs}
-        with Client(given["bootstrap_servers"], settings=given["client_settings"]) as client:
-            if comparison is not None and not keys:
-                return explain_differences(comparison, *sides, client, inputs)
-            ignored = tuple(given["ignored"])
-            return explain(keys, *sides, client, inputs, tolerances=given["tolerances"], ignored=ignored)
-    finally:
-        old.close()
-        new.close()
+    inputs = {**old_cut.inputs, **new_cut.inputs}
+    with Client(given["bootstrap_servers"], settings=given["client_settings"]) as client:
+        if comparison is not None and not keys:
+            return explain_differences(comparison, *sides, client, inputs)
+        ignored = tuple(given["ignored"])
+        return explain(keys, *sides, client, inputs, tolerances=given["tolerances"], ignored=ignored)
 
 
 def _loaded(code_file: str, entry: str) -> Any:
@@ -168,16 +156,12 @@ def _store(side: Mapping[str, Any]) -> Any:
     return open_store(VersionSpec.from_json(side["spec"]), side["location"])
 
 
-def _common(old: Any, new: Any, given: Mapping[str, Any]) -> Any:
-    from suiro.views.store import common_cut
+def _common(old: Any, new: Any) -> tuple[Cut, Cut]:
+    from suiro.views.store import common_cut, no_common_cut
 
     found = common_cut(old, new)
     if found is None:
-        raise TransientError(
-            f"versions {given['old']['spec']['version']} and {given['new']['spec']['version']} have no state at the "
-            "same offsets that both still keep; wait until the newer one has caught up (suiro view status), "
-            "or keep more history (@view(..., history=...))"
-        )
+        raise no_common_cut(old, new)
     return found
 
 

@@ -3,8 +3,8 @@
 | key | value |
 |---|---|
 | `view/NAME` | the view as it stands: versions, routing, revision (`View`) |
-| `history/NAME/REVISION` | one event: when, who, what, from where to where |
-| `code/SHA256` | the zip of a version's code |
+| `history/NAME/REVISION` | one event: when, who, what, from where to where; the last 1,000 of a view |
+| `code/NAME/SHA256` | the zip of a version's code, until the version was retired and freed |
 | `comparison/NAME/ID` | the result of a comparison |
 | `host` | which host serves; a later one takes over, and the earlier one ends |
 
@@ -15,7 +15,11 @@ all, and of two at once one wins: the other is fenced, nothing of it is written,
 
 After a lost answer the writer takes the id over again and looks for its event's id: it is there, or it never will be.
 
-One topic, one partition, compacted: a host's start reads it all. A history's keys differ, so compaction keeps each.
+One topic, one partition, compacted: a host's start reads it all. What is not needed any more is deleted by the change
+that makes it so (`forgetting_records`); so the topic stays as small as what there is to know.
+
+What is known is served on while the topic is read anew, and where it is gone: then nothing can be decided any more, but
+a reader is not the one to pay for that.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from suiro.client import EARLIEST, LATEST, Client, NewTopic, TransactionalBatch, TransactionalProducer
 from suiro.clock import Clock, SystemClock
@@ -32,6 +37,7 @@ from suiro.errors import (
     AbortableError,
     ConfigError,
     DeadlineExceededError,
+    FatalError,
     FencedError,
     OffsetOutOfRangeError,
     TransientError,
@@ -46,12 +52,14 @@ from suiro.views.journal_records import (
     Known,
     apply,
     as_bytes,
+    code_key,
     comparison_record,
     event_records,
+    forgetting_records,
 )
 from suiro.views.state import Change, UnknownViewError, View
 
-__all__ = ["JOURNAL_TOPIC", "MAX_CODE_BYTES", "ConcurrentChangeError", "Journal"]
+__all__ = ["JOURNAL_TOPIC", "MAX_CODE_BYTES", "ConcurrentChangeError", "Journal", "JournalGoneError"]
 
 JOURNAL_TOPIC = "_suiro_views"
 PARTITION = 0
@@ -65,7 +73,7 @@ CONFIGS = {
 TRANSACTION_TIMEOUT_MS = 10_000
 DEFAULT_TIMEOUT_MS = 30_000
 FETCH_WAIT_MS = 500
-RETRY_PAUSE_S = 0.2
+RETRY_PAUSE_S, GONE_PAUSE_S = 0.2, 10.0
 TRIES = 5
 KEPT_COMPARISONS = 20
 
@@ -74,6 +82,10 @@ logger = logging.getLogger(__name__)
 
 class ConcurrentChangeError(TransientError):
     """Somebody else changed the view at the same moment; nothing of this change was written."""
+
+
+class JournalGoneError(FatalError):
+    """The topic was deleted, and perhaps made anew: what was decided cannot be read or written there any more."""
 
 
 class Journal:
@@ -101,7 +113,10 @@ class Journal:
         self._writer = self._new_client()  # under `_writing`
         self._writing = threading.Lock()
         self._read_on = threading.Condition()  # guards `_known`
-        self._known = Known()
+        self._known = Known()  # while the topic is read anew: what was known before
+        self._is_current = False
+        self.topic_id: UUID | None = None
+        """Of the topic, since `start`; None where the brokers are older than such ids."""
         self._stopping = False
         self._reader: threading.Thread | None = None
 
@@ -132,6 +147,7 @@ class Journal:
             topic = NewTopic(self.topic, 1, self._replication_factor, CONFIGS)
             self._writer.create_topics([topic], exist_ok=True)
             found = self._writer.metadata([self.topic])
+        self.topic_id = found[self.topic].topic_id
         partitions = len(found[self.topic].partitions)
         if partitions != 1:
             raise ConfigError(
@@ -144,6 +160,18 @@ class Journal:
                 f"topic {self.topic} has cleanup.policy={policy}: views in it would expire. Set it to compact: "
                 f"kafka-configs --alter --topic {self.topic} --add-config cleanup.policy=compact"
             )
+
+    def _require_topic(self, client: Client) -> None:
+        """Raises `JournalGoneError`."""
+        found = client.metadata([self.topic]).get(self.topic)
+        if found is not None and found.topic_id == self.topic_id:
+            return
+        what = "was deleted" if found is None else "was deleted and made anew"
+        raise JournalGoneError(
+            f"topic {self.topic} {what} while this host runs. It answers reads on, from what it knows, and can change "
+            "nothing: what was decided was in that topic. Restore the topic from a backup and start the host again; or "
+            "start one on an empty folder, and deploy the views anew"
+        )
 
     # -- what is known -----------------------------------------------------------------------------------------
 
@@ -163,16 +191,18 @@ class Journal:
         return found
 
     def history(self, name: str) -> list[dict[str, Any]]:
-        """Every event, the first one first."""
+        """The last 1,000 events, the first one first."""
         with self._read_on:
             events = self._known.history.get(name, {})
             return [events[revision] for revision in sorted(events)]
 
-    def code(self, sha256: str) -> bytes:
+    def code(self, view: str, sha256: str) -> bytes:
         with self._read_on:
-            found = self._known.codes.get(sha256)
+            found = self._known.codes.get(code_key(view, sha256).removeprefix("code/"))
         if found is None:
-            raise UsageError(f"topic {self.topic} does not hold the code {sha256}; deploy the version again")
+            raise UsageError(
+                f"topic {self.topic} does not hold the code {sha256} of view {view}; deploy the version again"
+            )
         return found
 
     def comparisons(self, name: str) -> dict[str, dict[str, Any]]:
@@ -232,7 +262,9 @@ class Journal:
                 change = decide(view)
                 if change.event is None:
                     return change.view
-                records: list[JournalRecord] = [(f"code/{sha}", code) for sha, code in (codes or {}).items()]
+                with self._read_on:
+                    records = forgetting_records(self._known, change.view)
+                records += [(code_key(name, sha), code) for sha, code in (codes or {}).items()]
                 records += event_records(
                     change.view, change.event, event_id=event_id, who=who, time_ms=self._clock.wall_ms()
                 )
@@ -266,6 +298,7 @@ class Journal:
 
     def _taken_over(self, transactional_id: str) -> TransactionalProducer:
         """Everybody else who writes under this id is fenced, and all that they wrote is read."""
+        self._require_topic(self._writer)
         producer = self._writer.transaction(transactional_id, timeout_ms=TRANSACTION_TIMEOUT_MS)
         producer.init(timeout_ms=self._timeout_ms)
         self._catch_up()
@@ -298,12 +331,15 @@ class Journal:
         target = (self.topic, PARTITION)
         end = self._writer.list_offsets({target: LATEST}, timeout_ms=self._timeout_ms)[target].offset
         with self._read_on:
-            self._read_on.wait_for(
-                lambda: self._known.position >= end or self._stopping, self._timeout_ms / 1000
-            )
-            if self._known.position < end:
+
+            def is_read() -> bool:
+                return self._is_current and self._known.position >= end
+
+            self._read_on.wait_for(lambda: is_read() or self._stopping, self._timeout_ms / 1000)
+            if not is_read():
+                position = self._known.position if self._is_current else "?"
                 raise DeadlineExceededError(
-                    f"topic {self.topic} was read up to offset {self._known.position}, not {end}, within "
+                    f"topic {self.topic} was read up to offset {position}, not {end}, within "
                     f"{self._timeout_ms} ms; does the log answer, and does a transaction hang in that topic?"
                 )
 
@@ -317,17 +353,20 @@ class Journal:
             while not self._stopping:
                 try:
                     if known is None:
+                        self._require_topic(client)
                         first = client.list_offsets({target: EARLIEST})[target].offset
                         known = Known(position=first)
-                        with self._read_on:
-                            self._known = known
                     self._fetch(client, known)
                 except OffsetOutOfRangeError as error:
                     logger.warning("topic %s is read again from its start: %s", self.topic, error)
                     known = None
+                    self._is_stale()
                 except UnknownTopicError:
-                    logger.warning("topic %s is gone", self.topic)
-                    self._pause(RETRY_PAUSE_S)
+                    known = None
+                    self._is_stale()
+                except JournalGoneError as error:
+                    logger.error("%s", error)
+                    self._pause(GONE_PAUSE_S)
                 except TransientError as error:
                     logger.warning("reading %s: %s", self.topic, error)
                     self._pause(RETRY_PAUSE_S)
@@ -355,9 +394,16 @@ class Journal:
             for key, value in zip(keys, values, strict=True):
                 is_ours |= apply(known, key, value)
             known.position = max(position, rows.next_offset)
+            if known is not self._known and known.position >= part.last_stable_offset:
+                self._known, self._is_current, is_ours = known, True, True
             self._read_on.notify_all()
+            is_ours &= known is self._known
         if is_ours:
             self._changed()
+
+    def _is_stale(self) -> None:
+        with self._read_on:
+            self._is_current = False
 
     def _pause(self, seconds: float) -> None:
         with self._read_on:

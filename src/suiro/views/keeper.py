@@ -23,8 +23,9 @@ from suiro.views.definition import VersionSpec
 from suiro.views.journal import ConcurrentChangeError, Journal
 from suiro.views.lag import covers, lag_of
 from suiro.views.pace import InputLag, Pace, ask_throttle
-from suiro.views.running import Place, RunningVersion, free
+from suiro.views.running import Place, PlaceTakenError, RunningVersion, free
 from suiro.views.state import NO_GUARDS, RefusedChangeError, Version, View, position_of
+from suiro.views.store import StoreBrokenError
 from suiro.views.supervision import FAILURES
 from suiro.views.throttle import read_throttle
 
@@ -209,7 +210,7 @@ class Keeper:
             running = RunningVersion(
                 spec,
                 self._place,
-                self._journal.code(spec.code),
+                self._journal.code(self.name, spec.code),
                 gave_up=lambda error: self._gave_up(version.number, error),
                 is_beside=lambda: self._is_beside(version.number),
             )
@@ -217,6 +218,8 @@ class Keeper:
             if self._errors.get(version.number) != str(error):
                 logger.error("version %d of view %s cannot be opened: %s", version.number, self.name, error)
             self._errors[version.number] = str(error)
+            if isinstance(error, PlaceTakenError | StoreBrokenError):
+                self._gave_up(version.number, str(error))
             return
         self._errors.pop(version.number, None)
         with self._lock:

@@ -54,6 +54,10 @@ __all__ = [
 LARGEST_LAG_MS = 10_000
 """No caller is moved to a version that lacks, for longer than this, what the serving version has."""
 
+KEPT_FREED = 20
+KEPT_OF_FREED = ("entry", "fingerprint", "inputs")
+"""Of versions that are gone: the last ones, and what tells them apart."""
+
 Command = Literal[
     "deploy", "caught up", "fail", "shift", "rollback", "forward", "trip", "retire serving", "retire candidate",
     "retire last",
@@ -301,7 +305,11 @@ def freed(view: View, number: int) -> Change:
     if version.state != "retired" or version.freed:
         return Change(view=view, event=None)
     here = position_of(view)
-    after = replace(view, revision=view.revision + 1, versions=_with(view, number, freed=True))
+    spec = {name: version.spec[name] for name in KEPT_OF_FREED if name in version.spec}
+    versions = _with(view, number, freed=True, spec=spec)
+    forgotten = [one.number for one in versions if one.freed][:-KEPT_FREED]
+    versions = tuple(one for one in versions if one.number not in forgotten)
+    after = replace(view, revision=view.revision + 1, versions=versions)
     return Change(view=after, event=Event(command="freed", before=here, after=here, version=number))
 
 

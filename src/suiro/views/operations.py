@@ -7,12 +7,14 @@
 | `GET /views/V/comparisons` | the last results, by id |
 | `POST /views` | deploy `{"code": base64 of a zip, "entry": "app.py:function", "settings": {}, "throttle": n}` |
 | `POST /views/V/throttle` | `{"records_per_second": n}`, null for no limit |
-| `POST /views/V/compare` | `{"old": n, "new": n, "tolerances": {}, "ignored": []}`, all optional |
-| `POST /views/V/explain` | `{"keys": [["UA", "2013-07-04"]]}`, or without keys examples of each group of differences |
+| `POST /views/V/compare` | `{"old": n, "new": n, "tolerances": {}, "ignored": [], "timeout_ms": n}`, all optional |
+| `POST /views/V/explain` | `{"keys": [["UA", "2013-07-04"]]}`, or without keys examples of each group; `"timeout_ms"` |
 | `POST /views/V/shift` | `{"steps": [1, 10, 50, 100], "hold_ms": 5000, "guards": {"errors": 0.01, "p99_ms": 50}}` |
 | `POST /views/V/rollback`, `.../forward` | |
 | `POST /views/V/retire` | `{"version": n, "yes": true}`; `"last": true` for the only one |
 | `POST /views/V/consumers` | `{"group": g, "version": n}` |
+
+A comparison or an explanation whose caller goes away is ended.
 
 `"who"` in any of them is noted in the history, unless a user was asked for: then it is the user. An error is
 `{"error_code": status, "message": what, and what to do}`: 400 a wrong request, 404 no such view or version, 409 not as
@@ -29,6 +31,7 @@ import json
 import logging
 import math
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -94,6 +97,8 @@ class _Body:
 
 Command = Callable[[str, _Body, str], Any]
 """(view, body, who) -> answer"""
+Endable = Callable[[str, _Body, str, threading.Event], Any]
+"""The same, and what is set once nobody waits for the answer any more"""
 
 
 class _Operations:
@@ -119,17 +124,26 @@ class _Operations:
         }
         long: dict[str, Command] = {
             "/views": self._deploy,
+            "/views/{view}/consumers": self._consumers,
+        }
+        endable: dict[str, Endable] = {
             "/views/{view}/compare": self._compare,
             "/views/{view}/explain": self._explain,
-            "/views/{view}/consumers": self._consumers,
         }
         return [
             *(Route(path, self._look(look), methods=["GET"]) for path, look in looks.items()),
             *(
-                Route(path, self._do(command, self._deciding), methods=["POST"])
+                Route(path, self._do(_to_its_end(command), self._deciding), methods=["POST"])
                 for path, command in short.items()
             ),
-            *(Route(path, self._do(command, self._long), methods=["POST"]) for path, command in long.items()),
+            *(
+                Route(path, self._do(_to_its_end(command), self._long), methods=["POST"])
+                for path, command in long.items()
+            ),
+            *(
+                Route(path, self._do(command, self._long), methods=["POST"])
+                for path, command in endable.items()
+            ),
         ]
 
     def _look(self, look: Callable[[str], Any]) -> Any:
@@ -139,7 +153,7 @@ class _Operations:
 
         return answer
 
-    def _do(self, command: Command, threads: ThreadPoolExecutor) -> Any:
+    def _do(self, command: Endable, threads: ThreadPoolExecutor) -> Any:
         async def answer(request: Request) -> Response:
             text = b""
             async for part in request.stream():
@@ -148,6 +162,7 @@ class _Operations:
                     return _error(413, f"a request has at most {MAX_BODY_BYTES} bytes")
             user = request.scope.get("suiro.user")
             peer = request.client.host if request.client is not None else "unknown"
+            gone = threading.Event()
 
             def run() -> Any:
                 try:
@@ -158,9 +173,13 @@ class _Operations:
                     raise UsageError("the request's body is not a JSON object")
                 body = _Body(data)
                 said = body.take("who", str)
-                return command(request.path_params.get("view", ""), body, user or said or peer)
+                return command(request.path_params.get("view", ""), body, user or said or peer, gone)
 
-            return await _answer(threads, run)
+            watching = asyncio.ensure_future(_until_gone(request, gone))
+            try:
+                return await _answer(threads, run)
+            finally:
+                watching.cancel()
 
         return answer
 
@@ -220,9 +239,10 @@ class _Operations:
         body.done()
         return self._host.throttle(view, limit)
 
-    def _compare(self, view: str, body: _Body, who: str) -> Any:
+    def _compare(self, view: str, body: _Body, who: str, gone: threading.Event) -> Any:
         old, new = body.take("old", int), body.take("new", int)
         tolerances, ignored = body.take("tolerances", dict), body.take("ignored", list)
+        more = _timeout(body)
         body.done()
         return self._host.comparing.compare(
             view,
@@ -231,20 +251,46 @@ class _Operations:
             new=new,
             tolerances=tolerances,
             ignored=[str(one) for one in ignored or ()],
+            gone=gone,
+            **more,
         )
 
-    def _explain(self, view: str, body: _Body, who: str) -> Any:
+    def _explain(self, view: str, body: _Body, who: str, gone: threading.Event) -> Any:
         keys, full = body.take("keys", list) or [], body.take("full", bool)
         old, new = body.take("old", int), body.take("new", int)
+        more = _timeout(body)
         body.done()
         if not all(isinstance(key, list) for key in keys):
             raise UsageError('\'keys\' is a list of keys, each a list of its parts: [["UA", "2013-07-04"]]')
-        return self._host.comparing.explain(view, keys=keys, old=old, new=new, full=bool(full))
+        return self._host.comparing.explain(
+            view, keys=keys, old=old, new=new, full=bool(full), gone=gone, **more
+        )
 
     def _consumers(self, view: str, body: _Body, who: str) -> Any:
         group, number = body.need("group", str), body.need("version", int)
         body.done()
         return self._host.move_consumers(view, group, number)
+
+
+def _to_its_end(command: Command) -> Endable:
+    """A change is made though its caller has gone: half of it is no state that a view has."""
+    return lambda view, body, who, gone: command(view, body, who)
+
+
+def _timeout(body: _Body) -> dict[str, float]:
+    timeout_ms = body.take("timeout_ms", int)
+    if timeout_ms is None:
+        return {}
+    if timeout_ms <= 0:
+        raise UsageError(f"'timeout_ms' is {timeout_ms}; expected more than 0")
+    return {"timeout_s": timeout_ms / 1000}
+
+
+async def _until_gone(request: Request, gone: threading.Event) -> None:
+    """The body was read; what comes next says that the connection is closed."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    gone.set()
 
 
 async def _answer(threads: ThreadPoolExecutor, run: Callable[[], Any]) -> Response:

@@ -8,6 +8,8 @@ again after a kill in between, it goes on.
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -20,16 +22,23 @@ from suiro.errors import ConfigError
 from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
 from suiro.views.follower import Follower
+from suiro.views.pipeline_folder import SPEC
 from suiro.views.process import PipelineProcess, PipelineStatus
 from suiro.views.reads import ReadMetrics, Served
-from suiro.views.store import Store, open_store
+from suiro.views.store import Store, StoreOfAnotherError, open_store
 from suiro.views.supervision import Supervisor
 
-__all__ = ["Place", "RunningVersion"]
+__all__ = ["Place", "PlaceTakenError", "RunningVersion"]
+
+logger = logging.getLogger(__name__)
 
 NICE = 10
 INTERNAL_TOPICS = ("-changelog", "-repartition")
 """How the topics end that are an application's own, after its id."""
+
+
+class PlaceTakenError(ConfigError):
+    """What is in the version's place belongs to another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +72,21 @@ class Place:
             "code_file": str(self.folder(spec) / "code.zip"),
         }
 
+    def require_own(self, spec: VersionSpec) -> None:
+        """Raises `PlaceTakenError` where the version's folder has one of the same name that another log knows: its
+        checkpoint goes on at offsets of that log."""
+        try:
+            there = json.loads((self.folder(spec) / SPEC).read_text())
+        except (OSError, ValueError):
+            return
+        if there.get("journal_id", "") != spec.journal_id:
+            raise PlaceTakenError(
+                f"folder {self.folder(spec)} has a version {spec.version} of view {spec.view!r} from another log: "
+                f"there topic _suiro_views has the id {there.get('journal_id') or 'unknown'}, here "
+                f"{spec.journal_id or 'unknown'}. Give each log's host a folder of its own (--data); or, where that "
+                "log is gone, remove the folder and deploy again"
+            )
+
 
 class RunningVersion:
     """Made, it runs; `stop` ends it. `is_beside()`: whether it is being built beside a version that serves, which comes
@@ -80,6 +104,7 @@ class RunningVersion:
         self.spec = spec
         self.folder = place.folder(spec)
         self.metrics = ReadMetrics()
+        place.require_own(spec)
         self.folder.mkdir(parents=True, exist_ok=True)
         _write(self.folder / "code.zip", code)
         location = place.location(spec)
@@ -140,7 +165,7 @@ class RunningVersion:
 
 
 def free(spec: VersionSpec, place: Place) -> None:
-    """Topics, store and folder of a version that does not run any more. Repeatable."""
+    """Topics, store and folder of a version that does not run any more. Repeatable. What is another's stays."""
     with Client(place.bootstrap_servers, settings=place.client_settings) as client:
         own = [
             name
@@ -149,9 +174,13 @@ def free(spec: VersionSpec, place: Place) -> None:
             or (name.startswith(f"{spec.application_id}-") and name.endswith(INTERNAL_TOPICS))
         ]
         client.delete_topics(own, missing_ok=True)
-    if spec.serve != "sqlite":
+    try:
+        place.require_own(spec)
         with contextlib.closing(open_store(spec, place.location(spec))) as store:
             store.drop()
+    except (PlaceTakenError, StoreOfAnotherError) as error:
+        logger.warning("version %d of view %s leaves what is not its own: %s", spec.version, spec.view, error)
+        return
     shutil.rmtree(place.folder(spec), ignore_errors=True)
     with contextlib.suppress(OSError):
         place.folder(spec).parent.rmdir()  # of a view that has no version any more

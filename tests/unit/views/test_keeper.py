@@ -25,6 +25,7 @@ from suiro.views.pace import ask_throttle
 from suiro.views.read_metrics import ReadMetrics
 from suiro.views.running import Place
 from suiro.views.state import NO_GUARDS, Change, Guards, Guide, View, position_of
+from suiro.views.store import StoreBrokenError
 from suiro.views.throttle import read_throttle
 
 
@@ -39,7 +40,7 @@ class Memory:
     def view(self, name: str) -> View:
         return self.now
 
-    def code(self, sha256: str) -> bytes:
+    def code(self, view: str, sha256: str) -> bytes:
         return b"zip"
 
     def change(
@@ -192,6 +193,17 @@ def test_a_version_whose_rows_cannot_be_served(kept: Kept) -> None:
     follower.failures = 3
     kept.ends_in("alone")
     assert kept.journal.now.version(3).error == "its rows cannot be served: a key of delays.v3 has 2 items"
+
+
+def test_a_version_whose_place_is_anothers_has_failed(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any, **named: Any) -> Any:
+        raise StoreBrokenError("the store in v1 has rows from another log")
+
+    monkeypatch.setattr(keeping, "RunningVersion", refuse)
+    kept.journal.deploy()
+    kept.ends_in("none")
+    wait_until(lambda: kept.journal.commands() == ["deploy", "fail"], what="it has failed")
+    assert kept.journal.now.version(1).error == "the store in v1 has rows from another log"
 
 
 def test_a_candidate_that_cannot_be_opened_takes_callers_back(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,8 +80,9 @@ def test_what_is_asked_arrives(host: Told, views: Views, tmp_path: Path) -> None
     assert host.calls[1][2] == {"who": "ada", "largest_lag_ms": 7}
     views.explain("delays", ["UA", 7])
     assert host.calls.pop()[2]["keys"] == [["UA", 7]]
-    views.compare("delays", tolerances={"minutes": 0.5}, ignored=["note"])
-    assert host.calls.pop()[2]["tolerances"] == {"minutes": 0.5}
+    views.compare("delays", tolerances={"minutes": 0.5}, ignored=["note"], timeout_ms=1_500)
+    named = host.calls.pop()[2]
+    assert (named["tolerances"], named["timeout_s"]) == ({"minutes": 0.5}, 1.5)
     views.throttle("delays", None)
     assert host.calls.pop() == ("throttle", ("delays", None), {})
 
@@ -102,6 +105,7 @@ def test_what_is_asked_arrives(host: Told, views: Views, tmp_path: Path) -> None
         ("retire", b'{"version": "1"}', "'version' is \"1\"; expected int"),
         ("retire", b'{"version": true}', "'version' is true"),
         ("explain", b'{"keys": ["UA"]}', "each a list of its parts"),
+        ("compare", b'{"timeout_ms": 0}', "expected more than 0"),
         ("", b'{"code": "%", "entry": "a.py:f"}', "not a zip in base64"),
     ],
 )
@@ -131,6 +135,25 @@ def test_errors(
     assert httpx.post(f"{url}/views/delays/rollback").status_code == status
     with pytest.raises(kind, match=str(error) if status != 500 else "the host failed: RuntimeError"):
         views.rollback("delays")
+
+
+def test_what_nobody_waits_for_is_ended(host: Told, url: str) -> None:
+    """Ctrl-C closes the connection; a comparison would go on for an hour."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def compare(*arguments: Any, gone: threading.Event, **named: Any) -> None:
+        begun.set()
+        if gone.wait(60):
+            ended.set()
+
+    host.compare = compare  # type: ignore[attr-defined]
+    address = url.removeprefix("http://").split(":")
+    with socket.create_connection((address[0], int(address[1]))) as connection:
+        request = f"POST /views/delays/compare HTTP/1.1\r\nHost: {address[0]}\r\nContent-Length: 0\r\n\r\n"
+        connection.sendall(request.encode())
+        assert begun.wait(30)
+        assert not ended.is_set()
+    assert ended.wait(30)
 
 
 def test_no_host() -> None:

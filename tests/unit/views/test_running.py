@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import json
 import signal
 import subprocess
 import sys
 import zipfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,8 @@ from suiro.errors import ConfigError, UsageError
 from suiro.views import running, view
 from suiro.views.definition import VersionSpec
 from suiro.views.host import CHECKS, LOCK
-from suiro.views.running import Place, RunningVersion
+from suiro.views.pipeline_folder import SPEC
+from suiro.views.running import Place, PlaceTakenError, RunningVersion
 
 
 def spec_of(serve: Any = "sqlite") -> VersionSpec:
@@ -55,6 +59,35 @@ def test_postgres_without_an_address_is_not_just_any_postgres(tmp_path: Path) ->
     assert place_of(tmp_path).location(spec_of()) == str(tmp_path / "delays" / "v1")
 
 
+def test_a_folder_of_another_logs_version_is_refused_and_stays(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    place = place_of(tmp_path)
+    theirs = dataclasses.replace(spec_of(), journal_id="A")
+    folder = place.folder(theirs)
+    folder.mkdir(parents=True)
+    (folder / SPEC).write_text(json.dumps(theirs.to_json()))
+    place.require_own(theirs)
+    ours = dataclasses.replace(theirs, journal_id="B")
+    with pytest.raises(PlaceTakenError, match="has the id A, here B"):
+        RunningVersion(ours, place, b"zip", gave_up=lambda error: False, is_beside=lambda: False)
+    monkeypatch.setattr(running, "Client", lambda *_, **__: nullcontext(Empty()))
+    running.free(ours, place)
+    assert (folder / SPEC).exists()
+    running.free(theirs, place)
+    assert not folder.exists()
+
+
+class Empty:
+    """A log without topics."""
+
+    def metadata(self) -> dict[str, Any]:
+        return {}
+
+    def delete_topics(self, names: list[str], **_: Any) -> None:
+        assert names == []
+
+
 @pytest.mark.parametrize("name", [CHECKS, LOCK])
 def test_no_view_has_the_name_of_what_is_the_hosts(name: str) -> None:
     with pytest.raises(UsageError, match="small letters"):
@@ -64,8 +97,9 @@ def test_no_view_has_the_name_of_what_is_the_hosts(name: str) -> None:
 HOST = """
 import sys, threading
 from suiro.views.isolated import run_isolated
+from suiro.views.limit import Limit
 given = {"code_file": sys.argv[1], "entry": "app.py:f"}
-run_isolated("check", given, stop=threading.Event())
+run_isolated("check", given, limit=Limit("it", stopping=threading.Event(), seconds=600))
 """
 
 

@@ -3,7 +3,7 @@
 - `tables`: what a store is, and all reading. `sqlite`, `postgres`: writing, and what the two say differently.
 - `places`: the order of keys. `key_text`: keys in a path. `conditions`: what a reader asks for.
 - `json_text`: values. `rows`: what goes in and out.
-- `buckets`: two stores beside each other.
+- `meeting`, `buckets`: two stores beside each other: cuts that both have; rows by range of key.
 
 `open_store` is the door. One contract holds for both: equal cuts have byte-equal answers in any store.
 """
@@ -13,8 +13,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from suiro.errors import ConfigError
-from suiro.views.store.buckets import Buckets, Digest, common_cut, same_buckets
+from suiro.views.store.buckets import Buckets, Digest, same_buckets
 from suiro.views.store.conditions import DEFAULT_LIMIT, MAX_LIMIT, Condition
+from suiro.views.store.meeting import Meeting, common_cut, no_common_cut
 from suiro.views.store.rows import (
     Change,
     CutGoneError,
@@ -25,6 +26,7 @@ from suiro.views.store.rows import (
     Row,
     StoreBrokenError,
     StoreFullError,
+    StoreOfAnotherError,
     StoreUnavailableError,
 )
 from suiro.views.store.tables import StoreSpec
@@ -39,6 +41,7 @@ __all__ = [
     "CutGoneError",
     "Digest",
     "Found",
+    "Meeting",
     "NoCutError",
     "Page",
     "QuestionTooLargeError",
@@ -46,9 +49,11 @@ __all__ = [
     "Store",
     "StoreBrokenError",
     "StoreFullError",
+    "StoreOfAnotherError",
     "StoreSpec",
     "StoreUnavailableError",
     "common_cut",
+    "no_common_cut",
     "open_store",
     "same_buckets",
 ]

@@ -1,4 +1,4 @@
-"""Two stores beside each other: the newest cut that both keep, and their rows in the same buckets.
+"""Two stores beside each other: their rows in the same buckets.
 
 A bucket is a range of keys. What its rows' hashes add up to tells whether two stores have the same rows in it, and the
 database adds them up while it walks the range: to find what differs among millions of rows, only rows of buckets that
@@ -11,12 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from suiro.views.cuts import Cut
-
 if TYPE_CHECKING:
     from suiro.views.store.tables import TableStore
 
-__all__ = ["Buckets", "Digest", "common_cut", "same_buckets"]
+__all__ = ["Buckets", "Digest", "same_buckets"]
 
 _ALL_BITS = (1 << 64) - 1
 
@@ -59,24 +57,3 @@ class Buckets:
 def same_buckets(old: TableStore, new: TableStore) -> tuple[Buckets, Buckets]:
     bounds = old.bucket_bounds()
     return Buckets(old, bounds), Buckets(new, bounds)
-
-
-def common_cut(old: TableStore, new: TableStore) -> tuple[Cut, Cut] | None:
-    """The newest kept cuts of the two that reflect the same input records (`Cut.meets`); None where there are none."""
-    ours, theirs = old.cuts(), new.cuts()
-    if not ours or not theirs:
-        return None
-    topics = {topic for topic, _ in ours[0].inputs} & {topic for topic, _ in theirs[0].inputs}
-    by_inputs = {_inputs(cut, topics): cut for cut in reversed(theirs)}
-    for cut in ours:
-        other = by_inputs.get(_inputs(cut, topics))
-        if other is not None and cut.meets(other):
-            return cut, other
-    return None
-
-
-def _inputs(cut: Cut, topics: set[str]) -> tuple[frozenset[Any], frozenset[Any]]:
-    offsets = frozenset(
-        (place, offset) for place, offset in cut.inputs.items() if place[0] in topics and offset
-    )
-    return offsets, cut.behind

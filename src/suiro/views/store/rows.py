@@ -24,6 +24,7 @@ __all__ = [
     "Row",
     "StoreBrokenError",
     "StoreFullError",
+    "StoreOfAnotherError",
     "StoreUnavailableError",
     "key_from",
     "prepare",
@@ -52,6 +53,10 @@ class StoreUnavailableError(TransientError):
 
 class StoreBrokenError(FatalError):
     """What is in the store's place is no store of this version, or is damaged."""
+
+
+class StoreOfAnotherError(StoreBrokenError):
+    """What is in the store's place are rows of another version, or of another log's version of the same name."""
 
 
 @dataclass(frozen=True, slots=True)

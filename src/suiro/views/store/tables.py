@@ -16,9 +16,10 @@ that is no cut's state cannot be seen. `prune` forgets cuts, oldest first, and w
 from __future__ import annotations
 
 import json
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar, Protocol, Self
 
 from suiro.errors import UsageError
@@ -36,6 +37,7 @@ from suiro.views.store.rows import (
     Prepared,
     Row,
     StoreBrokenError,
+    StoreOfAnotherError,
     key_from,
     prepare,
 )
@@ -73,6 +75,8 @@ class StoreSpec(Protocol):
     def search(self) -> tuple[str, ...]: ...
     @property
     def history_ms(self) -> int: ...
+    @property
+    def journal_id(self) -> str: ...
 
 
 class Read(Protocol):
@@ -90,31 +94,52 @@ class TableStore(ABC):
     def __init__(self, spec: StoreSpec) -> None:
         self.spec = spec
         self._known_cuts: dict[int, Cut] = {}
+        self._held = threading.local()  # `read` of the snapshot that this thread holds
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """All that this thread reads inside is of one moment: no cut is forgotten under its hands. The database keeps
+        for as long what others delete and overwrite, so not for longer than it takes."""
+        with self._snapshot() as read:
+            self._held.read = read
+            try:
+                yield
+            finally:
+                del self._held.read
+
+    @contextmanager
+    def _reading(self, *, limited: bool = False) -> Iterator[Read]:
+        held: Read | None = getattr(self._held, "read", None)
+        if held is not None:
+            yield held
+            return
+        with self._snapshot(limited=limited) as read:
+            yield read
 
     # -- reading -------------------------------------------------------------------------------------------
 
     @property
     def cut(self) -> Cut | None:
         """The newest one: what the store's state is. None before the first."""
-        with self._snapshot() as read:
+        with self._reading() as read:
             found = read("SELECT number, cut FROM cuts ORDER BY number DESC LIMIT 1")
             return self._known(*found[0]) if found else None
 
     def newest(self) -> Cut:
         """As `cut`; raises `NoCutError` before the first."""
-        with self._snapshot() as read:
+        with self._reading() as read:
             return self._cut(read, None)
 
     def cuts(self) -> list[Cut]:
         """Those whose state can be read, newest first."""
-        with self._snapshot() as read:
+        with self._reading() as read:
             return [self._known(*row) for row in read("SELECT number, cut FROM cuts ORDER BY number DESC")]
 
     def newest_cuts(self) -> Iterator[Cut]:
         """As `cuts`, read only as far as is asked for: a day has 100,000. What is forgotten meanwhile may lack."""
         before = NO_END
         while True:
-            with self._snapshot() as read:
+            with self._reading() as read:
                 found = read(
                     "SELECT number, cut FROM cuts WHERE number < ? ORDER BY number DESC LIMIT ?",
                     before,
@@ -134,7 +159,7 @@ class TableStore(ABC):
     ) -> Cut:
         """The cut of this number; or the newest that was made until then; or the newest that reflects nothing of these
         input partitions from these offsets on. Raises `CutGoneError` where no kept one is so old."""
-        with self._snapshot() as read:
+        with self._reading() as read:
             if number is not None:
                 return self._cut(read, number)
             if time_ms is not None:
@@ -145,8 +170,7 @@ class TableStore(ABC):
                     return self._known(*found[0])
                 raise self._gone(read, f"time {time_ms} ms")
             wanted = inputs or {}
-            for row in read("SELECT number, cut FROM cuts ORDER BY number DESC"):
-                cut = self._known(*row)
+            for cut in self._newest_of(read):
                 if all(cut.inputs.get(place, 0) <= offset for place, offset in wanted.items()):
                     return cut
             named = ", ".join(f"{topic}:{p}:{offset}" for (topic, p), offset in sorted(wanted.items()))
@@ -160,7 +184,7 @@ class TableStore(ABC):
                 f"{len(key)}"
             )
         place = place_of(key)
-        with self._snapshot() as read:
+        with self._reading() as read:
             cut = self._cut(read, as_of)
             found = read(
                 "SELECT columns, value, hash FROM rows WHERE key = ? AND since <= ?", place, cut.number
@@ -204,7 +228,7 @@ class TableStore(ABC):
             raise UsageError(
                 f"view {self.spec.view!r} has no words to search: name columns with @view(..., search=(...))"
             )
-        with self._snapshot(limited=True) as read:
+        with self._reading(limited=True) as read:
             cut = self._cut(read, as_of)
             rows = self._select(read, query, cut.number, with_past=as_of is not None)
         more = len(rows) > query.limit
@@ -212,7 +236,7 @@ class TableStore(ABC):
         return Page(cut, rows, rows[-1].place if more else None)
 
     def key_types(self) -> KeyTypes:
-        with self._snapshot() as read:
+        with self._reading() as read:
             ((text,),) = read("SELECT key_types FROM meta")
             return types_from(text)
 
@@ -221,7 +245,7 @@ class TableStore(ABC):
     ) -> tuple[Cut, list[Change], bytes | None] | None:
         """What the first cut behind number `after`, up to `upto`, changed, from the place `start` on; the place to go
         on at if that was not all of it. None if there is no such cut. Raises `CutGoneError`."""
-        with self._snapshot() as read:
+        with self._reading() as read:
             self._cut(read, after)  # what came next is known only as long as it is kept
             found = read(
                 "SELECT number, cut FROM cuts WHERE number > ? AND number <= ? ORDER BY number LIMIT 1",
@@ -254,7 +278,7 @@ class TableStore(ABC):
         bounds: list[bytes] = []
         place = b""
         while True:
-            with self._snapshot() as read:
+            with self._reading() as read:
                 found = read(
                     "SELECT key FROM rows WHERE key > ? ORDER BY key LIMIT 1 OFFSET ?", place, size - 1
                 )
@@ -266,7 +290,7 @@ class TableStore(ABC):
     def bucket_digests(self, bounds: Sequence[bytes], as_of: int) -> Iterator[Digest]:
         """Of each bucket how many rows it has and what they add up to. No row leaves the database."""
         for start, end in _ranges(bounds):
-            with self._snapshot() as read:
+            with self._reading() as read:
                 number = self._cut(read, as_of).number
                 parts = [
                     *read(f"{SUMS} rows WHERE key >= ? AND key < ? AND since <= ?", start, end, number),
@@ -283,7 +307,7 @@ class TableStore(ABC):
     def bucket_rows(self, bucket: int, bounds: Sequence[bytes], as_of: int) -> list[Row]:
         """The rows of one bucket by key."""
         start, end = _ranges(bounds)[bucket]
-        with self._snapshot() as read:
+        with self._reading() as read:
             number = self._cut(read, as_of).number
             return self._select(read, Query(start, end, limit=-1), number, with_past=True)
 
@@ -353,6 +377,17 @@ class TableStore(ABC):
             for place, columns, value, digest in read(statement, *parameters)
         ]
 
+    def _newest_of(self, read: Read) -> Iterator[Cut]:
+        """Newest first, read only as far as is asked for."""
+        found = read("SELECT number, cut FROM cuts ORDER BY number DESC LIMIT ?", CUTS_AT_ONCE)
+        while found:
+            yield from (self._known(*row) for row in found)
+            found = read(
+                "SELECT number, cut FROM cuts WHERE number < ? ORDER BY number DESC LIMIT ?",
+                found[-1][0],
+                CUTS_AT_ONCE,
+            )
+
     def _cut(self, read: Read, as_of: int | None) -> Cut:
         if as_of is None:
             found = read("SELECT number, cut FROM cuts ORDER BY number DESC LIMIT 1")
@@ -395,15 +430,24 @@ class TableStore(ABC):
                 f"the store in {place} has format {version}, this version of suiro reads {FORMAT_VERSION}: use the one "
                 "that made it, or remove it, and it is made again from the log"
             )
-        if owner != self._owner():
-            raise StoreBrokenError(
-                f"the store in {place} is of {owner}, not of {self._owner()}: give each its own place"
+        if owner == self._owner():
+            return
+        theirs, ours = json.loads(owner), json.loads(self._owner())
+        if theirs | {"log": ""} == ours | {"log": ""}:
+            raise StoreOfAnotherError(
+                f"the store in {place} has rows of version {self.spec.version} of view {self.spec.view!r} from "
+                f"another log: there topic _suiro_views has the id {theirs.get('log', 'unknown')}, here "
+                f"{ours.get('log', 'unknown')}. Give each log's host a folder (--data) and a database (--postgres) of "
+                "its own; or, where that log is gone, remove the store and deploy again"
             )
+        raise StoreOfAnotherError(
+            f"the store in {place} is of {owner}, not of {self._owner()}: give each its own place"
+        )
 
     def _owner(self) -> str:
         spec = self.spec
         owner = {"view": spec.view, "version": spec.version, "key": spec.key, "search": spec.search}
-        return json.dumps(owner)
+        return json.dumps(owner | ({"log": spec.journal_id} if spec.journal_id else {}))
 
 
 def merged_types(text: str, more: Iterable[Prepared]) -> str:

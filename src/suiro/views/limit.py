@@ -1,0 +1,55 @@
+"""How long something that takes long may go on: until its time is over, its caller has gone, or the host ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from suiro.errors import TransientError
+
+__all__ = ["Limit"]
+
+
+class Limit:
+    """Begins when it is made. `what` is named in the error: "the comparison". Thread-safe."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        stopping: threading.Event,
+        seconds: float,
+        gone: threading.Event | None = None,
+        longer: str = "",
+    ) -> None:
+        """`stopping`: the host ends. `gone`: nobody waits for the answer any more. `longer`: how to give it
+        more time."""
+        self._what = what
+        self._stopping = stopping
+        self.seconds = seconds
+        self._gone = gone
+        self._longer = longer
+        self._begun = time.monotonic()
+
+    @property
+    def is_over(self) -> bool:
+        return self._why() is not None
+
+    def check(self, detail: str = "") -> None:
+        """Raises `TransientError` once it is over; `detail`: what it was waiting for."""
+        why = self._why()
+        if why is not None:
+            raise TransientError(f"{self._what} was ended after {self.elapsed_s:.0f} s: {why}{detail}")
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._begun
+
+    def _why(self) -> str | None:
+        if self._stopping.is_set():
+            return "the host ends"
+        if self._gone is not None and self._gone.is_set():
+            return "its caller has gone"
+        if self.elapsed_s > self.seconds:
+            return f"it may take {self.seconds:g} s{self._longer}"
+        return None

@@ -1,0 +1,145 @@
+"""A comparison has a limit: it ends with what is missing, in its turn, and leaves no process."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.view_stores import Described, cut
+
+from suiro.clock import SystemClock
+from suiro.errors import TransientError, UsageError
+from suiro.views import comparing, isolated
+from suiro.views.comparing import Comparing
+from suiro.views.definition import VersionSpec
+from suiro.views.limit import Limit
+from suiro.views.running import Place
+from suiro.views.state import Routing, Version, View
+from suiro.views.store import Store, open_store
+
+
+def spec_of(number: int) -> VersionSpec:
+    return VersionSpec(
+        view="flights", version=number, key=("carrier", "day"), serve="sqlite", search=(), history_ms=1, code="c",
+        application_id=f"flights-v{number}", output_topic=f"flights.v{number}", cuts_topic=f"flights.v{number}.cuts",
+        entry="app.py:flights", fingerprint="f", inputs=("in",),
+    )  # fmt: skip
+
+
+class Kept:
+    """A journal of one view with two versions."""
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+    def view(self, name: str) -> View:
+        versions = [
+            Version(number=n, state="ready", key=("carrier", "day"), spec=spec_of(n).to_json())
+            for n in (1, 2)
+        ]
+        return View(name=name, versions=tuple(versions), routing=Routing(serving=1, candidate=2))
+
+    def keep_comparison(self, view: str, comparison_id: str, result: Mapping[str, Any]) -> None:
+        self.kept.append(result)
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Iterator[dict[int, Store]]:
+    made = {n: open_store(Described(version=n), tmp_path / "flights" / f"v{n}") for n in (1, 2)}
+    yield made
+    for store in made.values():
+        store.close()
+
+
+@pytest.fixture
+def compared(tmp_path: Path, stores: dict[int, Store]) -> Comparing:
+    def served(view: str, number: int) -> Any:
+        store = stores[number]
+        return SimpleNamespace(version=number, store=store, follower=SimpleNamespace(cut=store.cut))
+
+    place = Place(data=tmp_path, bootstrap_servers="none", client_settings={}, postgres=None)
+    return Comparing(
+        Kept(),  # type: ignore[arg-type]
+        place,
+        served=served,
+        clock=SystemClock(),
+        stopping=threading.Event(),
+    )
+
+
+def test_offsets_that_never_come_are_named(compared: Comparing, stores: dict[int, Store]) -> None:
+    stores[1].apply(cut(0, inputs={("in", 0): 30}), [], [])
+    stores[2].apply(cut(0, inputs={("in", 0): 20}), [], [])
+    with pytest.raises(
+        TransientError, match=r"version 2 lacks what version 1 has of in-0 from offset 20 to 30"
+    ):
+        compared.compare("flights", who="ada", timeout_s=0.4)
+
+
+def test_versions_that_read_nothing_in_common_are_not_waited_for(
+    compared: Comparing, stores: dict[int, Store]
+) -> None:
+    stores[1].apply(cut(0, inputs={("in", 0): 30}), [], [])
+    stores[2].apply(cut(0, inputs={("other", 0): 20}), [], [])
+    with pytest.raises(UsageError, match="version 2 reads other"):
+        compared.compare("flights", who="ada")
+
+
+@pytest.fixture
+def meeting(stores: dict[int, Store]) -> None:
+    for store in stores.values():
+        store.apply(cut(0), [], [])
+
+
+@pytest.mark.usefixtures("meeting")
+def test_who_waits_for_a_turn_waits_within_the_limit(
+    compared: Comparing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def run(task: str, given: Any, *, limit: Limit) -> Any:
+        begun.set()
+        go_on.wait(60)
+        return {"share": 0.0}
+
+    monkeypatch.setattr(comparing, "run_isolated", run)
+    first = threading.Thread(target=compared.compare, args=("flights",), kwargs={"who": "ada"})
+    first.start()
+    assert begun.wait(30)
+    with pytest.raises(
+        TransientError, match=r"may take 0\.3 s; --timeout gives it longer\. Another comparison"
+    ):
+        compared.compare("flights", who="bob", timeout_s=0.3)
+    gone = threading.Event()
+    gone.set()
+    with pytest.raises(TransientError, match="its caller has gone"):
+        compared.compare("flights", who="eve", gone=gone)
+    go_on.set()
+    first.join()
+    assert compared.difference("flights", 1, 2) == 0.0
+
+
+@pytest.mark.parametrize("end", ["time", "caller"])
+def test_an_ended_task_leaves_no_process(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    """Its process waits for an input that never ends, as one that compares for an hour would."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(command: Any, **options: Any) -> subprocess.Popen[bytes]:
+        process = popen(["sleep", "600"], **options)
+        started.append(process)
+        return process
+
+    popen: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen
+    monkeypatch.setattr(isolated.subprocess, "Popen", start)
+    gone = threading.Event()
+    limit = Limit("it", stopping=threading.Event(), seconds=0.2 if end == "time" else 600, gone=gone)
+    if end == "caller":
+        threading.Timer(0.2, gone.set).start()
+    with pytest.raises(TransientError, match="it was ended after"):
+        isolated.run_isolated("compare", {}, limit=limit)
+    assert started[0].returncode is not None
