@@ -275,14 +275,15 @@ def shift(
 ) -> None:
     """Move readers to the candidate, a share of the callers at a time."""
     from suiro.errors import UsageError
-    from suiro.views import duration_ms, guards_of, steps_of
+    from suiro.streams.durations import milliseconds
+    from suiro.views import guards_of, steps_of
 
     with _host(url) as views:
         if (percent is None) == (steps is None):
             raise UsageError("give a percentage, or --steps")
         percents = [percent] if percent is not None else [step / 100 for step in steps_of(steps or "")]
         guards = guards_of(guard or [])
-        hold_ms = int(duration_ms(hold, what="--hold"))
+        hold_ms = milliseconds(hold, what="--hold")
         found = views.shift(
             name,
             *[one for one in percents if one is not None],
@@ -292,7 +293,7 @@ def shift(
                 for field in ("errors", "p99_ms", "difference", "lag_ms")
                 if (value := getattr(guards, field)) is not None
             },
-            max_lag_ms=None if max_lag is None else int(duration_ms(max_lag, what="--max-lag")),
+            max_lag_ms=None if max_lag is None else milliseconds(max_lag, what="--max-lag"),
         )
         if wait and found["routing"]["guide"] is not None:
             found = watch_steps(views, name, found, quiet=as_json)
@@ -314,10 +315,10 @@ def rollback(name: _View, url: _Url = None, as_json: _Json = False) -> None:
 @view.command()
 def forward(name: _View, max_lag: _MaxLag = None, url: _Url = None, as_json: _Json = False) -> None:
     """Back to the share that was there before the rollback."""
-    from suiro.views import duration_ms
+    from suiro.streams.durations import milliseconds
 
     with _host(url) as views:
-        largest = None if max_lag is None else int(duration_ms(max_lag, what="--max-lag"))
+        largest = None if max_lag is None else milliseconds(max_lag, what="--max-lag")
         found = views.forward(name, max_lag_ms=largest)
     done(found, as_json)
 
@@ -425,9 +426,9 @@ def _host(url: str | None) -> Iterator[Views]:
 
 def _timeout_ms(text: str) -> int:
     from suiro.errors import UsageError
-    from suiro.views import duration_ms
+    from suiro.streams.durations import milliseconds
 
-    found = int(duration_ms(text, what="--timeout"))
+    found = milliseconds(text, what="--timeout")
     if not found:
         raise UsageError(f"--timeout {text}: give more than 0")
     return found

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from suiro.views.client import Views
     from suiro.views.cuts import Cut, CutLog
     from suiro.views.definition import RowCodec, VersionSpec, ViewDefinition, topology_of, view
-    from suiro.views.guards import duration_ms, guards_of, steps_of
+    from suiro.views.guards import guards_of, steps_of
     from suiro.views.host import HostConfig
     from suiro.views.serving import Listen, serve
 
@@ -41,7 +41,6 @@ __all__ = [
     "VersionSpec",
     "ViewDefinition",
     "Views",
-    "duration_ms",
     "guards_of",
     "serve",
     "steps_of",
@@ -58,7 +57,6 @@ _HOMES = {
     "VersionSpec": "definition",
     "ViewDefinition": "definition",
     "Views": "client",
-    "duration_ms": "guards",
     "guards_of": "guards",
     "serve": "serving",
     "steps_of": "guards",

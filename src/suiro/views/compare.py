@@ -15,6 +15,7 @@ from suiro.errors import UsageError
 from suiro.views.compare_tally import ColumnDifferences, Pattern, Tally
 from suiro.views.compare_values import Tolerance, Yardstick, columns_of, shortened
 from suiro.views.cuts import Cut
+from suiro.views.store.places import place_of
 
 __all__ = ["PATTERNS_EXPLAINED", "Buckets", "Comparison", "OnlyThere", "compare", "compare_buckets"]
 
@@ -217,21 +218,12 @@ def compare_buckets(
 
 
 def _pairs(old: Iterable[Row], new: Iterable[Row]) -> Iterator[tuple[Row | None, Row | None]]:
-    """Rows of the same key together. By key, not by place: it costs one bucket's memory, and trusts no order."""
-    rest = {_hashable(row[0]): row for row in new}
+    """Rows of the same key together. It costs one bucket's memory, and trusts no order."""
+    rest = {place_of(row[0]): row for row in new}
     for row in old:
-        yield row, rest.pop(_hashable(row[0]), None)
+        yield row, rest.pop(place_of(row[0]), None)
     for row in rest.values():
         yield None, row
-
-
-def _hashable(key: tuple[Any, ...]) -> Any:
-    """1 and true are different keys, and so are 1 and "1"."""
-    try:
-        hash(key)
-    except TypeError:
-        return repr(key)
-    return tuple((part, type(part) is bool) for part in key)
 
 
 def _only_from_json(data: Mapping[str, Any]) -> OnlyThere:

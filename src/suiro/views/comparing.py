@@ -12,6 +12,7 @@ from typing import Any
 
 from suiro.clock import Clock
 from suiro.errors import UsageError
+from suiro.views.arrival import note_of
 from suiro.views.definition import VersionSpec
 from suiro.views.isolated import run_isolated
 from suiro.views.journal import Journal
@@ -71,6 +72,10 @@ class Comparing:
         given = {**sides, "tolerances": dict(tolerances or {}), "ignored": list(ignored)}
         with self._alone(limit):
             found = run_isolated("compare", given, limit=limit)
+        specs = [sides[side]["spec"] for side in ("old", "new")]
+        note = note_of({spec["version"]: tuple(spec["by_arrival"]) for spec in specs})
+        if note is not None and found["share"]:
+            found = found | {"note": note, "text": f"{found['text']}\n\n{note}"}
         made: dict[str, Any] = {
             "id": f"{self._clock.wall_ms()}",
             "view": view,

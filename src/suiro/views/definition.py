@@ -28,6 +28,7 @@ from suiro.streams.errors import TopologyError
 from suiro.streams.nodes import Sink
 from suiro.streams.registries import with_registry
 from suiro.streams.serdes import JsonSerde, Serde, SessionWindowedSerde, TimeWindowedSerde
+from suiro.views.arrival import by_arrival
 
 __all__ = ["RowCodec", "Serve", "VersionSpec", "ViewDefinition", "registry_bound", "topology_of", "view"]
 
@@ -102,7 +103,7 @@ class VersionSpec:
     `code`: SHA-256 of the archive, `entry`: "app.py:function" in it. `inputs`: source topics. `settings`: those of
     `KafkaStreams`. `leader_cuts_topic`: cuts of the version beside which it is built, None for the first.
     `journal_id`: of the topic in which it was deployed. With it a version is one in all logs there are; without it (a
-    broker that has no such ids) in its own.
+    broker that has no such ids) in its own. `by_arrival`: joins whose results depend on who came first (`arrival`).
     """
 
     view: str
@@ -122,6 +123,7 @@ class VersionSpec:
     schema_registry_url: str | None = None
     leader_cuts_topic: str | None = None
     journal_id: str = ""
+    by_arrival: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -160,6 +162,7 @@ class VersionSpec:
             schema_registry_url=schema_registry_url,
             leader_cuts_topic=None if leader is None else leader.cuts_topic,
             journal_id=journal_id,
+            by_arrival=by_arrival(topology),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -174,7 +177,8 @@ class VersionSpec:
                 f"{SPEC_VERSION}: use the one that wrote it"
             )
         found = {name: item for name, item in value.items() if name != "v"}
-        return cls(**found | {name: tuple(found[name]) for name in ("key", "search", "inputs")})
+        lists = ("key", "search", "inputs", "by_arrival")
+        return cls(**found | {name: tuple(found.get(name, ())) for name in lists})
 
 
 def topology_of(definition: ViewDefinition, output_topic: str) -> Topology:

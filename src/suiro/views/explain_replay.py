@@ -21,6 +21,7 @@ from suiro.streams.topology import Topology
 from suiro.views.explain_gate import Gates, gates_of
 from suiro.views.explain_inputs import InputRecord, Log, global_topics
 from suiro.views.explain_sieve import Sieve
+from suiro.views.store.places import place_of
 
 __all__ = ["OUTPUT", "Replay", "Side", "Step", "Traced", "pipe", "replay", "reproduces"]
 
@@ -201,7 +202,7 @@ def reproduces(side: Side, key: Key, row: bytes | None, records: Iterable[InputR
                 continue
             if emitted.key not in is_wanted:
                 (columns,), _ = side.codec.decode([emitted.key], [None])
-                is_wanted[emitted.key] = _text(columns) == _text(key)
+                is_wanted[emitted.key] = place_of(columns) == place_of(key)
             if is_wanted[emitted.key]:
                 found = emitted.value
         interpreter.outputs.clear()
@@ -225,7 +226,7 @@ class _Wanted:
 
     def __init__(self, side: Side, keys: Sequence[Key], gates: Gates) -> None:
         self._side = side
-        self._by_text = {_text(key): key for key in keys}
+        self._by_place = {place_of(key): key for key in keys}
         self._known: dict[Any, tuple[Key, ...]] = {}
         self.passed: set[Key] = set()
         sink = side.topology.node(OUTPUT).operator
@@ -242,7 +243,7 @@ class _Wanted:
 
     def of_bytes(self, key: bytes) -> Key | None:
         (columns,), _ = self._side.codec.decode([key], [None])
-        return self._by_text.get(_text(columns))
+        return self._by_place.get(place_of(columns))
 
     def is_wanted(self, node: Node, record: Record) -> bool:
         if record.key is None:
@@ -277,11 +278,6 @@ class _Wanted:
 
 
 _UNKNOWN: Any = object()
-
-
-def _text(key: Key) -> str:
-    """Keys are asked for as text in a URL, or as values: 7 and "7" ask for the same row."""
-    return "\0".join(part if isinstance(part, str) else repr(part) for part in key)
 
 
 def _state_of(link: Link) -> tuple[str, bytes | None, bytes | None] | None:

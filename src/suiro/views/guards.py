@@ -6,19 +6,16 @@ say nothing: below `FEWEST_READS` neither errors nor p99 trip.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from suiro.errors import UsageError
+from suiro.streams.durations import milliseconds
 from suiro.views.state import ALL, Guards
 
-__all__ = ["FEWEST_READS", "Sample", "broken", "duration_ms", "guards_of", "steps_of"]
+__all__ = ["FEWEST_READS", "Sample", "broken", "guards_of", "steps_of"]
 
 FEWEST_READS = 20
-
-_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000}
-_DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|min|m|h)\s*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +69,9 @@ def guards_of(texts: Iterable[str]) -> Guards:
         if name in ("errors", "difference"):
             found[name] = _share(text, value)
         elif name == "p99":
-            found["p99_ms"] = duration_ms(value, what=f"guard {text!r}")
+            found["p99_ms"] = milliseconds(value, what=f"guard {text!r}")
         else:
-            found["lag_ms"] = int(duration_ms(value, what=f"guard {text!r}"))
+            found["lag_ms"] = milliseconds(value, what=f"guard {text!r}")
     return Guards(**found)  # type: ignore[arg-type]
 
 
@@ -86,14 +83,6 @@ def _share(text: str, value: str) -> float:
     if not 0 <= number <= 1:
         raise UsageError(f"guard {text!r}: expected a share from 0 to 1, such as 0.01, or 1%")
     return number
-
-
-def duration_ms(text: str, *, what: str) -> float:
-    """`50ms`, `5s`, `2m`, `1h`. Raises `UsageError`, which begins with `what`."""
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        raise UsageError(f"{what}: expected a time such as 50ms, 5s, 2m or 1h, not {text!r}")
-    return float(found[1]) * _UNITS[found[2]]
 
 
 def steps_of(text: str) -> tuple[int, ...]:

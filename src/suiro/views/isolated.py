@@ -130,7 +130,7 @@ def _explained(given: Mapping[str, Any]) -> Any:
     with _store(given["old"]) as old, _store(given["new"]) as new, old.held(), new.held():
         if keys or comparison is None:
             old_cut, new_cut = _common(old, new)
-            shown = keys
+            shown = keys = _as_in_stores(keys, old, new)
         else:
             old_cut, new_cut = comparison.old_cut, comparison.new_cut
             shown = list(comparison.example_keys())
@@ -172,17 +172,16 @@ def _side(side: Mapping[str, Any], store: Any, keys: list[tuple[Any, ...]], cut:
     spec = VersionSpec.from_json(side["spec"])
     definition = _loaded(side["code_file"], spec.entry)
     topology = registry_bound(topology_of(definition, spec.output_topic), spec.schema_registry_url)
-    rows = {key: store.get(_typed(store, key), as_of=cut.number).row for key in keys}
+    rows = {key: store.get(key, as_of=cut.number).row for key in keys}
     return side_of(spec, topology, {key: None if row is None else row.value for key, row in rows.items()})
 
 
-def _typed(store: Any, key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Parts as they were typed become what they are in the store."""
-    from suiro.views.store.key_text import key_of
+def _as_in_stores(keys: list[tuple[Any, ...]], old: Any, new: Any) -> list[tuple[Any, ...]]:
+    """Parts as they were typed, or spelled in JSON, become what they are in either store."""
+    from suiro.views.store.key_text import key_of_values
 
-    if not all(isinstance(part, str) for part in key):
-        return key
-    return key_of([str(part) for part in key], store.spec.key, store.key_types())
+    types = tuple(a | b for a, b in zip(old.key_types(), new.key_types(), strict=True))
+    return [key_of_values(key, old.spec.key, types) for key in keys]
 
 
 TASKS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {

@@ -27,6 +27,7 @@ class Spec:
     serve: str = "sqlite"
     search: tuple[str, ...] = ()
     history_ms: int = 3_600_000
+    journal_id: str = ""
 
 
 class InBuckets:
@@ -209,6 +210,18 @@ def test_stores_are_compared_as_of_the_same_input(tmp_path: Path) -> None:
         assert (found.old_version, found.new_version) == (1, 2)
         with pytest.raises(UsageError, match="do not reflect the same input"):
             compare(old, new, old_cut=cut(1, 200), new_cut=cut(5, 100))
+
+
+def test_keys_that_python_takes_for_one_are_compared_each(tmp_path: Path) -> None:
+    keys: list[tuple[Any, ...]] = [(1,), (1.0,), (True,), ("1",)]
+    with (
+        open_store(Spec(), tmp_path / "1") as old,
+        open_store(Spec(version=2), tmp_path / "2") as new,
+    ):
+        old.apply(cut(), keys, [json.dumps({"n": n}) for n in range(4)])
+        new.apply(cut(), keys, [json.dumps({"n": n + n % 2}) for n in range(4)])
+        found = compare(old, new, old_cut=cut(), new_cut=cut())
+    assert (found.equal, found.differing, found.only_old.rows, found.only_new.rows) == (2, 2, 0, 0)
 
 
 def test_stores_with_other_keys_are_not_compared(tmp_path: Path) -> None:

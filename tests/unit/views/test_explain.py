@@ -265,16 +265,12 @@ def test_what_is_made_again_is_checked_against_what_is_served() -> None:
     assert "NOT the stored rows" in found.text()
 
 
-def test_a_key_as_it_was_typed_finds_a_number() -> None:
+def test_a_key_that_is_a_number() -> None:
     def by_delay(builder: StreamsBuilder) -> Any:
         return flights(builder).group_by(lambda key, value: value["dep_delay"] or 0, key=serdes.json).count()
 
     found = explained(SOME, version(1, by_delay, "delay"), version(2, by_delay, "delay"), (8,))
     assert found.old_row == {"value": 1}
-    (typed,) = explain_from(
-        [("8",)], version(1, by_delay, "delay"), version(2, by_delay, "delay"), MemoryLog(SOME), Yardstick()
-    )
-    assert typed.old_row == {"value": 1}
 
 
 def test_a_row_nobody_has() -> None:

@@ -2,7 +2,8 @@
 
 What a part is read as depends on the types that its column has in the store: text stays what it is; a number, true,
 false, null or a list is read as JSON. Where a column has both, a part is JSON if the column has values of that type;
-then text goes in quotes, `"5"`.
+then text goes in quotes, `"5"`. However a value is spelled, it is found: `1e0` and `1.0` where the column has
+integers, `1` where it has 1.0. A column that has both has two keys, as Kafka has, `1` and `1.0`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from urllib.parse import unquote
 from suiro.errors import UsageError
 from suiro.views.store.rows import KeyTypes
 
-__all__ = ["key_of", "parts_of"]
+__all__ = ["key_of", "key_of_values", "parts_of"]
 
 _NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
@@ -39,6 +40,12 @@ def key_of(
     )
 
 
+def key_of_values(values: Sequence[Any], columns: Sequence[str], types: KeyTypes) -> tuple[Any, ...]:
+    """As `key_of`, of parts that came as JSON; text is what it would be in a path."""
+    texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
+    return key_of(texts, columns, types)
+
+
 def _part(part: str, column: str, kinds: frozenset[str], *, stays_text: bool) -> Any:
     if kinds <= {"string"} or (stays_text and "string" in kinds):
         return part
@@ -50,6 +57,8 @@ def _part(part: str, column: str, kinds: frozenset[str], *, stays_text: bool) ->
     if kind == "integer" and kind not in kinds and "number" in kinds:
         with suppress(OverflowError):  # there is no such key
             return float(value)
+    if kind == "number" and kind not in kinds and "integer" in kinds and value.is_integer():
+        return int(value)
     if kind in kinds:
         return value
     if "string" in kinds:

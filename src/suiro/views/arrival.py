@@ -1,0 +1,35 @@
+"""Where a view's rows depend on which of two records was processed first, though both are there in the end.
+
+A stream record that joins a table takes the row that is there when it comes. Live, that is decided by who wrote first;
+in a rebuild, by the timestamps. So two versions of the same code may differ in rows that are made so, and `compare`
+says it. Everything else depends on the records alone, wherever micro-batches were cut (`suiro.streams`). Pure.
+"""
+
+from __future__ import annotations
+
+from suiro.streams import Topology
+from suiro.streams.nodes import StreamGlobalTableJoin, StreamTableJoin
+
+__all__ = ["by_arrival", "note_of"]
+
+
+def by_arrival(topology: Topology) -> tuple[str, ...]:
+    """Names of the joins whose results do. A versioned table that is waited for (`grace`) has none."""
+    return tuple(
+        node.name
+        for node in topology.nodes
+        if isinstance(node.operator, StreamGlobalTableJoin)
+        or (isinstance(node.operator, StreamTableJoin) and not node.operator.grace_ms)
+    )
+
+
+def note_of(joins_by_version: dict[int, tuple[str, ...]]) -> str | None:
+    """What to know when versions differ."""
+    told = [f"version {number} by {', '.join(joins)}" for number, joins in joins_by_version.items() if joins]
+    if not told:
+        return None
+    return (
+        f"Some differences may come from the order of arrival and not from the code: {'; '.join(told)} joins each "
+        "record of a stream with the row that a table has at that moment, which in a rebuild is decided by timestamps. "
+        "A versioned table with grace=... makes it the same always."
+    )
