@@ -54,6 +54,7 @@ class Spec:
     serve: str = "sqlite"
     search: tuple[str, ...] = ()
     history_ms: int = 60_000
+    journal_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ class Spec:
     serve = "sqlite"
     search: tuple[str, ...] = ()
     history_ms = 3_600_000
+    journal_id = ""
 
     def __init__(self, version: int) -> None:
         self.version = version
