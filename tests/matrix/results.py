@@ -75,6 +75,8 @@ def table(counts: Counts) -> str:
     ]
     for number, words, belongs in DESIGN:
         shown = [_shown(_sum(counts, known, broker, belongs)) for broker in TITLES]
+        if not any(map(belongs, known.values())):
+            shown = ["no cell"] * len(TITLES)
         lines.append(f"| {number} | {words} | {' | '.join(shown)} |")
     lines += ["", "Every cell:", "", f"| who | when | {' | '.join(TITLES.values())} |"]
     lines.append(f"|---|---|{'---|' * len(TITLES)}")
