@@ -182,7 +182,7 @@ DESIGN: list[tuple[int, str, Callable[[Cell], bool]]] = [
     (17, "the checkpoint is deleted", _row(17)),
     (18, "the checkpoint is an older copy", _row(18)),
     (19, "the marker is deleted", _row(19)),
-    (20, "Kafka itself loses data: out of scope, see below", lambda cell: False),
+    (20, "Kafka itself loses data: out of scope, see above", lambda cell: False),
     (21, "`commit()` fails after the decision, Spark calls `abort()`", _row(21)),
     (22, "an output topic is deleted inside of a transaction", _row(22)),
 ]
