@@ -16,8 +16,17 @@ from support.waiting import wait_until
 from suiro.client import Client, NewTopic
 from suiro.errors import UnknownTopicError, UsageError
 from suiro.protocol.murmur2 import partition_for_key
-from suiro.streams import KafkaStreams, Materialized, ProcessingError, StreamsBuilder, TopologyError, serdes
+from suiro.streams import (
+    KafkaStreams,
+    Materialized,
+    ProcessingError,
+    StreamsBuilder,
+    TopologyError,
+    record_value,
+    serdes,
+)
 from suiro.streams.records import Record
+from suiro.streams.spark.driver_task import DriverTask
 from suiro.streams.topology import Topology
 
 pytestmark = pytest.mark.spark
@@ -231,6 +240,64 @@ def test_records_that_fail_go_to_the_dead_letter_topic(run: Run, name: str, suir
     )
     assert [item.key for item in running.finish()[f"{name}.out"]] == [b"b"]
     assert [item.key for item in Outputs(running.client, [letters]).read()[letters]] == [b"c"]
+
+
+def test_small_micro_batches_without_state_are_the_drivers_own_and_say_the_same(
+    run: Run, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By columns, and record by record in a function of the user; with a restart, and an error, midway."""
+
+    def marked(value: str) -> str:
+        if value == "bad":
+            raise ValueError("no bad words")
+        return f"{value}!"
+
+    def build(application: str) -> Topology:
+        builder = StreamsBuilder()
+        stream = builder.stream(f"{application}.in", **TEXT)
+        stream.map_values(record_value().upper()).to(f"{application}.out")
+        stream.map_values(marked, name="marked").to(f"{application}.marked")
+        return builder.build()
+
+    done: list[int] = []
+    reports = DriverTask.reports
+
+    def counted_reports(self: DriverTask, work: Any, identity: Any) -> Any:
+        done.append(identity.batch_id)
+        return reports(self, work, identity)
+
+    monkeypatch.setattr(DriverTask, "reports", counted_reports)
+
+    def outcome(application: str) -> dict[str, list[tuple[Any, ...]]]:
+        sent = words(f"{application}.in", 60)
+        topics = [f"{application}.out", f"{application}.marked"]
+        options = {"max_offsets_per_trigger": 10}
+        first = run(build(application), application, before=sent[:35], **options)
+        first.finish()
+        first.close()
+        bad = [Sent(f"{application}.in", "k0", "bad", 2_000)]
+        failing = run(build(application), application, before=sent[35:] + bad, **options)
+        with pytest.raises(ProcessingError, match=r"marked .*\.in-\d offset \d+.*no bad words"):
+            failing.finish()
+        failing.close()
+        last = run(build(application), application, on_processing_error="skip", **options)
+        last.finish()
+        return {
+            topic.removeprefix(application): sorted(
+                (item.partition, item.key, item.value, item.timestamp) for item in records
+            )
+            for topic, records in Outputs(last.client, topics).read().items()
+        }
+
+    here = outcome(name)
+    assert len(done) > 3
+    assert 0 not in done  # where the first one begins is only known to Spark
+    del done[:]
+    monkeypatch.setattr(DriverTask, "where_it_serves", lambda *args, **options: None)
+    assert outcome(f"{name}-spark") == here
+    assert done == []
+    assert len(here[".out"]) == 61
+    assert len(here[".marked"]) == 60
 
 
 def test_another_topology_does_not_touch_the_state(run: Run, name: str) -> None:

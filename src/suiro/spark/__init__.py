@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from suiro.spark.adoption import adopt
     from suiro.spark.avro import from_avro, to_avro
-    from suiro.spark.checkpoint import PlannedOffsets
+    from suiro.spark.checkpoint import PlannedOffsets, read_planned
     from suiro.spark.committer import MARKER_TOPIC, Destination, Footer
     from suiro.spark.connections import lease
     from suiro.spark.foreach_batch import exactly_once
@@ -69,6 +69,7 @@ __all__ = [
     "lease",
     "query_metrics",
     "read_columns",
+    "read_planned",
     "register",
     "require_classic",
     "serve_metrics",
@@ -108,6 +109,7 @@ _HOMES = {
     "lease": "connections",
     "require_classic": "session",
     "read_columns": "reading",
+    "read_planned": "checkpoint",
 }
 
 

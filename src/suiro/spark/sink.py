@@ -294,7 +294,7 @@ def _committer(options: SinkOptions, messages: Sequence[CommitMessage]) -> _Sink
 
 
 def staging_area(
-    options: SinkOptions, identity: MicroBatchIdentity, properties: dict[str, str]
+    options: SinkOptions, identity: MicroBatchIdentity, properties: Mapping[str, str]
 ) -> StagingArea | None:
     if options.staging_directory is not None:
         return StagingArea(Path(options.staging_directory) / identity.query_id)

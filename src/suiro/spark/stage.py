@@ -6,6 +6,7 @@ commit message goes to the driver, whoever carries it there.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -24,15 +25,17 @@ __all__ = ["StageOfTask"]
 
 
 class StageOfTask:
-    """A context manager; an error leaves no file behind."""
+    """A context manager; an error leaves no file behind. `properties`: as `task_properties` gives them, where what
+    stages is not in a task of Spark."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, properties: Mapping[str, str] | None = None) -> None:
         self._options = options
+        self._properties = properties
         self._clock = SystemClock()
         self._writer: StagingWriter | None = None
 
     def __enter__(self) -> StageOfTask:
-        properties = task_properties()
+        properties = self._properties or task_properties()
         self.identity = MicroBatchIdentity(
             query_id=properties["sql.streaming.queryId"],
             run_id=properties.get("spark.jobGroup.id", ""),

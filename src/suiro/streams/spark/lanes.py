@@ -5,7 +5,7 @@ Sub-topologies of level 0 run right here; of their records only those for a repa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import repeat
 
@@ -30,14 +30,17 @@ from suiro.streams.vectorised.stateless import FALLBACK
 __all__ = ["lane_rows", "work_rows"]
 
 
-def work_rows(program: Program, work: Work) -> Iterator[list[Row]]:
+def work_rows(
+    program: Program, work: Work, *, in_driver: Mapping[str, str] | None = None
+) -> Iterator[list[Row]]:
+    """`in_driver`: the properties that a task of Spark would have."""
     bootstrap_servers, settings = program.connection
     reading = ReadSettings(
         include_headers=True,
         fail_on_data_loss=program.source.fail_on_data_loss,
         max_fetch_bytes=program.source.max_fetch_bytes,
     )
-    with StageOfTask(program.sink) as stage:
+    with StageOfTask(program.sink, in_driver) as stage:
         topics = Topics(stage)
         if work.muted:
             topics.mute(program.plan.changelogs)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from suiro.spark import CommitMessage, FooterOf, MicroBatchIdentity, StagedRecords, commit_micro_batch
 from suiro.streams.spark.cargo import SPARK_SCHEMA, STAGED, DroppedRecords
+from suiro.streams.spark.driver_task import DriverTask
 from suiro.streams.spark.processor import BucketProcessor
 from suiro.streams.spark.program import Program
 from suiro.streams.spark.rebuild import HeldFrom, settled
@@ -70,7 +71,8 @@ def start_query(
             outputMode="Append",
             timeMode="None",
         )
-    writer = rows.writeStream.foreachBatch(_commits(program, dropped, footer)).outputMode("append")
+    small = DriverTask.where_it_serves(program, text, master=spark.sparkContext.master or "")
+    writer = rows.writeStream.foreachBatch(_commits(program, dropped, footer, small)).outputMode("append")
     writer = writer.queryName(program.plan.application_id).option("checkpointLocation", str(checkpoint))
     if trigger:
         writer = writer.trigger(**trigger)
@@ -78,7 +80,7 @@ def start_query(
 
 
 def _commits(
-    program: Program, dropped: Counter[str], footer: FooterOf | None
+    program: Program, dropped: Counter[str], footer: FooterOf | None, small: DriverTask | None
 ) -> Callable[[DataFrame, int], None]:
     """One Kafka transaction: outputs, changelogs, the footer, source offsets."""
     sink = program.sink
@@ -90,7 +92,12 @@ def _commits(
             run_id=context.getLocalProperty("spark.jobGroup.id") or "",
             batch_id=batch_id,
         )
-        reports = [pickle.loads(row.cargo) for row in rows.collect() if row.sub == STAGED]
+        work = None if small is None else small.work(batch_id)
+        if small is None or work is None:
+            told = [row.cargo for row in rows.collect() if row.sub == STAGED]
+        else:
+            told = list(small.reports(work, identity))
+        reports = [pickle.loads(cargo) for cargo in told]
         messages = [item for item in reports if isinstance(item, CommitMessage)]
         held = [item for item in reports if isinstance(item, HeldFrom)]
         commit_micro_batch(

@@ -24,7 +24,7 @@ from suiro.streams.spark.program import Program, load
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LaneRange", "TopologySource", "Work", "shared_out"]
+__all__ = ["LaneRange", "TopologyReader", "TopologySource", "Work", "shared_out"]
 
 FORMAT = "suiro-topology"
 RECORDS_PER_TASK_MIN = 20_000
