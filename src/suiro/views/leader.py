@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from suiro.clock import Clock, SystemClock
 from suiro.errors import TransientError, UnknownTopicError
 from suiro.spark import Allowance, evenly_limited
+from suiro.views.stride import Stride
 from suiro.views.throttle import Budget, read_throttle
 
 if TYPE_CHECKING:
@@ -161,8 +162,11 @@ class Leader:
 
 
 class VersionPace:
-    """`suiro.spark.Pace` of one version: its throttle, then its leader. Picklable; what it learns stays in the process
-    that plans."""
+    """`suiro.spark.Pace` of one version: its throttle or its stride, then its leader. Picklable; what it learns stays
+    in the process that plans.
+
+    `takes_more`: a long backlog in larger micro-batches than the limit says (`stride`).
+    """
 
     def __init__(
         self,
@@ -171,15 +175,17 @@ class VersionPace:
         bootstrap_servers: str,
         settings: Mapping[str, str] | None = None,
         leader_cuts_topic: str | None = None,
+        takes_more: bool = False,
+        clock: Clock | None = None,
     ) -> None:
-        self._given = (folder, bootstrap_servers, dict(settings or {}), leader_cuts_topic)
-        self._clock = SystemClock()
+        self._given = (folder, bootstrap_servers, dict(settings or {}), leader_cuts_topic, takes_more)
+        self._clock = clock or SystemClock()
         self._budget = Budget()
+        self._stride: Stride | None = None
         self._leader: Leader | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        folder, bootstrap_servers, settings, topic = self._given
-        return _unpickled, (folder, bootstrap_servers, settings, topic)
+        return _unpickled, self._given
 
     def allowance(
         self,
@@ -189,13 +195,18 @@ class VersionPace:
         *,
         unlimited: Collection[str],
     ) -> Allowance:
+        now_ms = self._clock.monotonic_ms()
         rate = read_throttle(self._given[0])
         if rate is not None:
             available = sum(ends[place] - begins[place] for place in ends)
-            allowed = self._budget.allowed(rate, self._clock.monotonic_ms(), sum(begins.values()), available)
+            allowed = self._budget.allowed(rate, now_ms, sum(begins.values()), available)
             if not allowed:
                 return Allowance(ends=begins, max_offsets=None)
             max_offsets = allowed if max_offsets is None else min(allowed, max_offsets)
+        elif max_offsets is not None and self._given[4]:
+            self._stride = self._stride or Stride(max_offsets)
+            limited = (offset for place, offset in begins.items() if place[0] not in unlimited)
+            max_offsets = self._stride.limit(now_ms, sum(limited))
         if self._given[3] is None:
             return Allowance(ends=ends, max_offsets=max_offsets)
         step = self._led().step(begins, ends, max_offsets, unlimited=unlimited)
@@ -206,7 +217,7 @@ class VersionPace:
             from suiro.client import Client
             from suiro.views.cuts import CutLog
 
-            _, bootstrap_servers, settings, topic = self._given
+            _, bootstrap_servers, settings, topic, _ = self._given
             assert topic is not None
             log = CutLog(Client(bootstrap_servers, settings=settings), topic, keeps=False)
             self._leader = Leader(log.poll, self._clock)
@@ -239,8 +250,12 @@ def _covers(later: Offsets, earlier: Offsets) -> bool:
 
 
 def _unpickled(
-    folder: Path, bootstrap_servers: str, settings: Mapping[str, str], topic: str | None
+    folder: Path, bootstrap_servers: str, settings: Mapping[str, str], topic: str | None, takes_more: bool
 ) -> VersionPace:
     return VersionPace(
-        folder, bootstrap_servers=bootstrap_servers, settings=settings, leader_cuts_topic=topic
+        folder,
+        bootstrap_servers=bootstrap_servers,
+        settings=settings,
+        leader_cuts_topic=topic,
+        takes_more=takes_more,
     )

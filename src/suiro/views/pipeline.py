@@ -120,6 +120,7 @@ def _run(
                 bootstrap_servers=bootstrap_servers,
                 settings=client_settings,
                 leader_cuts_topic=spec.leader_cuts_topic,
+                takes_more=settings.takes_more,
             ),
         )
         try:

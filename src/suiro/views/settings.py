@@ -3,7 +3,7 @@
 | name | is |
 |---|---|
 | `trigger` | the time between two micro-batches, "500 milliseconds" |
-| `max.offsets.per.trigger` | records in one micro-batch, about |
+| `max.offsets.per.trigger` | records in one micro-batch, about; unless said 1,000,000, or more (`stride`) |
 | `on.processing.error`, `on.deserialization.error` | "fail", "skip" or "dead-letter:TOPIC" |
 | `output.partitions` | of the output topic; as many as the widest input unless said |
 | `spark.*` | Spark's own; `spark.master` "local[2]" unless said |
@@ -24,15 +24,18 @@ if TYPE_CHECKING:
 __all__ = ["RunSettings"]
 
 TRIGGER = "500 milliseconds"
+LIMIT = "max.offsets.per.trigger"
 MAX_OFFSETS_PER_TRIGGER = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """`reading`: for `KafkaStreams`. `spark`: for the session."""
+    """`takes_more`: of a long backlog, since nobody said how many records a micro-batch may have. `reading`: for
+    `KafkaStreams`. `spark`: for the session."""
 
     trigger: str
     max_offsets_per_trigger: int
+    takes_more: bool
     on_processing_error: str
     on_deserialization_error: str
     output_partitions: int | None
@@ -47,9 +50,8 @@ class RunSettings:
         partitions = left.pop("output.partitions", None)
         return cls(
             trigger=left.pop("trigger", TRIGGER),
-            max_offsets_per_trigger=_number(
-                "max.offsets.per.trigger", left.pop("max.offsets.per.trigger", str(MAX_OFFSETS_PER_TRIGGER))
-            ),
+            takes_more=LIMIT not in left,
+            max_offsets_per_trigger=_number(LIMIT, left.pop(LIMIT, str(MAX_OFFSETS_PER_TRIGGER))),
             on_processing_error=left.pop("on.processing.error", "fail"),
             on_deserialization_error=left.pop("on.deserialization.error", "fail"),
             output_partitions=None if partitions is None else _number("output.partitions", partitions),
