@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from suiro.clock import SystemClock
 from suiro.errors import FatalError
 from suiro.spark import faults, staging
-from suiro.spark.checkpoint import PlannedOffsets, read_planned, same_cluster_offsets, source_topics
+from suiro.spark.checkpoint import PlannedOffsets, names_in, read_planned, same_cluster_offsets, source_topics
 from suiro.spark.committer import MARKER_TOPIC, Committer, Destination, Footer, MicroBatch, Outcome
 from suiro.spark.decide import Plan
 from suiro.spark.encoding import check_columns, encode_rows
@@ -181,10 +181,7 @@ def commit_micro_batch(
     assert options.checkpoint_location is not None
     planned = read_planned(options.checkpoint_location, batch_id)
     if planned is None:
-        raise FatalError(
-            f"{options.checkpoint_location}/offsets/{batch_id} is not there: is this query's checkpointLocation "
-            "visible to the driver's Python?"
-        )
+        raise FatalError(_without_plan(options.checkpoint_location, batch_id))
     before = read_planned(options.checkpoint_location, batch_id - 1) if batch_id else None
     writes = StagedWrites([item.records for item in messages])
     writes.check_inline_size()
@@ -211,6 +208,17 @@ def commit_micro_batch(
     _sweep(messages, batch_id)
     faults.reach("before_return", batch_id)
     return outcome
+
+
+def _without_plan(checkpoint_location: str, batch_id: int) -> str:
+    offsets = f"{checkpoint_location.rstrip('/')}/offsets"
+    newest = max((int(name) for name in names_in(offsets) if name.isdigit()), default=-1)
+    if newest > batch_id:  # this driver slept for so long that Spark keeps its micro-batch no more
+        return (
+            f"another driver took over {checkpoint_location}: it is at micro-batch {newest}, and the plan of "
+            f"micro-batch {batch_id}, which this one was about to commit, is removed. This one writes nothing and stops"
+        )
+    return f"{offsets}/{batch_id} is not there: is this query's checkpointLocation visible to the driver's Python?"
 
 
 class _Sink:
