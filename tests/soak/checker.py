@@ -48,14 +48,16 @@ CHUNK = 2000
 ANOMALIES_MAX = 20
 BLOCKED_S = 180  # a transaction open for longer than its timeout, and nobody ends it
 ENDS_S = 60
+SETTLES_S = 60  # what is decided may take a moment to be seen
 CLIENT = {"request.timeout.ms": "5000", "default.api.timeout.ms": "5000", "client.id": "soak-checker"}
 PLACES = [(topic, partition) for topic in TOPICS for partition in range(PARTITIONS)]
 WRITTEN_BY = {COPIED: "copy", WORD_COUNTS: "count", KEY_COUNTS: "count"}
 
 
 class Checker:
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, *, settles_s: float = SETTLES_S) -> None:
         self._bootstrap = bootstrap
+        self._settles_s = settles_s
         self._client: Client | None = None
         self._consumer = Consumer(
             {
@@ -91,6 +93,7 @@ class Checker:
             name=name,
             inputs={place: self._read[place] for place in PLACES if place[0] == source},
             outputs=[self.numbers[topic] for topic in outputs],
+            settles_s=self._settles_s,
         )
 
     # A round

@@ -100,7 +100,7 @@ class Application:
     name: str
     inputs: Mapping[Place, Offsets]
     outputs: Sequence[Numbers]
-    settles_s: float = 60.0
+    settles_s: float
     looks: deque[_Look] = field(default_factory=deque)
     checked: int = 0
     """Looks that were settled."""
