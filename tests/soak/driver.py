@@ -30,7 +30,13 @@ FENCED, SUPERSEDED, STOPPED, GAVE_UP = "fenced", "superseded", "stopped", "gave 
 # Four attempts of a task: in local mode Spark makes one, and the death of a worker would end the query.
 MASTER = "local[2,4]"
 SETTINGS = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.driver.memory": "768m"}
-SPARK_IS_GONE = ("Py4J", "Connection refused", "Connection reset", "Broken pipe", "gateway")
+SPARK_IS_GONE = (
+    "Py4JError",
+    "Py4JNetworkError",
+    "ConnectionRefusedError",
+    "ConnectionResetError",
+    "BrokenPipeError",
+)
 
 Run = Callable[[Any, str, Path], "Running"]
 
@@ -122,10 +128,7 @@ def verdict(cause: BaseException, restarts: int) -> str | None:
         return SUPERSEDED
     if isinstance(cause, (FatalError, UsageError)):
         return STOPPED
-    if (
-        any(word in f"{type(cause).__name__} {cause}"[:400] for word in SPARK_IS_GONE)
-        or restarts > RESTARTS_MAX
-    ):
+    if type(cause).__name__ in SPARK_IS_GONE or restarts > RESTARTS_MAX:
         return GAVE_UP
     return None
 

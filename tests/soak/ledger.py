@@ -92,14 +92,16 @@ class _Look:
     """Inputs below them; known when the inputs have been read so far."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Application:
-    """Each input makes one record in each output, in the transaction that commits the input's offset. So no less is
-    committed than can be read, and soon no less can be read than is committed."""
+    """Each input makes one record in each output: in `outputs` in the transaction that commits the input's offset, in
+    `later` then or later, since past a repartition a record waits for those of other partitions that are older. So no
+    less is committed than can be read, and soon no less can be read in `outputs` than is committed."""
 
     name: str
     inputs: Mapping[Place, Offsets]
     outputs: Sequence[Numbers]
+    later: Sequence[Numbers] = ()
     settles_s: float
     looks: deque[_Look] = field(default_factory=deque)
     checked: int = 0

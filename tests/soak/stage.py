@@ -33,9 +33,9 @@ ENDS_MAX = 8
 """Of one application's drivers, without a record between them."""
 EXPLAINED_S = 240.0
 """After a rival or a long sleep a driver may find that it must not go on, and say so."""
-POINT_SHARE = 0.5
+POINT_SHARE = 0.6
 """Of all starts, how many end at a drawn point of a later micro-batch."""
-POINT_WITHIN = 60
+POINT_WITHIN = 20
 
 TICK_S = 0.1
 CROWDED = 4
@@ -86,9 +86,9 @@ class Job:
     def _drawn_fault(self) -> str:
         dice = self._stage.dice
         point = dice.choice([*FENCE_POINTS, *COMMIT_POINTS, *TASK_POINTS])
-        action = dice.choice(["kill", "kill", "kill-session"])
+        action = dice.choice(["kill", "kill", "kill", "kill-session"])
         after, is_planned = dice.randrange(1, POINT_WITHIN), dice.random() < POINT_SHARE
-        if not is_planned or self.starts == 1:
+        if not is_planned:
             return ""
         if point in FENCE_POINTS:  # the first micro-batch of a run only
             return f"{point}:{action}"

@@ -82,6 +82,14 @@ def test_what_is_committed_and_what_can_be_read_agree() -> None:
     assert made.checked == 1
 
 
+def test_what_waits_past_a_repartition_may_come_later_but_not_sooner() -> None:
+    made = application(read(*range(10)), outputs=7)
+    made.later = [Numbers("words", first=1)]
+    made.later[0].total = 5
+    assert looked(made, committed=7, visible=7, now=90) == []
+    assert looked(made, committed=7, visible=8, now=90) == ["offsets behind data"]
+
+
 def test_offsets_behind_data() -> None:
     assert looked(application(read(*range(10)), outputs=7), committed=6, visible=7) == ["offsets behind data"]
     made = application(read(*range(10)), outputs=7)
