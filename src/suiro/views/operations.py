@@ -54,7 +54,8 @@ __all__ = ["application"]
 
 MAX_BODY_BYTES = 2 * MAX_CODE_BYTES
 DECIDING_THREADS = 8
-LONG_THREADS = 8  # comparisons, explanations, deploys: of their own, so that a rollback never waits for them
+LONG_THREADS = 8  # deploys, and consumers that move: of their own, so that a rollback never waits for them
+COMPARING_THREADS = 8  # comparisons and explanations, of which one is worked on and others wait their turn
 
 T = TypeVar("T")
 
@@ -106,6 +107,7 @@ class _Operations:
         self._host = host
         self._deciding = ThreadPoolExecutor(DECIDING_THREADS, thread_name_prefix="views-decide")
         self._long = ThreadPoolExecutor(LONG_THREADS, thread_name_prefix="views-long")
+        self._comparing = ThreadPoolExecutor(COMPARING_THREADS, thread_name_prefix="views-compare")
 
     def routes(self) -> list[Route]:
         host = self._host
@@ -141,7 +143,7 @@ class _Operations:
                 for path, command in long.items()
             ),
             *(
-                Route(path, self._do(command, self._long), methods=["POST"])
+                Route(path, self._do(command, self._comparing), methods=["POST"])
                 for path, command in endable.items()
             ),
         ]

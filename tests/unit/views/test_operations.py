@@ -6,6 +6,7 @@ import base64
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from suiro.errors import ConfigError, SuiroError, TransientError, UsageError
 from suiro.registry import Users
 from suiro.views import Listen, Views
 from suiro.views.journal import ConcurrentChangeError
-from suiro.views.operations import application
+from suiro.views.operations import COMPARING_THREADS, application
 from suiro.views.state import Guards, RefusedChangeError, UnknownViewError
 
 JSON = {"Content-Type": "application/json"}
@@ -148,10 +149,16 @@ def test_what_nobody_waits_for_is_ended(host: Told, url: str) -> None:
 
     host.compare = compare  # type: ignore[attr-defined]
     address = url.removeprefix("http://").split(":")
-    with socket.create_connection((address[0], int(address[1]))) as connection:
-        request = f"POST /views/delays/compare HTTP/1.1\r\nHost: {address[0]}\r\nContent-Length: 0\r\n\r\n"
-        connection.sendall(request.encode())
+    request = f"POST /views/delays/compare HTTP/1.1\r\nHost: {address[0]}\r\nContent-Length: 0\r\n\r\n"
+    with ExitStack() as stack:
+        for _ in range(COMPARING_THREADS):
+            connection = stack.enter_context(socket.create_connection((address[0], int(address[1]))))
+            connection.sendall(request.encode())
         assert begun.wait(30)
+        body = {"code": "", "entry": "a.py:f"}
+        assert (
+            httpx.post(f"{url}/views", json=body, timeout=30).status_code == 200
+        )  # a deploy does not wait for them
         assert not ended.is_set()
     assert ended.wait(30)
 
