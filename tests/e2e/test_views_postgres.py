@@ -141,6 +141,7 @@ def test_served_from_postgres_and_consumed_downstream(
                 lambda: (
                     connection.execute("SELECT to_regnamespace(%s)", (f"{view}_v1",)).fetchone() == (None,)
                 ),
+                deadline_s=300,  # its pipeline ends first
                 what="the schema of version 1 to be dropped",
             )
         feed.send(50)
