@@ -105,21 +105,21 @@ def check_deploy(view: View, key: Sequence[str]) -> None:
     """Raises what `deploy` would: a deploy looks at this before it does anything that costs."""
     position = position_of(view)
     if position not in TABLE["deploy"]:
-        number = view.routing.candidate
+        number, serving = view.routing.candidate, view.routing.serving
+        retire = f"suiro view retire {view.name}"
+        if position in ("first", "building"):
+            stands, then = "is being built", f"Wait until it is, or give it up ({retire} {number})"
+        else:
+            stands = f"is ready beside version {serving}"
+            then = {
+                "shifted": f"Retire the old one ({retire} {serving})",
+                "shifting": f"Finish its shift, or give it up (suiro view rollback {view.name}; {retire} {number})",
+            }.get(
+                position, f"Shift to it (suiro view shift {view.name} 100), or give it up ({retire} {number})"
+            )
         raise RefusedChangeError(
-            f"view {view.name} is {position}: version {number} "
-            + (
-                "is being built"
-                if position in ("first", "building")
-                else f"is ready beside version {view.routing.serving}"
-            )
-            + ", and a view has at most two versions that live. "
-            + (
-                f"Retire the old one (suiro view retire {view.name} {view.routing.serving}), then deploy"
-                if position == "shifted"
-                else f"Finish its shift, or give it up (suiro view rollback {view.name}; "
-                f"suiro view retire {view.name} {number}), then deploy"
-            )
+            f"view {view.name} is {position}: version {number} {stands}, and a view has at most two versions that "
+            f"live. {then}, then deploy"
         )
     for version in view.live:
         if version.key != tuple(key):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from suiro.errors import UsageError
@@ -32,6 +34,30 @@ def test_two_deploys() -> None:
         lifecycle.deploy(building(), key=KEY, spec={})
     with pytest.raises(RefusedChangeError, match="suiro view retire delays 1"):
         lifecycle.deploy(at(100), key=KEY, spec={})
+
+
+def test_every_command_that_a_refused_deploy_names_is_one_that_can_be_given() -> None:
+    """Word by word: what it says, done, leads to where a deploy is taken."""
+    for view, said in (
+        (lifecycle.deploy(View(name="delays"), key=KEY, spec={}).view, ["retire 1"]),
+        (building(), ["retire 2"]),
+        (ready(), ["shift 100", "retire 2"]),
+        (at(1), ["rollback", "retire 2"]),
+        (at(100), ["retire 1"]),
+        (lifecycle.rollback(at(1)).view, ["shift 100", "retire 2"]),
+    ):
+        with pytest.raises(RefusedChangeError) as refused:
+            lifecycle.check_deploy(view, KEY)
+        named = re.findall(r"suiro view (\w+) delays ?(\d*)", str(refused.value))
+        assert [" ".join(filter(None, command)) for command in named] == said
+        for command in said:
+            match command.split():
+                case ["shift", percent]:
+                    lifecycle.shift(view, int(percent) * 100, lag_ms=0)
+                case ["rollback"]:
+                    view = lifecycle.rollback(view).view
+                case ["retire", number]:
+                    lifecycle.check_deploy(lifecycle.retire(view, int(number)).view, KEY)
 
 
 def test_a_key_that_changes_its_shape() -> None:
