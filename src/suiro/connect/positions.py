@@ -14,9 +14,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from suiro.client import EARLIEST, LATEST, Client, NewTopic
+from suiro.client import EARLIEST, LATEST, Client, Fetched, NewTopic
 from suiro.errors import DataLossError, OffsetOutOfRangeError, UsageError
 from suiro.protocol.murmur2 import partition_for_key
+from suiro.protocol.record_batch import iter_headers
+from suiro.protocol.records import control_type, decode_batch
 
 __all__ = [
     "POSITIONS_TOPIC",
@@ -38,8 +40,12 @@ CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "16777216", "min.cleana
 _FIRST_LOOK = 1_000  # offsets; each look back is twice as long as the one before
 _FETCH_BYTES = 8 * 1024 * 1024
 _LARGEST_FETCH_BYTES = 1 << 30
+_FEW_BYTES = (
+    1 << 18
+)  # read one by one, in milliseconds; more are worth the half second that kernels take to load
 
 Position = dict[str, Any]
+_Pair = tuple[bytes | None, bytes | None]
 
 
 def transactional_id(name: str) -> str:
@@ -143,10 +149,6 @@ def _records(
     client: Client, target: tuple[str, int], start: int, end: int
 ) -> Iterator[tuple[bytes | None, bytes | None]]:
     """Keys and values of the committed records with start <= offset < end, in order."""
-    if start >= end:
-        return
-    from suiro.protocol import columnar  # compiled kernels: half a second that a first start does without
-
     fetch_bytes = _FETCH_BYTES
     while start < end:
         try:
@@ -159,11 +161,40 @@ def _records(
             )  # what lay before was cleaned away: there is a later record of each key
             continue
         part = fetched[target]
-        rows = columnar.decode(part.data, start_offset=start, end_offset=end, aborted=part.aborted)
-        yield from zip(
-            rows.batch.column("key").to_pylist(), rows.batch.column("value").to_pylist(), strict=True
-        )
-        if rows.next_offset > start:
-            start = rows.next_offset
+        read = _one_by_one if len(part.data) <= _FEW_BYTES else _as_columns
+        found, next_offset = read(part, start, end)
+        yield from found
+        if next_offset > start:
+            start = next_offset
         elif len(part.data) and fetch_bytes < _LARGEST_FETCH_BYTES:
             fetch_bytes *= 2  # a batch larger than what was asked for
+
+
+def _as_columns(part: Fetched, start: int, end: int) -> tuple[list[_Pair], int]:
+    from suiro.protocol import columnar  # compiled kernels: half a second that a start does without if it can
+
+    rows = columnar.decode(part.data, start_offset=start, end_offset=end, aborted=part.aborted)
+    keys, values = (rows.batch.column(name).to_pylist() for name in ("key", "value"))
+    return list(zip(keys, values, strict=True)), rows.next_offset
+
+
+def _one_by_one(part: Fetched, start: int, end: int) -> tuple[list[_Pair], int]:
+    """The same: what was aborted is left out, from a transaction's first offset to the marker that ends it."""
+    found: list[_Pair] = []
+    next_offset = start
+    waiting = sorted(part.aborted, key=lambda transaction: transaction[1])
+    aborting: set[int] = set()
+    for place, header in iter_headers(part.data):
+        if header.base_offset >= end:
+            return found, end
+        while waiting and waiting[0][1] <= header.last_offset:
+            aborting.add(waiting.pop(0)[0])
+        next_offset = max(next_offset, min(header.next_offset, end))
+        if header.is_control:
+            markers = decode_batch(part.data, place)  # none, where the cleaner left only the batch
+            if any(control_type(marker) == "abort" for marker in markers):
+                aborting.discard(header.producer_id)
+        elif header.next_offset > start and not (header.is_transactional and header.producer_id in aborting):
+            records = decode_batch(part.data, place)
+            found += [(one.key, one.value) for one in records if start <= one.offset < end]
+    return found, next_offset

@@ -73,7 +73,12 @@ class RegistryClient:
             basic_auth = userinfo or basic_auth
             self._urls += (base,)
         self._retries = retries
-        verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=ca) if ca is not None else True
+        verify: ssl.SSLContext | bool = True
+        if ca is not None:
+            verify = ssl.create_default_context(cafile=ca)
+        elif not any(base.startswith("https:") for base in self._urls):
+            # One that trusts nobody: to read all authorities' certificates takes as long as a few calls.
+            verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if certificate is not None:
             context = verify if isinstance(verify, ssl.SSLContext) else ssl.create_default_context()
             context.load_cert_chain(*certificate)
