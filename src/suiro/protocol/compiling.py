@@ -4,16 +4,23 @@ What is always true: a kernel is compiled (or loaded from numba's cache) when it
 middle of a query. Inputs are read-only arrays, so that there is one compiled form of each kernel. Loops that a
 kernel calls stand in the kernel's own file: numba's cache notices a change there, but not in another file. What
 is here is compiled into kernels of other files; who changes `copy_bytes` deletes their caches.
+
+A folder named `kernels` is the exception: a change in any of its files compiles all its kernels anew, so loops of one
+may stand in another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numba
 from numba import types
 from numba.core import cgutils
+from numba.core.caching import FunctionCache
 from numba.extending import intrinsic
 
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
@@ -39,15 +46,32 @@ def compiled(*signature: Any) -> Callable[[Callable[..., Any]], Any]:
     """Decorates a kernel that takes these types."""
 
     def compile_kernel(function: Callable[..., Any]) -> Any:
+        kernel = numba.njit(**OPTIONS)(function)
         try:
-            return numba.njit(signature, cache=True, **OPTIONS)(function)
+            kernel._cache = _Cache(function)
         except RuntimeError as error:
             # Neither __pycache__ nor the user's cache folder can be written (numba: "no locator available").
             if "cannot cache" not in str(error):
                 raise
-            return numba.njit(signature, **OPTIONS)(function)
+        kernel.compile(signature)
+        kernel.disable_compile()
+        return kernel
 
     return compile_kernel
+
+
+class _Cache(FunctionCache):
+    """As `cache=True` makes it, and in a folder named `kernels` a change of any file counts."""
+
+    def _index_key(self, sig: Any, codegen: Any) -> Any:
+        folder = Path(self._py_func.__code__.co_filename).parent
+        key = super()._index_key(sig, codegen)
+        return (*key, _digest(folder)) if folder.name == "kernels" else key
+
+
+@cache
+def _digest(folder: Path) -> str:
+    return sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))).hexdigest()
 
 
 def _memcpy(typing_context: Any, target: Any, at: Any, source: Any, start: Any, size: Any) -> Any:

@@ -6,5 +6,6 @@
 - `changes`: messages to records. `untouched`, `topic_state`: what only the topic knows. `snapshots`, `ranges`,
   `window`, `visibility`: whole tables, beside the stream too. `tables`: forms and schemas. `batches`, `delivery`: into
   Kafka. `engine`: compiled kernels, or the plain rules until they are loaded.
-- `pgoutput`, `copy_binary`, `avro_rows`, `row_kernels`, `types`, `schemas`: bytes to Avro, pure.
+- `pgoutput`, `copy_binary`, `avro_rows`, `types`, `schemas`: bytes to Avro, pure. `kernels`: their loops,
+  compiled.
 """

@@ -75,9 +75,9 @@ def choose(*, compiled: bool) -> Iterator[None]:
 def _import() -> None:
     global _loaded, _failure
     try:
-        from suiro.connect.postgres import row_kernels
+        from suiro.connect.postgres import kernels as rows
         from suiro.protocol import columnar as batches
 
-        _loaded = (row_kernels, batches)
+        _loaded = (rows, batches)
     except BaseException as error:
         _failure = error

@@ -37,7 +37,9 @@ CHUNK_BYTES = 2 << 20  # four of them are in memory at once, and what becomes of
 WAIT_S = 0.2
 
 _SIGNATURE_SIZE = 19
-_ROW_SIZE = 18  # how many columns, the LSN with its length, the length of the message; then the message
+_ROW = struct.Struct(
+    ">hiqi"
+)  # how many columns, the LSN's length, the LSN, the message's length; then the message
 _COMMIT = ord("C")
 _TRAILER = b"\xff\xff"
 
@@ -64,6 +66,9 @@ def peek(
     messages = 0
     rest = b""
     with _Reader(database, statement, what=f"read slot {slot}") as reader:
+        # The server decodes everything before it gives the first row, on another processor: time to load the kernels.
+        reader.asked.wait()
+        engine.load()
         for chunk in reader.chunks(check):
             if not messages:
                 engine.load(wait=True, patience_s=engine.PATIENCE_S)
@@ -85,6 +90,7 @@ class _Reader:
         self._what = what
         self._queue: queue.Queue[bytes | BaseException | None] = queue.Queue(1)
         self._ended = False
+        self.asked = threading.Event()
         self._thread = threading.Thread(target=self._run, name="suiro-peek", daemon=True)
 
     def __enter__(self) -> _Reader:
@@ -123,6 +129,7 @@ class _Reader:
     def _run(self) -> None:
         try:
             sink = io.BufferedWriter(_Raw(self), buffer_size=CHUNK_BYTES)
+            self.asked.set()
             self._database.copy(self._statement, sink, what=self._what)
             sink.flush()
         except BaseException as error:
@@ -145,42 +152,40 @@ class _Raw(io.RawIOBase):
 def _block(data: bytes) -> tuple[Block | None, bytes]:
     """The rows up to the last commit (all, where there is none) and the bytes behind them."""
     at = _SIGNATURE_SIZE if data.startswith(SIGNATURE) else 0
-    begins, end = _rows(data, at)
-    if not len(begins):
+    starts, ends, lsns, cut = _rows(data, at)
+    if not cut:
         return None, data[at:]
-    ends = np.append(begins[1:], end)
-    if (_integers(data, begins, 14, 4) != ends - begins - _ROW_SIZE).any():
-        raise CorruptMessageError("COPY gave something that is not one row of an LSN and a message")
-    starts = begins + _ROW_SIZE
-    commits = np.flatnonzero(_integers(data, starts, 0, 1) == _COMMIT)
-    cut = int(commits[-1]) + 1 if len(commits) else len(begins)
-    lsns = _integers(data, begins[:cut], 6, 8)
-    return Block(buffer=data, starts=starts[:cut], ends=ends[:cut], lsns=lsns), data[ends[cut - 1] :]
+    return Block(buffer=data, starts=starts[:cut], ends=ends[:cut], lsns=lsns[:cut]), data[ends[cut - 1] :]
 
 
-def _rows(data: bytes, at: int) -> tuple[Int64s, int]:
-    """Where whole rows begin, and where the last of them ends."""
+def _rows(data: bytes, at: int) -> tuple[Int64s, Int64s, Int64s, int]:
+    """Where the messages of whole rows begin and end, their LSNs, and how many rows lie up to the last commit."""
     compiled = engine.kernels()
     if compiled is not None:
-        begins = np.empty(len(data) // _ROW_SIZE + 1, np.int64)
-        result = np.zeros(3, np.int64)
-        compiled.copy_rows(np.frombuffer(data, np.uint8), at, 2, begins, result)
-        _, count, end = result.tolist()
-        return begins[:count], end
+        starts, ends, lsns = np.empty((3, len(data) // _ROW.size + 1), np.int64)
+        result = np.zeros(4, np.int64)
+        compiled.peeked_rows(np.frombuffer(data, np.uint8), at, starts, ends, lsns, result)
+        status, rows, committed, _ = result.tolist()
+        if status != compiled.OK:
+            raise _corrupt()
+        return starts, ends, lsns, committed or rows
     found = []
-    while at + _ROW_SIZE <= len(data):
-        (size,) = struct.unpack_from(">i", data, at + _ROW_SIZE - 4)
-        if at + _ROW_SIZE + size > len(data):
+    committed = 0
+    while at + _ROW.size <= len(data):
+        columns, lsn_size, lsn, size = _ROW.unpack_from(data, at)
+        if columns != 2 or lsn_size != 8 or size < 1:
+            raise _corrupt()
+        at += _ROW.size
+        if at + size > len(data):
             break
-        found.append(at)
-        at += _ROW_SIZE + size
-    return np.array(found, np.int64), at
+        found.append((at, at + size, lsn))
+        if data[at] == _COMMIT:
+            committed = len(found)
+        at += size
+    table = np.array(found, np.int64).reshape(-1, 3)
+    starts, ends, lsns = np.ascontiguousarray(table.T)
+    return starts, ends, lsns, committed or len(found)
 
 
-def _integers(data: bytes, places: Int64s, at: int, size: int) -> Int64s:
-    """The big-endian integer of `size` bytes at byte `at` of each place."""
-    source = np.frombuffer(data, np.uint8)
-    found = np.zeros(len(places), np.int64)
-    for byte in range(size):
-        found = (found << 8) | source[places + (at + byte)]
-    return found
+def _corrupt() -> CorruptMessageError:
+    return CorruptMessageError("COPY gave something that is not one row of an LSN and a message")

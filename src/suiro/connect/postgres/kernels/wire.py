@@ -1,0 +1,83 @@
+"""Numbers and digits as Postgres sends them, numbers as Avro has them, and what all kernels agree on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from suiro.protocol.compiling import inlined
+
+# Statuses.
+OK, BAD_ROW, FULL = range(3)
+
+HARD = -1
+"""In place of where a value ends: the kernel does not write it."""
+
+# In place of a value's size.
+NULL, UNTOUCHED = -1, -2
+
+EPOCH_DAYS = 10_957
+EPOCH_MICROS = 946_684_800_000_000
+DAY = 86_400_000_000
+I64_MAX = (1 << 63) - 1
+I32_MAX = (1 << 31) - 1
+
+
+@inlined
+def uint16_at(data, at):
+    return (np.int64(data[at]) << 8) | np.int64(data[at + 1])
+
+
+@inlined
+def uint32_at(data, at):
+    return (
+        (np.int64(data[at]) << 24)
+        | (np.int64(data[at + 1]) << 16)
+        | (np.int64(data[at + 2]) << 8)
+        | np.int64(data[at + 3])
+    )
+
+
+@inlined
+def int32_at(data, at):
+    return np.int64(np.int32(np.uint32(uint32_at(data, at))))
+
+
+@inlined
+def int64_at(data, at):
+    return (int32_at(data, at) << 32) | uint32_at(data, at + 4)
+
+
+@inlined
+def put_long(out, at, value):
+    rest = np.uint64((value << 1) ^ (value >> 63))
+    while rest >= np.uint64(0x80):
+        out[at] = np.uint8((rest & np.uint64(0x7F)) | np.uint64(0x80))
+        rest >>= np.uint64(7)
+        at += 1
+    out[at] = np.uint8(rest)
+    return at + 1
+
+
+@inlined
+def digit_at(data, at):
+    """The digit that stands there, or a number above 9."""
+    return np.int64(np.uint8(data[at] - np.uint8(48)))
+
+
+@inlined
+def two_digits_at(data, at):
+    tens = digit_at(data, at)
+    ones = digit_at(data, at + 1)
+    if tens > 9 or ones > 9:
+        return np.int64(1000)
+    return tens * 10 + ones
+
+
+@inlined
+def is_word(data, at, size, word):
+    if size != len(word):
+        return False
+    same = True
+    for place in range(len(word)):
+        same &= data[at + place] == word[place]
+    return same
