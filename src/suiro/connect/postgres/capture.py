@@ -23,7 +23,6 @@ from typing import Any
 
 from suiro.client import Client, ProducerIdentity
 from suiro.clock import SystemClock
-from suiro.connect.postgres import engine
 from suiro.connect.postgres.database import Database, connect_replication
 from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.lsn import parse_lsn
@@ -133,8 +132,6 @@ class PostgresCapture:
             delivery = Delivery(client, options, self._identity)
             stack.callback(self._end_of, delivery)
             position, parts = delivery.fence()
-            if position is not None:
-                engine.load()  # nobody waits for a first record: all that waits in the slot counts
             release_slot(database, options.slot)
             self._check_source(position, system, facts.database)
             if not facts.is_standby:
@@ -173,7 +170,7 @@ class PostgresCapture:
             session.stream(self._ready)
 
     def _end_of(self, delivery: Delivery) -> None:
-        delivery.abandon()
+        delivery.close()
         self._identity = delivery.identity
 
     def _start(

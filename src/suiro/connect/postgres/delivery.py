@@ -3,12 +3,17 @@
 Always true: records of a source transaction and the position behind it become visible together or not at all.
 `fence` ends what a forerunner left open and shuts it out; only then is the position read. After any error the outcome
 of the transaction is unknown: the capture starts over from `fence`, and the position tells.
+
+What need not be waited for is sent on a thread of its own, one thing after another and at most one at a time, while the
+next records are made: large parts of a transaction, and commits of a backlog. An error there is raised by whatever is
+asked for next, so nothing is ever sent behind something that failed.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -35,7 +40,7 @@ __all__ = ["Delivery", "binary_column"]
 
 logger = logging.getLogger(__name__)
 
-FLUSH_BYTES = 4 << 20
+SEND_BYTES = 2 << 20  # that much at once; as much again is under way
 
 
 def binary_column(values: Sequence[bytes | None]) -> pa.Array:
@@ -58,7 +63,11 @@ class Delivery:
         self.identity = identity
         self._client = client
         self._name = options.name
-        self._transactions = client.transaction(
+        # A client is for one thread at a time.
+        self._sending_client = Client(options.bootstrap_servers, settings=options.kafka_settings)
+        self._sender = ThreadPoolExecutor(1, thread_name_prefix="suiro-delivery")
+        self._sent: Future[None] | None = None
+        self._transactions = self._sending_client.transaction(
             transactional_id(options.name), timeout_ms=options.transaction_timeout_ms
         )
         self._compression = codec_id(options.compression)
@@ -110,35 +119,72 @@ class Delivery:
         self.records += len(keys)
         for batch in batches:
             self._wait(topic, batch)
-        if self._waiting_bytes >= FLUSH_BYTES:
-            self.flush()
+        if self._waiting_bytes >= SEND_BYTES:
+            self._send_beside(ends=False)
 
     def flush(self) -> None:
         """All that was added is in Kafka, though nobody may see it before `commit`."""
-        if not self._waiting:
-            return
-        new = {(batch.topic, batch.partition) for batch in self._waiting} - self._joined
-        if new:
-            self._transactions.add_partitions(sorted(new))
-            self._joined |= new
-        self._transactions.produce(self._waiting)
-        self._waiting, self._waiting_bytes = [], 0
+        self.settle()
+        self._send(self._taken(), ends=False)
 
-    def commit(self, position: Mapping[str, Any], parts: Mapping[str, Any] | None = None) -> None:
-        """Returns once everything added, the position and the changed parts are there for all to read."""
+    def commit(
+        self, position: Mapping[str, Any], parts: Mapping[str, Any] | None = None, *, wait: bool = True
+    ) -> None:
+        """Everything added, the position and the changed parts are there for all to read: when this returns, or, where
+        nobody waits, when `settle` does."""
         records = [part_record(self._name, part, value) for part, value in (parts or {}).items()]
         records.append(position_record(self._name, dict(position)))
         now_ms = SystemClock().wall_ms()
         self._wait(
             POSITIONS_TOPIC, batch_of(records, partition=self._position_partition, timestamp_ms=now_ms)
         )
-        self.flush()
-        self._transactions.end(commit=True)
-        self._joined.clear()
-        self.identity = self._transactions.renew()
+        if wait:
+            self.settle()
+            self._send(self._taken(), ends=True)
+        else:
+            self._send_beside(ends=True)
 
-    def abandon(self) -> None:
+    def settle(self) -> None:
+        """Waits for what is sent on the thread, and raises what went wrong there."""
+        if self._sent is not None:
+            sent, self._sent = self._sent, None
+            sent.result()
+
+    def _send_beside(self, *, ends: bool) -> None:
+        self.settle()
+        self._sent = self._sender.submit(self._send, self._taken(), ends=ends)
+
+    def _taken(self) -> list[TransactionalBatch]:
+        taken = self._waiting
+        self._waiting, self._waiting_bytes = [], 0
+        return taken
+
+    def _send(self, batches: list[TransactionalBatch], *, ends: bool) -> None:
+        """On either thread, never on both."""
+        if batches:
+            new = {(batch.topic, batch.partition) for batch in batches} - self._joined
+            if new:
+                self._transactions.add_partitions(sorted(new))
+                self._joined |= new
+            self._transactions.produce(batches)
+        if ends:
+            self._transactions.end(commit=True)
+            self._joined.clear()
+            self.identity = self._transactions.renew()
+
+    def close(self) -> None:
         """At the end of a session: what is open is aborted, or readers would wait for it until its timeout."""
+        try:
+            try:
+                self.settle()
+            except SuiroError as error:
+                logger.info("what was under way: %s", error)
+            self._abandon()
+        finally:
+            self._sender.shutdown()
+            self._sending_client.close()
+
+    def _abandon(self) -> None:
         if self._joined:
             self._joined.clear()
             try:

@@ -31,6 +31,7 @@ __all__ = ["Session", "Stopped"]
 logger = logging.getLogger(__name__)
 
 QUIET_COMMIT_MS = 1_000  # positions without records: at most one a second
+BACKLOG_COMMIT_MS = 100  # nobody waits for a single record of it
 WAIT_S = 0.5
 LAG_INTERVAL_MS = 1_000
 
@@ -133,8 +134,12 @@ class Session:
 
     def read_exported(self, snapshot: str) -> None:
         self._snapshots.read_exported(
-            snapshot, self._changes.position, commit=self.commit, is_stopped=self._stopped.is_set
+            snapshot,
+            self._changes.position,
+            commit=lambda: self.commit(wait=False),
+            is_stopped=self._stopped.is_set,
         )
+        self._delivery.settle()
         if self._stopped.is_set():
             raise Stopped
 
@@ -142,8 +147,8 @@ class Session:
 
     def stream(self, on_ready: Callable[[Session], None]) -> None:
         """Ends with `Stopped`, or an error."""
-        engine.load()
         self._catch_up()
+        engine.load()
         stream = self._open_stream()
         while True:
             if self._fell_behind():
@@ -245,10 +250,13 @@ class Session:
             changes.position = stream.wal_end  # nobody can write heartbeats there
         has_records = self._delivery.records != self._committed_records
         is_quiet_due = changes.position != self._committed and now_ms - self._committed_ms >= QUIET_COMMIT_MS
-        if has_records or self._snapshots.has_changed or is_quiet_due:
+        if not (has_records or self._snapshots.has_changed or is_quiet_due):
+            return
+        if stream is not None:
             self.commit()
-            if stream is not None:
-                stream.confirm(changes.position)
+            stream.confirm(changes.position)
+        elif now_ms - self._committed_ms >= BACKLOG_COMMIT_MS:
+            self.commit(wait=False)  # the slot moves on when all of the backlog is read
 
     def _obey(self, message: dict[str, Any]) -> None:
         window = self._changes.window
@@ -266,10 +274,12 @@ class Session:
             logger.info("table %s is read again, as asked", name)
             self._snapshots.begin(table)
 
-    def commit(self) -> None:
+    def commit(self, *, wait: bool = True) -> None:
         """What was written and where we are, in one transaction."""
         self._delivery.commit(
-            self._source | {"lsn": lsn_text(self._changes.position)}, self._snapshots.take_changed()
+            self._source | {"lsn": lsn_text(self._changes.position)},
+            self._snapshots.take_changed(),
+            wait=wait,
         )
         self._committed = self._changes.position
         self._committed_records = self._delivery.records
