@@ -83,7 +83,7 @@ def test_files_become_avro_and_avro_becomes_rows(
     }
     dead = committed(client, f"dead-{unique}")
     assert dead[0]["value"] == b'{"station": 3}'
-    assert b"is not of the schema" in dead[0]["headers"]["__connect.errors.exception.message"]
+    assert b"does not fit the schema" in dead[0]["headers"]["__connect.errors.exception.message"]
 
 
 def test_a_schema_that_refers_to_another_is_followed(
@@ -98,7 +98,7 @@ def test_a_schema_that_refers_to_another_is_followed(
         asked.register(f"inner-{unique}", Schema(inner))
         reference = Reference(name="Inner", subject=f"inner-{unique}", version=1)
         number = asked.register(f"outer-{unique}", Schema(outer, references=(reference,)))
-        decode = decoder("format", "avro", asked)
+        decode = decoder("format", "avro", registry.url)
         assert decode(b"\0" + number.to_bytes(4, "big") + b"\x06") == {"inner": {"n": 3}}
 
 

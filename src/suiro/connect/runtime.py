@@ -47,26 +47,19 @@ class Runtime:
         reach: Callable[[str], None] = lambda point: None,
     ) -> None:
         settings = configuration.settings
-        registry = None
-        if settings.registry is not None:
-            from suiro.registry import RegistryClient
-
-            registry = RegistryClient(settings.registry)
 
         def context(name: str, progress: Progress) -> TaskContext:
             return TaskContext(
                 name=name,
                 bootstrap_servers=settings.bootstrap_servers,
                 client_settings=settings.client,
-                registry=registry,
-                registry_url=settings.registry,
+                registry=settings.registry,
                 clock=clock or SystemClock(),
                 progress=progress,
                 folder=Path(configuration.folder),
                 reach=reach,
             )
 
-        self._registry = registry
         self._supervised = {
             connector.name: _Supervised(connector, context, first_backoff_ms)
             for connector in configuration.connectors
@@ -86,8 +79,6 @@ class Runtime:
             supervised.join(max(0.0, (ends_ms - clock.monotonic_ms()) / 1_000))
             for supervised in self._supervised.values()
         ]
-        if self._registry is not None:
-            self._registry.close()
         return all(ended)
 
     def status(self, name: str | None = None) -> list[dict[str, Any]]:

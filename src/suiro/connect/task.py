@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +17,6 @@ from suiro.clock import Clock, SystemClock
 from suiro.connect.connectors import Headers
 from suiro.errors import FencedError, TransientError, UnknownTopicError
 from suiro.protocol import columnar
-
-if TYPE_CHECKING:
-    from suiro.registry import RegistryClient
 
 __all__ = ["Ended", "Outgoing", "Progress", "Task", "TaskContext", "Topics", "batches_of", "one_transaction"]
 
@@ -42,8 +39,7 @@ class TaskContext:
     name: str
     bootstrap_servers: str
     client_settings: Mapping[str, str | int] = field(default_factory=dict)
-    registry: RegistryClient | None = None
-    registry_url: str | None = None
+    registry: str | None = None  # its URL
     clock: Clock = field(default_factory=SystemClock)
     stopping: threading.Event = field(default_factory=threading.Event)
     progress: Progress = field(default_factory=Progress)

@@ -7,6 +7,9 @@
 | `json` | any JSON value; bytes count as JSON already | what `json.loads` gives |
 | `avro` | a dict or the bytes of a JSON object, by the schema file | the datum as fastavro reads it |
 
+`avro` is the codec of the serdes: a field that the schema does not have is refused, and one that is missing needs a
+default.
+
 Null stays null in every format. What cannot be decoded raises `ValueError` with the reason.
 """
 
@@ -14,20 +17,15 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import io
 import json
-import struct
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from suiro.connect.settings import SettingError
-from suiro.errors import SchemaNotFoundError
 from suiro.registry import Schema
-
-if TYPE_CHECKING:
-    from suiro.registry import RegistryClient
+from suiro.registry.codecs import CodecSettings, Undecodable, Unencodable, codec_of
 
 __all__ = ["FORMATS", "Decoder", "Encoder", "decoder", "encoder", "plain_json", "to_json"]
 
@@ -36,11 +34,9 @@ FORMATS = ("json", "string", "bytes", "avro")
 Encoder = Callable[[Any], bytes | None]
 Decoder = Callable[[bytes | None], Any]
 
-_PREFIX = struct.Struct(">bI")
 
-
-def decoder(key: str, name: str, registry: RegistryClient | None) -> Decoder:
-    """`key` is the setting that chose the format, for the error."""
+def decoder(key: str, name: str, registry: str | None) -> Decoder:
+    """`key` is the setting that chose the format, for the error; `registry` its URL."""
     match name:
         case "bytes":
             return lambda data: data
@@ -49,12 +45,12 @@ def decoder(key: str, name: str, registry: RegistryClient | None) -> Decoder:
         case "json":
             return lambda data: None if data is None else json.loads(data.decode())
         case "avro":
-            return _AvroDecoder(_required(key, registry))
+            return _avro_decoder(_required(key, registry))
     raise SettingError(key, f"expected one of {', '.join(FORMATS)}, got {name!r}")
 
 
 def encoder(
-    key: str, name: str, registry: RegistryClient | None, *, subject: str, schema_file: Path | None = None
+    key: str, name: str, registry: str | None, *, subject: str, schema_file: Path | None = None
 ) -> Encoder:
     match name:
         case "bytes" | "string":
@@ -66,7 +62,7 @@ def encoder(
                 raise SettingError(
                     f"{key}_schema", 'is missing: format "avro" needs the file of an Avro schema'
                 )
-            return _AvroEncoder(_required(key, registry), subject, _read(f"{key}_schema", schema_file))
+            return _avro_encoder(_required(key, registry), subject, _read(f"{key}_schema", schema_file))
     raise SettingError(key, f"expected one of {', '.join(FORMATS)}, got {name!r}")
 
 
@@ -98,7 +94,7 @@ def _text(value: Any) -> bytes | None:
     raise ValueError(f"expected str or bytes, got {type(value).__name__}; choose the format json for it")
 
 
-def _required(key: str, registry: RegistryClient | None) -> RegistryClient:
+def _required(key: str, registry: str | None) -> str:
     if registry is None:
         raise SettingError(key, 'format "avro" needs `registry` in section [connect]')
     return registry
@@ -111,79 +107,27 @@ def _read(key: str, path: Path) -> str:
         raise SettingError(key, f"cannot read {path}: {error.strerror}") from None
 
 
-class _AvroDecoder:
-    """By the schema whose id stands before each value; schemas are parsed once."""
+def _avro_decoder(registry: str) -> Decoder:
+    codec = codec_of("AVRO", CodecSettings(registry=registry))
 
-    def __init__(self, registry: RegistryClient) -> None:
-        self._registry = registry
-        self._schemas: dict[int, Any] = {}
-
-    def __call__(self, data: bytes | None) -> Any:
-        if data is None:
-            return None
-        import fastavro
-
-        if len(data) < _PREFIX.size or data[0] != 0:
-            raise ValueError(
-                f"does not begin with a zero byte and a schema id, but with {data[:5].hex() or 'nothing'}"
-            )
-        (_, schema_id) = _PREFIX.unpack_from(data)
-        schema = self._schemas.get(schema_id)
-        if schema is None:
-            schema = self._schemas[schema_id] = self._parsed(schema_id)
-        stream = io.BytesIO(data)
-        stream.seek(_PREFIX.size)
+    def decode(data: bytes | None) -> Any:
         try:
-            return fastavro.schemaless_reader(stream, schema, None)
-        except Exception as error:  # fastavro raises whatever the bytes run into
-            raise ValueError(f"is not of schema {schema_id}: {type(error).__name__}: {error}") from error
+            return None if data is None else codec.decode(data)
+        except Undecodable as error:
+            raise ValueError(str(error)) from error
 
-    def _parsed(self, schema_id: int) -> Any:
-        import fastavro
-
-        named: dict[str, Any] = {}
-
-        def parse(schema: Schema) -> Any:
-            for reference in schema.references:
-                parse(self._registry.version(reference.subject, reference.version).schema)
-            return fastavro.parse_schema(json.loads(schema.text), named)
-
-        try:
-            registered = self._registry.schema(schema_id)
-        except SchemaNotFoundError as error:
-            raise ValueError(f"names schema {schema_id}, which the registry does not have") from error
-        if registered.type != "AVRO":
-            raise ValueError(f"schema {schema_id} is {registered.type}, not AVRO")
-        return parse(registered)
+    return decode
 
 
-class _AvroEncoder:
-    """Registers the schema at the first value."""
+def _avro_encoder(registry: str, subject: str, text: str) -> Encoder:
+    codec = codec_of("AVRO", CodecSettings(registry=registry, subject=subject, schema=Schema(text)))
 
-    def __init__(self, registry: RegistryClient, subject: str, text: str) -> None:
-        self._registry = registry
-        self._subject = subject
-        self._text = text
-        self._prefix: bytes | None = None
-        self._schema: Any = None
-
-    def __call__(self, value: Any) -> bytes | None:
+    def encode(value: Any) -> bytes | None:
         if value is None:
             return None
-        import fastavro
-
-        if self._prefix is None:
-            self._schema = fastavro.parse_schema(json.loads(self._text))
-            schema_id = self._registry.register(self._subject, Schema(self._text))
-            self._prefix = _PREFIX.pack(0, schema_id)
-        if isinstance(value, bytes):
-            value = json.loads(value)
-        out = io.BytesIO()
-        out.write(self._prefix)
         try:
-            fastavro.schemaless_writer(out, self._schema, value)
-        except Exception as error:
-            raise ValueError(
-                f"is not of the schema of {self._subject}: {type(error).__name__}: {error}"
-            ) from error
-        return out.getvalue()
+            return codec.encode(subject, json.loads(value) if isinstance(value, bytes) else value)
+        except Unencodable as error:
+            raise ValueError(str(error)) from error
+
+    return encode

@@ -69,12 +69,12 @@ class PostgresCaptureTask:
         CaptureOptions(bootstrap_servers="", registry="", **self._options)  # says what is wrong
 
     def run(self, context: TaskContext) -> None:
-        if context.registry_url is None:
+        if context.registry is None:
             raise SettingError("registry", "is missing in section [connect]: what is captured is Avro")
         capture = PostgresCapture(
             CaptureOptions(
                 bootstrap_servers=context.bootstrap_servers,
-                registry=context.registry_url,
+                registry=context.registry,
                 kafka_settings={name: str(value) for name, value in context.client_settings.items()},
                 **self._options,
             )
