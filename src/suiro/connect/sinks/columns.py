@@ -21,15 +21,19 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from suiro.connect.connectors import SinkBatch, SinkRecord
-from suiro.connect.settings import SettingError
+from suiro.connect.settings import SettingError, read_settings
 from suiro.connect.values import plain_json
 
-__all__ = ["Columns", "ColumnsSettings"]
+__all__ = ["FEW_LARGE_FILES", "Columns", "ColumnsSettings", "settings_and_columns"]
+
+FEW_LARGE_FILES: Mapping[str, Any] = MappingProxyType({"linger_ms": 5_000, "max_records": 100_000})
+"""Defaults of a sink whose batch is a file."""
 
 _UTC = datetime.UTC
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -49,6 +53,19 @@ class ColumnsSettings:
     columns: dict[str, str] = field(default_factory=dict)
     unknown_fields: str = "fail"  # or "ignore"
     metadata: bool = True
+
+    def check(self) -> None:
+        """What a kind of sink asks of its own settings; raises `SettingError`."""
+
+
+S = TypeVar("S", bound=ColumnsSettings)
+
+
+def settings_and_columns(kind: type[S], given: Mapping[str, Any]) -> tuple[S, Columns]:
+    """How a sink that writes tables begins."""
+    settings = read_settings(kind, given)
+    settings.check()
+    return settings, Columns(settings)
 
 
 class Columns:

@@ -24,8 +24,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from suiro.connect.connectors import About, SinkBatch, TopicPartition, check_expected
-from suiro.connect.settings import SettingError, read_settings
-from suiro.connect.sinks.columns import Columns, ColumnsSettings
+from suiro.connect.settings import SettingError
+from suiro.connect.sinks.columns import FEW_LARGE_FILES, ColumnsSettings, settings_and_columns
 from suiro.errors import TransientError, UsageError
 
 __all__ = ["DeltaSink"]
@@ -46,15 +46,10 @@ class DeltaSettings(ColumnsSettings):
 
 
 class DeltaSink:
-    DEFAULTS: Mapping[str, Any] = {
-        "linger_ms": 5_000,
-        "max_records": 100_000,
-    }  # few large files, not many small
+    DEFAULTS = FEW_LARGE_FILES
 
     def __init__(self, settings: Mapping[str, Any], about: About) -> None:
-        self._settings = read_settings(DeltaSettings, settings)
-        self._settings.check()
-        self._columns = Columns(self._settings)
+        self._settings, self._columns = settings_and_columns(DeltaSettings, settings)
         for name in self._settings.partition_by:
             if name not in self._columns.schema.names:
                 raise SettingError("partition_by", f"there is no column {name!r}")

@@ -25,8 +25,8 @@ from uuid import uuid4
 import pyarrow.parquet as pq
 
 from suiro.connect.connectors import About, SinkBatch, TopicPartition, check_expected
-from suiro.connect.settings import SettingError, read_settings
-from suiro.connect.sinks.columns import Columns, ColumnsSettings
+from suiro.connect.settings import SettingError
+from suiro.connect.sinks.columns import FEW_LARGE_FILES, ColumnsSettings, settings_and_columns
 from suiro.errors import DataLossError, TransientError
 
 __all__ = ["ParquetSink"]
@@ -50,15 +50,10 @@ class ParquetSettings(ColumnsSettings):
 
 
 class ParquetSink:
-    DEFAULTS: Mapping[str, Any] = {
-        "linger_ms": 5_000,
-        "max_records": 100_000,
-    }  # few large files, not many small
+    DEFAULTS = FEW_LARGE_FILES
 
     def __init__(self, settings: Mapping[str, Any], about: About) -> None:
-        self._settings = read_settings(ParquetSettings, settings)
-        self._settings.check()
-        self._columns = Columns(self._settings)
+        self._settings, self._columns = settings_and_columns(ParquetSettings, settings)
         self._name = about.name
         self._folder = about.folder / self._settings.folder
         self._files: list[dict[str, Any]] = []
