@@ -33,7 +33,7 @@ from suiro.connect.postgres.pgoutput import CorruptMessageError
 __all__ = ["peek"]
 
 PEEK_CHANGES = 3_000_000  # a call decodes again from the slot's restart_lsn on, so small ones are slow
-CHUNK_BYTES = 2 << 20  # four of them are in memory at once, and what becomes of one
+CHUNK_BYTES = 1 << 20  # four of them are in memory at once, and what becomes of two
 WAIT_S = 0.2
 
 _SIGNATURE_SIZE = 19
