@@ -31,6 +31,13 @@ def _batch(partition: int, records: list[tuple[bytes, bytes | None]]) -> Transac
     return TransactionalBatch(POSITIONS_TOPIC, partition, encode_batch(made), len(made))
 
 
+@pytest.fixture(params=["one by one", "as columns"])
+def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "as columns":
+        monkeypatch.setattr(positions, "_FEW_BYTES", -1)
+
+
+@pytest.mark.usefixtures("both_ways")
 def test_the_last_committed_position_is_read(client: Client, unique: str) -> None:
     assert read_position(client, unique) is None
     _write(client, unique, [position_record(unique, {"line": 1})])
@@ -41,6 +48,7 @@ def test_the_last_committed_position_is_read(client: Client, unique: str) -> Non
     assert read_position(client, unique) is None
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_a_position_far_back_is_found(client: Client, unique: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(positions, "_FIRST_LOOK", 3)
     _write(client, unique, [position_record(unique, {"at": 7})])
@@ -65,6 +73,7 @@ def test_parts_are_read_together_and_belong_to_one_name(client: Client, unique: 
     assert read_position(client, unique) is None
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_who_reads_after_a_fence_cannot_be_overtaken(client: Client, unique: str) -> None:
     partition = positions.position_partition(client, unique)
     old = client.transaction(positions.transactional_id(unique))

@@ -42,6 +42,7 @@ class Scene:
         self.capture: Capture | None = None
         self.kills = {"capture": 0, "node": 0, "postgres": 0}
         self.steps = 0
+        self.pauses = 0  # at which topics and tables were compared
 
     def close(self) -> None:
         if self.capture is not None and self.capture.process.poll() is None:
@@ -121,6 +122,13 @@ class Scene:
             raise AssertionError(
                 f"{error}\n{said}\n{self.capture.said()[-3000:] if self.capture else ''}"
             ) from None
+        self.pauses += 1
+
+    def counts(self) -> str:
+        return (
+            f"{self.steps} transactions of {self.workload.changes} changes, kills {self.kills}, compared at "
+            f"{self.pauses} pauses"
+        )
 
     def _history(self, table: str, key: list[str], folded: Any, rows: Any) -> str:
         """Of one key that differs: all its records."""
@@ -197,4 +205,4 @@ def test_topics_are_tables_for_long(scene: Scene) -> None:
         if scene.random.random() < 0.4:
             scene.same()
     scene.same()
-    print(scene.kills, scene.steps)
+    print(scene.counts())

@@ -44,6 +44,11 @@ class Workload:
         for statements, _ in TABLES.values():
             connection.execute(statements)
 
+    @property
+    def changes(self) -> int:
+        """Drawn so far; those of a large transaction count as one."""
+        return self._number
+
     def step(self, connection: psycopg.Connection[Any], *, ddl: bool = True) -> None:
         draw = self._random
         kind = draw.random()

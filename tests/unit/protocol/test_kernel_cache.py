@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 from suiro.protocol.columnar import warm_up
 
@@ -20,3 +22,34 @@ def test_a_second_process_compiles_nothing() -> None:
     kernels, compiled = map(int, done.stdout.split())
     assert kernels == 6
     assert compiled == 0
+
+
+CALL = """
+from kernels.outer import outer
+print(outer(1), sum(outer.stats.cache_misses.values()))
+"""
+
+
+def test_in_a_folder_of_kernels_a_change_of_any_file_counts(tmp_path: Path) -> None:
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "outer.py").write_text(
+        "from kernels.inner import inner\nfrom suiro.protocol.compiling import INT, compiled\n\n\n"
+        "@compiled(INT)\ndef outer(number):\n    return inner(number)\n"
+    )
+
+    def called(summand: int) -> list[int]:
+        (folder / "inner.py").write_text(
+            "from suiro.protocol.compiling import inlined\n\n\n"
+            f"@inlined\ndef inner(number):\n    return number + {summand}\n"
+        )
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+        done = subprocess.run(
+            [sys.executable, "-c", CALL], capture_output=True, text=True, check=True, env=environment
+        )
+        return [int(word) for word in done.stdout.split()]
+
+    assert called(10) == [11, 1]
+    assert called(10) == [11, 0]
+    assert called(20) == [21, 1]

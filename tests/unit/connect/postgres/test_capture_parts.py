@@ -9,9 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from suiro.connect.postgres import engine
+from suiro.connect.postgres.copy_binary import SIGNATURE
 from suiro.connect.postgres.headers import live_headers, snapshot_headers
 from suiro.connect.postgres.lsn import lsn_text, parse_lsn
 from suiro.connect.postgres.options import CaptureOptions
+from suiro.connect.postgres.peek import _block
+from suiro.connect.postgres.pgoutput import CorruptMessageError
 from suiro.connect.postgres.spool import Spools
 from suiro.connect.postgres.topic_state import KeyedValues
 from suiro.connect.postgres.visibility import RecentTransactions, Visibility
@@ -117,6 +121,49 @@ def test_headers_are_text_in_the_order_of_the_log() -> None:
     rows = snapshot_headers(2, lsn=1, read_us=0).to_pylist()
     assert rows[0] == rows[1]
     assert [header["value"] for header in rows[0]][3:] == [b"read", b"snapshot"]
+
+
+YEAR_1_US, YEAR_10000_US = -62_135_596_800_000_000, 253_402_300_800_000_000
+
+
+@pytest.mark.parametrize("transactions", [1, 7, 2_000])
+def test_compiled_headers_are_plain_headers(transactions: int) -> None:
+    rows = 2_000
+    draw = np.random.default_rng(transactions)
+    edges_us = [YEAR_1_US, YEAR_10000_US - 1, -1, 0, 951_782_400_000_000, 4_107_542_399_999_999]
+    us = np.concatenate((edges_us, draw.integers(YEAR_1_US, YEAR_10000_US, transactions)))
+    xids = np.concatenate(([0, 9, 10, 99, 999_999_999, 0xFFFFFFFF], draw.integers(0, 1 << 32, transactions)))
+    columns = (
+        draw.integers(0, 1 << 62, rows),
+        np.sort(draw.integers(0, len(xids), rows)),
+        draw.integers(0, 4, rows),
+        xids,
+    )
+    for times in (us, us + YEAR_10000_US):  # of the second no kernel knows the year
+        with engine.choose(compiled=False):
+            plain = live_headers(*columns, times)
+        with engine.choose(compiled=True):
+            assert live_headers(*columns, times).equals(plain)
+
+
+def test_peeked_rows_are_cut_behind_the_last_commit() -> None:
+    messages = [b"B1", b"I" * 40, b"C2", b"B", b"I3"]
+    rows = b"".join(struct.pack(">hiqi", 2, 8, 100 + at, len(one)) + one for at, one in enumerate(messages))
+    for compiled in (False, True):
+        with engine.choose(compiled=compiled):
+            for start in (SIGNATURE + bytes(8), b""):
+                for end in (len(rows), len(rows) - 1):
+                    block, rest = _block(start + rows[:end])
+                    assert block is not None
+                    places = zip(block.starts.tolist(), block.ends.tolist(), strict=True)
+                    found = [bytes(block.buffer[first:last]) for first, last in places]
+                    assert (found, block.lsns.tolist()) == (messages[:3], [100, 101, 102])
+                    assert rest == rows[18 * 3 + 44 : end]
+            part, rest = _block(rows[:58] + b"\xff\xff")  # no commit: all of it
+            assert part is not None
+            assert (len(part), rest) == (1, rows[20:58] + b"\xff\xff")
+            with pytest.raises(CorruptMessageError, match="not one row"):
+                _block(rows + b"\0\3" + bytes(40))
 
 
 def test_places_in_the_log_are_read_as_they_are_written() -> None:
