@@ -5,6 +5,8 @@ WORKERS ?= 2
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Compiled kernels and Spark's classes, once. All goes on without, only slower.
+PREPARE := -$(BIN)/suiro prepare
 
 .PHONY: demo test bench soak matrix lint reference constraints clean
 
@@ -65,9 +67,11 @@ $(VENV)/bin/python:
 $(VENV)/.installed-demo: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "Installing into $(VENV) (once; Spark is the big one)"
 	$(PIP) -e '.[demo]'
+	$(PREPARE)
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "Installing into $(VENV) (once; Spark is the big one)"
 	$(PIP) -e '.[dev]'
+	$(PREPARE)
 	@touch $@ $(VENV)/.installed-demo

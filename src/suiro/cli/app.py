@@ -11,6 +11,7 @@ from suiro.cli.connect import connect
 from suiro.cli.demo import demo
 from suiro.cli.kafka import kafka
 from suiro.cli.log import log
+from suiro.cli.prepare import prepare
 from suiro.cli.run import run
 from suiro.cli.spark import spark
 from suiro.cli.view import view
@@ -68,6 +69,7 @@ def _capture(context: typer.Context) -> None:
 
 app.command("demo")(demo)
 app.command("run")(run)
+app.command("prepare")(prepare)
 app.add_typer(kafka)
 app.add_typer(log)
 app.add_typer(connect)

