@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from suiro.client import LATEST, Client
-from suiro.errors import KafkaError, TransientError, UsageError
-from suiro.protocol import columnar
+from suiro.errors import KafkaError, UsageError
+from suiro.views.committed import committed
 from suiro.views.cuts import Cut, CutLog, require_topic
 from suiro.views.definition import VersionSpec
 
@@ -148,18 +148,7 @@ def _next_record(client: Client, topic: str, partition: int, position: int) -> i
     transactions, what compaction removed) counts for nothing."""
     place = (topic, partition)
     end = client.list_offsets({place: LATEST}, read_committed=True)[place].offset
-    while position < end:
-        fetched = client.fetch({place: position}, read_committed=True)[place]
-        decoded = columnar.decode(
-            fetched.data,
-            start_offset=position,
-            end_offset=end,
-            aborted=fetched.aborted,
-            read_committed=True,
-        )
-        if decoded.batch.num_rows:
-            return int(decoded.batch.column("offset")[0].as_py())
-        if decoded.next_offset <= position:
-            raise TransientError(f"{topic}-{partition} gave nothing at offset {position}, and ends at {end}")
-        position = decoded.next_offset
+    for batch in committed(client, place, position, end):
+        if batch.num_rows:
+            return int(batch.column("offset")[0].as_py())
     return end

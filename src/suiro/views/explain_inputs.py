@@ -14,20 +14,17 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow.compute as pc
 
 from suiro.client import EARLIEST, Client
-from suiro.errors import DataLossError, DeadlineExceededError
-from suiro.protocol import columnar
+from suiro.errors import DataLossError
 from suiro.streams.nodes import GlobalTableSource, Node, Source
 from suiro.streams.provenance import Place
 from suiro.streams.records import Headers
 from suiro.streams.sources import SourceReader
 from suiro.streams.topology import Topology
+from suiro.views.committed import committed
 
 __all__ = ["InputRecord", "Inputs", "Log", "global_topics", "merged", "source_of"]
 
 TopicPartition = tuple[str, int]
-FETCH_BYTES, FETCH_BYTES_MAX = 8 << 20, 1 << 30
-FETCHES_MAX = 20
-"""That bring nothing, each after it has waited for half a second."""
 
 
 class InputRecord(NamedTuple):
@@ -96,31 +93,7 @@ class Inputs:
 
     def _lane(self, place: TopicPartition, position: int, end: int) -> Iterator[InputRecord]:
         topic, partition = place
-        max_bytes, nothing_came = FETCH_BYTES, 0
-        while position < end:
-            fetched = self._client.fetch(
-                {place: position}, read_committed=True, max_bytes=max_bytes, partition_max_bytes=max_bytes
-            )[place]
-            decoded = columnar.decode(
-                fetched.data,
-                start_offset=position,
-                end_offset=end,
-                aborted=fetched.aborted,
-                read_committed=True,
-                headers=True,
-            )
-            if decoded.next_offset <= position:
-                nothing_came += 1
-                if max_bytes >= FETCH_BYTES_MAX or nothing_came > FETCHES_MAX:
-                    raise DeadlineExceededError(
-                        f"{topic}-{partition} gives nothing from offset {position} on, although records up to {end} "
-                        "were read before. Is its broker reachable, and was the topic made anew?"
-                    )
-                if len(fetched.data):
-                    max_bytes *= 4  # a batch larger than what was asked for
-                continue
-            position, nothing_came = decoded.next_offset, 0
-            batch = decoded.batch
+        for batch in committed(self._client, place, position, end, headers=True):
             columns = [batch.column(name).to_pylist() for name in ("offset", "timestamp", "key", "value")]
             for offset, timestamp, key, value, headers in zip(*columns, _headers(batch), strict=False):
                 yield InputRecord(topic, partition, offset, timestamp, key, value, headers)
