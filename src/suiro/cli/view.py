@@ -372,7 +372,7 @@ def throttle(
 
 @view.command()
 def history(name: _View, url: _Url = None, as_json: _Json = False) -> None:
-    """Every change of a view: when, who, what. It is in the log, in the topic _suiro_views."""
+    """The changes of a view, the last 1,000: when, who, what. They are in the log, in the topic _suiro_views."""
     with _host(url) as views:
         found = views.history(name)
     if as_json:

@@ -3,7 +3,7 @@
 | request | does |
 |---|---|
 | `GET /views`, `GET /views/V` | how they stand: versions, routing, lag, progress, processes |
-| `GET /views/V/history` | every change: when, who, what |
+| `GET /views/V/history` | the last 1,000 changes: when, who, what |
 | `GET /views/V/comparisons` | the last results, by id |
 | `POST /views` | deploy `{"code": base64 of a zip, "entry": "app.py:function", "settings": {}, "throttle": n}` |
 | `POST /views/V/throttle` | `{"records_per_second": n}`, null for no limit |
