@@ -100,6 +100,6 @@ def test_a_change_is_there_whole_or_not_at_all(suiro_node: Any, step: str, comma
         assert journal.change("delays", change, who="ada") == decide(before).view
         (event,) = journal.history("delays")[len(events) :]
         assert (event["who"], event["command"]) == ("killed" if STEPS[step] else "ada", command)
-        assert ("abc" in journal._known.codes) == STEPS[step]
+        assert ("delays/abc" in journal._known.codes) == STEPS[step]
     finally:
         journal.stop()
