@@ -61,7 +61,8 @@ class Pace(Protocol):
         *,
         unlimited: Collection[str],
     ) -> Allowance:
-        """`ends`: what there is. None of what is given back lies below `begins` or beyond `ends`."""
+        """`ends`: what there is. None of what is given back lies below `begins` or beyond `ends`; its `max_offsets` may
+        be another than the one of the options, less or more."""
         ...
 
 

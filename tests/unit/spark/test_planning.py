@@ -311,6 +311,13 @@ def test_a_pace_shortens_a_micro_batch_and_what_it_leaves_is_behind() -> None:
     assert (end.offsets, end.behind) == ({A0: 20, A1: 10}, {A0})
 
 
+def test_a_pace_may_take_more_than_the_limit_says() -> None:
+    made = planner(Log({A0: (0, 90), A1: (0, 10)}))
+    more = Steps(Allowance(ends={A0: 90, A1: 10}, max_offsets=60))
+    end = made.latest(at({A0: 0, A1: 0}), max_offsets=6, evenly=True, pace=more)
+    assert (end.offsets, end.behind) == ({A0: 50, A1: 10}, {A0})
+
+
 def test_at_a_place_that_a_pace_names_it_also_names_what_is_behind() -> None:
     made = planner(Log({A0: (0, 90), A1: (0, 10)}))
     exact = Allowance(ends={A0: 20, A1: 4}, max_offsets=None, behind=frozenset([A1]))
