@@ -25,7 +25,7 @@ __all__ = ["KERNELS", "prepare"]
 
 # Modules that compile when they are imported, the longest first. One that is missing here is only compiled later.
 KERNELS = (
-    "suiro.connect.postgres.row_kernels",
+    "suiro.connect.postgres.kernels",
     "suiro.streams.vectorised.kernels",
     "suiro.log.cleaning_kernels",
     "suiro.protocol.kernels",
