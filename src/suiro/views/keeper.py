@@ -25,7 +25,7 @@ from suiro.views.lag import covers, lag_of
 from suiro.views.pace import InputLag, Pace, ask_throttle
 from suiro.views.running import Place, PlaceTakenError, RunningVersion, free
 from suiro.views.state import NO_GUARDS, RefusedChangeError, Version, View, position_of
-from suiro.views.store import StoreBrokenError
+from suiro.views.store import StoreOfAnotherError
 from suiro.views.supervision import FAILURES
 from suiro.views.throttle import read_throttle
 
@@ -218,7 +218,7 @@ class Keeper:
             if self._errors.get(version.number) != str(error):
                 logger.error("version %d of view %s cannot be opened: %s", version.number, self.name, error)
             self._errors[version.number] = str(error)
-            if isinstance(error, PlaceTakenError | StoreBrokenError):
+            if isinstance(error, PlaceTakenError | StoreOfAnotherError):
                 self._gave_up(version.number, str(error))
             return
         self._errors.pop(version.number, None)

@@ -25,7 +25,7 @@ from suiro.views.pace import ask_throttle
 from suiro.views.read_metrics import ReadMetrics
 from suiro.views.running import Place
 from suiro.views.state import NO_GUARDS, Change, Guards, Guide, View, position_of
-from suiro.views.store import StoreBrokenError
+from suiro.views.store import StoreOfAnotherError
 from suiro.views.throttle import read_throttle
 
 
@@ -197,7 +197,7 @@ def test_a_version_whose_rows_cannot_be_served(kept: Kept) -> None:
 
 def test_a_version_whose_place_is_anothers_has_failed(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any, **named: Any) -> Any:
-        raise StoreBrokenError("the store in v1 has rows from another log")
+        raise StoreOfAnotherError("the store in v1 has rows from another log")
 
     monkeypatch.setattr(keeping, "RunningVersion", refuse)
     kept.journal.deploy()
