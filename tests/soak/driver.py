@@ -29,7 +29,12 @@ WAIT_S = 0.5
 FENCED, SUPERSEDED, STOPPED, GAVE_UP = "fenced", "superseded", "stopped", "gave up"
 # Four attempts of a task: in local mode Spark makes one, and the death of a worker would end the query.
 MASTER = "local[2,4]"
-SETTINGS = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.driver.memory": "768m"}
+SETTINGS = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.driver.memory": "768m",
+    # Spark gives a new Python worker 15 s; on a machine with much else to do that ended one query after the other.
+    "spark.python.authenticate.socketTimeout": "120s",
+}
 SPARK_IS_GONE = (
     "Py4JError",
     "Py4JNetworkError",
