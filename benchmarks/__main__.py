@@ -23,6 +23,8 @@ SMALL = {
     "spark.py": ["--rounds", "1"],
     "streams.py": ["--rounds", "1", "--records", "1000000"],
     "latency.py": ["--seconds", "5", "--warm-up", "20"],
+    "rebuild.py": ["--records", "2000000"],
+    "views_compare.py": ["--rows", "500000", "--records", "50000", "--largest", "9000"],
     "views_lookups.py": ["--seconds", "5", "--records", "200000", "--keys", "20000"],
 }
 
