@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 OFFSETS = -1  # the place of the group's offsets in a transaction, beside the partitions 0, 1, ...
 NOBODY = -1
@@ -458,10 +458,10 @@ class Explored:
         )
 
 
-def explore(model: Model, *, most: int = 10_000_000) -> Explored:
-    """Every state within the bounds, nearest first."""
+def explore(model: Any, *, most: int = 10_000_000) -> Explored:
+    """Every state within the bounds, nearest first. `model`: a `Model`, or what has the same methods."""
     beginning = model.beginning()
-    came_from: dict[State, tuple[State, Action] | None] = {beginning: None}
+    came_from: dict[Any, tuple[Any, Action] | None] = {beginning: None}
     queue = deque((beginning,))
     while queue:
         state = queue.popleft()
@@ -480,7 +480,7 @@ def explore(model: Model, *, most: int = 10_000_000) -> Explored:
     return Explored(states=len(came_from))
 
 
-def _story(came_from: dict[State, tuple[State, Action] | None], state: State) -> tuple[Action, ...]:
+def _story(came_from: dict[Any, tuple[Any, Action] | None], state: Any) -> tuple[Action, ...]:
     actions = []
     while (before := came_from[state]) is not None:
         state, action = before

@@ -217,14 +217,13 @@ class Driver:
             start_digest=str(starts) if batch_id else "",
             end_digest=str(ends),
         )
-        micro_batch = MicroBatch(
-            plan=plan,
-            writes=Writes(rows, self.world.random, sizes=self.batch_sizes),
-            source_offsets={(SOURCE, index): end for index, end in enumerate(ends)},
-        )
-        outcome = self._worker().process(micro_batch)
+        outcome = self.commit(plan, rows, {(SOURCE, index): end for index, end in enumerate(ends)})
         self.world.tell("{}: micro-batch {} is {}", self.name, batch_id, outcome.name.lower())
         return outcome
+
+    def commit(self, plan: Plan, rows: Sequence[Row], source_offsets: Mapping[Place, int]) -> Outcome:
+        writes = Writes(rows, self.world.random, sizes=self.batch_sizes)
+        return self._worker().process(MicroBatch(plan=plan, writes=writes, source_offsets=source_offsets))
 
     def run_plan(self, batch_id: int) -> list[Row]:
         states = self.query.checkpoint.states

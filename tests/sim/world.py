@@ -177,7 +177,8 @@ class Process:
 
     def _switch(self) -> None:
         before, self.world.current = self.world.current, self
-        self._hub = greenlet.getcurrent()
+        # The turn is the hub's again when it ends, too, whoever made it: a process may start another one.
+        self._hub = self._greenlet.parent = greenlet.getcurrent()
         try:
             self._greenlet.switch()
         finally:

@@ -13,6 +13,7 @@ is looked up when an epoch begins, and holds for it. It says the same with fewer
 | call | state before | state after | V1 sends | V2 sends |
 |---|---|---|---|---|
 | `init` | any | ready | InitProducerId | InitProducerId |
+| `join` | any | ready | nothing: another process has sent the `init` | nothing |
 | `add_partitions` | ready | ready | AddPartitionsToTxn | nothing: partitions join by being written to |
 | `add_offsets` | ready | ready | AddOffsetsToTxn | nothing: the group joins by a commit |
 | `produce` | ready | ready | Produce | Produce |
@@ -93,6 +94,18 @@ class TransactionalProducer:
     def identity(self) -> ProducerIdentity | None:
         """The last one `init` or `renew` returned."""
         return self._identity
+
+    @property
+    def protocol(self) -> int:
+        """1 or 2: of the epoch that the last `init` or `renew` began."""
+        return V2 if self._is_v2 else 1
+
+    def join(self, identity: ProducerIdentity, protocol: int) -> None:
+        """Takes part in the transaction of another process, which got the identity and protocol from `init`.
+
+        Sequences begin at 0, so a partition has one writer among all who take part.
+        """
+        self._begin(identity, protocol == V2)
 
     def init(
         self, expected: ProducerIdentity | None = None, *, timeout_ms: int | None = None

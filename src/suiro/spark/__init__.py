@@ -8,6 +8,7 @@
 - `options`: what may be said. `offsets`, `planning`: which records a micro-batch reads. `reading`: a task's work.
 - `sink`: what Spark calls. `encoding`, `staging`: a task's records on their way to the driver. `checkpoint`: Spark's
   own record of source offsets. `committer`, `decide`: one transaction per micro-batch, and whether to write it.
+- `barrier`: the same transaction where the tasks send the records themselves. `barrier_stage`: that, in Spark.
 - `connector`: what becomes of the options of Spark's own connector. `adoption`: takes over its checkpoint.
 - `metrics`: what a query does, in numbers, for Prometheus too.
 - `avro`: `from_avro` and `to_avro` for columns, by a schema registry.

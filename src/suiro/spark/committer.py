@@ -30,7 +30,11 @@ __all__ = [
     "KafkaCluster",
     "MicroBatch",
     "Outcome",
+    "Transactions",
     "Writes",
+    "offsets_with_marker",
+    "read_marker",
+    "taken_over",
 ]
 
 MARKER_TOPIC = "__txn_markers"
@@ -41,8 +45,11 @@ Batch = tuple[str, int, Any, int]  # topic, partition, record batch, records in 
 
 
 class Transactions(Protocol):
-    """`suiro.client.TransactionalProducer`, as far as it is used here."""
+    """`suiro.client.TransactionalProducer`, as far as it is used here and in `barrier`."""
 
+    @property
+    def protocol(self) -> int: ...
+    def join(self, identity: Any, protocol: int) -> None: ...
     def init(self, expected: Any = None) -> Any: ...
     def add_partitions(self, partitions: Sequence[TopicPartition]) -> None: ...
     def add_offsets(self, group: str) -> None: ...
@@ -224,10 +231,7 @@ class Committer:
         return held
 
     def _read_marker(self, *, stable: bool) -> Marker | None:
-        place = (MARKER_TOPIC, 0)
-        found = self._cluster.offset_fetch(self._destination.group, [place], require_stable=stable)
-        committed = found.get(place)
-        return None if committed is None else Marker.from_metadata(committed.metadata)
+        return read_marker(self._cluster, self._destination, stable=stable)
 
     def _transact(self, micro_batch: MicroBatch) -> None:
         held, plan, transactions = self._held, micro_batch.plan, self._transactions
@@ -247,11 +251,7 @@ class Committer:
             transactions.produce([footer.batch(is_fresh=held.fresh)])
             self._reach("after_footer", number)
         marker = plan.marker()
-        notes = micro_batch.source_notes
-        offsets = {
-            place: (offset, notes.get(place, "")) for place, offset in micro_batch.source_offsets.items()
-        }
-        offsets[MARKER_TOPIC, 0] = (marker.offset, marker.to_metadata())
+        offsets = offsets_with_marker(marker, micro_batch.source_offsets, micro_batch.source_notes)
         transactions.commit_offsets(group, offsets)
         self._reach("after_commit_offsets", number)
         transactions.end(commit=True)
@@ -291,13 +291,7 @@ class Committer:
             marker = self._read_marker(stable=False)
             if marker is not None and marker.run_id == plan.run_id:
                 return
-        raise FencedError(
-            f"another driver took over {self._destination.transactional_id!r} from run {plan.run_id}, or the "
-            "transaction was open for longer than kafka.transaction.timeout.ms "
-            f"({self._destination.transaction_timeout_ms:,} ms): this run stops. Two queries with one application.id "
-            "each need their own sink.name; micro-batches too large for the timeout need maxOffsetsPerTrigger",
-            "PRODUCER_FENCED",
-        )
+        raise taken_over(self._destination, plan)
 
     def _abort_by_fencing(self) -> None:
         held, self._held = self._held, None
@@ -307,3 +301,30 @@ class Committer:
             self._transactions.init(held.identity)
         except (FencedError, TransientError, UsageError):
             pass  # the next start fences, or the coordinator's timeout aborts
+
+
+def read_marker(cluster: KafkaCluster, destination: Destination, *, stable: bool) -> Marker | None:
+    """`stable`: wait for a transaction that holds it."""
+    place = (MARKER_TOPIC, 0)
+    found = cluster.offset_fetch(destination.group, [place], require_stable=stable)
+    committed = found.get(place)
+    return None if committed is None else Marker.from_metadata(committed.metadata)
+
+
+def offsets_with_marker(
+    marker: Marker, offsets: Mapping[TopicPartition, int], notes: Mapping[TopicPartition, str]
+) -> dict[TopicPartition, tuple[int, str]]:
+    """What the transaction of a micro-batch commits for its group."""
+    found = {place: (offset, notes.get(place, "")) for place, offset in offsets.items()}
+    found[MARKER_TOPIC, 0] = (marker.offset, marker.to_metadata())
+    return found
+
+
+def taken_over(destination: Destination, plan: Plan) -> FencedError:
+    return FencedError(
+        f"another driver took over {destination.transactional_id!r} from run {plan.run_id}, or the "
+        "transaction was open for longer than kafka.transaction.timeout.ms "
+        f"({destination.transaction_timeout_ms:,} ms): this run stops. Two queries with one application.id "
+        "each need their own sink.name; micro-batches too large for the timeout need maxOffsetsPerTrigger",
+        "PRODUCER_FENCED",
+    )

@@ -18,9 +18,9 @@ from suiro.clock import Clock
 from suiro.errors import UnknownTopicError, UsageError
 from suiro.protocol import columnar
 from suiro.spark.options import SinkOptions
-from suiro.spark.staging import StagingWriter
+from suiro.spark.staging import Batch, StagingWriter
 
-__all__ = ["COLUMNS", "check_columns", "encode_rows"]
+__all__ = ["COLUMNS", "check_columns", "encode_rows", "encoded_rows"]
 
 COLUMNS = ("key", "value", "topic", "partition", "timestamp", "headers")
 CHUNK_BYTES = 32 * 1024 * 1024
@@ -60,7 +60,22 @@ def encode_rows(
     task_index: int,
     clock: Clock,
 ) -> None:
-    """`partition_count(topic)`: None where there is no such topic."""
+    """As `encoded_rows`, into a file or a message."""
+    for batch in encoded_rows(
+        rows, options, partition_count=partition_count, task_index=task_index, clock=clock
+    ):
+        writer.add(*batch)
+
+
+def encoded_rows(
+    rows: Iterable[pa.RecordBatch],
+    options: SinkOptions,
+    *,
+    partition_count: Callable[[str], int | None],
+    task_index: int,
+    clock: Clock,
+) -> Iterator[Batch]:
+    """Record batches in the order of the rows. `partition_count(topic)`: None where there is no such topic."""
     turn = task_index
     for chunk in _chunks(rows):
         for topic, part in _by_topic(chunk, options.topic):
@@ -71,7 +86,7 @@ def encode_rows(
                     "UNKNOWN_TOPIC_OR_PARTITION",
                 )
             for batch in _encode(part, topic, count, turn % count, options, clock):
-                writer.add(topic, batch.partition, batch.data, batch.count)
+                yield topic, batch.partition, batch.data, batch.count
         turn += 1
 
 

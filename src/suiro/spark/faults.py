@@ -10,7 +10,8 @@ for another one; `stop` stops this process (SIGSTOP) until somebody continues or
 
 Points, in the order of a micro-batch: `task_start`, `task_staged`, `before_fence`, `after_fence`,
 `after_add_partitions`, `after_first_produce`, `after_produce`, `after_footer`, `after_commit_offsets`, `after_end`,
-`after_bump`, `before_return`.
+`after_bump`, `before_return`. Where tasks send (`barrier`): `before_fence`, `after_fence` in task 0, `after_gather` and
+`after_add_partitions` to `after_produce` in every task, `all_sent` and what follows in the driver.
 """
 
 from __future__ import annotations

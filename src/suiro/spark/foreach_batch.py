@@ -45,6 +45,12 @@ def exactly_once(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]
         query_id, run_id = _query(rows)
         _require_first_call(parsed, (query_id, run_id, batch_id))
         identity = MicroBatchIdentity(query_id=query_id, run_id=run_id, batch_id=batch_id)
+        if parsed.producer_tasks is not None:
+            from suiro.spark.barrier_stage import send_from_tasks
+
+            send_from_tasks(rows, parsed, identity)
+            _written[_destination(parsed)] = (query_id, run_id, batch_id)
+            return
 
         def stage_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             import pyarrow

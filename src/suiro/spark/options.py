@@ -35,6 +35,7 @@ _SINK = [
     "application.id",
     "sink.name",
     "staging.dir",
+    "producer.tasks",
     "marker.missing",
     "checkpointLocation",
     "queryName",
@@ -136,6 +137,7 @@ class SinkOptions:
     application_id: str | None
     sink_name: str
     staging_directory: str | None
+    producer_tasks: int | None  # None: the driver produces
     missing_marker: MissingMarker
     checkpoint_location: str | None
     compression: int
@@ -164,6 +166,7 @@ class SinkOptions:
             application_id=given.get("application.id"),
             sink_name=given.get("sink.name", ""),
             staging_directory=given.get("staging.dir"),
+            producer_tasks=_whole(given, "producer.tasks", low=1),
             missing_marker=MissingMarker(missing),
             checkpoint_location=given.get("checkpointlocation"),
             compression=COMPRESSIONS[own["compression.type"]],
@@ -172,6 +175,15 @@ class SinkOptions:
                 "kafka.transaction.timeout.ms", own["transaction.timeout.ms"], low=1
             ),
         )
+
+    def for_format(self) -> SinkOptions:
+        """Checks what only `exactly_once(...)` can do, since there it makes the plan."""
+        if self.producer_tasks is not None:
+            raise ConfigError(
+                'option producer.tasks: format "suiro" has no say in how Spark cuts the tasks that write, so its '
+                "driver produces. Use foreachBatch with suiro.spark.exactly_once(...), which has, or staging.dir"
+            )
+        return self
 
     def for_stream(self) -> SinkOptions:
         """Checks what only a stream needs."""

@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from suiro.clock import SystemClock
 from suiro.errors import FatalError
 from suiro.spark import faults, staging
+from suiro.spark.barrier import BarrierCommitter, Report
 from suiro.spark.checkpoint import PlannedOffsets, names_in, read_planned, same_cluster_offsets, source_topics
 from suiro.spark.committer import MARKER_TOPIC, Committer, Destination, Footer, MicroBatch, Outcome
 from suiro.spark.decide import Plan
@@ -42,6 +43,7 @@ __all__ = [
     "Settle",
     "StreamWriter",
     "commit_micro_batch",
+    "commit_sent",
     "stage",
     "staging_area",
     "task_properties",
@@ -178,21 +180,10 @@ def commit_micro_batch(
     identity = next((item.identity for item in messages if item.identity is not None), None)
     if identity is None or identity.batch_id != batch_id:
         raise FatalError(f"tasks wrote micro-batch {identity}, Spark commits {batch_id}")
-    assert options.checkpoint_location is not None
-    planned = read_planned(options.checkpoint_location, batch_id)
-    if planned is None:
-        raise FatalError(_without_plan(options.checkpoint_location, batch_id))
-    before = read_planned(options.checkpoint_location, batch_id - 1) if batch_id else None
+    planned, plan = _planned(options, identity)
     writes = StagedWrites([item.records for item in messages])
     writes.check_inline_size()
     sink = _committer(options, messages)
-    plan = Plan(
-        batch_id=batch_id,
-        lineage=identity.query_id,
-        run_id=identity.run_id,
-        start_digest="" if before is None else before.digest,
-        end_digest=planned.digest,
-    )
     offsets = sink.source_offsets(planned)
     settled = {} if settle is None else settle(planned, offsets)
     outcome = sink.process(
@@ -208,6 +199,38 @@ def commit_micro_batch(
     _sweep(messages, batch_id)
     faults.reach("before_return", batch_id)
     return outcome
+
+
+def commit_sent(
+    options: SinkOptions,
+    identity: MicroBatchIdentity,
+    stage_of: Callable[[Plan, Destination], Callable[[], Sequence[Report]]],
+) -> Outcome:
+    """On the driver, where tasks send the records: one transaction all the same. `stage_of` gives what runs them, once
+    or several times."""
+    planned, plan = _planned(options, identity)
+    sink = _committer(options, ())
+    run_stage = stage_of(plan, sink.destination)
+    outcome = sink.process_sent(plan, sink.source_offsets(planned), run_stage)
+    faults.reach("before_return", identity.batch_id)
+    return outcome
+
+
+def _planned(options: SinkOptions, identity: MicroBatchIdentity) -> tuple[PlannedOffsets, Plan]:
+    """What Spark wrote down before the micro-batch ran."""
+    number = identity.batch_id
+    assert options.checkpoint_location is not None
+    planned = read_planned(options.checkpoint_location, number)
+    if planned is None:
+        raise FatalError(_without_plan(options.checkpoint_location, number))
+    before = read_planned(options.checkpoint_location, number - 1) if number else None
+    return planned, Plan(
+        batch_id=number,
+        lineage=identity.query_id,
+        run_id=identity.run_id,
+        start_digest="" if before is None else before.digest,
+        end_digest=planned.digest,
+    )
 
 
 def _without_plan(checkpoint_location: str, batch_id: int) -> str:
@@ -231,34 +254,65 @@ class _Sink:
         if MARKER_TOPIC not in self._client.metadata([MARKER_TOPIC]):
             self._client.create_topics([NewTopic(MARKER_TOPIC, 1)], exist_ok=True)
         assert options.application_id is not None
-        destination = Destination(
+        self.destination = Destination(
             application_id=options.application_id,
             sink_name=options.sink_name,
             missing_marker=options.missing_marker,
             transaction_timeout_ms=options.transaction_timeout_ms,
         )
-        self._transactional_id = destination.transactional_id
-        self._committer = Committer(self._client, destination, reach=faults.reach)
+        self._committer = Committer(self._client, self.destination, reach=faults.reach)
+        self._of_tasks = BarrierCommitter(
+            self._client,
+            self.destination,
+            tasks=options.producer_tasks or 0,
+            counts=self._committer.counts,
+            reach=faults.reach,
+        )
         self._clock = SystemClock()
         self._counts: SinkCounts | None = None
         self._topic_ids: dict[str, str] = {}
         self._asked: set[str] = set()
 
     def process(self, micro_batch: MicroBatch, writes: StagedWrites) -> Outcome:
-        """One transaction, and what it took is counted, whatever became of it."""
-        plan, committer = micro_batch.plan, self._committer
+        return self._counted(
+            micro_batch.plan,
+            lambda: (self._committer.process(micro_batch), writes.record_count, writes.size_bytes),
+        )
+
+    def process_sent(
+        self,
+        plan: Plan,
+        source_offsets: Mapping[TopicPartition, int],
+        run_stage: Callable[[], Sequence[Report]],
+    ) -> Outcome:
+        def process() -> tuple[Outcome, int, int]:
+            outcome, reports = self._of_tasks.process(plan, source_offsets, run_stage)
+            return (
+                outcome,
+                sum(report.record_count for report in reports),
+                sum(report.size_bytes for report in reports),
+            )
+
+        return self._counted(plan, process)
+
+    def _counted(self, plan: Plan, process: Callable[[], tuple[Outcome, int, int]]) -> Outcome:
+        """One transaction, and what it took is counted, whatever became of it. `process` returns how many records
+        and bytes too."""
+        committer = self._committer
         counts = self._counts
         if counts is None or (counts.query_id, counts.run_id) != (plan.lineage, plan.run_id):
-            counts = self._counts = SinkCounts.open(plan.lineage, plan.run_id, self._transactional_id)
+            counts = self._counts = SinkCounts.open(
+                plan.lineage, plan.run_id, self.destination.transactional_id
+            )
             counts.remove_abandoned(self._clock.wall_ms() / 1000)
         aborts, fences = committer.counts.aborts, committer.counts.fences
         began = self._clock.monotonic_ms()
         try:
-            outcome = committer.process(micro_batch)
+            outcome, records, size = process()
             if outcome is Outcome.PRODUCED:
                 counts.micro_batches += 1
-                counts.records += writes.record_count
-                counts.bytes += writes.size_bytes
+                counts.records += records
+                counts.bytes += size
             else:
                 counts.suppressed += 1
             counts.last_commit_timestamp = self._clock.wall_ms() / 1000
@@ -293,6 +347,7 @@ def _committer(options: SinkOptions, messages: Sequence[CommitMessage]) -> _Sink
         options.sink_name,
         options.missing_marker,
         options.transaction_timeout_ms,
+        options.producer_tasks,
     )
     if key not in _committers:
         _committers[key] = _Sink(options)

@@ -75,12 +75,12 @@ class SuiroDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from suiro.spark.sink import BatchWriter
 
-        return BatchWriter(SinkOptions.parse(self.options), schema)
+        return BatchWriter(SinkOptions.parse(self.options).for_format(), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from suiro.spark.sink import StreamWriter
 
-        return StreamWriter(SinkOptions.parse(self.options).for_stream(), schema)
+        return StreamWriter(SinkOptions.parse(self.options).for_format().for_stream(), schema)
 
 
 class RangePartition(InputPartition):

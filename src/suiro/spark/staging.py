@@ -23,6 +23,7 @@ from suiro.errors import FatalError, UsageError
 
 __all__ = [
     "INLINE_BYTES_MAX",
+    "Batch",
     "StagedRecords",
     "StagedWrites",
     "StagingArea",
@@ -220,5 +221,6 @@ def _remove_if_empty(directory: Path) -> None:
 def _too_large_inline(size: int) -> str:
     return (
         f"{size:,} encoded bytes do not fit into Spark's commit messages ({INLINE_BYTES_MAX:,} per micro-batch): set "
-        "staging.dir to a directory that driver and executors share, or maxOffsetsPerTrigger on the source"
+        "staging.dir to a directory that driver and executors share, or maxOffsetsPerTrigger on the source; or write "
+        "by exactly_once(...) with producer.tasks, so that the records do not pass the driver"
     )
