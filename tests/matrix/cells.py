@@ -91,7 +91,9 @@ class Cell:
 
 
 def all_cells() -> list[Cell]:
-    return [*_pairs(), *_requests(), *_rows()]
+    from tests.matrix import barrier_cells  # which are made of these
+
+    return [*_pairs(), *_requests(), *_rows(), *barrier_cells.all_cells()]
 
 
 def _at(point: str) -> str:

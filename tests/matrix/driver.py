@@ -72,6 +72,10 @@ class Job:
     options: Mapping[str, str] = field(default_factory=dict)
     speculative: bool = False
     """Every task runs twice; the second attempt's result is thrown away."""
+    tasks_send: bool = False
+    """As with producer.tasks: see `barrier_driver`."""
+    sleepers_are_lost: bool = False
+    """A sending task that a fault has stopped is taken for dead; its stage runs again beside it."""
 
     def ends(self, batch_id: int) -> dict[tuple[str, int], int]:
         return {(self.source, index): self.start + (batch_id + 1) * self.rows for index in range(PARTITIONS)}
@@ -120,7 +124,7 @@ def drive(job: Job) -> None:
 def supervise(job: Job) -> int:
     for _ in range(RUNS_MAX):
         try:
-            Query(job).run()
+            _query(job).run()
             return DONE
         except FencedError as error:
             return _said(FENCED, error)
@@ -133,6 +137,14 @@ def supervise(job: Job) -> int:
         except TransientError as error:
             _said(GAVE_UP, error)
     return GAVE_UP
+
+
+def _query(job: Job) -> Query:
+    if job.tasks_send:
+        from tests.matrix.barrier_driver import SendingQuery
+
+        return SendingQuery(job)
+    return Query(job)
 
 
 def _said(code: int, error: Exception) -> int:
@@ -167,13 +179,15 @@ class Query:
                 if number != first or self._checkpoint.newest("offsets") < number:
                     self._checkpoint.add("offsets", number, self._planned(number))
                 faults.reach("planned", number)
-                messages = [self._task(number, index) for index in range(PARTITIONS)]
-                self._commit(messages, number)
+                self.write(number)
                 self._checkpoint.add("commits", number, 'v1\n{"nextBatchWatermarkMs":0}')
                 faults.reach("noted", number)
         finally:
             self._tasks.close()
             self._committing.close()
+
+    def write(self, number: int) -> None:
+        self._commit([self._task(number, index) for index in range(PARTITIONS)], number)
 
     def _commit(self, messages: list[CommitMessage], number: int) -> None:
         try:
@@ -225,14 +239,17 @@ def stage_rows(
     properties: dict[str, str],
 ) -> CommitMessage:
     """A task."""
-    batch = pa.RecordBatch.from_pydict(
+    return stage(iter([rows_of_task(rows, identity)]), options, identity, properties)
+
+
+def rows_of_task(rows: list[tuple[str, str, str]], identity: MicroBatchIdentity) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
         {
             "key": pa.array([key.encode() for _, key, _ in rows], pa.binary()),
             "value": pa.array([f"{value}:{identity.run_id}".encode() for _, _, value in rows], pa.binary()),
             "topic": pa.array([topic for topic, _, _ in rows], pa.string()),
         }
     )
-    return stage(iter([batch]), options, identity, properties)
 
 
 class Worker:

@@ -7,7 +7,7 @@ import pandas  # noqa: F401  # pyarrow looks for it when a task runs
 import suiro.client
 import suiro.spark.connections  # noqa: F401
 from suiro.protocol.messages import API_KEYS, known_versions, request_class, response_class
-from tests.matrix import driver  # noqa: F401
+from tests.matrix import barrier_driver, driver  # noqa: F401
 
 _APIS = (
     "metadata",

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from tests.matrix import cells, spark_cells
+from tests.matrix import barrier_cells, cells, spark_cells
 from tests.matrix.brokers import TITLES
 from tests.matrix.campaign import Result
 from tests.matrix.cells import Cell
@@ -185,4 +185,23 @@ DESIGN: list[tuple[int, str, Callable[[Cell], bool]]] = [
     (20, "Kafka itself loses data: out of scope, see above", lambda cell: False),
     (21, "`commit()` fails after the decision, Spark calls `abort()`", _row(21)),
     (22, "an output topic is deleted inside of a transaction", _row(22)),
+    (23, "tasks send: one of them dies, and the stage runs again", _pair(barrier_cells.TASK, "")),
+    (
+        24,
+        "tasks send: one sleeps, and wakes beside the stage's next attempt",
+        _pair(barrier_cells.SLEEPER, ""),
+    ),
+    (
+        25,
+        "tasks send: the driver dies, all is sent and nothing decided",
+        _pair(barrier_cells.PREFIX + cells.DRIVER, *barrier_cells.OPEN),
+    ),
+    (
+        26,
+        "tasks send: a driver with its tasks wakes beside its successor",
+        _any(
+            _pair(barrier_cells.PREFIX + cells.ZOMBIE, ""),
+            _pair(barrier_cells.PREFIX + cells.RIVAL, ""),
+        ),
+    ),
 ]

@@ -49,14 +49,14 @@ class Running:
         assert self._process.pid is not None
         self._pid: int = self._process.pid
 
-    def wait_stopped(self) -> int:
-        """Until a fault has stopped one of its processes; its id."""
+    def wait_stopped(self, *, beside: int = 0) -> int:
+        """Until a fault has stopped one of its processes, beside so many others; its id."""
 
         def found() -> int | None:
             stopped = [pid for pid, state in _members(self._pid) if state == "T"]
             if not stopped and not self._process.is_alive():
                 raise AssertionError(f"the driver ended ({self._process.exitcode}) before {self.job.fault}")
-            return stopped[0] if stopped else None
+            return stopped[0] if len(stopped) > beside else None
 
         found_pid = wait_until(found, DEADLINE_S, self.job.fault, poll_s=LOOK_AGAIN_S)
         assert found_pid is not None

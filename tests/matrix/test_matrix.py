@@ -9,7 +9,7 @@ import pytest
 
 from suiro.kafka import KafkaUnavailable
 from suiro.spark import faults
-from tests.matrix import brokers, cells, results, spark_cells
+from tests.matrix import barrier_cells, brokers, cells, results, spark_cells
 from tests.matrix.campaign import Result, run_round
 
 SAMPLE = {
@@ -25,6 +25,8 @@ SAMPLE = {
     f"{cells.DRIVER} | after_footer",
     f"{cells.NETWORK} | AddPartitionsToTxn is lost",
     "the checkpoint | is an older copy",
+    f"{barrier_cells.SLEEPER} | after_add_partitions",
+    f"{barrier_cells.TASK} | after_produce",
 }
 
 
