@@ -105,7 +105,7 @@ def test_many_seeds_end_exactly_once() -> None:
 def any_report_counts(patch: Patch) -> None:
     """Rule 7."""
 
-    def agreed(self: Any, reports: Sequence[Report]) -> Ticket:
+    def agreed(self: Any, reports: Sequence[Report], plan: Any) -> Ticket:
         failures = [report.failure for report in reports if report.failure is not None]
         if failures:
             raise failures[0]

@@ -159,7 +159,7 @@ class BarrierCommitter:
         while len(failures) < self._attempts:
             try:
                 reports = run_stage()
-                ticket = self._agreed(reports)
+                ticket = self._agreed(reports, plan)
                 if ticket.is_suppressed:
                     return Outcome.SUPPRESSED, ()
                 self._reach("all_sent", plan.batch_id)
@@ -175,17 +175,18 @@ class BarrierCommitter:
                 )  # the next attempt fences, and the marker tells it what became of this one
         raise failures[-1]
 
-    def _agreed(self, reports: Sequence[Report]) -> Ticket:
+    def _agreed(self, reports: Sequence[Report], plan: Plan) -> Ticket:
         """The one ticket by which everything was sent."""
-        tickets = {None if report.ticket is None else report.ticket.identity for report in reports}
-        ticket = reports[0].ticket if reports else None
-        if (
-            ticket is None
-            or len(tickets) != 1
-            or sorted(report.task for report in reports) != list(range(self._tasks))
-        ):
+        if not reports:  # Spark makes no tasks at all where it sees that there are no rows
+            given = open_transaction(self._cluster, self._destination, plan, reach=self._reach)
+            reports = [Report(task=task, ticket=given) for task in range(self._tasks)]
+        identities = {None if report.ticket is None else report.ticket.identity for report in reports}
+        ticket = reports[0].ticket
+        everybody = sorted(report.task for report in reports) == list(range(self._tasks))
+        if ticket is None or len(identities) != 1 or not everybody:
             raise TransientError(
-                f"{len(reports)} tasks reported, of {len(tickets)} attempts of their stage: what they sent is aborted"
+                f"{len(reports)} of {self._tasks} tasks reported, of {len(identities)} attempts of their stage: what "
+                "they sent is aborted"
             )
         failures = [
             failure

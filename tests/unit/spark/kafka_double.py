@@ -82,6 +82,14 @@ class Producer:
         self._identity, self._following = Identity(1, epoch + 1), None
         return self._identity
 
+    @property
+    def protocol(self) -> int:
+        return 2 if self._kafka.is_v2 else 1
+
+    def join(self, identity: Identity, protocol: int) -> None:
+        assert protocol == self.protocol
+        self._identity, self._following = identity, None
+
     def renew(self) -> Identity:
         if self._following is None:
             return self.init(self._identity)

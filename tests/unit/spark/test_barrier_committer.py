@@ -1,0 +1,133 @@
+"""The driver where tasks send: what it takes for a micro-batch that was sent, and what it does about the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from suiro.errors import ConfigError, FatalError, FencedError, RefusedError, TransientError
+from suiro.spark.barrier import BarrierCommitter, Report, open_transaction, owner_of, send
+from suiro.spark.committer import MARKER_TOPIC, Destination, Outcome
+from suiro.spark.decide import Marker, Plan
+from suiro.spark.options import SinkOptions
+from tests.unit.spark.kafka_double import KafkaDouble
+
+APP = Destination(application_id="app")
+OWNED = [[("out", 0, b"a", 1), ("out", 0, b"b", 1), ("out", 2, b"c", 1)], [("out", 1, b"d", 1)]]
+
+
+def nothing(point: str, batch_id: int) -> None: ...
+
+
+def plan(batch_id: int = 0, lineage: str = "q") -> Plan:
+    digests = ("" if batch_id == 0 else f"end{batch_id - 1}", f"end{batch_id}")
+    return Plan(
+        batch_id=batch_id, lineage=lineage, run_id="run", start_digest=digests[0], end_digest=digests[1]
+    )
+
+
+def stage(kafka: KafkaDouble, of: Plan, owned: Sequence[Sequence[Any]] = OWNED) -> list[Report]:
+    ticket = open_transaction(kafka, APP, of, reach=nothing)
+    if not ticket.says_send:
+        return [Report(task=task, ticket=ticket) for task in range(len(owned))]
+    return [
+        send(kafka, APP, ticket, batches, task=task, batch_id=of.batch_id, reach=nothing)
+        for task, batches in enumerate(owned)
+    ]
+
+
+@pytest.fixture(params=[True, False], ids=["V2", "V1"])
+def kafka(request: pytest.FixtureRequest) -> KafkaDouble:
+    double = KafkaDouble()
+    double.is_v2 = request.param
+    return double
+
+
+def process(kafka: KafkaDouble, of: Plan, run: Callable[[], Sequence[Report]]) -> Outcome:
+    committer = BarrierCommitter(kafka, APP, tasks=2)
+    return committer.process(of, {("source", 0): 7}, run)[0]
+
+
+def marker(kafka: KafkaDouble) -> int:
+    return Marker.from_metadata(kafka.offsets["app", (MARKER_TOPIC, 0)].metadata).batch_id
+
+
+def test_what_the_tasks_sent_is_committed_once(kafka: KafkaDouble) -> None:
+    assert process(kafka, plan(), lambda: stage(kafka, plan())) is Outcome.PRODUCED
+    assert process(kafka, plan(), lambda: stage(kafka, plan())) is Outcome.SUPPRESSED
+    assert [data for *_, data in kafka.records] == [b"a", b"b", b"c", b"d"]
+    assert marker(kafka) == 0
+    assert kafka.offsets["app", ("source", 0)].offset == 7
+
+
+def test_reports_of_two_attempts_are_no_micro_batch(kafka: KafkaDouble) -> None:
+    attempts = iter([None, None])
+
+    def run() -> list[Report]:
+        old = stage(kafka, plan())
+        new = stage(kafka, plan())
+        return new if next(attempts, 0) == 0 else [old[0], new[1]]
+
+    assert process(kafka, plan(), run) is Outcome.PRODUCED
+    assert sorted(data for *_, data in kafka.records) == [b"a", b"b", b"c", b"d"]
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        pytest.param(lambda reports: reports[:1], id="a task is missing"),
+        pytest.param(lambda reports: [reports[0], reports[0]], id="a task twice"),
+        pytest.param(lambda reports: [Report(task=n, ticket=None) for n in range(2)], id="no task 0"),
+    ],
+)
+def test_anything_but_all_reports_of_one_attempt_is_done_again_and_then_given_up(
+    kafka: KafkaDouble, cut: Callable[[list[Report]], list[Report]]
+) -> None:
+    with pytest.raises(TransientError, match="attempts of their stage"):
+        process(kafka, plan(), lambda: cut(stage(kafka, plan())))
+    assert kafka.records == []
+
+
+def test_no_tasks_at_all_commit_the_marker(kafka: KafkaDouble) -> None:
+    assert process(kafka, plan(), list) is Outcome.PRODUCED
+    assert (kafka.records, marker(kafka)) == ([], 0)
+
+
+def test_what_no_repetition_mends_is_raised_and_aborted(kafka: KafkaDouble) -> None:
+    with pytest.raises(RefusedError):
+        process(kafka, plan(), lambda: stage(kafka, plan(), [[("nowhere", 0, b"x", 1)], OWNED[1]]))
+    assert kafka.records == []
+    assert kafka.open == {}
+
+
+def test_a_marker_that_contradicts_the_checkpoint_stops(kafka: KafkaDouble) -> None:
+    process(kafka, plan(), lambda: stage(kafka, plan()))
+    with pytest.raises(FatalError, match="rolled back"):
+        process(kafka, plan(5), lambda: stage(kafka, plan(5)))
+
+
+def test_who_is_fenced_before_the_commit_stops(kafka: KafkaDouble) -> None:
+    def run() -> list[Report]:
+        reports = stage(kafka, plan())
+        open_transaction(kafka, APP, plan(), reach=nothing)  # somebody else's task 0
+        return reports
+
+    with pytest.raises(FencedError, match="took over"):
+        process(kafka, plan(), run)
+    assert kafka.records == []
+
+
+def test_a_partition_has_one_owner_and_neighbours_have_others() -> None:
+    assert {owner_of("out", partition, 4) for partition in range(8)} == {0, 1, 2, 3}
+    assert owner_of("out", 5, 1) == 0
+
+
+def test_the_option_is_of_exactly_once_only() -> None:
+    options = {"kafka.bootstrap.servers": "h:1", "producer.tasks": "4"}
+    assert SinkOptions.parse(options).producer_tasks == 4
+    with pytest.raises(ConfigError, match="foreachBatch"):
+        SinkOptions.parse(options).for_format()
+    with pytest.raises(ConfigError, match=r"producer\.tasks"):
+        SinkOptions.parse(options | {"producer.tasks": "0"})
