@@ -110,7 +110,7 @@ def any_report_counts(patch: Patch) -> None:
         if failures:
             raise failures[0]
         tickets = [report.ticket for report in reports if report.ticket is not None]
-        return max(tickets, key=lambda ticket: (ticket.identity.epoch, not ticket.is_suppressed))
+        return max(tickets, key=lambda ticket: (ticket.identity.epoch, ticket.says_send))
 
     patch(BarrierCommitter, "_agreed", agreed)
 

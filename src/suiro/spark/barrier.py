@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, assert_never
+from typing import Any
 
 from suiro.errors import FatalError, FencedError, SuiroError, TransientError, UsageError
 from suiro.spark.committer import (
@@ -41,7 +41,7 @@ from suiro.spark.committer import (
     read_marker,
     taken_over,
 )
-from suiro.spark.decide import Fail, Plan, Produce, Suppress, decide
+from suiro.spark.decide import Fail, Plan, Produce, Restore, Suppress, decide
 
 __all__ = ["BarrierCommitter", "Report", "Ticket", "open_transaction", "owner_of", "send"]
 
@@ -54,12 +54,12 @@ class Ticket:
 
     identity: Any = None
     protocol: int = 1
-    is_suppressed: bool = False
+    verdict: Produce | Suppress | Restore | None = None
     failure: SuiroError | None = None
 
     @property
     def says_send(self) -> bool:
-        return self.failure is None and not self.is_suppressed
+        return self.verdict == Produce()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,18 +88,11 @@ def open_transaction(cluster: KafkaCluster, destination: Destination, plan: Plan
         marker = read_marker(cluster, destination, stable=True)
     except SuiroError as error:
         return Ticket(failure=error)
-    given = Ticket(identity=identity, protocol=transactions.protocol)
     verdict = decide(marker, plan, missing=destination.missing_marker)
-    match verdict:
-        case Produce():
-            return given
-        case Suppress():
-            return Ticket(identity=identity, protocol=given.protocol, is_suppressed=True)
-        case Fail(reason):
-            failure = FatalError(f"{destination.transactional_id}: {reason}")
-            return Ticket(identity=identity, protocol=given.protocol, failure=failure)
-        case _:
-            assert_never(verdict)
+    if isinstance(verdict, Fail):
+        failure = FatalError(f"{destination.transactional_id}: {verdict.reason}")
+        return Ticket(identity=identity, protocol=transactions.protocol, failure=failure)
+    return Ticket(identity=identity, protocol=transactions.protocol, verdict=verdict)
 
 
 def send(
@@ -160,10 +153,12 @@ class BarrierCommitter:
             try:
                 reports = run_stage()
                 ticket = self._agreed(reports, plan)
-                if ticket.is_suppressed:
+                if ticket.verdict == Suppress():
                     return Outcome.SUPPRESSED, ()
                 self._reach("all_sent", plan.batch_id)
                 self._commit(plan, source_offsets, ticket)
+                if ticket.verdict == Restore():
+                    return Outcome.SUPPRESSED, ()
                 return Outcome.PRODUCED, reports
             except FencedError as error:
                 self.counts.fences += 1

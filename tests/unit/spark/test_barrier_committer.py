@@ -10,7 +10,7 @@ import pytest
 from suiro.errors import ConfigError, FatalError, FencedError, RefusedError, TransientError
 from suiro.spark.barrier import BarrierCommitter, Report, open_transaction, owner_of, send
 from suiro.spark.committer import MARKER_TOPIC, Destination, Outcome
-from suiro.spark.decide import Marker, Plan
+from suiro.spark.decide import Marker, MissingMarker, Plan
 from suiro.spark.options import SinkOptions
 from tests.unit.spark.kafka_double import KafkaDouble
 
@@ -106,6 +106,20 @@ def test_a_marker_that_contradicts_the_checkpoint_stops(kafka: KafkaDouble) -> N
     process(kafka, plan(), lambda: stage(kafka, plan()))
     with pytest.raises(FatalError, match="rolled back"):
         process(kafka, plan(5), lambda: stage(kafka, plan(5)))
+
+
+def test_a_marker_that_was_lost_is_written_anew_without_the_records(kafka: KafkaDouble) -> None:
+    destination = Destination(application_id="app", missing_marker=MissingMarker.SUPPRESS)
+    committer = BarrierCommitter(kafka, destination, tasks=2)
+
+    def run() -> list[Report]:
+        ticket = open_transaction(kafka, destination, plan(4), reach=nothing)
+        assert not ticket.says_send
+        return [Report(task=task, ticket=ticket) for task in range(2)]
+
+    assert committer.process(plan(4), {}, run)[0] is Outcome.SUPPRESSED
+    assert (kafka.records, marker(kafka)) == ([], 4)
+    assert process(kafka, plan(5), lambda: stage(kafka, plan(5))) is Outcome.PRODUCED
 
 
 def test_who_is_fenced_before_the_commit_stops(kafka: KafkaDouble) -> None:
