@@ -156,25 +156,28 @@ def _alerts(hours: dict[Hour, CarrierFigures], last: str) -> dict[Hour, CarrierF
 
 def _in_order(limit: int | None) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Id, scheduled departure, and the row."""
-    departures = []
     with (
         zipfile.ZipFile(data_directory() / "flights.csv.zip") as archive,
         archive.open("flights.csv") as file,
     ):
-        reader = csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline=""))
-        columns = [(name, name in TEXT) for name in next(reader)]
-        hours: dict[str, datetime] = {}
-        for index, row in enumerate(reader):
-            flight: dict[str, Any] = {
-                name: None if cell in MISSING else cell if is_text else int(cell)
-                for (name, is_text), cell in zip(columns, row, strict=True)
-            }
-            hour = hours.setdefault(flight["time_hour"], datetime.fromisoformat(flight["time_hour"]))
-            departures.append((hour + timedelta(minutes=flight["minute"]), index, flight))
-    departures.sort(key=lambda departure: departure[:2])
-    for at, _, flight in departures[:limit]:
-        scheduled = at.isoformat(timespec="minutes").replace("+00:00", "Z")
-        yield f"{flight['carrier']}-{flight['flight']}-{flight['origin']}-{scheduled}", scheduled, flight
+        names, *rows = csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline=""))
+    columns = [(name, name in TEXT) for name in names]
+    hour_at, minute_at = names.index("time_hour"), names.index("minute")
+    hours = {text: datetime.fromisoformat(text) for text in {row[hour_at] for row in rows}}
+    epoch = {text: int(hour.timestamp()) // 60 for text, hour in hours.items()}
+    departures = [epoch[row[hour_at]] + int(row[minute_at]) for row in rows]
+    texts: dict[int, str] = {}
+    for index in sorted(range(len(rows)), key=departures.__getitem__)[:limit]:
+        flight: dict[str, Any] = {
+            name: None if cell in MISSING else cell if is_text else int(cell)
+            for (name, is_text), cell in zip(columns, rows[index], strict=True)
+        }
+        rows[index] = []  # its texts are not needed twice
+        when = texts.get(departures[index], "")
+        if not when:
+            at = hours[flight["time_hour"]] + timedelta(minutes=flight["minute"])
+            when = texts[departures[index]] = f"{at:%Y-%m-%dT%H:%MZ}"
+        yield f"{flight['carrier']}-{flight['flight']}-{flight['origin']}-{when}", when, flight
 
 
 def _rows(name: str) -> Iterator[dict[str, Any]]:

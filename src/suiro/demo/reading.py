@@ -1,6 +1,6 @@
 """Reads the topics for the check: from the start, by a read_committed consumer that is not ours (confluent-kafka).
 
-Avro is read by `fastavro`, with the schemas that the records name.
+Avro is read by `fastavro`, with the schemas that the records name. Records come one by one and nothing keeps them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 import fastavro
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from suiro.client import EARLIEST, LATEST, Client
 from suiro.clock import Clock, SystemClock
 from suiro.demo.names import CAPTURED, REJECTED, VALIDATED
 from suiro.errors import FatalError
+from suiro.protocol.record_batch import iter_headers
 from suiro.registry import RegistryClient
 
-__all__ = ["Read", "Topics", "count_uncommitted", "read"]
+__all__ = ["Read", "count_uncommitted", "read"]
 
 READ_TIMEOUT_S = 120
 CONSUME_RECORDS = 10_000
@@ -42,37 +44,48 @@ class Read(NamedTuple):
     headers: Mapping[str, str]
 
 
-Topics = dict[str, list[Read]]
-
-
 def read(
     bootstrap_servers: str, topics: Sequence[str], *, registry: str, clock: Clock | None = None
-) -> Topics:
-    """Every committed record of `topics`, from the first to the end of each partition."""
-    found: Topics = {topic: [] for topic in topics}
+) -> Iterator[tuple[str, Read]]:
+    """Every committed record of `topics` with its topic, from the first to the end of each partition, in its order."""
     with _Avro(registry) as avro:
-        for messages in _messages(bootstrap_servers, topics, "read_committed", clock or SystemClock()):
+        for messages in _messages(bootstrap_servers, topics, clock or SystemClock()):
             for message in messages:
                 topic = message.topic()
-                found[topic].append(_record(message, avro if topic in AVRO else None))
-    return found
+                yield topic, _record(message, avro if topic in AVRO else None)
 
 
-def count_uncommitted(bootstrap_servers: str, topics: Sequence[str], *, clock: Clock | None = None) -> int:
-    """How many records `topics` hold with those of aborted transactions, which `read` never gives."""
-    return sum(map(len, _messages(bootstrap_servers, topics, "read_uncommitted", clock or SystemClock())))
+def count_uncommitted(bootstrap_servers: str, topics: Sequence[str]) -> int:
+    """How many records `topics` hold with those of aborted transactions, which `read` never gives: the headers of the
+    batches say it."""
+    count = 0
+    with Client(bootstrap_servers) as client:
+        places = [
+            (name, item.partition)
+            for name, info in client.metadata(list(topics)).items()
+            for item in info.partitions
+        ]
+        listed = client.list_offsets(dict.fromkeys(places, EARLIEST))
+        at = {place: item.offset for place, item in listed.items()}
+        listed = client.list_offsets(dict.fromkeys(places, LATEST), read_committed=False)
+        ends = {place: item.offset for place, item in listed.items()}
+        while left := {place: offset for place, offset in at.items() if offset < ends[place]}:
+            for place, fetched in client.fetch(left, read_committed=False).items():
+                for _, header in iter_headers(fetched.data):
+                    if header.next_offset > at[place]:
+                        at[place] = header.next_offset
+                        count += 0 if header.is_control else header.count
+    return count
 
 
-def _messages(
-    bootstrap_servers: str, topics: Sequence[str], isolation_level: str, clock: Clock
-) -> Iterator[list[Any]]:
+def _messages(bootstrap_servers: str, topics: Sequence[str], clock: Clock) -> Iterator[list[Any]]:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
             "group.id": "suiro-demo-check",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "isolation.level": isolation_level,
+            "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",
             "queued.min.messages": 200_000,
         }
@@ -128,7 +141,7 @@ class _Avro:
     def __init__(self, registry: str) -> None:
         self._registry = RegistryClient(registry)
         self._schemas: dict[bytes, Any] = {}
-        self._hours: dict[int, str] = {}
+        self._texts: dict[tuple[int, str], str] = {}
 
     def __enter__(self) -> _Avro:
         return self
@@ -140,7 +153,9 @@ class _Avro:
         found = self._decoded(data)
         if found is None:
             return None
-        return found | {"time_hour": self._hour(found["time_hour"])} if "time_hour" in found else found
+        if "time_hour" in found:
+            found["time_hour"] = self._text(found["time_hour"], "%Y-%m-%dT%H:%M:%SZ")
+        return found
 
     def key(self, data: bytes) -> str:
         key = self._decoded(data)
@@ -148,14 +163,15 @@ class _Avro:
             return repr(data)
         if len(key) == 1:
             return str(*key.values())
-        at = EPOCH + timedelta(microseconds=key["time_hour"], minutes=key["minute"])
-        return f"{key['carrier']}-{key['flight']}-{key['origin']}-{at:%Y-%m-%dT%H:%MZ}"
+        moment = key["time_hour"] + key["minute"] * 60_000_000
+        return f"{key['carrier']}-{key['flight']}-{key['origin']}-{self._text(moment, '%Y-%m-%dT%H:%MZ')}"
 
-    def _hour(self, microseconds: int) -> str:
-        text = self._hours.get(microseconds)
+    def _text(self, microseconds: int, form: str) -> str:
+        """A time as text; there are few of them, and formatting each again would be the longest part."""
+        text = self._texts.get((microseconds, form))
         if text is None:
             at = EPOCH + timedelta(microseconds=microseconds)
-            text = self._hours[microseconds] = f"{at:%Y-%m-%dT%H:%M:%SZ}"
+            text = self._texts[microseconds, form] = at.strftime(form)
         return text
 
     def _decoded(self, data: bytes) -> Row | None:

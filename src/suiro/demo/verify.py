@@ -1,12 +1,13 @@
 """Compares what is in the topics with what must be there; every difference is named.
 
-A pure rule over what was read (`reading`), so that tests can show it a wrong record.
+A pure rule over records as they are read (`reading`), so that tests can show it a wrong one. Of a million records only
+counts stay, and what must be seen together: alerts, carriers' figures, rejected flights.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,92 +60,110 @@ class Verdict:
     differences: tuple[str, ...]
 
 
-def verify(found: Mapping[str, Sequence[Read]], delivered: Delivered, expected: Expected) -> Verdict:
+def verify(records: Iterable[tuple[str, Read]], delivered: Delivered, expected: Expected) -> Verdict:
     """Point by point; no difference means: nothing lost, nothing twice, nothing changed.
 
-    `delivered` is what came under each idempotency key, TOPIC-PARTITION-OFFSET.
+    `records`: with their topics, each partition in order. `delivered` is what came under each idempotency key,
+    TOPIC-PARTITION-OFFSET.
     """
-    differences: list[str] = []
-    raw, validated, rejected = found[RAW], found[VALIDATED], found[REJECTED]
-    enriched, delays, alerts = found[ENRICHED], found[DELAYS], found[ALERTS]
-
-    lost = duplicates = 0
+    sound = expected.flights.keys() - expected.rejected
     hours = {f'["{origin}","{hour}"]' for origin, hour in expected.weather}
-    for topic, records, wanted in (
-        (AIRLINES, found[AIRLINES], expected.airlines.keys()),
-        (AIRPORTS, found[AIRPORTS], expected.airports.keys()),
-        (PLANES, found[PLANES], expected.planes.keys()),
-        (WEATHER, found[WEATHER], hours),
-        (WEATHER_REJECTED, found[WEATHER_REJECTED], ()),
-        (RAW, raw, expected.flights.keys()),
-        (VALIDATED, validated, expected.flights.keys() - expected.rejected),
-        (REJECTED, rejected, expected.rejected),
-        (ENRICHED, enriched, expected.flights.keys() - expected.rejected),
-    ):
-        missing, doubled = _check_ids(topic, records, wanted, differences)
-        lost, duplicates = lost + missing, duplicates + doubled
+    ids = {
+        AIRLINES: _Ids(AIRLINES, expected.airlines.keys()),
+        AIRPORTS: _Ids(AIRPORTS, expected.airports.keys()),
+        PLANES: _Ids(PLANES, expected.planes.keys()),
+        WEATHER: _Ids(WEATHER, hours),
+        WEATHER_REJECTED: _Ids(WEATHER_REJECTED, ()),
+        RAW: _Ids(RAW, expected.flights.keys()),
+        VALIDATED: _Ids(VALIDATED, sound),
+        REJECTED: _Ids(REJECTED, expected.rejected),
+        ENRICHED: _Ids(ENRICHED, sound),
+    }
+    wrong: dict[str, Callable[[Read], str | None]] = {
+        RAW: lambda record: _wrong_flight(record, expected),
+        VALIDATED: lambda record: _wrong_flight(record, expected),
+        ENRICHED: lambda record: _wrong_enriched(record, expected),
+    }
+    named: dict[str, list[str]] = {topic: [] for topic in (RAW, VALIDATED, REJECTED, ENRICHED)}
+    kept: dict[str, list[Read]] = {REJECTED: [], DELAYS: [], ALERTS: []}
+    origin: dict[str, Read] = {}
+    for topic, record in records:
+        if topic in ids:
+            ids[topic].note(record.key)
+        if topic in kept:
+            kept[topic].append(record)
+        elif topic in wrong and (what := wrong[topic](record)) is not None:
+            named[topic].append(_place(record, what))
+        if topic == RAW and record.key in expected.rejected:
+            origin[record.key] = record
 
-    if len(raw) != len(validated) + len(rejected):
+    for record in kept[REJECTED]:
+        if (what := _wrong_rejected(record, origin, expected)) is not None:
+            named[REJECTED].append(_place(record, what))
+    differences = [text for each in ids.values() for text in each.differences()]
+    counts = {topic: each.total for topic, each in ids.items()}
+    if counts[RAW] != counts[VALIDATED] + counts[REJECTED]:
         differences.append(
-            f"{RAW} has {len(raw)} records, but {len(validated)} were validated and {len(rejected)} rejected"
+            f"{RAW} has {counts[RAW]} records, but {counts[VALIDATED]} were validated and {counts[REJECTED]} rejected"
         )
-    if len(enriched) != len(validated):
-        differences.append(f"{ENRICHED} has {len(enriched)} records, {VALIDATED} {len(validated)}")
-
-    origin = {record.key: record for record in raw}
-    _check_each(RAW, raw, lambda record: _wrong_flight(record, expected), differences)
-    _check_each(VALIDATED, validated, lambda record: _wrong_flight(record, expected), differences)
-    _check_each(REJECTED, rejected, lambda record: _wrong_rejected(record, origin, expected), differences)
-    _check_each(ENRICHED, enriched, lambda record: _wrong_enriched(record, expected), differences)
-    carriers = _check_delays(delays, expected, differences)
-    _check_alerts(alerts, expected, differences)
-    _check_delivered(delivered, alerts, differences)
+    if counts[ENRICHED] != counts[VALIDATED]:
+        differences.append(f"{ENRICHED} has {counts[ENRICHED]} records, {VALIDATED} {counts[VALIDATED]}")
+    for topic, texts in named.items():
+        if texts:
+            differences.append(f"{topic}: {len(texts)} records differ: {_some(texts)}")
+    carriers = _check_delays(kept[DELAYS], expected, differences)
+    _check_alerts(kept[ALERTS], expected, differences)
+    _check_delivered(delivered, kept[ALERTS], differences)
     return Verdict(
         counts=Counts(
-            weather=len(found[WEATHER]),
-            raw=len(raw),
-            validated=len(validated),
-            rejected=len(rejected),
-            enriched=len(enriched),
+            weather=counts[WEATHER],
+            raw=counts[RAW],
+            validated=counts[VALIDATED],
+            rejected=counts[REJECTED],
+            enriched=counts[ENRICHED],
             carriers=carriers,
-            carrier_updates=len(delays),
-            alerts=len(alerts),
+            carrier_updates=len(kept[DELAYS]),
+            alerts=len(kept[ALERTS]),
             alerts_delivered=len(delivered),
-            lost=lost,
-            duplicates=duplicates,
+            lost=sum(len(each.missing) for each in ids.values()),
+            duplicates=sum(sum(each.again.values()) for each in ids.values()),
         ),
         differences=tuple(differences),
     )
 
 
-def _check_ids(
-    topic: str, records: Sequence[Read], wanted: Iterable[str], differences: list[str]
-) -> tuple[int, int]:
-    """Each wanted id once, and no other. Returns how many are missing, and how many records are once too often."""
-    times = Counter(record.key for record in records)
-    wanted = set(wanted)
-    missing = sorted(wanted - times.keys())
-    doubled = sorted(key for key, count in times.items() if count > 1)
-    for what, keys in (
-        ("missing", missing),
-        ("there more than once", doubled),
-        ("not expected", sorted(times.keys() - wanted)),
-    ):
-        if keys:
-            differences.append(f"{topic}: {len(keys)} keys {what}: {_some(keys)}")
-    return len(missing), sum(times[key] - 1 for key in doubled)
+class _Ids:
+    """Each wanted id once, and no other. `again`: how often a key came that had come before."""
+
+    def __init__(self, topic: str, wanted: Iterable[str]) -> None:
+        self._topic = topic
+        self.missing = set(wanted)
+        self._wanted = frozenset(self.missing)
+        self.again: Counter[str] = Counter()
+        self._strangers: set[str] = set()
+        self.total = 0
+
+    def note(self, key: str) -> None:
+        self.total += 1
+        if key in self.missing:
+            self.missing.remove(key)
+        elif key in self._wanted or key in self._strangers:
+            self.again[key] += 1
+        else:
+            self._strangers.add(key)
+
+    def differences(self) -> Iterator[str]:
+        for what, keys in (
+            ("missing", self.missing),
+            ("there more than once", self.again),
+            ("not expected", self._strangers),
+        ):
+            if keys:
+                yield f"{self._topic}: {len(keys)} keys {what}: {_some(sorted(keys))}"
 
 
-def _check_each(
-    topic: str, records: Sequence[Read], wrong: Callable[[Read], str | None], differences: list[str]
-) -> None:
-    named = [
-        f"{record.key} (partition {record.partition}, offset {record.offset}): {what}"
-        for record in records
-        if (what := wrong(record)) is not None
-    ]
-    if named:
-        differences.append(f"{topic}: {len(named)} records differ: {_some(named)}")
+def _place(record: Read, what: str) -> str:
+    return f"{record.key} (partition {record.partition}, offset {record.offset}): {what}"
 
 
 def _wrong_flight(record: Read, expected: Expected) -> str | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Any
 
 from suiro.demo.expected import Departures
@@ -47,8 +46,13 @@ class _Lane:
     """A carrier's flights in one partition, summed up to each."""
 
     offsets: list[int] = field(default_factory=list)
-    minutes: list[int] = field(default_factory=list)
-    cancelled: list[int] = field(default_factory=list)
+    minutes: list[int] = field(default_factory=lambda: [0])
+    cancelled: list[int] = field(default_factory=lambda: [0])
+
+    def add(self, offset: int, delay: int | None) -> None:
+        self.offsets.append(offset)
+        self.minutes.append(self.minutes[-1] + (delay or 0))
+        self.cancelled.append(self.cancelled[-1] + (delay is None))
 
     def below(self, offset: int) -> Departures:
         count = bisect_left(self.offsets, offset)
@@ -56,21 +60,25 @@ class _Lane:
 
 
 class FlightLog:
-    """`records`: the topic of flights, as it was read back."""
+    """The topic of flights, as it was read back: record by record, each partition in order."""
 
-    def __init__(self, records: Iterable[Read]) -> None:
+    def __init__(self, records: Iterable[Read] = ()) -> None:
         self._lanes: dict[tuple[str, int], _Lane] = {}
-        for record in sorted(records, key=lambda record: (record.partition, record.offset)):
-            if record.value is not None:
-                lane = self._lanes.setdefault((record.value["carrier"], record.partition), _Lane())
-                delay = record.value["dep_delay"]
-                lane.offsets.append(record.offset)
-                lane.minutes.append(delay or 0)
-                lane.cancelled.append(delay is None)
-        for lane in self._lanes.values():
-            lane.minutes = list(accumulate(lane.minutes, initial=0))
-            lane.cancelled = list(accumulate(lane.cancelled, initial=0))
-        self.carriers = sorted({carrier for carrier, _ in self._lanes})
+        for record in records:
+            self.note(record)
+
+    def note(self, record: Read) -> None:
+        if record.value is None:
+            return
+        place = record.value["carrier"], record.partition
+        lane = self._lanes.get(place)
+        if lane is None:
+            lane = self._lanes[place] = _Lane()
+        lane.add(record.offset, record.value["dep_delay"])
+
+    @property
+    def carriers(self) -> list[str]:
+        return sorted({carrier for carrier, _ in self._lanes})
 
     def departures(self, carrier: str, offsets: Offsets) -> Departures:
         """Of the flights below these offsets."""

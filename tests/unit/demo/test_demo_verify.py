@@ -22,10 +22,12 @@ from suiro.demo.names import (
     WEATHER,
     WEATHER_REJECTED,
 )
-from suiro.demo.reading import Read, Topics
-from suiro.demo.verify import verify
+from suiro.demo.reading import Read
+from suiro.demo.verify import Verdict, verify
 
 NONE = MappingProxyType({})
+
+Topics = dict[str, list[Read]]
 HOUR = "2013-01-01T10:00:00Z"
 
 FLIGHTS: dict[str, dict[str, Any]] = {
@@ -105,13 +107,18 @@ def delivered() -> dict[str, dict[str, Any]]:
     return {"carrier.alerts-3-7": {"key": "A", "value": ALERT}}
 
 
+def _verified(topics: Topics, delivered: Any, expected: Expected) -> Verdict:
+    records = ((topic, record) for topic, records in topics.items() for record in records)
+    return verify(records, delivered, expected)
+
+
 def _figures(offset: int, carrier: str, *, flights: int, cancelled: int, dep: float, arr: float) -> Read:
     value = {"carrier": carrier, "flights": flights, "cancelled": cancelled}
     return Read(0, offset, carrier, value | {"mean_dep_delay": dep, "mean_arr_delay": arr}, NONE)
 
 
 def test_a_right_run_has_no_differences(topics: Topics, delivered: Any, expected: Expected) -> None:
-    verdict = verify(topics, delivered, expected)
+    verdict = _verified(topics, delivered, expected)
     assert verdict.differences == ()
     counts = verdict.counts
     assert (counts.raw, counts.validated, counts.rejected, counts.enriched) == (4, 3, 1, 3)
@@ -201,13 +208,13 @@ def test_a_wrong_record_is_named(
     damage: Callable[[Topics], object], named: str, topics: Topics, delivered: Any, expected: Expected
 ) -> None:
     damage(topics)
-    differences = verify(topics, delivered, expected).differences
+    differences = _verified(topics, delivered, expected).differences
     assert any(named in difference for difference in differences), differences
 
 
 def test_a_doubled_record_is_counted(topics: Topics, delivered: Any, expected: Expected) -> None:
     _double(ENRICHED)(topics)
-    verdict = verify(topics, delivered, expected)
+    verdict = _verified(topics, delivered, expected)
     assert verdict.counts.duplicates == 1
     assert "flights.enriched has 4 records, flights.validated 3" in verdict.differences
 
@@ -216,5 +223,5 @@ def test_long_lists_are_cut(topics: Topics, expected: Expected) -> None:
     empty: Topics = {topic: [] for topic in topics}
     many = {f"A-{i:03}": FLIGHTS["A-1"] for i in range(100)}
     wanted = Expected(flights=many, rejected=frozenset(), airlines={}, airports={}, planes={}, weather={})
-    first = verify(empty, {}, wanted).differences[0]
+    first = _verified(empty, {}, wanted).differences[0]
     assert first == f"{RAW}: 100 keys missing: A-000, A-001, A-002, A-003, A-004, ..."
