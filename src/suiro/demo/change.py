@@ -35,6 +35,7 @@ __all__ = ["Change", "Wait"]
 
 STEPS = (1, 10, 50, 100)
 KILL_AT = 10
+KILL_WITHIN_S = 10  # of waiting for an open transaction
 
 
 class Wait(Protocol):
@@ -187,6 +188,7 @@ class Change:
 
     def shift(self) -> None:
         self._before_the_shift = self._page()
+        resumed: Callable[[], None] | None = None
         for percent in STEPS:
             self._show.command(f"suiro view shift {VIEW} {percent}")
             self._views.shift(VIEW, percent)
@@ -194,7 +196,9 @@ class Change:
             self._answered_again(f"an answer for every caller at {percent} %")
             self._show.done(f"{self._on(2)} of {len(CALLERS)} callers are answered by v2")
             if percent == KILL_AT:
-                self._kill_pipeline()
+                resumed = self._kill_pipeline()
+        if resumed is not None:
+            resumed()
 
     def _on(self, version: int) -> int:
         reading = self._reading
@@ -212,14 +216,15 @@ class Change:
         answer.raise_for_status()
         return answer.content
 
-    def _kill_pipeline(self) -> None:
+    def _kill_pipeline(self) -> Callable[[], None]:
+        """Returns at once what waits for it to go on: the shift does not, since its readers are answered."""
         serving = self._version(1)
         if serving.pid is None:
             raise FatalError("the pipeline of v1 does not run")
         session = Session(serving.pid)
         self._show.doing("waiting for a micro-batch whose transaction is open, to kill v1's pipeline in it")
         topic = f"{VIEW}.v1"
-        ends_ms = self._clock.monotonic_ms() + 15_000
+        ends_ms = self._clock.monotonic_ms() + KILL_WITHIN_S * 1000
         found = freeze_when(
             session,
             lambda: open_transaction(self._client, (topic,)),
@@ -242,11 +247,16 @@ class Change:
             now = self._version(1)
             return now.restarts > serving.restarts and now.pid is not None and (now.cut or 0) > cut
 
-        self._wait(resumed, "the pipeline of v1 to go on")
-        self._show.done(
-            "v1's pipeline goes on where it was",
-            detail=f"{(self._clock.monotonic_ms() - began_ms) / 1000:.1f} s; readers were answered all the while",
-        )
+        def wait() -> None:
+            self._show.doing("waiting for the pipeline of v1, which starts again")
+            self._wait(resumed, "the pipeline of v1 to go on")
+            took_s = (self._clock.monotonic_ms() - began_ms) / 1000
+            self._show.done(
+                "v1's pipeline goes on where it was",
+                detail=f"{took_s:.1f} s, and the shift went on meanwhile; every reader was answered",
+            )
+
+        return wait
 
     # -- act 7: back, forward, retire --------------------------------------------------------------------------------
 

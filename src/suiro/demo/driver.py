@@ -19,10 +19,7 @@ from suiro.streams import KafkaStreams, StreamsBuilder
 
 __all__ = ["main"]
 
-POLL_S = 0.5
-
-# A driver that lives for a minute spends half of it in the JVM's second compiler; the first one is enough for it.
-SHORT_LIFE = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+POLL_S = 0.1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     threading.Thread(target=listen, daemon=True).start()
     builder = StreamsBuilder()
     build(builder)
-    spark = spark_session("suiro demo", master="local[2]", settings=SHORT_LIFE)
+    spark = spark_session("suiro demo", master="local[2]")
     told_to_start.wait()
     streams = KafkaStreams(
         builder.build(),

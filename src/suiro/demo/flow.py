@@ -77,6 +77,7 @@ class Flow:
         self._show.doing("starting Spark")
         looking.wait(lambda: looking.processed > 0, "the first micro-batch")
         self._runs()
+        self._system.start_stand_by()
         looking.wait(enriched(DRIVER_KILL_AT), "the first flights enriched")
         self._kill_driver()
         looking.wait(enriched(LOG_KILL_AT), "half of the flights enriched")
@@ -171,7 +172,7 @@ class Flow:
         if micro_batch is None:
             raise FatalError(f"{checkpoint} has no unfinished micro-batch, but a transaction of it is open")
         self._show.struck(f"kill -9 of the Spark driver in micro-batch {micro_batch}", detail=told(found))
-        self._show.doing("starting the Spark driver again")
+        self._show.doing("the driver that stands by takes over")
         self._system.start_driver().tell("start")
 
     def _kill_log(self) -> None:

@@ -26,7 +26,7 @@ from suiro.demo.expected import expected
 from suiro.demo.flow import Flow
 from suiro.demo.looking import Looking, StalledError, stopwatch
 from suiro.demo.names import CAPTURED, RAW, STAGES, WEATHER, WEATHER_REJECTED
-from suiro.demo.reading import count_uncommitted, read
+from suiro.demo.reading import Read, count_uncommitted, read
 from suiro.demo.report import Outcome, look_around, report
 from suiro.demo.system import System
 from suiro.demo.topics import create_topics
@@ -38,7 +38,7 @@ from suiro.errors import UsageError
 
 __all__ = ["DemoOptions", "run"]
 
-MICRO_BATCHES_WANTED = 16
+MICRO_BATCHES_WANTED = 12
 IN_THE_SNAPSHOT = 0.5  # of the flights; the others are inserted while the pipeline runs
 
 # The last flights come while the view changes: shares of them, and in how many seconds about.
@@ -111,10 +111,9 @@ class _Demo:
             self._rows,
             in_snapshot=self._in_snapshot,
         )
-        self._capture(flow)
+        change = self._capture(flow)
         assert self._system.driver is not None
         self._system.driver.tell("start")
-        change = self._change()
         self.show.act(2, "Flights flow: raw, validated or rejected, enriched, aggregated")
         self._stack.callback(flow.feed.stop)
         flow.run()
@@ -194,7 +193,7 @@ class _Demo:
 
     # -- from the database and the files into the log ----------------------------------------------------------------
 
-    def _capture(self, flow: Flow) -> None:
+    def _capture(self, flow: Flow) -> Change:
         took = stopwatch(self._clock)
         looking, system = self._looking, self._system
         self.show.doing("the capture reads its snapshot")
@@ -204,12 +203,14 @@ class _Demo:
             Watch(system.bootstrap_servers, delivered=lambda: len(system.receiver.taken))
         )
         flow.kill_capture_in_snapshot(capture)
+        change = self._change()  # its version starts while the snapshot is read
         looking.wait(lambda: system.capture is not None and bool(system.capture.events), "the capture")
         looking.wait(lambda: looking.progress.counts[RAW] >= self._in_snapshot, "the snapshot")
         self.show.done("the capture has its snapshot, and changes flow", detail=f"{took():.1f} s")
         self.show.doing("the weather comes out of its files")
         looking.wait(lambda: looking.progress.counts[WEATHER] >= self._weather, "the weather")
         self.show.done(f"{self._weather:,} hours of weather are in topic {WEATHER}")
+        return change
 
     def _change(self) -> Change:
         self._system.wait_views()
@@ -233,18 +234,29 @@ class _Demo:
 
     def _check(self, flow: Flow, change: Change) -> Outcome:
         took = stopwatch(self._clock)
-        self.show.doing("reading every topic from the start (confluent-kafka, read_committed)")
+        self.show.doing(
+            "reading every topic from the start (confluent-kafka, read_committed), each record compared with the "
+            "wheel's CSV files"
+        )
         topics = (*CAPTURED, WEATHER, WEATHER_REJECTED, *STAGES[1:])
         bootstrap, receiver = self._system.bootstrap_servers, self._system.receiver
-        found = read(bootstrap, topics, registry=self._system.registry_url, clock=self._clock)
-        records = sum(map(len, found.values()))
-        self.show.doing("comparing every record with the wheel's CSV files")
-        figures = self._looking.figures
-        verdict = verify(found, receiver.taken, figures)
+        figures, log, records = self._looking.figures, FlightLog(), 0
+
+        def noted() -> Iterator[tuple[str, Read]]:
+            nonlocal records
+            for topic, record in read(
+                bootstrap, topics, registry=self._system.registry_url, clock=self._clock
+            ):
+                records += 1
+                if topic == RAW:
+                    log.note(record)
+                yield topic, record
+
+        verdict = verify(noted(), receiver.taken, figures)
         hidden = count_uncommitted(bootstrap, topics) - records
         self.show.done(f"{records:,} records read back and compared", detail=f"{took():.1f} s")
         account = change.ended()
-        wrong = check_view(account, FlightLog(found[RAW]), figures.departures)
+        wrong = check_view(account, log, figures.departures)
         self.show.done(
             f"{len(account.answers['rows']):,} different answers of the view made again and compared"
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from suiro.demo.connectors import write_connectors
@@ -18,7 +19,7 @@ from suiro.errors import FatalError
 __all__ = ["System"]
 
 # A pipeline that lives for a minute spends half of it in the JVM's second compiler; the first one is enough for it.
-SHORT_LIFE = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
+SHORT_LIFE = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 class System:
@@ -35,6 +36,7 @@ class System:
         self.capture: Child | None = None
         self.connect: Child | None = None
         self.driver: Child | None = None
+        self.stand_by: Child | None = None  # a driver whose Spark runs, and nothing else yet
         self.driver_starts = 0
         self.batch_size = 1  # records in a micro-batch of the driver
         self.views: Child | None = None
@@ -120,14 +122,22 @@ class System:
         return self.connect
 
     def start_driver(self) -> Child:
-        """Spark starts; the pipeline once the child is told `start`."""
+        """Spark starts, or has started as the stand-by; the pipeline once the child is told `start`."""
+        self.driver, self.stand_by = self.stand_by or self._new_driver(), None
         self.driver_starts += 1
-        self.driver = Child(
+        return self.driver
+
+    def start_stand_by(self) -> None:
+        """The next `start_driver` takes it, and need not wait for Spark."""
+        self.stand_by = self._new_driver()
+
+    def _new_driver(self) -> Child:
+        return Child(
             "the Spark driver", "suiro.demo.driver", "--bootstrap-servers", self.bootstrap_servers,
             "--registry", self.registry_url, "--state-dir", str(self.state_dir),
             "--max-offsets-per-trigger", str(self.batch_size), log_path=self.directory / "driver.log",
+            environment=SHORT_LIFE,
         )  # fmt: skip
-        return self.driver
 
     def start_views(self) -> Child:
         self.views = self._command(
@@ -166,14 +176,15 @@ class System:
 
     def stop_flow(self) -> None:
         """What moves data ends, cleanly; the log, the registry and the database stay, for those who look."""
-        for name in ("driver", "capture", "connect", "views"):
-            child: Child | None = getattr(self, name)
+        names = ("driver", "stand_by", "capture", "connect", "views")
+        children: list[Child | None] = [getattr(self, name) for name in names]
+        for name in names:
             setattr(self, name, None)
-            if child is not None:
-                child.stop()
+        with ThreadPoolExecutor(len(names)) as workers:
+            list(workers.map(Child.stop, filter(None, children)))
 
     def stop(self) -> None:
-        for child in (self.reader, self.driver, self.capture, self.connect):
+        for child in (self.reader, self.driver, self.stand_by, self.capture, self.connect):
             if child is not None:
                 child.kill()
         self.receiver.stop()
