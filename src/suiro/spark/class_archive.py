@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,7 +27,7 @@ __all__ = ["RECORDING", "archive_options", "recorded"]
 
 RECORDING = "-XX:ArchiveClassesAtExit"
 SUFFIX = ".jsa"
-EXIT_TIMEOUT_S = 600
+EXIT_TIMEOUT_S = 120
 # Where an archive is of other jars, Java says so on standard output, where a program's own words go.
 _SILENT = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
 
@@ -60,7 +61,7 @@ def recorded(
         finally:
             spark.stop()
             gateway.proc.stdin.close()  # the JVM ends, and writes down what it had loaded
-            gateway.proc.wait(EXIT_TIMEOUT_S)
+            _wait(gateway.proc)
         if not fresh.is_file():
             raise FatalError(
                 f"the Java in {java.path} wrote no archive of its classes; Spark starts without one"
@@ -74,6 +75,15 @@ def recorded(
     finally:
         fresh.unlink(missing_ok=True)
     return path
+
+
+def _wait(java: subprocess.Popen[bytes]) -> None:
+    try:
+        java.wait(EXIT_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        java.kill()
+        java.wait()
+        raise FatalError(f"Java did not write its archive within {EXIT_TIMEOUT_S} s; try again") from None
 
 
 def _place(java: JavaHome, environment: Mapping[str, str]) -> tuple[Path, str]:
