@@ -410,3 +410,36 @@ def test_a_transaction_left_open_is_aborted_by_the_coordinator(
     identity = producer.abort()
     assert producer.identity == identity
     assert read_all(client, topic) == []
+
+
+def test_who_comes_after_one_that_lost_touch_goes_on_and_aborts_what_was_left_open(
+    client: Client, log_under_test: LogUnderTest, new_topic: NewTopicFixture, unique: str
+) -> None:
+    topic = new_topic(1)
+    lost = client.transaction(unique)
+    identity = lost.init()
+    lost.add_partitions([(topic, 0)])
+    lost.produce([(topic, 0, batch_of("left open"), 1)])
+    with Wire(log_under_test.bootstrap_servers) as wire:  # its own abort, whose answer it never gets
+        answer = wire.init_producer_id(unique, producer_id=identity.id, epoch=identity.epoch)
+        assert answer[0] == "concurrent_transactions"
+    following = client.transaction(unique)
+    following.resume(identity, left_open=lost.is_open)
+    following.add_partitions([(topic, 0)])
+    following.produce([(topic, 0, batch_of("whole"), 1)])
+    following.end()
+    settled(client, topic)
+    assert read_all(client, topic) == ["whole"]
+
+
+def test_nobody_comes_after_one_whose_rival_took_over(
+    client: Client, new_topic: NewTopicFixture, unique: str
+) -> None:
+    topic = new_topic(1)
+    lost = client.transaction(unique)
+    identity = lost.init()
+    lost.add_partitions([(topic, 0)])
+    lost.produce([(topic, 0, batch_of("left open"), 1)])
+    client.transaction(unique).init()
+    with pytest.raises(FencedError):
+        client.transaction(unique).resume(identity, left_open=lost.is_open)

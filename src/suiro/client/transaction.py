@@ -107,6 +107,11 @@ class TransactionalProducer:
         """
         self._begin(identity, protocol == V2)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the coordinator knows of an open transaction, as far as this producer has heard. V2 tells nobody."""
+        return self._is_open
+
     def init(
         self, expected: ProducerIdentity | None = None, *, timeout_ms: int | None = None
     ) -> ProducerIdentity:
@@ -298,16 +303,20 @@ class TransactionalProducer:
 
     def abort(self) -> ProducerIdentity:
         """Aborts by fencing: what is open ends as aborted, and late batches of it are refused."""
-        identity, may_be_ours = self._identity, self._is_open
-        if identity is None:
+        if self._identity is None:
             raise UsageError(f"transactional id {self.transactional_id!r} was never initialised; call init()")
+        return self.resume(self._identity, left_open=self._is_open)
+
+    def resume(self, identity: ProducerIdentity, *, left_open: bool) -> ProducerIdentity:
+        """Goes on after the owner of an identity, who is gone, and aborts what he left open. `FencedError` if somebody
+        else took the id over meanwhile. `left_open`: what his `is_open` said."""
         try:
             return self.init(expected=identity)
         except FencedError:
-            if not may_be_ours:
+            if not left_open:
                 raise
-            # V1: fencing what is open takes an epoch that the coordinator tells nobody, not even who asked for it.
-            # Had somebody else asked, he would hold a later one.
+            # V1: fencing what is open takes an epoch that the coordinator tells nobody, not even who asked for it, and
+            # so does a timeout. Had somebody else asked, he would hold a later one.
             return self.init(expected=replace(identity, epoch=identity.epoch + 1))
 
     def _stamped(

@@ -71,9 +71,9 @@ class PostgresCapture:
         self._clock = SystemClock()
         self._snapshot = options.snapshot
         self._is_ready = False
-        self._identity: ProducerIdentity | None = (
-            None  # of the last session: a rival that fenced it is left alone
-        )
+        # Of the last session: a rival that fenced it is left alone.
+        self._identity: ProducerIdentity | None = None
+        self._left_open = False
 
     def stop(self) -> None:
         self._stop.set()
@@ -129,7 +129,7 @@ class PostgresCapture:
             system = identify_system(replication)
             client = stack.enter_context(Client(options.bootstrap_servers, settings=options.kafka_settings))
             registry = stack.enter_context(RegistryClient(options.registry))
-            delivery = Delivery(client, options, self._identity)
+            delivery = Delivery(client, options, self._identity, left_open=self._left_open)
             stack.callback(self._end_of, delivery)
             position, parts = delivery.fence()
             release_slot(database, options.slot)
@@ -171,7 +171,7 @@ class PostgresCapture:
 
     def _end_of(self, delivery: Delivery) -> None:
         delivery.close()
-        self._identity = delivery.identity
+        self._identity, self._left_open = delivery.identity, delivery.left_open
 
     def _start(
         self, database: Database, replication: Any, name: str, position: dict[str, Any] | None

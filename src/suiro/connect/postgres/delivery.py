@@ -57,10 +57,17 @@ class Delivery:
     """One source's way into Kafka. Not for several threads at once."""
 
     def __init__(
-        self, client: Client, options: CaptureOptions, identity: ProducerIdentity | None = None
+        self,
+        client: Client,
+        options: CaptureOptions,
+        identity: ProducerIdentity | None = None,
+        *,
+        left_open: bool = False,
     ) -> None:
-        """`identity`: what an earlier session of this process had. Whoever fenced it since is the one to go on."""
+        """`identity`: what an earlier session of this process had. Whoever fenced it since is the one to go on.
+        `left_open`: it could not abort its transaction, which the coordinator's timeout or `fence` does then."""
         self.identity = identity
+        self.left_open = left_open
         self._client = client
         self._name = options.name
         # A client is for one thread at a time.
@@ -81,7 +88,11 @@ class Delivery:
     def fence(self) -> tuple[dict[str, Any] | None, dict[str, Any]]:
         """(position, parts) as the last committed transaction left them."""
         create_positions_topic(self._client)
-        self.identity = self._transactions.init(self.identity)
+        if self.identity is None:
+            self.identity = self._transactions.init()
+        else:
+            self.identity = self._transactions.resume(self.identity, left_open=self.left_open)
+        self.left_open = False
         self._position_partition = position_partition(self._client, self._name)
         return read_position(self._client, self._name), read_parts(self._client, self._name)
 
@@ -187,8 +198,10 @@ class Delivery:
     def _abandon(self) -> None:
         if self._joined:
             self._joined.clear()
+            self.left_open = self._transactions.is_open
             try:
                 self.identity = self._transactions.abort()
+                self.left_open = False
             except SuiroError as error:
                 logger.info("the open transaction is left to its timeout, or to the next start: %s", error)
 
