@@ -36,6 +36,8 @@ EXPLAINED_S = 240.0
 POINT_SHARE = 0.6
 """Of all starts, how many end at a drawn point of a later micro-batch."""
 POINT_WITHIN = 20
+OPEN_POINTS = ["after_produce", "after_commit_offsets"]
+"""Records are in an open transaction there: drawn more often, as no other kill meets these moments by chance."""
 
 TICK_S = 0.1
 CROWDED = 4
@@ -85,7 +87,7 @@ class Job:
 
     def _drawn_fault(self) -> str:
         dice = self._stage.dice
-        point = dice.choice([*FENCE_POINTS, *COMMIT_POINTS, *TASK_POINTS])
+        point = dice.choice([*FENCE_POINTS, *COMMIT_POINTS, *TASK_POINTS, *3 * OPEN_POINTS])
         action = dice.choice(["kill", "kill", "kill", "kill-session"])
         after, is_planned = dice.randrange(1, POINT_WITHIN), dice.random() < POINT_SHARE
         if not is_planned:
