@@ -31,6 +31,10 @@ class ConfigError(UsageError):
     """A setting is unknown, malformed or out of its range. The message names it and its source."""
 
 
+class HostNotFoundError(ConfigError):
+    """A host's name does not resolve: it is wrong, or its entry is gone while that host is started again."""
+
+
 class CorruptRecordError(FatalError):
     """Bytes that should be a record batch are not: torn, wrong magic, wrong CRC, or lengths that lie."""
 

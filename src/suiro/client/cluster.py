@@ -51,12 +51,19 @@ class Cluster:
         check(settings)
         self.settings = settings
         self.clock = clock
+        self.is_abandoned = False
         self._bootstrap = parse_bootstrap_servers(bootstrap_servers)
         self._connections: dict[tuple[str, int], Connection] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
         self._controller = -1
         self._leaders: dict[TopicPartition, PartitionInfo] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
+
+    def abandon(self) -> None:
+        """From another thread: what is under way fails at once, and nothing is tried again."""
+        self.is_abandoned = True
+        for connection in list(self._connections.values()):
+            connection.interrupt()
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -65,7 +72,13 @@ class Cluster:
 
     def attempts(self, what: str, timeout_ms: int | None = None) -> Attempts:
         timeout_ms = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        return Attempts(what, timeout_ms=timeout_ms, settings=self.settings, clock=self.clock)
+        return Attempts(
+            what,
+            timeout_ms=timeout_ms,
+            settings=self.settings,
+            clock=self.clock,
+            is_abandoned=lambda: self.is_abandoned,
+        )
 
     # -- connections -------------------------------------------------------------------------------------
 
@@ -122,6 +135,8 @@ class Cluster:
                 host, port, settings=self.settings, clock=self.clock, deadline_ms=deadline_ms
             )
             self._connections[address] = connection
+            if self.is_abandoned:  # while it was opened
+                connection.interrupt()
         return connection
 
     # -- metadata ----------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import ssl
 import struct
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from suiro import __version__
@@ -18,7 +19,13 @@ from suiro.client.error_codes import raise_for
 from suiro.client.security import authenticate, tls_context
 from suiro.client.settings import ClientSettings
 from suiro.clock import Clock
-from suiro.errors import BrokenConnectionError, ConfigError, SuiroError, UnsupportedVersionError
+from suiro.errors import (
+    BrokenConnectionError,
+    ConfigError,
+    HostNotFoundError,
+    SuiroError,
+    UnsupportedVersionError,
+)
 from suiro.protocol.messages import (
     API_KEYS,
     API_NAMES,
@@ -59,7 +66,7 @@ class Connection:
     ) -> Connection:
         """Connects, secures, authenticates, and learns which versions the broker speaks.
 
-        Raises `ConfigError` where the name does not resolve, else `BrokenConnectionError`.
+        Raises `HostNotFoundError` where the name does not resolve, else `BrokenConnectionError`.
         """
         setup_deadline_ms = min(
             deadline_ms, clock.monotonic_ms() + settings.socket_connection_setup_timeout_ms
@@ -159,6 +166,11 @@ class Connection:
         except OSError as error:
             raise self._broken("waiting for a response", error) from error
         return frame
+
+    def interrupt(self) -> None:
+        """From another thread: whoever waits here is told at once that the connection broke."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self.closed = True
@@ -260,7 +272,7 @@ def _connect(host: str, port: int, settings: ClientSettings, timeout_ms: int) ->
             raise BrokenConnectionError(
                 f"looking up the host name {host!r} failed: {error.strerror}"
             ) from error
-        raise ConfigError(
+        raise HostNotFoundError(
             f"the host name {host!r} does not resolve ({error.strerror}); check bootstrap.servers, or the "
             "broker's advertised.listeners"
         ) from error

@@ -45,6 +45,11 @@ class Client:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
+    def abandon(self) -> None:
+        """From another thread: whatever this client waits for fails at once, and nothing is tried again. The client is
+        of no use then."""
+        self._cluster.abandon()
+
     def close(self) -> None:
         self._cluster.close()
 

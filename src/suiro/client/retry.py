@@ -21,8 +21,17 @@ RETRIED = (RetriableKafkaError, BrokenConnectionError)
 class Attempts:
     """The attempts of one operation. The caller loops; `failed` waits before the next one, or gives up."""
 
-    def __init__(self, what: str, *, timeout_ms: int, settings: ClientSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        timeout_ms: int,
+        settings: ClientSettings,
+        clock: Clock,
+        is_abandoned: Callable[[], bool],
+    ) -> None:
         self._what = what
+        self._is_abandoned = is_abandoned
         self._timeout_ms = timeout_ms
         self._settings = settings
         self._clock = clock
@@ -38,6 +47,8 @@ class Attempts:
 
     def failed(self, error: RetriableKafkaError | BrokenConnectionError) -> None:
         """Waits the backoff. Raises `DeadlineExceededError`, or `UnknownTopicError` after its grace."""
+        if self._is_abandoned():
+            raise DeadlineExceededError(f"told not to {self._what} any more; the last failure was: {error}")
         now_ms = self._clock.monotonic_ms()
         backoff_ms = self._next_backoff_ms(error)
         expired = now_ms + backoff_ms >= self.deadline_ms
