@@ -234,7 +234,7 @@ class Driver:
     def _worker(self) -> Committer:
         if not self._workers or self.world.chance(self._new_worker):
             client = Client(f"{HOST}:{PORT}", settings=self._settings, clock=self.world)
-            self._workers.append(Committer(client, self._destination))
+            self._workers.append(Committer(client, self._destination, clock=self.world))
         return self._workers[-1] if self.world.chance(0.8) else self.world.random.choice(self._workers)
 
     def _pass_time(self) -> None:

@@ -25,6 +25,7 @@ from tests.sim.world import Killed, Process, World
 from tests.support.batches import values_of
 
 HOUR_MS = 3_600_000
+DEADLINE_MS = HOUR_MS
 AFTERMATH_MS = 200_000
 """After the query's end: late copies arrive, open transactions time out."""
 
@@ -40,9 +41,16 @@ class Plan:
     kill_node: float = 0.0
     kill_node_in_write: float = 0.0
     refuse_write: float = 0.0
+    full_ms: int = 0  # for so long after a refused write all others are refused, too: the disk is full
+    away_ms: tuple[int, ...] = (10, 1_000, 20_000)  # a killed node
     new_worker: float = 0.0
     transaction_timeout_ms: int = 60_000
     settings: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def longest_ms(self) -> int:
+        """All outages, one after another."""
+        return self.budget * max(self.full_ms, *self.away_ms)
 
     @classmethod
     def draw(cls, random: Random) -> Plan:
@@ -101,6 +109,7 @@ class Life:
         self._left = self.plan.budget
         self._failure: Violation | None = None
         self._is_well = False
+        self._full_until = 0
 
     def run(self) -> Result:
         world, network = self.world, self.network
@@ -139,12 +148,19 @@ class Life:
         self.checker.look()
 
     def _live(self) -> None:
-        world, query = self.world, self.query
-        if not world.run(lambda: query.is_finished or self._failure is not None, deadline=HOUR_MS):
-            raise Violation("no end", "the query has not come to its end within an hour")
+        world, query, plan = self.world, self.query, self.plan
+        if not world.run(
+            lambda: query.is_finished or self._failure is not None, deadline=DEADLINE_MS + plan.longest_ms
+        ):
+            raise Violation("no end", "the query has not come to its end in time")
         if self._failure is not None:
             raise self._failure
         self._heal()
+        if not self.node.is_up or world.now < self._full_until:
+            world.run(
+                lambda: self.node.is_up and world.now >= self._full_until,
+                deadline=world.now + plan.longest_ms,
+            )
         ends = world.now + AFTERMATH_MS
         world.run(lambda: self._failure is not None, deadline=ends)
         if self._failure is not None:
@@ -192,14 +208,17 @@ class Life:
 
     def _fate_of_write(self, node: SimulatedNode) -> str:
         plan = self.plan
+        if self.world.now < self._full_until:
+            return "full"
         if self._trouble("node killed at a write", plan.kill_node_in_write):
             return self.world.random.choice(("before", "within", "after"))
         if self._trouble("write refused", plan.refuse_write):
+            self._full_until = self.world.now + plan.full_ms
             return "full"
         return ""
 
     def _node_was_killed(self) -> None:
-        self.world.after(self.world.random.choice((10, 1_000, 20_000)), self._start_node)
+        self.world.after(self.world.random.choice(self.plan.away_ms), self._start_node)
 
     def _start_node(self) -> None:
         if not self.node.is_up:

@@ -17,7 +17,7 @@ from tests.sim import mutants
 from tests.sim.campaign import result_of, run_seeds, story_of
 from tests.sim.network import Troubles
 from tests.sim.node import Template
-from tests.sim.scenario import Plan, run
+from tests.sim.scenario import HOUR_MS, Plan, run
 
 ROOT = Path(__file__).parents[2]
 SEEDS_IN_CI = range(30)
@@ -104,6 +104,39 @@ def test_a_broken_rule_is_found(template: Template, mutant: mutants.Mutant, plan
             assert "driver 1 -> node: InitProducerId" in story
             return
     raise AssertionError(f"nobody notices {mutant.__name__}")
+
+
+SELDOM = {"retry.backoff.max.ms": 20_000}  # or the simulation has much to do
+
+
+def node_is_away() -> Plan:
+    return Plan(
+        budget=2,
+        troubles=Troubles(),
+        kill_node=0.03,
+        kill_node_in_write=0.03,
+        away_ms=(3 * HOUR_MS,),
+        settings=dict(SELDOM),
+    )
+
+
+def disk_is_full() -> Plan:
+    return Plan(budget=2, troubles=Troubles(), refuse_write=0.05, full_ms=HOUR_MS // 3, settings=dict(SELDOM))
+
+
+@pytest.mark.parametrize("plan", [node_is_away, disk_is_full])
+@pytest.mark.parametrize("transaction_version", [2, pytest.param(1, marks=pytest.mark.soak)])
+def test_one_driver_waits_for_hours_and_ends_exactly(
+    plan: Callable[[], Plan], transaction_version: int
+) -> None:
+    """Nobody starts another one: the query goes on by itself."""
+    template, outages = Template(transaction_version=transaction_version), 0
+    for seed in range(3):
+        result = run(seed, template, plan=plan())
+        assert result.violation is None, story_of(result)
+        assert not any("driver 2 starts" in line or "driver 1 stops" in line for line in result.story)
+        outages += sum(result.happened.values())
+    assert outages >= 3, "hardly any seed sees an outage"
 
 
 def test_a_seed_is_the_same_story_everywhere() -> None:

@@ -50,6 +50,10 @@ class Client:
         of no use then."""
         self._cluster.abandon()
 
+    @property
+    def is_abandoned(self) -> bool:
+        return self._cluster.is_abandoned
+
     def close(self) -> None:
         self._cluster.close()
 

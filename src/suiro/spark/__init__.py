@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from suiro.spark.source import PlanningReader
     from suiro.spark.stage import StageOfTask
     from suiro.spark.staging import StagedRecords
+    from suiro.spark.stopping import given_up_when_stopped
+    from suiro.spark.waiting import PatientClient, Waiting
 
 __all__ = [
     "MARKER_TOPIC",
@@ -54,6 +56,7 @@ __all__ = [
     "MicroBatchIdentity",
     "OffsetRange",
     "Pace",
+    "PatientClient",
     "PlannedOffsets",
     "PlanningReader",
     "Positions",
@@ -62,12 +65,14 @@ __all__ = [
     "SourceOptions",
     "StageOfTask",
     "StagedRecords",
+    "Waiting",
     "adopt",
     "commit_micro_batch",
     "evenly_limited",
     "exactly_once",
     "find_java",
     "from_avro",
+    "given_up_when_stopped",
     "lease",
     "query_metrics",
     "read_columns",
@@ -100,6 +105,7 @@ _HOMES = {
     "MicroBatchIdentity": "sink",
     "OffsetRange": "planning",
     "Pace": "planning",
+    "PatientClient": "waiting",
     "PlannedOffsets": "checkpoint",
     "PlanningReader": "source",
     "Positions": "offsets",
@@ -108,7 +114,9 @@ _HOMES = {
     "SourceOptions": "options",
     "StageOfTask": "stage",
     "StagedRecords": "staging",
+    "Waiting": "waiting",
     "commit_micro_batch": "sink",
+    "given_up_when_stopped": "stopping",
     "evenly_limited": "offsets",
     "lease": "connections",
     "require_classic": "session",

@@ -8,6 +8,8 @@ Five rules carry the proof (each was seen to break without it, in a bounded exha
 4. Abort by fencing, never by EndTxn: late records of the old epoch are refused.
 5. The plan always runs; only the producing is left out when the micro-batch is already in Kafka.
 
+While the cluster is away, a micro-batch waits for it (`waiting`) and begins again with a fence.
+
 No I/O of its own: the cluster is passed in (`suiro.client.Client` is one).
 """
 
@@ -18,8 +20,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any, Protocol, assert_never
 
-from suiro.errors import FatalError, FencedError, TransientError, UsageError
+from suiro.clock import Clock, SystemClock
+from suiro.errors import AbortableError, FatalError, FencedError, TransientError, UsageError
 from suiro.spark.decide import Fail, Marker, MissingMarker, Plan, Produce, Restore, Suppress, decide
+from suiro.spark.waiting import WAITED_FOR, Waiting
 
 __all__ = [
     "MARKER_TOPIC",
@@ -38,7 +42,7 @@ __all__ = [
 ]
 
 MARKER_TOPIC = "__txn_markers"
-ATTEMPTS = 5  # of one transaction, each after a fence
+ATTEMPTS = 5  # of a transaction that the brokers end although they are there, each after a fence
 
 TopicPartition = tuple[str, int]
 Batch = tuple[str, int, Any, int]  # topic, partition, record batch, records in it
@@ -158,12 +162,16 @@ class Committer:
         destination: Destination,
         *,
         reach: Callable[[str, int], None] = lambda point, batch_id: None,
-        attempts: int = ATTEMPTS,
+        clock: Clock | None = None,
+        waiting: Waiting | None = None,
     ) -> None:
+        """`waiting`: for a cluster that is away; as long as it takes where nothing else is said."""
         self._cluster = cluster
         self._destination = destination
         self._reach = reach
-        self._attempts = attempts
+        self._clock = clock or SystemClock()
+        self._waiting = waiting or Waiting(clock=self._clock)
+        self._began_ms = 0  # the transaction that is under way
         self._transactions = cluster.transaction(
             destination.transactional_id, timeout_ms=destination.transaction_timeout_ms
         )
@@ -175,26 +183,28 @@ class Committer:
         if marker and checkpoint contradict each other, `UsageError` for what no repetition mends."""
         plan = micro_batch.plan
         self._forget_older_run(plan)
-        failures: list[TransientError] = []
-        while len(failures) < self._attempts:
+        ended = 0
+        self._waiting.begin()
+        while True:
             try:
-                match self._verdict(plan):
-                    case Suppress():
-                        return Outcome.SUPPRESSED
-                    case Restore():
-                        self._transact(replace(micro_batch, writes=_Nothing(), footer=None))
-                        return Outcome.SUPPRESSED
-                    case Produce():
-                        self._transact(micro_batch)
-                        return Outcome.PRODUCED
+                outcome = self._once(micro_batch)
+                self._waiting.over()
+                return outcome
             except FencedError:
                 self.counts.fences += 1
-                self._yield_or_renew(plan)
-            except TransientError as error:
+                ended += 1
+                self._yield_or_renew(plan, may_renew=ended < ATTEMPTS)
+            except AbortableError:
+                self.counts.aborts += self._held is not None
+                self._held = None
+                ended += 1
+                if ended == ATTEMPTS:
+                    raise
+            except WAITED_FOR as error:
                 self.counts.aborts += self._held is not None
                 # Lost, or decided without our knowing: after the next fence the marker tells.
                 self._held = None
-                failures.append(error)
+                self._waiting.failed(f"write micro-batch {plan.batch_id}", error)
             except UsageError:
                 self.counts.aborts += self._held is not None
                 self._abort_by_fencing()
@@ -202,7 +212,17 @@ class Committer:
             except BaseException:
                 self._held = None
                 raise
-        raise failures[-1]
+
+    def _once(self, micro_batch: MicroBatch) -> Outcome:
+        match self._verdict(micro_batch.plan):
+            case Suppress():
+                return Outcome.SUPPRESSED
+            case Restore():
+                self._transact(replace(micro_batch, writes=_Nothing(), footer=None))
+                return Outcome.SUPPRESSED
+            case Produce():
+                self._transact(micro_batch)
+                return Outcome.PRODUCED
 
     def _verdict(self, plan: Plan) -> Produce | Suppress | Restore:
         while True:
@@ -238,6 +258,7 @@ class Committer:
         assert held is not None
         group = self._destination.group
         number = plan.batch_id
+        self._began_ms = self._clock.monotonic_ms()
         partitions, footer = micro_batch.writes.partitions, micro_batch.footer
         added = list(partitions) if footer is None else [*partitions, footer.partition]
         if added:
@@ -281,12 +302,17 @@ class Committer:
                 else None
             )
 
-    def _yield_or_renew(self, plan: Plan) -> None:
-        """Fenced: by another driver, which is the one to go on, or by another worker process of this very run.
+    def _yield_or_renew(self, plan: Plan, *, may_renew: bool) -> None:
+        """Fenced: by another driver, which is the one to go on, by another worker process of this very run, or by the
+        coordinator, whose patience ended (`transaction_timeout_ms`) while a broker was away or slow.
 
-        A driver that has just fenced by itself and is fenced again has a rival; it must not take the id back.
+        A driver that has just fenced by itself and is fenced again within that time has a rival; it must not take the
+        id back.
         """
         held, self._held = self._held, None
+        open_for_ms = self._clock.monotonic_ms() - self._began_ms
+        if held is not None and may_renew and open_for_ms >= self._destination.transaction_timeout_ms:
+            return
         if held is not None and not held.fresh:
             marker = self._read_marker(stable=False)
             if marker is not None and marker.run_id == plan.run_id:

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from threading import Lock
 
 from suiro.client import Client
+from suiro.clock import Clock
+from suiro.spark.waiting import PatientClient, Waiting
 
 __all__ = ["lease", "partition_counts"]
 
@@ -47,15 +49,15 @@ def lease(bootstrap_servers: str, settings: Mapping[str, str]) -> Iterator[Clien
 
 
 def partition_counts(
-    bootstrap_servers: str, settings: Mapping[str, str], topic: str, now_ms: int
+    bootstrap_servers: str, settings: Mapping[str, str], topic: str, *, waiting: Waiting, clock: Clock
 ) -> int | None:
     """How many partitions a topic has, asked at most every few seconds. None: there is no such topic."""
     key = (_key(bootstrap_servers, settings), topic)
-    known = _counts.get(key)
+    known, now_ms = _counts.get(key), clock.monotonic_ms()
     if known is not None and now_ms - known[1] < PARTITION_COUNT_MAX_AGE_MS:
         return known[0]
     with lease(bootstrap_servers, settings) as client:
-        info = client.metadata([topic]).get(topic)
+        info = PatientClient(client, waiting).metadata([topic]).get(topic)
     if info is None:
         return None
     _counts[key] = (len(info.partitions), now_ms)

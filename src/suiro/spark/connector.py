@@ -76,9 +76,10 @@ OPTIONS: tuple[Entry, ...] = (
         "read",
         Fate.NO_EFFECT,
         {
-            "kafkaConsumer.pollTimeoutMs": "`kafka.default.api.timeout.ms` limits waiting",
-            "fetchOffset.numRetries fetchOffset.retryIntervalMs": "every request is repeated until "
-            "`kafka.default.api.timeout.ms`, with `kafka.retry.backoff.ms` in between",
+            "kafkaConsumer.pollTimeoutMs": "a stream waits for a log that is away; "
+            "`kafka.default.api.timeout.ms`, where given, limits that",
+            "fetchOffset.numRetries fetchOffset.retryIntervalMs": "every request is repeated, with "
+            "`kafka.retry.backoff.ms` in between",
             "groupIdPrefix": "no group is joined, so none needs a name",
         },
     ),
@@ -93,7 +94,9 @@ SETTINGS: tuple[Entry, ...] = (
         "both",
         Fate.SUPPORTED,
         {
-            "client.id request.timeout.ms default.api.timeout.ms retry.backoff.ms retry.backoff.max.ms "
+            "default.api.timeout.ms": "as in Kafka; given for a stream's source, it is also how long that waits for a "
+            "log that is away, else it waits as long as it takes",
+            "client.id request.timeout.ms retry.backoff.ms retry.backoff.max.ms "
             "socket.connection.setup.timeout.ms send.buffer.bytes receive.buffer.bytes": "as in Kafka",
             "security.protocol": "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
             "sasl.mechanism": "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512",
@@ -115,7 +118,9 @@ SETTINGS: tuple[Entry, ...] = (
             "compression.type": "`none`, the default, `gzip`, `snappy`, `lz4`, `zstd`",
             "batch.size": "most bytes of one record batch, default 900,000",
             "transaction.timeout.ms": "how long a transaction may stay open",
-            "delivery.timeout.ms max.request.size buffer.memory max.in.flight.requests.per.connection": "as in Kafka",
+            "delivery.timeout.ms": "as in Kafka; given for a stream's sink, it is also how long that waits for a log "
+            "that is away, else it waits as long as it takes",
+            "max.request.size buffer.memory max.in.flight.requests.per.connection": "as in Kafka",
         },
     ),
     *_entries(
@@ -152,7 +157,7 @@ SETTINGS: tuple[Entry, ...] = (
         {
             "linger.ms retries max.block.ms partitioner.ignore.keys partitioner.adaptive.partitioning.enable "
             "partitioner.availability.timeout.ms metadata.max.idle.ms": "a micro-batch's records are all there when it "
-            "is sent, and are sent until `kafka.delivery.timeout.ms`",
+            "is sent",
             "compression.gzip.level compression.lz4.level compression.zstd.level": "the codec's own default level",
             "transaction.two.phase.commit.enable": "not needed for exactly once",
         },

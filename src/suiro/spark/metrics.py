@@ -13,10 +13,12 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from suiro.clock import SystemClock
 from suiro.spark.offsets import Positions
 
 __all__ = ["HELP", "QueryMetrics", "SinkCounts", "query_metrics", "serve_metrics"]
@@ -41,6 +43,14 @@ HELP: Mapping[str, tuple[str, str]] = {
     "commit_seconds_total": ("counter", "Time spent on transactions: fencing, producing, committing."),
     "last_commit_seconds": ("gauge", "How long the last transaction took."),
     "last_commit_timestamp_seconds": ("gauge", "When the last transaction was committed (Unix time)."),
+    "waiting_seconds": (
+        "gauge",
+        "For how long a micro-batch has been waiting for a log that is away; 0: it is not.",
+    ),
+    "last_progress_timestamp_seconds": (
+        "gauge",
+        "When Spark last said how far the query is (Unix time): after a micro-batch, and every 10 s of idleness.",
+    ),
     "aborts_total": ("counter", "Transactions that were given up; those that could be were tried again."),
     "fences_total": (
         "counter",
@@ -55,6 +65,7 @@ _OF_SINK = {
     "commit_seconds_total": "commit_seconds",
     "last_commit_seconds": "last_commit_seconds",
     "last_commit_timestamp_seconds": "last_commit_timestamp",
+    "waiting_seconds": "waiting_seconds",
     "aborts_total": "aborts",
     "fences_total": "fences",
 }
@@ -76,12 +87,18 @@ class SinkCounts:
     last_commit_timestamp: float = 0.0
     aborts: int = 0
     fences: int = 0
+    waiting_since: float = 0.0  # 0: it does not wait
+
+    @property
+    def waiting_seconds(self) -> float:
+        return max(0.0, SystemClock().wall_ms() / 1000 - self.waiting_since) if self.waiting_since else 0.0
 
     @classmethod
     def open(cls, query_id: str, run_id: str, transactional_id: str) -> SinkCounts:
         """Goes on with what an earlier process of this run counted."""
         found = _load(_file(query_id, transactional_id))
         if found is not None and found.run_id == run_id:
+            found.waiting_since = 0.0
             return found
         return cls(query_id=query_id, run_id=run_id, transactional_id=transactional_id)
 
@@ -126,6 +143,7 @@ def query_metrics(query: Any) -> QueryMetrics:
         return QueryMetrics(query=query.name or query_id, values={}, sinks=sinks)
     values = {
         "micro_batch": float(progress["batchId"]),
+        "last_progress_timestamp_seconds": _ended(progress),
         "micro_batch_seconds": progress["durationMs"].get("triggerExecution", 0) / 1000,
         "input_rows": float(progress["numInputRows"]),
         "input_rows_per_second": float(progress["inputRowsPerSecond"] or 0),
@@ -135,6 +153,12 @@ def query_metrics(query: Any) -> QueryMetrics:
     for source in progress["sources"]:
         lag |= _lag(source["endOffset"], source["latestOffset"])
     return QueryMetrics(query=query.name or query_id, values=values, lag=lag, sinks=sinks)
+
+
+def _ended(progress: Any) -> float:
+    """Its timestamp is of the trigger's beginning."""
+    began = datetime.fromisoformat(progress["timestamp"]).timestamp()
+    return began + float(progress["durationMs"].get("triggerExecution", 0)) / 1000
 
 
 def serve_metrics(queries: Callable[[], Iterable[Any]], host: str, port: int) -> str:

@@ -94,6 +94,11 @@ class SourceOptions:
     max_fetch_bytes: int
     rows_per_batch: int
 
+    @property
+    def waiting_limit_ms(self) -> int | None:
+        """How long a stream waits for a log that is away. None: for as long as it takes."""
+        return _limit(self.client_settings, "default.api.timeout.ms")
+
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
         """Raises `ConfigError`, which names the option."""
@@ -143,6 +148,11 @@ class SinkOptions:
     compression: int
     max_batch_bytes: int
     transaction_timeout_ms: int
+
+    @property
+    def waiting_limit_ms(self) -> int | None:
+        """How long a stream's micro-batch waits for a log that is away. None: for as long as it takes."""
+        return _limit(self.client_settings, "delivery.timeout.ms")
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -309,6 +319,11 @@ def _json(name: str, text: str) -> Any:
 def _whole(given: Mapping[str, str], name: str, *, low: int) -> int | None:
     value = given.get(name.lower())
     return None if value is None else _number(name, value, low=low)
+
+
+def _limit(settings: Mapping[str, str], name: str) -> int | None:
+    given = settings.get(name)
+    return None if given is None else _number(f"kafka.{name}", given, low=1)
 
 
 def _number(name: str, value: str, *, low: int) -> int:

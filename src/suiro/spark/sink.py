@@ -12,6 +12,7 @@ import gc
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,6 +32,8 @@ from suiro.spark.encoding import check_columns, encode_rows
 from suiro.spark.metrics import SinkCounts
 from suiro.spark.options import SinkOptions
 from suiro.spark.staging import StagedRecords, StagedWrites, StagingArea, StagingWriter
+from suiro.spark.stopping import given_up_when_stopped
+from suiro.spark.waiting import Waiting
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,7 +114,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         identity = MicroBatchIdentity(query_id=f"batch-{self._job}", run_id=self._job, batch_id=0)
-        return stage(iterator, self._options, identity, task_properties())
+        return stage(iterator, self._options, identity, task_properties(), waits=False)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         from suiro.client import Client
@@ -143,11 +146,14 @@ def stage(
     options: SinkOptions,
     identity: MicroBatchIdentity,
     properties: dict[str, str],
+    *,
+    waits: bool = True,
 ) -> CommitMessage:
-    """In a task: encodes the rows and puts them where the driver finds them."""
+    """In a task: encodes the rows and puts them where the driver finds them. `waits`: for a log that is away."""
     from suiro.spark.connections import partition_counts
 
     clock = SystemClock()
+    waiting = Waiting(clock=clock, limit_ms=options.waiting_limit_ms if waits else 0)
     area = staging_area(options, identity, properties)
     number = identity.batch_id
     faults.reach("task_start", number)
@@ -158,7 +164,7 @@ def stage(
             writer,
             options,
             partition_count=lambda topic: partition_counts(
-                options.bootstrap_servers, options.client_settings, topic, clock.monotonic_ms()
+                options.bootstrap_servers, options.client_settings, topic, waiting=waiting, clock=clock
             ),
             task_index=index,
             clock=clock,
@@ -184,18 +190,8 @@ def commit_micro_batch(
     writes = StagedWrites([item.records for item in messages])
     writes.check_inline_size()
     sink = _committer(options, messages)
-    offsets = sink.source_offsets(planned)
-    settled = {} if settle is None else settle(planned, offsets)
-    outcome = sink.process(
-        MicroBatch(
-            plan=plan,
-            writes=writes,
-            source_offsets=offsets | {place: offset for place, (offset, _) in settled.items()},
-            source_notes={place: note for place, (_, note) in settled.items()},
-            footer=None if footer is None else footer(planned),
-        ),
-        writes,
-    )
+    with _in_use(sink, identity):
+        outcome = sink.process(plan, writes, planned, settle=settle, footer=footer)
     _sweep(messages, batch_id)
     faults.reach("before_return", batch_id)
     return outcome
@@ -210,10 +206,21 @@ def commit_sent(
     or several times."""
     planned, plan = _planned(options, identity)
     sink = _committer(options, ())
-    run_stage = stage_of(plan, sink.destination)
-    outcome = sink.process_sent(plan, sink.source_offsets(planned), run_stage)
+    with _in_use(sink, identity):
+        outcome = sink.process_sent(plan, planned, stage_of(plan, sink.destination))
     faults.reach("before_return", identity.batch_id)
     return outcome
+
+
+@contextmanager
+def _in_use(sink: _Sink, identity: MicroBatchIdentity) -> Iterator[None]:
+    """What it waits for is given up when the query is stopped; it is of no use to the next one then."""
+    try:
+        with given_up_when_stopped(identity.query_id, sink.give_up):
+            yield
+    finally:
+        if sink.is_given_up:
+            _forget(sink)
 
 
 def _planned(options: SinkOptions, identity: MicroBatchIdentity) -> tuple[PlannedOffsets, Plan]:
@@ -248,11 +255,8 @@ class _Sink:
     """A committer with its connection, kept for the next micro-batch of this process."""
 
     def __init__(self, options: SinkOptions) -> None:
-        from suiro.client import Client, NewTopic
+        from suiro.client import Client
 
-        self._client = Client(options.bootstrap_servers, settings=options.client_settings)
-        if MARKER_TOPIC not in self._client.metadata([MARKER_TOPIC]):
-            self._client.create_topics([NewTopic(MARKER_TOPIC, 1)], exist_ok=True)
         assert options.application_id is not None
         self.destination = Destination(
             application_id=options.application_id,
@@ -260,7 +264,18 @@ class _Sink:
             missing_marker=options.missing_marker,
             transaction_timeout_ms=options.transaction_timeout_ms,
         )
-        self._committer = Committer(self._client, self.destination, reach=faults.reach)
+        self.is_given_up = False
+        self._clock = SystemClock()
+        self._client = Client(options.bootstrap_servers, settings=options.client_settings)
+        self._waiting = Waiting(
+            clock=self._clock,
+            limit_ms=options.waiting_limit_ms,
+            is_wanted=lambda: not self.is_given_up,
+            note=self._note_waiting,
+        )
+        self._committer = Committer(
+            self._client, self.destination, reach=faults.reach, clock=self._clock, waiting=self._waiting
+        )
         self._of_tasks = BarrierCommitter(
             self._client,
             self.destination,
@@ -268,25 +283,46 @@ class _Sink:
             counts=self._committer.counts,
             reach=faults.reach,
         )
-        self._clock = SystemClock()
+        self._has_marker_topic = False
         self._counts: SinkCounts | None = None
         self._topic_ids: dict[str, str] = {}
         self._asked: set[str] = set()
 
-    def process(self, micro_batch: MicroBatch, writes: StagedWrites) -> Outcome:
-        return self._counted(
-            micro_batch.plan,
-            lambda: (self._committer.process(micro_batch), writes.record_count, writes.size_bytes),
-        )
+    def give_up(self) -> None:
+        """From another thread: whatever it waits for fails now. It is of no use then."""
+        self.is_given_up = True
+        self._client.abandon()
 
-    def process_sent(
+    def process(
         self,
         plan: Plan,
-        source_offsets: Mapping[TopicPartition, int],
-        run_stage: Callable[[], Sequence[Report]],
+        writes: StagedWrites,
+        planned: PlannedOffsets,
+        *,
+        settle: Settle | None,
+        footer: FooterOf | None,
     ) -> Outcome:
         def process() -> tuple[Outcome, int, int]:
-            outcome, reports = self._of_tasks.process(plan, source_offsets, run_stage)
+            offsets = self._source_offsets(planned)
+            settled = {} if settle is None else settle(planned, offsets)
+            outcome = self._committer.process(
+                MicroBatch(
+                    plan=plan,
+                    writes=writes,
+                    source_offsets=offsets | {place: offset for place, (offset, _) in settled.items()},
+                    source_notes={place: note for place, (_, note) in settled.items()},
+                    footer=None if footer is None else footer(planned),
+                )
+            )
+            return outcome, writes.record_count, writes.size_bytes
+
+        return self._counted(plan, process)
+
+    def process_sent(
+        self, plan: Plan, planned: PlannedOffsets, run_stage: Callable[[], Sequence[Report]]
+    ) -> Outcome:
+        def process() -> tuple[Outcome, int, int]:
+            outcome, reports = self._of_tasks.process(plan, self._source_offsets(planned), run_stage)
             return (
                 outcome,
                 sum(report.record_count for report in reports),
@@ -298,8 +334,7 @@ class _Sink:
     def _counted(self, plan: Plan, process: Callable[[], tuple[Outcome, int, int]]) -> Outcome:
         """One transaction, and what it took is counted, whatever became of it. `process` returns how many records
         and bytes too."""
-        committer = self._committer
-        counts = self._counts
+        counts, committer = self._counts, self._committer
         if counts is None or (counts.query_id, counts.run_id) != (plan.lineage, plan.run_id):
             counts = self._counts = SinkCounts.open(
                 plan.lineage, plan.run_id, self.destination.transactional_id
@@ -308,6 +343,7 @@ class _Sink:
         aborts, fences = committer.counts.aborts, committer.counts.fences
         began = self._clock.monotonic_ms()
         try:
+            self._require_marker_topic()
             outcome, records, size = process()
             if outcome is Outcome.PRODUCED:
                 counts.micro_batches += 1
@@ -324,15 +360,36 @@ class _Sink:
             counts.fences += committer.counts.fences - fences
             counts.save()
 
-    def source_offsets(self, planned: PlannedOffsets) -> dict[tuple[str, int], int]:
+    def _require_marker_topic(self) -> None:
+        from suiro.client import NewTopic
+
+        client = self._client
+        if self._has_marker_topic:
+            return
+        known = self._waiting.run("look for the topic of markers", lambda: client.metadata([MARKER_TOPIC]))
+        if MARKER_TOPIC not in known:
+            self._waiting.run(
+                "make the topic of markers",
+                lambda: client.create_topics([NewTopic(MARKER_TOPIC, 1)], exist_ok=True),
+            )
+        self._has_marker_topic = True
+
+    def _source_offsets(self, planned: PlannedOffsets) -> dict[tuple[str, int], int]:
         """Of sources on this very cluster. A topic's id is asked for once: a new topic of that name has another."""
         new = source_topics(planned) - self._asked
         if new:
+            known = self._waiting.run("look source topics up", lambda: self._client.metadata(sorted(new)))
             self._asked |= new
-            for name, info in self._client.metadata(sorted(new)).items():
+            for name, info in known.items():
                 if info.topic_id is not None:
                     self._topic_ids[name] = info.topic_id.hex
         return same_cluster_offsets(planned, self._topic_ids)
+
+    def _note_waiting(self, since_ms: int | None) -> None:
+        counts = self._counts
+        if counts is not None:
+            counts.waiting_since = 0.0 if since_ms is None else since_ms / 1000
+            counts.save()
 
 
 _committers: dict[tuple[Any, ...], _Sink] = {}
@@ -354,6 +411,11 @@ def _committer(options: SinkOptions, messages: Sequence[CommitMessage]) -> _Sink
         for directory in _staging_directories(messages):
             StagingArea(directory).remove_abandoned(SystemClock().wall_ms())
     return _committers[key]
+
+
+def _forget(sink: _Sink) -> None:
+    for key in [key for key, known in _committers.items() if known is sink]:
+        del _committers[key]
 
 
 def staging_area(

@@ -32,6 +32,7 @@ from suiro.errors import ConfigError, TransientError
 from suiro.spark.offsets import Positions
 from suiro.spark.options import SinkOptions, SourceOptions
 from suiro.spark.planning import OffsetRange, Planner
+from suiro.spark.waiting import PatientClient, Waiting
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -116,6 +117,7 @@ class PlanningReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plan: Planner | None = None
         self._initial: dict[str, Any] | None = None
         self._frozen: Positions | None = None
+        self._is_given_up = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {"given": self._given}
@@ -148,6 +150,12 @@ class PlanningReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Offsets are committed in the transaction of the micro-batch."""
 
+    def give_up(self) -> None:
+        """From another thread: whatever it waits for fails now, and nothing is waited for any more."""
+        self._is_given_up = True
+        if self._client is not None:
+            self._client.abandon()
+
     def stop(self) -> None:
         if self._client is not None:
             self._client.close()
@@ -164,7 +172,14 @@ class PlanningReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _planner(self) -> Planner:
         if self._plan is None:
-            self._plan = _planner(self._connected, self._options)
+            # A wrong address is told at the start of a query; later it is a log that is away.
+            waiting = Waiting(
+                clock=SystemClock(),
+                limit_ms=self._options.waiting_limit_ms,
+                is_wanted=lambda: not self._is_given_up,
+            )
+            patient = PatientClient(self._connected, waiting, waits_at_first=False)
+            self._plan = _planner(patient, self._options)
         return self._plan
 
 
@@ -224,14 +239,16 @@ class StreamReader(PlanningReader):
         return [RangePartition(item) for item in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(self._options, partition.value)
+        return _read(self._options, partition.value, waits=True)
 
 
 def _planner(client: Any, options: SourceOptions) -> Planner:
     return Planner(client, options, clock=SystemClock(), pause=Event().wait)
 
 
-def _read(options: SourceOptions, wanted: OffsetRange | None) -> Iterator[pa.RecordBatch]:
+def _read(
+    options: SourceOptions, wanted: OffsetRange | None, *, waits: bool = False
+) -> Iterator[pa.RecordBatch]:
     if wanted is None:  # how Spark says that there is no partition at all
         return
     from suiro.spark.connections import lease
@@ -245,7 +262,9 @@ def _read(options: SourceOptions, wanted: OffsetRange | None) -> Iterator[pa.Rec
         rows_per_batch=options.rows_per_batch,
     )
     with lease(options.bootstrap_servers, options.client_settings) as client:
-        yield from read_range(client, wanted, settings, SystemClock())
+        clock = SystemClock()
+        waiting = Waiting(clock=clock, limit_ms=options.waiting_limit_ms if waits else 0)
+        yield from read_range(PatientClient(client, waiting), wanted, settings, clock)
 
 
 def _require_own_schema(schema: StructType, options: SourceOptions) -> None:

@@ -17,6 +17,8 @@ from suiro.spark.encoding import encode_rows
 from suiro.spark.options import SinkOptions
 from suiro.spark.sink import CommitMessage, MicroBatchIdentity, staging_area, task_properties
 from suiro.spark.staging import StagingWriter
+from suiro.spark.stopping import is_active
+from suiro.spark.waiting import Waiting
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,5 +91,13 @@ class StageOfTask:
 
         options = self._options
         return partition_counts(
-            options.bootstrap_servers, options.client_settings, topic, self._clock.monotonic_ms()
+            options.bootstrap_servers,
+            options.client_settings,
+            topic,
+            waiting=Waiting(
+                clock=self._clock,
+                limit_ms=options.waiting_limit_ms,
+                is_wanted=lambda: is_active(self.identity.query_id),
+            ),
+            clock=self._clock,
         )

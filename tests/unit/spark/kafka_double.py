@@ -53,13 +53,22 @@ class KafkaDouble:
         self.calls: list[str] = []
         self.faults: list[tuple[str, str]] = []
 
+    def call(self, name: str) -> None:
+        """Somebody asks."""
+        self.calls.append(name)
+
+    def time_out(self, transactional_id: str) -> None:
+        """The coordinator has waited for long enough."""
+        if self.open.pop(transactional_id, None) is not None:
+            self.epochs[transactional_id] += 1
+
     def transaction(self, transactional_id: str, *, timeout_ms: int = 60_000) -> Producer:
         return Producer(self, transactional_id)
 
     def offset_fetch(
         self, group: str, partitions: Iterable[Place] | None = None, *, require_stable: bool = True
     ) -> Mapping[Place, Committed | None]:
-        self.calls.append("offset_fetch")
+        self.call("offset_fetch")
         return {place: self.offsets.get((group, place)) for place in partitions or ()}
 
 
@@ -165,7 +174,7 @@ class Producer:
         return self._identity
 
     def _before(self, call: str) -> None:
-        self._kafka.calls.append(call)
+        self._kafka.call(call)
         self._fail(call, "lost request")
 
     def _after(self, call: str) -> None:

@@ -5,12 +5,23 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from random import Random
+from typing import Any
 
 import pytest
 
-from suiro.errors import FatalError, FencedError, RefusedError, TransientError
-from suiro.spark.committer import MARKER_TOPIC, Committer, Destination, MicroBatch, Outcome
+from suiro.clock import ManualClock
+from suiro.errors import (
+    AbortableError,
+    BrokenConnectionError,
+    FatalError,
+    FencedError,
+    RefusedError,
+    TransientError,
+)
+from suiro.spark.committer import ATTEMPTS, MARKER_TOPIC, Committer, Destination, MicroBatch, Outcome
 from suiro.spark.decide import Marker, MissingMarker, Plan
+from suiro.spark.waiting import TOLD_EVERY_MS, Waiting
 from tests.unit.spark.kafka_double import Committed, KafkaDouble
 
 APP = Destination(application_id="app")
@@ -96,7 +107,7 @@ def marker_of(kafka: KafkaDouble, group: str = "app") -> Marker:
 
 def test_records_marker_and_source_offsets_arrive_together() -> None:
     kafka = KafkaDouble()
-    committer = Committer(kafka, APP)
+    committer = Committer(kafka, APP, clock=ManualClock())
     for number in range(3):
         assert committer.process(micro_batch(number)) is PRODUCED
         assert held(kafka) == expected(number)
@@ -107,7 +118,7 @@ def test_records_marker_and_source_offsets_arrive_together() -> None:
 
 def test_it_fences_before_it_asks_and_bumps_after_each_commit() -> None:
     kafka = KafkaDouble()
-    committer = Committer(kafka, APP)
+    committer = Committer(kafka, APP, clock=ManualClock())
     committer.process(micro_batch(0))
     assert kafka.calls[:2] == ["init", "offset_fetch"]
     assert kafka.calls[-1:] == (["end"] if kafka.is_v2 else ["init"])
@@ -118,14 +129,14 @@ def test_it_fences_before_it_asks_and_bumps_after_each_commit() -> None:
 
 def test_an_empty_micro_batch_still_moves_the_marker() -> None:
     kafka = KafkaDouble()
-    assert Committer(kafka, APP).process(micro_batch(0, rows=Rows([]))) is PRODUCED
+    assert Committer(kafka, APP, clock=ManualClock()).process(micro_batch(0, rows=Rows([]))) is PRODUCED
     assert held(kafka) == []
     assert marker_of(kafka).batch_id == 0
 
 
 def test_the_footer_is_made_when_all_else_is_written_and_comes_last() -> None:
     kafka = KafkaDouble()
-    committer, foot = Committer(kafka, APP), Foot(kafka)
+    committer, foot = Committer(kafka, APP, clock=ManualClock()), Foot(kafka)
     committer.process(micro_batch(0, footer=foot))
     assert held(kafka) == ["0a", "0b", "0c", "foot of 0a0b0c"]
     committer.process(micro_batch(1, footer=foot))
@@ -135,15 +146,21 @@ def test_the_footer_is_made_when_all_else_is_written_and_comes_last() -> None:
 
 def test_a_micro_batch_without_records_still_has_its_footer() -> None:
     kafka = KafkaDouble()
-    assert Committer(kafka, APP).process(micro_batch(0, rows=Rows([]), footer=Foot(kafka))) is PRODUCED
+    assert (
+        Committer(kafka, APP, clock=ManualClock()).process(micro_batch(0, rows=Rows([]), footer=Foot(kafka)))
+        is PRODUCED
+    )
     assert held(kafka) == ["foot of "]
 
 
 def test_a_suppressed_micro_batch_makes_no_footer() -> None:
     kafka = KafkaDouble()
     foot = Foot(kafka)
-    Committer(kafka, APP).process(micro_batch(0, footer=foot))
-    assert Committer(kafka, APP).process(micro_batch(0, run="run-2", footer=foot)) is SUPPRESSED
+    Committer(kafka, APP, clock=ManualClock()).process(micro_batch(0, footer=foot))
+    assert (
+        Committer(kafka, APP, clock=ManualClock()).process(micro_batch(0, run="run-2", footer=foot))
+        is SUPPRESSED
+    )
     assert len(foot.fresh) == 1
     assert held(kafka) == ["0a", "0b", "0c", "foot of 0a0b0c"]
 
@@ -151,7 +168,7 @@ def test_a_suppressed_micro_batch_makes_no_footer() -> None:
 def test_any_two_failed_calls_leave_one_footer_made_after_a_look_at_kafka() -> None:
     for faults in itertools.product(itertools.product(CALLS, ["lost request", "lost answer"]), repeat=2):
         kafka = KafkaDouble()
-        committer, foot = Committer(kafka, APP), Foot(kafka)
+        committer, foot = Committer(kafka, APP, clock=ManualClock()), Foot(kafka)
         committer.process(micro_batch(0, footer=foot))
         kafka.faults += faults
         committer.process(micro_batch(1, footer=foot))
@@ -165,7 +182,9 @@ def test_any_two_failed_calls_leave_one_footer_made_after_a_look_at_kafka() -> N
 
 def test_a_named_sink_has_its_own_group_and_id() -> None:
     kafka = KafkaDouble()
-    Committer(kafka, Destination(application_id="app", sink_name="late")).process(micro_batch(0))
+    Committer(kafka, Destination(application_id="app", sink_name="late"), clock=ManualClock()).process(
+        micro_batch(0)
+    )
     assert marker_of(kafka, "app/late").batch_id == 0
     assert set(kafka.epochs) == {"app/late"}
     assert APP.transactional_id == "app/sink"
@@ -179,7 +198,7 @@ CALLS = ["init", "add_partitions", "add_offsets", "produce", "commit_offsets", "
 def test_any_one_failed_call_is_survived(call: str, when: str) -> None:
     """Rows 4, 6, 7, 15, 16: fence, ask, and either produce again or see that it was committed."""
     kafka = KafkaDouble()
-    committer = Committer(kafka, APP)
+    committer = Committer(kafka, APP, clock=ManualClock())
     for number in range(4):
         if number in (0, 2):
             kafka.faults.append((call, when))
@@ -191,7 +210,7 @@ def test_any_one_failed_call_is_survived(call: str, when: str) -> None:
 def test_any_two_failed_calls_are_survived() -> None:
     for faults in itertools.product(itertools.product(CALLS, ["lost request", "lost answer"]), repeat=2):
         kafka = KafkaDouble()
-        committer = Committer(kafka, APP)
+        committer = Committer(kafka, APP, clock=ManualClock())
         committer.process(micro_batch(0))
         kafka.faults += faults
         committer.process(micro_batch(1))
@@ -222,9 +241,9 @@ def test_a_driver_killed_at_any_step_is_followed_by_one_that_ends_exactly(point:
         if reached == point and batch_id == number:
             raise PowerCutError
 
-    doomed = Committer(kafka, APP, reach=die)
+    doomed = Committer(kafka, APP, clock=ManualClock(), reach=die)
     if point in ("before_fence", "after_fence") and number > 0:
-        first = Committer(kafka, APP)
+        first = Committer(kafka, APP, clock=ManualClock())
         for earlier in range(number):
             first.process(micro_batch(earlier))
     else:
@@ -232,7 +251,7 @@ def test_a_driver_killed_at_any_step_is_followed_by_one_that_ends_exactly(point:
             doomed.process(micro_batch(earlier))
     with pytest.raises(PowerCutError):
         doomed.process(micro_batch(number))
-    successor = Committer(kafka, APP)
+    successor = Committer(kafka, APP, clock=ManualClock())
     outcome = successor.process(micro_batch(number, run="run-2"))
     assert outcome is (SUPPRESSED if point in ("after_end", "after_bump") else PRODUCED)
     assert held(kafka) == expected(number)
@@ -250,8 +269,8 @@ def test_with_a_footer_too(point: str) -> None:
             raise PowerCutError
 
     with pytest.raises(PowerCutError):
-        Committer(kafka, APP, reach=die).process(micro_batch(0, footer=foot))
-    successor = Committer(kafka, APP)
+        Committer(kafka, APP, clock=ManualClock(), reach=die).process(micro_batch(0, footer=foot))
+    successor = Committer(kafka, APP, clock=ManualClock())
     outcome = successor.process(micro_batch(0, run="run-2", footer=foot))
     assert outcome is (SUPPRESSED if point in ("after_end", "after_bump") else PRODUCED)
     successor.process(micro_batch(1, run="run-2", footer=foot))
@@ -260,7 +279,7 @@ def test_with_a_footer_too(point: str) -> None:
 
 def test_a_footer_that_cannot_be_made_fails_the_transaction_and_not_the_next() -> None:
     kafka = KafkaDouble()
-    committer = Committer(kafka, APP)
+    committer = Committer(kafka, APP, clock=ManualClock())
 
     class Unmade(Foot):
         def batch(self, *, is_fresh: bool) -> tuple[str, int, str, int]:
@@ -276,9 +295,9 @@ def test_a_footer_that_cannot_be_made_fails_the_transaction_and_not_the_next() -
 def test_a_zombie_is_fenced_and_changes_nothing() -> None:
     """Rows 12, 14: whoever fenced last goes on, the other one stops and says why."""
     kafka = KafkaDouble()
-    zombie = Committer(kafka, APP)
+    zombie = Committer(kafka, APP, clock=ManualClock())
     zombie.process(micro_batch(0))
-    successor = Committer(kafka, APP)
+    successor = Committer(kafka, APP, clock=ManualClock())
     assert successor.process(micro_batch(1, run="run-2")) is PRODUCED
     with pytest.raises(FencedError, match="another driver took over"):
         zombie.process(micro_batch(1))
@@ -290,7 +309,7 @@ def test_a_zombie_is_fenced_and_changes_nothing() -> None:
 def test_a_second_worker_of_the_same_run_takes_over_in_peace() -> None:
     """Spark may commit from another Python worker; what the first one remembers is then old."""
     kafka = KafkaDouble()
-    first, second = Committer(kafka, APP), Committer(kafka, APP)
+    first, second = Committer(kafka, APP, clock=ManualClock()), Committer(kafka, APP, clock=ManualClock())
     for number in range(9):
         worker = first if number % 3 == 0 else second
         assert worker.process(micro_batch(number)) is PRODUCED
@@ -306,14 +325,14 @@ def test_fenced_right_after_its_own_fence_it_gives_up() -> None:
             kafka.transaction(APP.transactional_id).init()
 
     with pytest.raises(FencedError, match=r"sink\.name"):
-        Committer(kafka, APP, reach=rival).process(micro_batch(0))
+        Committer(kafka, APP, clock=ManualClock(), reach=rival).process(micro_batch(0))
     assert held(kafka) == []
 
 
 def test_what_no_repetition_mends_is_raised_and_aborted() -> None:
     """Rows 16, 22."""
     kafka = KafkaDouble()
-    committer = Committer(kafka, APP)
+    committer = Committer(kafka, APP, clock=ManualClock())
     with pytest.raises(RefusedError, match="UNKNOWN_TOPIC"):
         committer.process(micro_batch(0, rows=Rows([("gone", 0, "x")])))
     assert not kafka.open
@@ -321,22 +340,159 @@ def test_what_no_repetition_mends_is_raised_and_aborted() -> None:
     assert committer.process(micro_batch(0)) is PRODUCED
 
 
-def test_a_cluster_that_stays_away_is_raised_in_the_end() -> None:
+HOUR_MS = 3_600_000
+CALL_MS = 60_000  # after so long a client gives up a call
+
+
+class Outage(KafkaDouble):
+    """A cluster that nobody reaches from some call on, until the clock says so."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.away_from: str | None = None
+        self.until_ms = 0
+
+    def call(self, name: str) -> None:
+        super().call(name)
+        if name == self.away_from:
+            self.away_from = "any"
+        if self.away_from == "any":
+            if self.clock.monotonic_ms() < self.until_ms:
+                self.clock.advance(CALL_MS)
+                raise BrokenConnectionError("cannot connect to h:1: Connection refused")
+            self.away_from = None
+
+
+def waits(kafka: KafkaDouble, clock: ManualClock | None = None, **settings: Any) -> Committer:
+    clock = clock or ManualClock()
+    return Committer(kafka, APP, clock=clock, waiting=Waiting(clock=clock, **settings))
+
+
+@pytest.mark.parametrize("call", [*CALLS, "offset_fetch"])
+def test_an_outage_of_hours_is_waited_out(call: str, caplog: pytest.LogCaptureFixture) -> None:
+    clock, noted = ManualClock(), list[int | None]()
+    kafka = Outage(clock)
+    kafka.away_from, kafka.until_ms = call, 5 * HOUR_MS
+    committer = waits(kafka, clock, note=noted.append)
+    committer.process(micro_batch(0))
+    assert held(kafka) == expected(0)
+    expected_wait = call not in ("add_partitions", "add_offsets") or not kafka.is_v2
+    assert (clock.monotonic_ms() >= 5 * HOUR_MS) is expected_wait
+    told = [record.getMessage() for record in caplog.records]
+    assert bool(told) is expected_wait
+    if told:
+        assert "waiting for the log, for 60 s now, to write micro-batch 0: cannot connect to h:1" in told[0]
+        assert "there again after 18" in told[-1]
+        assert len(told) <= 5 * HOUR_MS // TOLD_EVERY_MS + 2
+        assert noted == [clock.wall_ms() - clock.monotonic_ms(), None]
+    committer.process(micro_batch(1))
+    assert held(kafka) == expected(1)
+
+
+def test_hours_of_losing_now_this_call_now_that_one_repeat_and_lose_nothing() -> None:
+    kafka, random = KafkaDouble(), Random(7)
+    committer = waits(kafka)
+    for number in range(3):
+        kafka.faults += [
+            (random.choice(CALLS), random.choice(["lost request", "lost answer"])) for _ in range(200)
+        ]
+        committer.process(micro_batch(number))
+        assert held(kafka) == expected(number)
+
+
+def test_a_limit_to_waiting_is_kept() -> None:
+    clock = ManualClock()
+    kafka = Outage(clock)
+    kafka.away_from, kafka.until_ms = "produce", HOUR_MS
+    committer = waits(kafka, clock, limit_ms=600_000)
+    with pytest.raises(TransientError, match="Connection refused"):
+        committer.process(micro_batch(0))
+    assert 600_000 <= clock.monotonic_ms() < 600_000 + 2 * CALL_MS
+    assert held(kafka) == []
+    clock.advance(HOUR_MS)
+    assert committer.process(micro_batch(0)) is PRODUCED
+    assert held(kafka) == expected(0)
+
+
+def test_nothing_is_waited_for_that_nobody_wants_any_more() -> None:
+    clock, wanted = ManualClock(), iter([True, True, False])
+    kafka = Outage(clock)
+    kafka.away_from, kafka.until_ms = "init", HOUR_MS
+    with pytest.raises(BrokenConnectionError):
+        waits(kafka, clock, is_wanted=lambda: next(wanted)).process(micro_batch(0))
+    assert clock.monotonic_ms() < 4 * CALL_MS
+
+
+def test_what_waiting_does_not_mend_ends_it_at_once() -> None:
+    """The log comes back without the topic."""
+    clock = ManualClock()
+    kafka = Outage(clock)
+    kafka.away_from, kafka.until_ms = "init", HOUR_MS
+    kafka.topics.discard("out")
+    with pytest.raises(RefusedError, match="UNKNOWN_TOPIC"):
+        waits(kafka, clock).process(micro_batch(0))
+    assert HOUR_MS <= clock.monotonic_ms() < HOUR_MS + 2 * CALL_MS
+    assert not kafka.open
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["right after a start", "later"])
+def test_a_transaction_that_timed_out_during_an_outage_is_written_again(number: int) -> None:
+    clock = ManualClock()
     kafka = KafkaDouble()
-    kafka.faults += [("produce", "lost request")] * 99
-    with pytest.raises(TransientError, match="lost request of produce"):
-        Committer(kafka, APP, attempts=3).process(micro_batch(0))
+    outages = iter([True, True, False])
+
+    def outage(point: str, batch_id: int) -> None:
+        if (point, batch_id) == ("after_produce", number) and next(outages):
+            clock.advance(APP.transaction_timeout_ms)
+            kafka.time_out("app/sink")
+
+    committer = Committer(kafka, APP, clock=clock, reach=outage)
+    for each in range(number + 2):
+        assert committer.process(micro_batch(each)) is PRODUCED
+        assert held(kafka) == expected(each)
+    assert committer.counts.fences == 2
+
+
+def test_a_micro_batch_that_never_fits_into_the_timeout_stops_in_the_end() -> None:
+    clock = ManualClock()
+    kafka = KafkaDouble()
+
+    def slow(point: str, batch_id: int) -> None:
+        if point == "after_produce":
+            clock.advance(APP.transaction_timeout_ms)
+            kafka.time_out("app/sink")
+
+    committer = Committer(kafka, APP, clock=clock, reach=slow)
+    with pytest.raises(FencedError, match=r"transaction\.timeout\.ms"):
+        committer.process(micro_batch(0))
+    assert committer.counts.fences == ATTEMPTS
+    assert held(kafka) == []
+
+
+def test_a_transaction_that_brokers_give_up_time_and_again_is_raised() -> None:
+    kafka = KafkaDouble()
+    lost: list[str] = []
+
+    def abortable(point: str, batch_id: int) -> None:
+        if point == "after_produce":
+            lost.append(point)
+            raise AbortableError("produce to out-0", "OUT_OF_ORDER_SEQUENCE_NUMBER")
+
+    with pytest.raises(AbortableError, match="OUT_OF_ORDER"):
+        Committer(kafka, APP, clock=ManualClock(), reach=abortable).process(micro_batch(0))
+    assert len(lost) == ATTEMPTS
     assert held(kafka) == []
 
 
 def test_a_rolled_back_checkpoint_stops_before_anything_is_written() -> None:
     """Row 18."""
     kafka = KafkaDouble()
-    committer = Committer(kafka, APP)
+    committer = Committer(kafka, APP, clock=ManualClock())
     for number in range(3):
         committer.process(micro_batch(number))
     with pytest.raises(FatalError, match="rolled back"):
-        Committer(kafka, APP).process(micro_batch(1, run="run-2"))
+        Committer(kafka, APP, clock=ManualClock()).process(micro_batch(1, run="run-2"))
     with pytest.raises(FatalError, match="rolled back"):
         committer.process(micro_batch(1))
     assert held(kafka) == expected(2)
@@ -345,23 +501,23 @@ def test_a_rolled_back_checkpoint_stops_before_anything_is_written() -> None:
 def test_a_new_checkpoint_of_the_same_application_begins_anew() -> None:
     """Row 17."""
     kafka = KafkaDouble()
-    Committer(kafka, APP).process(micro_batch(0))
-    fresh = Committer(kafka, APP)
+    Committer(kafka, APP, clock=ManualClock()).process(micro_batch(0))
+    fresh = Committer(kafka, APP, clock=ManualClock())
     assert fresh.process(micro_batch(0, lineage="other", run="run-2")) is PRODUCED
     assert marker_of(kafka).lineage == "other"
     with pytest.raises(FatalError, match="lineages"):
-        Committer(kafka, APP).process(micro_batch(1, run="run-3"))
+        Committer(kafka, APP, clock=ManualClock()).process(micro_batch(1, run="run-3"))
 
 
 def test_a_missing_marker_follows_its_policy() -> None:
     """Row 19."""
     kafka = KafkaDouble()
     with pytest.raises(FatalError, match=r"marker\.missing"):
-        Committer(kafka, APP).process(micro_batch(5))
+        Committer(kafka, APP, clock=ManualClock()).process(micro_batch(5))
     produce = Destination(application_id="app", missing_marker=MissingMarker.PRODUCE)
-    assert Committer(kafka, produce).process(micro_batch(5)) is PRODUCED
+    assert Committer(kafka, produce, clock=ManualClock()).process(micro_batch(5)) is PRODUCED
     suppress = Destination(application_id="other", missing_marker=MissingMarker.SUPPRESS)
-    assert Committer(kafka, suppress).process(micro_batch(5)) is SUPPRESSED
+    assert Committer(kafka, suppress, clock=ManualClock()).process(micro_batch(5)) is SUPPRESSED
     assert held(kafka) == ["5a", "5b", "5c"]
 
 
@@ -391,7 +547,7 @@ def test_a_start_that_suppresses_without_a_marker_suppresses_that_micro_batch_on
 
 def test_a_new_run_in_the_same_process_asks_again() -> None:
     kafka = KafkaDouble()
-    committer = Committer(kafka, APP)
+    committer = Committer(kafka, APP, clock=ManualClock())
     committer.process(micro_batch(0))
     before = len(kafka.calls)
     assert committer.process(micro_batch(0, run="run-2")) is SUPPRESSED

@@ -11,6 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from suiro.clock import SystemClock
 from suiro.spark.metrics import HELP, SinkCounts, query_metrics, serve_metrics
 
 
@@ -24,6 +25,7 @@ class Query:
     lastProgress: dict[str, Any] | None = field(
         default_factory=lambda: {
             "batchId": 7,
+            "timestamp": "2026-01-02T03:04:05.500Z",
             "numInputRows": 12,
             "inputRowsPerSecond": 3.5,
             "processedRowsPerSecond": 4.5,
@@ -50,6 +52,7 @@ def test_lag_is_the_end_less_what_was_read() -> None:
     found = query_metrics(Query())
     assert found.lag == {("in", 0): 2, ("in", 1): 0, ("in", 2): 4}
     assert found.values["micro_batch_seconds"] == 0.25
+    assert found.values["last_progress_timestamp_seconds"] == 1_767_323_045.75
     assert query_metrics(Query(lastProgress=None)).values == {}
 
 
@@ -62,6 +65,15 @@ def test_counts_go_on_in_another_process_and_begin_anew_with_another_run() -> No
     assert SinkCounts.open("q", "later", "app/sink").records == 0
     assert [item.records for item in query_metrics(Query()).sinks] == [5]
     assert query_metrics(Query(runId="later")).sinks == ()
+
+
+def test_a_wait_shows_and_a_process_that_takes_over_does_not_wait_yet() -> None:
+    counts = SinkCounts.open("q", "run", "app/sink")
+    counts.waiting_since = SystemClock().wall_ms() / 1000 - 60
+    counts.save()
+    (shown,) = query_metrics(Query()).sinks
+    assert shown.waiting_seconds >= 60
+    assert SinkCounts.open("q", "run", "app/sink").waiting_seconds == 0
 
 
 def test_a_file_that_cannot_be_written_or_read_costs_nothing(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from suiro.spark import MicroBatchIdentity, read_planned
+from suiro.spark import MicroBatchIdentity, given_up_when_stopped, read_planned
 from suiro.streams.spark.cargo import STAGED
 from suiro.streams.spark.program import Program
 from suiro.streams.spark.source import TopologyReader, Work
@@ -33,17 +33,18 @@ class DriverTask:
         is_here = master.startswith("local") and not master.startswith("local-cluster")
         return cls(program, text, master=master) if is_here and program.plan.levels == 0 else None
 
-    def work(self, batch_id: int) -> Work | None:
+    def work(self, identity: MicroBatchIdentity) -> Work | None:
         """All of this micro-batch; None where there is enough of it for more tasks than one, or where it began is not
         known here, which is so for the first one."""
-        checkpoint = self._program.sink.checkpoint_location
+        batch_id, checkpoint = identity.batch_id, self._program.sink.checkpoint_location
         assert checkpoint is not None
         ends = [read_planned(checkpoint, number) for number in (batch_id - 1, batch_id) if number >= 0]
         texts = [None if planned is None else planned.sources[0] for planned in ends]
         if len(texts) < 2 or not all(texts):
             return None
         start, end = (json.loads(text) for text in texts if text)
-        partitions = self._reader.partitions(start, end)
+        with given_up_when_stopped(identity.query_id, self._reader.give_up):
+            partitions = self._reader.partitions(start, end)
         return partitions[0].value if len(partitions) == 1 else None
 
     def reports(self, work: Work, identity: MicroBatchIdentity) -> Iterator[bytes]:

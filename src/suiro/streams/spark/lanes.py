@@ -6,14 +6,24 @@ Sub-topologies of level 0 run right here; of their records only those for a repa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import repeat
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from suiro.clock import SystemClock
-from suiro.spark import ReadSettings, StageOfTask, lease, read_columns
+from suiro.spark import (
+    PatientClient,
+    ReadSettings,
+    StageOfTask,
+    Waiting,
+    given_up_when_stopped,
+    lease,
+    read_columns,
+)
 from suiro.streams.nodes import Node, Repartition
 from suiro.streams.records import Origin
 from suiro.streams.sources import SourceReader
@@ -40,6 +50,7 @@ def work_rows(
         fail_on_data_loss=program.source.fail_on_data_loss,
         max_fetch_bytes=program.source.max_fetch_bytes,
     )
+    clock, ends_with_query = SystemClock(), _until_stopped(in_driver)
     with StageOfTask(program.sink, in_driver) as stage:
         topics = Topics(stage)
         if work.muted:
@@ -51,9 +62,24 @@ def work_rows(
                 yield from lane_rows(program, item, (), topics, work.clock)
                 continue
             with lease(bootstrap_servers, settings) as client:
-                chunks = read_columns(client, item.records, reading, SystemClock())
-                yield from lane_rows(program, item, chunks, topics, work.clock)
+                waiting = Waiting(
+                    clock=clock,
+                    limit_ms=program.source.waiting_limit_ms,
+                    is_wanted=lambda: not client.is_abandoned,  # noqa: B023 - asked while this lane is read
+                )
+                with ends_with_query(client.abandon):
+                    chunks = read_columns(PatientClient(client, waiting), item.records, reading, clock)
+                    yield from lane_rows(program, item, chunks, topics, work.clock)
         yield list(topics.finish())
+
+
+def _until_stopped(
+    in_driver: Mapping[str, str] | None,
+) -> Callable[[Callable[[], None]], AbstractContextManager[None]]:
+    """A task of Spark's is ended by Spark."""
+    if in_driver is None:
+        return lambda give_up: nullcontext()
+    return partial(given_up_when_stopped, in_driver["sql.streaming.queryId"])
 
 
 def lane_rows(

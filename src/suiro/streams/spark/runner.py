@@ -92,7 +92,7 @@ def _commits(
             run_id=context.getLocalProperty("spark.jobGroup.id") or "",
             batch_id=batch_id,
         )
-        work = None if small is None else small.work(batch_id)
+        work = None if small is None else small.work(identity)
         if small is None or work is None:
             told = [row.cargo for row in rows.collect() if row.sub == STAGED]
         else:

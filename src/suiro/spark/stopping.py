@@ -1,0 +1,92 @@
+"""A query that is stopped does not wait any longer: what it waits for in the driver's process is given up.
+
+Spark ends the worker processes of a stopped query by itself. What runs in the driver's own Python (`foreachBatch`, a
+topology) it cannot end, and `StreamingQuery.stop` returns only when that has returned. One thread of the process looks
+after all of it; what takes less than its interval costs nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Lock, Thread
+
+__all__ = ["given_up_when_stopped", "is_active"]
+
+CHECK_S = 0.5
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def given_up_when_stopped(query_id: str, give_up: Callable[[], None]) -> Iterator[None]:
+    """Calls `give_up`, from another thread, if the query is stopped meanwhile. Nothing to do in a worker process."""
+    from pyspark import SparkContext
+
+    if SparkContext._active_spark_context is None:
+        yield
+        return
+    watched = _Watched(query_id, give_up)
+    _watch.add(watched)
+    try:
+        yield
+    finally:
+        _watch.remove(watched)
+
+
+def is_active(query_id: str) -> bool:
+    """As Spark has it, whichever session the query is of. Where it does not say, as in a worker process, it is."""
+    from pyspark.sql import SparkSession
+
+    session = SparkSession._instantiatedSession
+    if session is None:
+        return True
+    try:
+        shared = session._jsparkSession.sharedState()
+        key = session._jvm.java.util.UUID.fromString(query_id)  # type: ignore[union-attr]
+        query = shared.activeStreamingQueries().get(key)
+        return query is None or bool(query.isActive())
+    except Exception as error:
+        _log.debug("Spark does not say whether query %s runs: %s", query_id, error)
+        return True
+
+
+class _Watched:
+    def __init__(self, query_id: str, give_up: Callable[[], None]) -> None:
+        self.query_id = query_id
+        self.give_up = give_up
+        self.is_old = False  # there since the last look
+
+
+class _Watch:
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._all: list[_Watched] = []
+        self._thread: Thread | None = None
+
+    def add(self, watched: _Watched) -> None:
+        with self._lock:
+            self._all.append(watched)
+            if self._thread is None:
+                self._thread = Thread(target=self._run, name="suiro-stop", daemon=True)
+                self._thread.start()
+
+    def remove(self, watched: _Watched) -> None:
+        with self._lock:
+            if watched in self._all:
+                self._all.remove(watched)
+
+    def _run(self) -> None:
+        never = Event()
+        while not never.wait(CHECK_S):
+            with self._lock:
+                old = [watched for watched in self._all if watched.is_old]
+                for watched in self._all:
+                    watched.is_old = True
+            for watched in old:
+                if not is_active(watched.query_id):
+                    self.remove(watched)
+                    watched.give_up()
+
+
+_watch = _Watch()
