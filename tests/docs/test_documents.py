@@ -172,6 +172,19 @@ def test_every_difference_from_kafka_streams_is_held_by_a_test() -> None:
     text = (ROOT / "docs" / "explain" / "semantics.md").read_text()
     lines = re.findall(r"^\d+\. (.*?)(?=^\d+\. |^## )", text, re.MULTILINE | re.DOTALL)
     assert len(lines) >= 13
+    _require_tests(lines)
+
+
+def test_every_outcome_in_operation_is_held_by_a_test() -> None:
+    text = (ROOT / "docs" / "guides" / "operations.md").read_text()
+    table = text[text.index("| what | outcome | what to do | held by |") :]
+    rows = table[: table.index("\n\n")].splitlines()[2:]
+    assert len(rows) >= 25
+    assert all(len(row.strip("|").split(" | ")) == 4 for row in rows)
+    _require_tests(rows)
+
+
+def _require_tests(lines: list[str]) -> None:
     tests = {
         name
         for path in (ROOT / "tests").rglob("test_*.py")

@@ -23,6 +23,7 @@ from suiro.spark.decide import Plan
 from suiro.spark.encoding import encoded_rows
 from suiro.spark.options import SinkOptions
 from suiro.spark.sink import MicroBatchIdentity, commit_sent, task_properties
+from suiro.spark.waiting import Waiting
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,13 +77,14 @@ def _encode(
     import pyarrow
 
     clock = SystemClock()
+    waiting = Waiting(clock=clock, limit_ms=options.waiting_limit_ms)
     index = int(task_properties()["task index"])
     faults.reach("task_start", batch_id)
     encoded = encoded_rows(
         rows,
         options,
         partition_count=lambda topic: partition_counts(
-            options.bootstrap_servers, options.client_settings, topic, clock.monotonic_ms()
+            options.bootstrap_servers, options.client_settings, topic, waiting=waiting, clock=clock
         ),
         task_index=index,
         clock=clock,

@@ -65,7 +65,7 @@ def work_rows(
                 waiting = Waiting(
                     clock=clock,
                     limit_ms=program.source.waiting_limit_ms,
-                    is_wanted=lambda: not client.is_abandoned,  # noqa: B023 - asked while this lane is read
+                    is_wanted=lambda: not client.is_abandoned,
                 )
                 with ends_with_query(client.abandon):
                     chunks = read_columns(PatientClient(client, waiting), item.records, reading, clock)
