@@ -1,10 +1,13 @@
 """A Spark job on a cluster, as a process of its own: what a user runs with `spark-submit` in client mode.
 
-    python -m tests.e2e.cluster_driver copy|count MASTER BOOTSTRAP DIRECTORY [staging directory]
+    python -m tests.e2e.cluster_driver copy|count|elastic MASTER BOOTSTRAP DIRECTORY [staging directory]
 
 `copy`: format suiro from topic in to topic out. `count`: a topology that counts the values of in by key. Both end when
 everything is processed. The first attempt of one task waits for a speculative copy of itself (if the workers' hosts
 differ, else there is none), another one fails.
+
+`elastic`: as `copy`, on as many executors as there is work for, until there is a file `done`. Spark's event log is in
+`events`.
 """
 
 from __future__ import annotations
@@ -36,6 +39,19 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.task.maxFailures": "8",
 }
+ELASTIC = {
+    "spark.speculation": "false",
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.minExecutors": "0",
+    "spark.dynamicAllocation.maxExecutors": "2",
+    "spark.dynamicAllocation.executorIdleTimeout": "2s",
+    "spark.dynamicAllocation.schedulerBacklogTimeout": "100ms",
+    "spark.executor.cores": "1",
+    "spark.eventLog.enabled": "true",
+    "spark.eventLog.rolling.enabled": "false",
+    "spark.eventLog.compress": "false",
+}
 MAX_OFFSETS = "60"
 SPECULATED, FAILED = 1, 2  # micro-batches
 LONGEST_WAIT_S = 120
@@ -44,13 +60,18 @@ LONGEST_WAIT_S = 120
 def main(kind: str, master: str, bootstrap: str, directory: str, staging: str | None = None) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName("on a cluster").master(master)
-    for name, value in SETTINGS.items():
+    settings = dict(SETTINGS)
+    if kind == "elastic":
+        events = Path(directory) / "events"
+        events.mkdir()
+        settings |= ELASTIC | {"spark.eventLog.dir": events.as_uri()}
+    for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     if master.startswith("local"):
         (Path(directory) / "one-host").touch()
     suiro.spark.register(spark)
-    {"copy": copy, "count": count}[kind](spark, bootstrap, Path(directory), staging)
+    {"copy": copy, "count": count, "elastic": elastic}[kind](spark, bootstrap, Path(directory), staging)
     spark.stop()
 
 
@@ -80,6 +101,26 @@ def copy(spark: SparkSession, bootstrap: str, directory: Path, staging: str | No
         options["staging.dir"] = staging
     query = frame.writeStream.format("suiro").options(**options).trigger(availableNow=True).start()
     query.awaitTermination()
+
+
+def elastic(spark: SparkSession, bootstrap: str, directory: Path, staging: str | None) -> None:
+    source = {
+        "kafka.bootstrap.servers": bootstrap,
+        "subscribe": "in",
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": MAX_OFFSETS,
+    }
+    sink = {
+        "kafka.bootstrap.servers": bootstrap,
+        "application.id": "elastic",
+        "topic": "out",
+        "checkpointLocation": str(directory / "state" / "elastic"),
+    }
+    frame = spark.readStream.format("suiro").options(**source).load().select("key", "value")
+    query = frame.writeStream.format("suiro").options(**sink).start()
+    while not (directory / "done").exists() and not query.awaitTermination(1):
+        continue
+    query.stop()
 
 
 def count(spark: SparkSession, bootstrap: str, directory: Path, staging: str | None) -> None:

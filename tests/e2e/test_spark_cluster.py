@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,49 @@ def test_local_cluster(node: Any, tmp_path: Path, kind: str) -> None:
     finally:
         kill_session(driver.pid)
     check(node, tmp_path, kind)
+
+
+def test_executors_come_and_go(node: Any, tmp_path: Path) -> None:
+    """Dynamic allocation: none where nothing is to be done, new ones for what comes later."""
+
+    def happened(event: str) -> int:
+        return sum(
+            path.read_text().count(f'"Event":"SparkListenerExecutor{event}"')
+            for path in (tmp_path / "events").glob("*")
+        )
+
+    with Client(node.bootstrap_servers) as client, StandaloneCluster(tmp_path / "cluster") as cluster:
+        driver = start(tmp_path, "elastic", cluster.url, node.bootstrap_servers)
+
+        def until(done: Callable[[], bool], what: str) -> None:
+            wait_until(lambda: done() or driver.poll() is not None, DEADLINE_S, what)
+            assert driver.poll() is None, output(tmp_path)
+
+        def written() -> list[Any]:
+            return Outputs(client, ["out"], PARTITIONS).read()["out"]
+
+        try:
+            until(lambda: len(written()) >= RECORDS, "the first records")
+            until(lambda: happened("Removed") >= 1 and happened("Removed") == happened("Added"), "idleness")
+            before = happened("Added")
+            late = [
+                Record(offset=n, timestamp=1_700_000_000_000, key=b"late %d" % n, value=b"w")
+                for n in range(RECORDS)
+            ]
+            client.produce({("in", 0): encode_batch(late)})
+            until(lambda: len(written()) >= 2 * RECORDS, "the late records")
+            assert happened("Added") > before
+            (tmp_path / "done").touch()
+            assert driver.wait(DEADLINE_S) == 0, output(tmp_path)
+        finally:
+            kill_session(driver.pid)
+        keys = Counter((row.key, row.value) for row in written())
+    expected = [
+        (b"%d" % n, word(n, partition))
+        for partition in range(PARTITIONS)
+        for n in range(RECORDS // PARTITIONS)
+    ]
+    assert keys == Counter(expected) + Counter((record.key, record.value) for record in late)
 
 
 def start(directory: Path, *arguments: str) -> subprocess.Popen[bytes]:
