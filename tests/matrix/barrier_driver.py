@@ -24,6 +24,7 @@ from suiro.spark.decide import Plan
 from suiro.spark.encoding import encoded_rows
 from suiro.spark.options import SinkOptions
 from suiro.spark.sink import MicroBatchIdentity, commit_sent
+from suiro.spark.waiting import Waiting
 from tests.matrix.driver import PARTITIONS, TASK_FAILURES_MAX, Job, Query, Worker, WorkerDied, rows_of_task
 
 SENDERS = 2
@@ -129,7 +130,11 @@ def encode(
             [rows_of_task(rows, identity)],
             options,
             partition_count=lambda topic: partition_counts(
-                options.bootstrap_servers, options.client_settings, topic, clock.monotonic_ms()
+                options.bootstrap_servers,
+                options.client_settings,
+                topic,
+                waiting=Waiting(clock=clock, limit_ms=options.waiting_limit_ms),
+                clock=clock,
             ),
             task_index=index,
             clock=clock,

@@ -118,7 +118,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES))
     def delete_a_topic(self, name: str) -> None:
-        self.world.topics.partitions.pop(name, None)
+        self.world.topics.delete(name)
 
     @rule(passed=st.integers(1, 12_000))
     def let_time_pass(self, passed: int) -> None:

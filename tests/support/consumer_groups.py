@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -18,13 +19,19 @@ class Topics:
 
     partitions: dict[str, int] = field(default_factory=dict)
     version: int = 0
+    deleted: Counter[str] = field(default_factory=Counter)
 
     def make(self, name: str, partitions: int) -> None:
         self.partitions[name] = partitions
         self.version += 1
 
+    def delete(self, name: str) -> None:
+        if self.partitions.pop(name, None) is not None:
+            self.deleted[name] += 1
+
     def id_of(self, name: str) -> UUID:
-        return UUID(int=int.from_bytes(name.encode(), "big"))
+        """A topic that is made again is another one."""
+        return UUID(int=int.from_bytes(name.encode(), "big") + (self.deleted[name] << 100))
 
     def describe(self, name: str) -> tuple[UUID, int] | None:
         return (self.id_of(name), self.partitions[name]) if name in self.partitions else None
