@@ -19,7 +19,7 @@ from suiro.clock import SystemClock
 from suiro.spark import faults
 from suiro.spark.barrier import Report, open_transaction, owner_of, send
 from suiro.spark.committer import Destination
-from suiro.spark.connections import lease, partition_counts
+from suiro.spark.connections import lease, partition_counter
 from suiro.spark.decide import Plan
 from suiro.spark.encoding import encoded_rows
 from suiro.spark.options import SinkOptions
@@ -129,12 +129,8 @@ def encode(
         encoded_rows(
             [rows_of_task(rows, identity)],
             options,
-            partition_count=lambda topic: partition_counts(
-                options.bootstrap_servers,
-                options.client_settings,
-                topic,
-                waiting=Waiting(clock=clock, limit_ms=options.waiting_limit_ms),
-                clock=clock,
+            partition_count=partition_counter(
+                options, waiting=Waiting(clock=clock, limit_ms=options.waiting_limit_ms), clock=clock
             ),
             task_index=index,
             clock=clock,

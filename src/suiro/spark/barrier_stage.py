@@ -18,7 +18,7 @@ from suiro.errors import TransientError, UsageError
 from suiro.spark import faults
 from suiro.spark.barrier import Report, Ticket, open_transaction, owner_of, send
 from suiro.spark.committer import Destination
-from suiro.spark.connections import lease, partition_counts
+from suiro.spark.connections import lease, partition_counter
 from suiro.spark.decide import Plan
 from suiro.spark.encoding import encoded_rows
 from suiro.spark.options import SinkOptions
@@ -83,9 +83,7 @@ def _encode(
     encoded = encoded_rows(
         rows,
         options,
-        partition_count=lambda topic: partition_counts(
-            options.bootstrap_servers, options.client_settings, topic, waiting=waiting, clock=clock
-        ),
+        partition_count=partition_counter(options, waiting=waiting, clock=clock),
         task_index=index,
         clock=clock,
     )

@@ -6,15 +6,16 @@ Spark reuses its Python workers, so a worker finds here the client that its last
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
 
 from suiro.client import Client
 from suiro.clock import Clock
+from suiro.spark.options import SinkOptions
 from suiro.spark.waiting import PatientClient, Waiting
 
-__all__ = ["lease", "partition_counts"]
+__all__ = ["lease", "partition_counter", "partition_counts"]
 
 IDLE_CLIENTS_MAX = 4  # per cluster and process
 PARTITION_COUNT_MAX_AGE_MS = 5_000
@@ -62,6 +63,13 @@ def partition_counts(
         return None
     _counts[key] = (len(info.partitions), now_ms)
     return len(info.partitions)
+
+
+def partition_counter(options: SinkOptions, *, waiting: Waiting, clock: Clock) -> Callable[[str], int | None]:
+    """`partition_counts` where this sink writes."""
+    return lambda topic: partition_counts(
+        options.bootstrap_servers, options.client_settings, topic, waiting=waiting, clock=clock
+    )
 
 
 def _key(bootstrap_servers: str, settings: Mapping[str, str]) -> _Key:

@@ -150,7 +150,7 @@ def stage(
     waits: bool = True,
 ) -> CommitMessage:
     """In a task: encodes the rows and puts them where the driver finds them. `waits`: for a log that is away."""
-    from suiro.spark.connections import partition_counts
+    from suiro.spark.connections import partition_counter
 
     clock = SystemClock()
     waiting = Waiting(clock=clock, limit_ms=options.waiting_limit_ms if waits else 0)
@@ -163,9 +163,7 @@ def stage(
             rows,
             writer,
             options,
-            partition_count=lambda topic: partition_counts(
-                options.bootstrap_servers, options.client_settings, topic, waiting=waiting, clock=clock
-            ),
+            partition_count=partition_counter(options, waiting=waiting, clock=clock),
             task_index=index,
             clock=clock,
         )

@@ -37,6 +37,8 @@ class StageOfTask:
         self._writer: StagingWriter | None = None
 
     def __enter__(self) -> StageOfTask:
+        from suiro.spark.connections import partition_counter
+
         properties = self._properties or task_properties()
         self.identity = MicroBatchIdentity(
             query_id=properties["sql.streaming.queryId"],
@@ -45,6 +47,13 @@ class StageOfTask:
         )
         self._task, self._index = properties["task"], int(properties["task index"])
         self._area = staging_area(self._options, self.identity, properties)
+        query_id = self.identity.query_id
+        waiting = Waiting(
+            clock=self._clock,
+            limit_ms=self._options.waiting_limit_ms,
+            is_wanted=lambda: is_active(query_id),
+        )
+        self._count = partition_counter(self._options, waiting=waiting, clock=self._clock)
         faults.reach("task_start", self.identity.batch_id)
         return self
 
@@ -85,19 +94,3 @@ class StageOfTask:
                 "UNKNOWN_TOPIC_OR_PARTITION",
             )
         return found
-
-    def _count(self, topic: str) -> int | None:
-        from suiro.spark.connections import partition_counts
-
-        options = self._options
-        return partition_counts(
-            options.bootstrap_servers,
-            options.client_settings,
-            topic,
-            waiting=Waiting(
-                clock=self._clock,
-                limit_ms=options.waiting_limit_ms,
-                is_wanted=lambda: is_active(self.identity.query_id),
-            ),
-            clock=self._clock,
-        )
