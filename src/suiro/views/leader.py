@@ -16,6 +16,7 @@ import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -178,14 +179,20 @@ class VersionPace:
         takes_more: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        self._given = (folder, bootstrap_servers, dict(settings or {}), leader_cuts_topic, takes_more)
+        self._given: dict[str, Any] = {
+            "folder": folder,
+            "bootstrap_servers": bootstrap_servers,
+            "settings": dict(settings or {}),
+            "leader_cuts_topic": leader_cuts_topic,
+            "takes_more": takes_more,
+        }
         self._clock = clock or SystemClock()
         self._budget = Budget()
         self._stride: Stride | None = None
         self._leader: Leader | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, self._given
+        return partial(VersionPace, **self._given), ()
 
     def allowance(
         self,
@@ -196,18 +203,18 @@ class VersionPace:
         unlimited: Collection[str],
     ) -> Allowance:
         now_ms = self._clock.monotonic_ms()
-        rate = read_throttle(self._given[0])
+        rate = read_throttle(self._given["folder"])
         if rate is not None:
             available = sum(ends[place] - begins[place] for place in ends)
             allowed = self._budget.allowed(rate, now_ms, sum(begins.values()), available)
             if not allowed:
                 return Allowance(ends=begins, max_offsets=None)
             max_offsets = allowed if max_offsets is None else min(allowed, max_offsets)
-        elif max_offsets is not None and self._given[4]:
+        elif max_offsets is not None and self._given["takes_more"]:
             self._stride = self._stride or Stride(max_offsets)
             limited = (offset for place, offset in begins.items() if place[0] not in unlimited)
             max_offsets = self._stride.limit(now_ms, sum(limited))
-        if self._given[3] is None:
+        if self._given["leader_cuts_topic"] is None:
             return Allowance(ends=ends, max_offsets=max_offsets)
         step = self._led().step(begins, ends, max_offsets, unlimited=unlimited)
         return allowance_of(step, begins, ends, max_offsets, unlimited=unlimited)
@@ -217,9 +224,8 @@ class VersionPace:
             from suiro.client import Client
             from suiro.views.cuts import CutLog
 
-            _, bootstrap_servers, settings, topic, _ = self._given
-            assert topic is not None
-            log = CutLog(Client(bootstrap_servers, settings=settings), topic, keeps=False)
+            client = Client(self._given["bootstrap_servers"], settings=self._given["settings"])
+            log = CutLog(client, self._given["leader_cuts_topic"], keeps=False)
             self._leader = Leader(log.poll, self._clock)
         return self._leader
 
@@ -247,15 +253,3 @@ def allowance_of(
 
 def _covers(later: Offsets, earlier: Offsets) -> bool:
     return all(later.get(place, 0) >= offset for place, offset in earlier.items())
-
-
-def _unpickled(
-    folder: Path, bootstrap_servers: str, settings: Mapping[str, str], topic: str | None, takes_more: bool
-) -> VersionPace:
-    return VersionPace(
-        folder,
-        bootstrap_servers=bootstrap_servers,
-        settings=settings,
-        leader_cuts_topic=topic,
-        takes_more=takes_more,
-    )
