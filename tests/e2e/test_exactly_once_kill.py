@@ -19,6 +19,7 @@ import pytest
 
 from suiro.client import Client, NewTopic
 from suiro.clock import SystemClock
+from tests.support.spark_cluster import kill_session
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -117,16 +118,6 @@ class Driver:
 
     def output(self) -> str:
         return (self._directory / "driver.log").read_text(errors="replace")[-6000:]
-
-
-def kill_session(session: int) -> None:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if os.getsid(int(entry.name)) == session:
-                    os.kill(int(entry.name), signal.SIGKILL)
-            except ProcessLookupError:
-                continue
 
 
 def fill(bootstrap: str, topic: str, count: int) -> None:

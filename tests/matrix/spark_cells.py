@@ -26,6 +26,7 @@ from tests.matrix.brokers import Broker
 from tests.matrix.campaign import Result, Tell
 from tests.matrix.cells import Cell
 from tests.matrix.scene import raw_records, read_committed_values
+from tests.support.spark_cluster import kill_session
 
 MASTER = "local-cluster[1,2,1024]"
 PARTITIONS = 3
@@ -134,22 +135,12 @@ def _drive(broker: Broker, directory: Path, source: str, outputs: tuple[str, str
         try:
             code = process.wait(FINISH_S)
         finally:
-            _kill_session(process.pid)
+            kill_session(process.pid)
         if code == 0:
             return
         said = (directory / "driver.log").read_text(errors="replace")[-3000:]
         assert code == -signal.SIGKILL, f"the driver ended with {code}\n{said}"
     raise AssertionError("the driver died more often than it was killed")
-
-
-def _kill_session(session: int) -> None:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if os.getsid(int(entry.name)) == session:
-                    os.kill(int(entry.name), signal.SIGKILL)
-            except ProcessLookupError:
-                continue
 
 
 def _fill(bootstrap: str, topic: str, count: int) -> None:
