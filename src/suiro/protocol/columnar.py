@@ -6,7 +6,7 @@ here is only what happens once per call or per batch. `records` does the same sl
 
 Importing this module loads the compiled kernels from numba's disk cache (0.15 s). Where there is none yet they
 are compiled (4 s), into `__pycache__` beside `kernels.py` or, if that cannot be written, into the user's cache
-folder. So whoever starts many processes calls `warm_up` once before.
+folder. `suiro prepare` does that once for all kernels; whoever starts many processes without it calls `warm_up` before.
 """
 
 from __future__ import annotations
