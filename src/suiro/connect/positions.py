@@ -40,9 +40,8 @@ CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "16777216", "min.cleana
 _FIRST_LOOK = 1_000  # offsets; each look back is twice as long as the one before
 _FETCH_BYTES = 8 * 1024 * 1024
 _LARGEST_FETCH_BYTES = 1 << 30
-_FEW_BYTES = (
-    1 << 18
-)  # read one by one, in milliseconds; more are worth the half second that kernels take to load
+# So few are read one by one, in milliseconds; more are worth the half second that kernels take to load.
+_FEW_BYTES = 1 << 18
 
 Position = dict[str, Any]
 _Pair = tuple[bytes | None, bytes | None]

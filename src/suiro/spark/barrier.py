@@ -165,9 +165,8 @@ class BarrierCommitter:
                 raise taken_over(self._destination, plan) from error
             except TransientError as error:
                 self.counts.aborts += 1
-                failures.append(
-                    error
-                )  # the next attempt fences, and the marker tells it what became of this one
+                # The next attempt fences, and the marker tells it what became of this one.
+                failures.append(error)
         raise failures[-1]
 
     def _agreed(self, reports: Sequence[Report], plan: Plan) -> Ticket:

@@ -45,9 +45,8 @@ from suiro.views.subscriptions import Subscription, event_id
 __all__ = ["ReadMetrics", "Router", "Served", "routes"]
 
 READING_THREADS = 8
-SCANNING_THREADS = (
-    4  # of their own: whoever looks up a key does not wait for those who look through many, or back
-)
+# Of their own: whoever looks up a key does not wait for those who look through many, or back.
+SCANNING_THREADS = 4
 TELLING_THREADS = 4  # of their own: a cut wakes all who subscribed
 MAX_SUBSCRIBERS = 1_000
 DEFAULT_WAIT_MS = 10_000

@@ -36,13 +36,13 @@ class DriverTask:
     def work(self, identity: MicroBatchIdentity) -> Work | None:
         """All of this micro-batch; None where there is enough of it for more tasks than one, or where it began is not
         known here, which is so for the first one."""
-        batch_id, checkpoint = identity.batch_id, self._program.sink.checkpoint_location
+        checkpoint = self._program.sink.checkpoint_location
         assert checkpoint is not None
-        ends = [read_planned(checkpoint, number) for number in (batch_id - 1, batch_id) if number >= 0]
-        texts = [None if planned is None else planned.sources[0] for planned in ends]
-        if len(texts) < 2 or not all(texts):
+        plans = [read_planned(checkpoint, identity.batch_id + step) for step in (-1, 0)]
+        ends = [json.loads(plan.sources[0]) for plan in plans if plan is not None and plan.sources[0]]
+        if len(ends) < 2:
             return None
-        start, end = (json.loads(text) for text in texts if text)
+        start, end = ends
         with given_up_when_stopped(identity.query_id, self._reader.give_up):
             partitions = self._reader.partitions(start, end)
         return partitions[0].value if len(partitions) == 1 else None
