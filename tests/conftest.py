@@ -11,8 +11,12 @@ import pytest
 
 from suiro.client import LATEST, Client, NewTopic
 
-SETTINGS = {"log.cleaner.backoff.ms": "50"}
-"""Of both brokers: a test that waits for the cleaner does not wait for long."""
+SETTINGS = {
+    "log.cleaner.backoff.ms": "50",  # a test that waits for the cleaner does not wait for long
+    # Tests write old timestamps; a retention check in the middle of one would take its records away.
+    "log.retention.check.interval.ms": str(24 * 3_600_000),
+}
+"""Of both brokers."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,7 @@ def new_topic(client: Client) -> Callable[..., str]:
 
     def make(partitions: int = 1, **configs: str) -> str:
         name = f"topic-{uuid4().hex[:12]}"
-        # Tests write old timestamps; a retention check in the middle of one would take its records away.
-        settings = {"retention.ms": "-1"} | {key.replace("_", "."): value for key, value in configs.items()}
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
         client.create_topics([NewTopic(name, partitions, configs=settings)])
         # The metadata may name a leader that does not serve yet; this is repeated until it does.
         client.list_offsets({(name, partition): LATEST for partition in range(partitions)})
