@@ -75,11 +75,11 @@ def sample_of(pids: Iterable[int]) -> Sample | None:
 
 
 def members(session: Session) -> dict[str, list[int]]:
-    """The processes of a driver's session: "driver" (its Python), "jvm", "daemon" (which forks workers)
+    """The processes of a driver's session: "driver" (its Python), "jvm", "daemon" (which forks others)
     and "worker" (of tasks, of commits, of planning)."""
     found: dict[str, list[int]] = {"driver": [], "jvm": [], "daemon": [], "worker": []}
     parents: dict[int, int] = {}
-    daemons = []
+    forked = []
     for pid in session.members():
         try:
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -90,10 +90,9 @@ def members(session: Session) -> dict[str, list[int]]:
             found["driver"].append(pid)
         elif b"org.apache.spark.deploy.SparkSubmit" in command:
             found["jvm"].append(pid)
-        elif b"worker_daemon" in command or b"pyspark.daemon" in command:
-            daemons.append(pid)
-        elif b"pyspark.sql.streaming" in command:  # plans micro-batches
-            found["worker"].append(pid)
-    for pid in daemons:
-        found["worker" if parents[pid] in daemons else "daemon"].append(pid)
+        elif b"python_server" in command:
+            forked.append(pid)
+    forking = {parents[pid] for pid in forked}
+    for pid in forked:
+        found["daemon" if pid in forking else "worker"].append(pid)
     return found

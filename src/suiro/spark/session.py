@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Mapping
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 from suiro.errors import UsageError
 from suiro.spark.class_archive import RECORDING, archive_options
 from suiro.spark.java import use_java
+from suiro.spark.python_server import python_for_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,8 +63,6 @@ def spark_session(
     import suiro.spark
 
     java = use_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with as_file(files("suiro.spark") / "log4j2.properties") as log_settings:
         chosen = {**LOCAL_SETTINGS, **(settings or {})}
@@ -74,7 +72,8 @@ def spark_session(
         builder = SparkSession.builder.appName(app_name).master(master)
         for name, value in chosen.items():
             builder = builder.config(name, value)
-        spark = builder.getOrCreate()
+        with python_for_spark():
+            spark = builder.getOrCreate()
     _without_checksum_files(spark)
     # PySpark logs every failed call as one line of JSON with the JVM stack, beside raising it.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)

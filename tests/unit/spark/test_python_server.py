@@ -1,0 +1,165 @@
+"""Spark's Python processes come from one that has imported everything, and are as if Spark had started them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.waiting import wait_until
+
+from suiro.spark.python_server import launcher, python_for_spark
+from suiro.spark.python_stub import SERVER, without_spark_archives
+
+TELLS = """
+import json, os, sys
+print(json.dumps({
+    "pid": os.getpid(), "parent": os.getppid(), "arguments": sys.argv[1:], "name": __name__, "folder": os.getcwd(),
+    "path": sys.path, "setting": os.environ.get("SETTING"), "server": os.environ.get("SUIRO_PYTHON_SERVER"),
+    "is_forked": "pyspark.worker" in sys.modules, "read": sys.stdin.read(),
+}))
+sys.stderr.write("to stderr")
+sys.exit(7)
+"""
+WAITS = "import os, sys, time\nprint(os.getpid(), flush=True)\nwhile True: time.sleep(1)"
+
+
+@pytest.fixture(scope="module")
+def environment() -> Iterator[dict[str, str]]:
+    """That of a JVM which a session starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME"):
+            patch.delenv(name, raising=False)
+        with python_for_spark():
+            inside = dict(os.environ)
+        assert os.environ["PYSPARK_PYTHON"] == sys.executable  # for who starts Spark without us
+        assert SERVER not in os.environ
+        yield {**inside, "PYTHONHASHSEED": "0"}
+
+
+@pytest.fixture
+def modules(tmp_path: Path) -> Path:
+    (tmp_path / "tells.py").write_text(TELLS)
+    (tmp_path / "waits.py").write_text(WAITS)
+    return tmp_path
+
+
+def started(environment: dict[str, str], folder: Path, module: str, **more: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [environment["PYSPARK_PYTHON"], "-m", module, "one", "two words"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=folder,
+        env={**environment, **more},
+    )
+
+
+def test_a_forked_process_is_as_if_it_had_been_started(environment: dict[str, str], modules: Path) -> None:
+    process = started(environment, modules, "tells", SETTING="x=1\n2", PYTHONPATH=f"{modules}/a:{modules}/b")
+    out, errors = process.communicate(b"words")
+    told = json.loads(out)
+    assert told["is_forked"]
+    assert told["pid"] != process.pid
+    assert (told["arguments"], told["name"]) == (["one", "two words"], "__main__")
+    assert (told["folder"], told["setting"], told["server"]) == (str(modules), "x=1\n2", None)
+    assert told["path"][:3] == [str(modules), f"{modules}/a", f"{modules}/b"]
+    assert (told["read"], errors, process.returncode) == ("words", b"to stderr", 7)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"PYTHONHASHSEED": "5"}, {SERVER: "/nowhere"}, {"PYTHONOPTIMIZE": "1"}],
+    ids=["another seed", "no server", "optimized"],
+)
+def test_what_cannot_be_forked_is_started(
+    environment: dict[str, str], modules: Path, more: dict[str, str]
+) -> None:
+    process = started(environment, modules, "tells", **more)
+    out, errors = process.communicate(b"words")
+    told = json.loads(out)
+    assert not told["is_forked"]
+    assert told["pid"] == process.pid
+    assert (told["read"], errors, process.returncode) == ("words", b"to stderr", 7)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, 137)])
+def test_who_waits_learns_of_its_end(
+    environment: dict[str, str], modules: Path, number: int, code: int
+) -> None:
+    process = started(environment, modules, "waits")
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    if number == signal.SIGTERM:
+        process.terminate()  # is sent on
+    else:
+        os.kill(pid, signal.SIGKILL)
+    assert process.wait(30) == code
+    assert not is_there(pid)
+    assert process.stdout.read() == b""  # and nobody keeps its streams open
+
+
+def test_it_ends_with_spark(environment: dict[str, str], modules: Path) -> None:
+    spark = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            f"import subprocess; subprocess.run([{environment['PYSPARK_PYTHON']!r}, '-m', 'waits'])",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=modules,
+        env=environment,
+    )
+    assert spark.stdout is not None
+    pid = int(spark.stdout.readline())
+    spark.kill()
+    spark.wait()
+    wait_until(lambda: not is_there(pid), what="the end of the process")
+
+
+def test_the_server_ends_with_its_process(tmp_path: Path) -> None:
+    script = (
+        "import os\n"
+        "from suiro.spark.python_server import python_for_spark\n"
+        "with python_for_spark(): print(os.environ['SUIRO_PYTHON_SERVER'], flush=True)\n"
+        "input()\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    )
+    assert process.stdout is not None
+    address = Path(process.stdout.readline().decode().strip())
+    assert address.exists()
+    process.kill()
+    process.wait()
+    wait_until(lambda: not address.parent.exists(), what="the end of the server")
+
+
+def test_another_spark_keeps_its_own_python(tmp_path: Path) -> None:
+    assert launcher({"SPARK_HOME": str(tmp_path)}) is None
+    assert launcher({"XDG_CACHE_HOME": "/proc/nowhere"}) is None
+    found = launcher({"XDG_CACHE_HOME": str(tmp_path)})
+    assert found is not None
+    assert subprocess.check_output([found, "-c", "print(1)"]) == b"1\n"
+
+
+def test_sparks_archives_are_left_out() -> None:
+    lib = "/spark/python/lib"
+    path = f"{lib}/pyspark.zip:{lib}/py4j-0.10.9.9-src.zip:/spark/jars/spark.jar:/mine/a.zip:/mine"
+    assert without_spark_archives(path, "/spark") == "/spark/jars/spark.jar:/mine/a.zip:/mine"
+    assert without_spark_archives("", "") == ""
+
+
+def is_there(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
