@@ -237,14 +237,19 @@ async def _reader(
     connection = None
     while (at := await due.get()) is not None:
         key = random.randrange(asked.keys)
-        request = f"GET /views/lookups/rows/client-{key} HTTP/1.1\r\nHost: views\r\nSuiro-Caller: client-{key}\r\n\r\n"
+        request = (
+            f"GET /views/lookups/rows/client-{key} HTTP/1.1\r\nHost: {address.netloc}\r\n"
+            f"Suiro-Caller: client-{key}\r\n\r\n"
+        )
         try:
             if connection is None:
                 connection = await asyncio.open_connection(address.hostname, address.port)
             answer = await _ask(*connection, request.encode())
             if not answer.startswith(b'{"view"') or answer.endswith(b'"row":null}'):
                 raise ValueError(answer)
-        except (OSError, ValueError, EOFError):
+        except (OSError, ValueError, EOFError) as error:
+            if not measured.errors:
+                print(f"{measured.phase}: the first error: {error!r:.500}", file=sys.stderr)
             measured.errors += 1
             if connection is not None:
                 with suppress(OSError):
