@@ -77,7 +77,8 @@ def new_topic(client: Client) -> Callable[..., str]:
 
     def make(partitions: int = 1, **configs: str) -> str:
         name = f"topic-{uuid4().hex[:12]}"
-        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        # Apache Kafka checks once, 30 s after its start, whatever the interval is.
+        settings = {"retention.ms": "-1"} | {key.replace("_", "."): value for key, value in configs.items()}
         client.create_topics([NewTopic(name, partitions, configs=settings)])
         # The metadata may name a leader that does not serve yet; this is repeated until it does.
         client.list_offsets({(name, partition): LATEST for partition in range(partitions)})
