@@ -18,6 +18,7 @@ from suiro.spark import barrier
 from suiro.spark.barrier import BarrierCommitter, Report, Ticket, owner_of
 from suiro.spark.committer import Outcome
 from suiro.spark.decide import Plan
+from suiro.spark.waiting import Waiting
 from tests.sim.checker import Violation
 from tests.sim.network import HOST, PORT
 from tests.sim.query import Driver, Place, Row, Writes
@@ -130,7 +131,8 @@ class BarrierDriver(Driver):
     def commit(self, plan: Plan, rows: Sequence[Row], source_offsets: Mapping[Place, int]) -> Outcome:
         stage = Stage(self, plan, rows)
         with Client(f"{HOST}:{PORT}", settings=self._settings, clock=self.world) as client:
-            committer = BarrierCommitter(client, self._destination, tasks=TASKS)
+            waiting = Waiting(clock=self.world)
+            committer = BarrierCommitter(client, self._destination, tasks=TASKS, waiting=waiting)
             return committer.process(plan, source_offsets, stage.run)[0]
 
     def repeats_stage(self) -> bool:

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from suiro.clock import SystemClock
 from suiro.errors import FatalError, FencedError, SuiroError, TransientError, UsageError
 from suiro.spark.committer import (
     ATTEMPTS,
@@ -42,6 +43,7 @@ from suiro.spark.committer import (
     taken_over,
 )
 from suiro.spark.decide import Fail, Plan, Produce, Restore, Suppress, decide
+from suiro.spark.waiting import AWAY, Waiting
 
 __all__ = ["BarrierCommitter", "Report", "Ticket", "open_transaction", "owner_of", "send"]
 
@@ -132,12 +134,16 @@ class BarrierCommitter:
         counts: CommitCounts | None = None,
         reach: Reach = lambda point, batch_id: None,
         attempts: int = ATTEMPTS,
+        waiting: Waiting | None = None,
     ) -> None:
+        """`attempts`: of stages that come to nothing. `waiting`: for a cluster that is away, between two attempts; as
+        long as it takes where nothing else is said."""
         self._cluster = cluster
         self._destination = destination
         self._tasks = tasks
         self._reach = reach
         self._attempts = attempts
+        self._waiting = waiting or Waiting(clock=SystemClock())
         self.counts = counts or CommitCounts()
 
     def process(
@@ -148,26 +154,37 @@ class BarrierCommitter:
     ) -> tuple[Outcome, Sequence[Report]]:
         """Returns once the micro-batch is in Kafka, with the reports of those who sent it. `run_stage` raises
         `TransientError` for a stage that came to nothing. Raises as `Committer.process` does."""
-        failures: list[TransientError] = []
-        while len(failures) < self._attempts:
+        came_to_nothing = 0
+        self._waiting.begin()
+        while True:
             try:
-                reports = run_stage()
-                ticket = self._agreed(reports, plan)
-                if ticket.verdict == Suppress():
-                    return Outcome.SUPPRESSED, ()
-                self._reach("all_sent", plan.batch_id)
-                self._commit(plan, source_offsets, ticket)
-                if ticket.verdict == Restore():
-                    return Outcome.SUPPRESSED, ()
-                return Outcome.PRODUCED, reports
+                found = self._attempt(plan, source_offsets, run_stage())
+                self._waiting.over()
+                return found
             except FencedError as error:
                 self.counts.fences += 1
                 raise taken_over(self._destination, plan) from error
-            except TransientError as error:
+            # The next attempt fences, and the marker tells it what became of this one.
+            except AWAY as error:
                 self.counts.aborts += 1
-                # The next attempt fences, and the marker tells it what became of this one.
-                failures.append(error)
-        raise failures[-1]
+                self._waiting.failed(f"write micro-batch {plan.batch_id}", error)
+            except TransientError:
+                self.counts.aborts += 1
+                came_to_nothing += 1
+                if came_to_nothing == self._attempts:
+                    raise
+
+    def _attempt(
+        self, plan: Plan, source_offsets: Mapping[TopicPartition, int], reports: Sequence[Report]
+    ) -> tuple[Outcome, Sequence[Report]]:
+        ticket = self._agreed(reports, plan)
+        if ticket.verdict == Suppress():
+            return Outcome.SUPPRESSED, ()
+        self._reach("all_sent", plan.batch_id)
+        self._commit(plan, source_offsets, ticket)
+        if ticket.verdict == Restore():
+            return Outcome.SUPPRESSED, ()
+        return Outcome.PRODUCED, reports
 
     def _agreed(self, reports: Sequence[Report], plan: Plan) -> Ticket:
         """The one ticket by which everything was sent."""

@@ -314,7 +314,8 @@ class Committer:
         if held is not None and may_renew and open_for_ms >= self._destination.transaction_timeout_ms:
             return
         if held is not None and not held.fresh:
-            marker = self._read_marker(stable=False)
+            # A fence instead of waiting for the answer would take the id from a rival, without knowing.
+            marker = self._waiting.run("see who fenced", lambda: self._read_marker(stable=False))
             if marker is not None and marker.run_id == plan.run_id:
                 return
         raise taken_over(self._destination, plan)

@@ -145,10 +145,16 @@ def decide(marker: Marker | None, plan: Plan, *, missing: MissingMarker = Missin
         return Produce()
     if number == marker.batch_id and plan.end_digest == marker.end_digest:
         return Suppress()
+    rival = (
+        ""
+        if marker.run_id == plan.run_id
+        else f"another driver of this query (run {marker.run_id}) went on while this one stood still and is the one "
+        "to leave running; or "
+    )
     return Fail(
         f"Kafka holds micro-batch {marker.batch_id} of this query and the checkpoint is at micro-batch {number}"
-        f"{_difference(marker, plan)}: the checkpoint was rolled back, restored or edited. Restore the newest "
-        "checkpoint, or start a new one (another checkpointLocation) with explicit startingOffsets"
+        f"{_difference(marker, plan)}: {rival}the checkpoint was rolled back, restored or edited. Then restore the "
+        "newest checkpoint, or start a new one (another checkpointLocation) with explicit startingOffsets"
     )
 
 

@@ -280,6 +280,7 @@ class _Sink:
             tasks=options.producer_tasks or 0,
             counts=self._committer.counts,
             reach=faults.reach,
+            waiting=self._waiting,
         )
         self._has_marker_topic = False
         self._counts: SinkCounts | None = None

@@ -14,12 +14,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from suiro.clock import Clock
-from suiro.errors import HostNotFoundError, TransientError
+from suiro.errors import (
+    BrokenConnectionError,
+    DeadlineExceededError,
+    HostNotFoundError,
+    RetriableKafkaError,
+    TransientError,
+)
 
-__all__ = ["WAITED_FOR", "PatientClient", "Waiting"]
+__all__ = ["AWAY", "WAITED_FOR", "PatientClient", "Waiting"]
 
 WAITED_FOR = (TransientError, HostNotFoundError)
 """A broker's name may be gone while it is started again elsewhere."""
+
+AWAY = (BrokenConnectionError, DeadlineExceededError, RetriableKafkaError, HostNotFoundError)
+"""Of these, what says nothing of who asked: the log is away, or cannot serve."""
 
 TOLD_EVERY_MS = 60_000
 PAUSE_MS, PAUSE_MAX_MS = 50, 1_000  # for failures that come at once; most calls have waited by themselves

@@ -7,14 +7,25 @@ from typing import Any
 
 import pytest
 
-from suiro.errors import ConfigError, FatalError, FencedError, RefusedError, TransientError
-from suiro.spark.barrier import BarrierCommitter, Report, open_transaction, owner_of, send
+from suiro.clock import ManualClock
+from suiro.errors import (
+    BrokenConnectionError,
+    ConfigError,
+    DeadlineExceededError,
+    FatalError,
+    FencedError,
+    RefusedError,
+    TransientError,
+)
+from suiro.spark.barrier import BarrierCommitter, Report, Ticket, open_transaction, owner_of, send
 from suiro.spark.committer import MARKER_TOPIC, Destination, Outcome
 from suiro.spark.decide import Marker, MissingMarker, Plan
 from suiro.spark.options import SinkOptions
+from suiro.spark.waiting import Waiting
 from tests.unit.spark.kafka_double import KafkaDouble
 
 APP = Destination(application_id="app")
+HOURS_MS = 2 * 3_600_000
 OWNED = [[("out", 0, b"a", 1), ("out", 0, b"b", 1), ("out", 2, b"c", 1)], [("out", 1, b"d", 1)]]
 
 
@@ -45,8 +56,10 @@ def kafka(request: pytest.FixtureRequest) -> KafkaDouble:
     return double
 
 
-def process(kafka: KafkaDouble, of: Plan, run: Callable[[], Sequence[Report]]) -> Outcome:
-    committer = BarrierCommitter(kafka, APP, tasks=2)
+def process(
+    kafka: KafkaDouble, of: Plan, run: Callable[[], Sequence[Report]], waiting: Waiting | None = None
+) -> Outcome:
+    committer = BarrierCommitter(kafka, APP, tasks=2, waiting=waiting)
     return committer.process(of, {("source", 0): 7}, run)[0]
 
 
@@ -88,6 +101,37 @@ def test_anything_but_all_reports_of_one_attempt_is_done_again_and_then_given_up
     with pytest.raises(TransientError, match="attempts of their stage"):
         process(kafka, plan(), lambda: cut(stage(kafka, plan())))
     assert kafka.records == []
+
+
+def test_a_log_that_is_away_is_waited_for_as_long_as_it_takes(kafka: KafkaDouble) -> None:
+    clock, attempts, away = ManualClock(), 0, BrokenConnectionError("cannot connect to h:1")
+
+    def run() -> list[Report]:
+        nonlocal attempts
+        attempts += 1
+        clock.advance(60_000)
+        if clock.monotonic_ms() < HOURS_MS:
+            # It goes away now before task 0 has begun, now while they send.
+            ticket = Ticket(failure=away) if attempts % 2 else stage(kafka, plan())[0].ticket
+            return [Report(task=task, ticket=ticket, failure=away) for task in range(2)]
+        return stage(kafka, plan())
+
+    waiting = Waiting(clock=clock)
+    assert process(kafka, plan(), run, waiting) is Outcome.PRODUCED
+    assert attempts > 100
+    assert sorted(data for *_, data in kafka.records) == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_limit_to_waiting_is_kept(kafka: KafkaDouble) -> None:
+    clock = ManualClock()
+
+    def run() -> list[Report]:
+        clock.advance(60_000)
+        return [Report(task=task, ticket=Ticket(failure=DeadlineExceededError("no"))) for task in range(2)]
+
+    with pytest.raises(DeadlineExceededError):
+        process(kafka, plan(), run, Waiting(clock=clock, limit_ms=150_000))
+    assert 150_000 <= clock.monotonic_ms() <= 250_000
 
 
 def test_no_tasks_at_all_commit_the_marker(kafka: KafkaDouble) -> None:

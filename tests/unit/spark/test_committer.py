@@ -316,6 +316,24 @@ def test_a_second_worker_of_the_same_run_takes_over_in_peace() -> None:
         assert held(kafka) == expected(number)
 
 
+@pytest.mark.parametrize("rival", [True, False], ids=["another driver", "a worker of this run"])
+def test_who_fenced_is_asked_until_it_is_answered(rival: bool) -> None:
+    """A fence instead would take the id from a rival; giving up would end a query that has none."""
+    clock = ManualClock()
+    kafka = Outage(clock)
+    committer = waits(kafka, clock)
+    committer.process(micro_batch(0))
+    Committer(kafka, APP, clock=clock).process(micro_batch(1, run="run-2" if rival else "run-1"))
+    kafka.away_from, kafka.until_ms = "offset_fetch", clock.monotonic_ms() + 5 * HOUR_MS
+    if rival:
+        with pytest.raises(FencedError, match="another driver took over"):
+            committer.process(micro_batch(1))
+    else:
+        assert committer.process(micro_batch(2)) is PRODUCED
+        assert held(kafka) == expected(2)
+    assert clock.monotonic_ms() >= 5 * HOUR_MS
+
+
 def test_fenced_right_after_its_own_fence_it_gives_up() -> None:
     """Row 13: taking the id back would go on for ever."""
     kafka = KafkaDouble()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from suiro.errors import FatalError
@@ -64,6 +66,16 @@ def test_a_rolled_back_or_edited_checkpoint_fails(batch_id: int) -> None:
     verdict = decide(marker(4), plan(batch_id))
     assert isinstance(verdict, Fail)
     assert "rolled back" in verdict.reason
+
+
+def test_where_another_run_wrote_the_marker_it_says_so() -> None:
+    def said(run: str) -> str:
+        verdict = decide(replace(marker(4), run_id=run), plan(2))
+        assert isinstance(verdict, Fail)
+        return verdict.reason
+
+    assert "another driver" not in said(plan(2).run_id)
+    assert "another driver of this query (run late) went on" in said("late")
 
 
 def test_a_marker_survives_its_text() -> None:
