@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import fastavro
@@ -27,7 +26,7 @@ __all__ = ["Read", "count_uncommitted", "read"]
 READ_TIMEOUT_S = 120
 CONSUME_RECORDS = 10_000
 AVRO = frozenset({*CAPTURED, VALIDATED, REJECTED})
-NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+NO_HEADERS: Mapping[str, str] = {}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Row = dict[str, Any]
@@ -45,11 +44,17 @@ class Read(NamedTuple):
 
 
 def read(
-    bootstrap_servers: str, topics: Sequence[str], *, registry: str, clock: Clock | None = None
+    bootstrap_servers: str,
+    topics: Sequence[str],
+    *,
+    registry: str,
+    clock: Clock | None = None,
+    wanted: Callable[[int], bool] = lambda partition: True,
 ) -> Iterator[tuple[str, Read]]:
-    """Every committed record of `topics` with its topic, from the first to the end of each partition, in its order."""
+    """Every committed record of `topics` with its topic, from the first to the end of each partition, in its order.
+    `wanted`: of which partitions."""
     with _Avro(registry) as avro:
-        for messages in _messages(bootstrap_servers, topics, clock or SystemClock()):
+        for messages in _messages(bootstrap_servers, topics, wanted, clock or SystemClock()):
             for message in messages:
                 topic = message.topic()
                 yield topic, _record(message, avro if topic in AVRO else None)
@@ -78,7 +83,9 @@ def count_uncommitted(bootstrap_servers: str, topics: Sequence[str]) -> int:
     return count
 
 
-def _messages(bootstrap_servers: str, topics: Sequence[str], clock: Clock) -> Iterator[list[Any]]:
+def _messages(
+    bootstrap_servers: str, topics: Sequence[str], wanted: Callable[[int], bool], clock: Clock
+) -> Iterator[list[Any]]:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -92,7 +99,12 @@ def _messages(bootstrap_servers: str, topics: Sequence[str], clock: Clock) -> It
     )
     try:
         known = consumer.list_topics(timeout=READ_TIMEOUT_S).topics
-        unread = {(topic, partition) for topic in topics for partition in known[topic].partitions}
+        unread = {
+            (topic, partition)
+            for topic in topics
+            for partition in known[topic].partitions
+            if wanted(partition)
+        }
         consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in unread])
         deadline_ms = clock.monotonic_ms() + READ_TIMEOUT_S * 1000
         while unread:

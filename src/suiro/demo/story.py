@@ -26,13 +26,13 @@ from suiro.demo.expected import expected
 from suiro.demo.flow import Flow
 from suiro.demo.looking import Looking, StalledError, stopwatch
 from suiro.demo.names import CAPTURED, RAW, STAGES, WEATHER, WEATHER_REJECTED
-from suiro.demo.reading import Read, count_uncommitted, read
+from suiro.demo.read_back import read_back
+from suiro.demo.reading import count_uncommitted
 from suiro.demo.report import Outcome, look_around, report
 from suiro.demo.system import System
 from suiro.demo.topics import create_topics
 from suiro.demo.verify import verify
 from suiro.demo.view_check import check_view
-from suiro.demo.view_figures import FlightLog
 from suiro.demo.watch import Watch
 from suiro.errors import UsageError
 
@@ -240,23 +240,13 @@ class _Demo:
         )
         topics = (*CAPTURED, WEATHER, WEATHER_REJECTED, *STAGES[1:])
         bootstrap, receiver = self._system.bootstrap_servers, self._system.receiver
-        figures, log, records = self._looking.figures, FlightLog(), 0
-
-        def noted() -> Iterator[tuple[str, Read]]:
-            nonlocal records
-            for topic, record in read(
-                bootstrap, topics, registry=self._system.registry_url, clock=self._clock
-            ):
-                records += 1
-                if topic == RAW:
-                    log.note(record)
-                yield topic, record
-
-        verdict = verify(noted(), receiver.taken, figures)
-        hidden = count_uncommitted(bootstrap, topics) - records
-        self.show.done(f"{records:,} records read back and compared", detail=f"{took():.1f} s")
+        figures = self._looking.figures
+        found = read_back(bootstrap, topics, registry=self._system.registry_url, expected=figures)
+        verdict = verify(found.noted, receiver.taken, figures)
+        hidden = count_uncommitted(bootstrap, topics) - found.records
+        self.show.done(f"{found.records:,} records read back and compared", detail=f"{took():.1f} s")
         account = change.ended()
-        wrong = check_view(account, log, figures.departures)
+        wrong = check_view(account, found.flights, figures.departures)
         self.show.done(
             f"{len(account.answers['rows']):,} different answers of the view made again and compared"
         )

@@ -27,7 +27,7 @@ from suiro.demo.names import (
 )
 from suiro.demo.reading import Read
 
-__all__ = ["Counts", "Verdict", "verify"]
+__all__ = ["Counts", "Noted", "Verdict", "verify"]
 
 NAMED_EXAMPLES = 5
 TOLERANCE = 1e-9
@@ -60,45 +60,51 @@ class Verdict:
     differences: tuple[str, ...]
 
 
-def verify(records: Iterable[tuple[str, Read]], delivered: Delivered, expected: Expected) -> Verdict:
+class Noted:
+    """What somebody read, as far as the verdict needs it: `merge` adds what another read of other partitions."""
+
+    def __init__(self, expected: Expected) -> None:
+        self.ids = {topic: _Ids(topic, wanted) for topic, wanted in _wanted(expected).items()}
+        self.named: dict[str, list[str]] = {topic: [] for topic in (RAW, VALIDATED, REJECTED, ENRICHED)}
+        self.kept: dict[str, list[Read]] = {REJECTED: [], DELAYS: [], ALERTS: []}
+        self.origin: dict[str, Read] = {}
+
+    def note_all(self, records: Iterable[tuple[str, Read]], expected: Expected) -> None:
+        """`records`: with their topics, each partition in order."""
+        ids, kept, named = self.ids, self.kept, self.named
+        wrong: dict[str, Callable[[Read], str | None]] = {
+            RAW: lambda record: _wrong_flight(record, expected),
+            VALIDATED: lambda record: _wrong_flight(record, expected),
+            ENRICHED: lambda record: _wrong_enriched(record, expected),
+        }
+        for topic, record in records:
+            if topic in ids:
+                ids[topic].note(record.key)
+            if topic in kept:
+                kept[topic].append(record)
+            elif topic in wrong and (what := wrong[topic](record)) is not None:
+                named[topic].append(_place(record, what))
+            if topic == RAW and record.key in expected.rejected:
+                self.origin[record.key] = record
+
+    def merge(self, other: Noted) -> None:
+        for topic, each in other.ids.items():
+            self.ids[topic].merge(each)
+        for topic, texts in other.named.items():
+            self.named[topic] += texts
+        for topic, records in other.kept.items():
+            self.kept[topic] += records
+        self.origin |= other.origin
+
+
+def verify(noted: Noted, delivered: Delivered, expected: Expected) -> Verdict:
     """Point by point; no difference means: nothing lost, nothing twice, nothing changed.
 
-    `records`: with their topics, each partition in order. `delivered` is what came under each idempotency key,
-    TOPIC-PARTITION-OFFSET.
+    `delivered` is what came under each idempotency key, TOPIC-PARTITION-OFFSET.
     """
-    sound = expected.flights.keys() - expected.rejected
-    hours = {f'["{origin}","{hour}"]' for origin, hour in expected.weather}
-    ids = {
-        AIRLINES: _Ids(AIRLINES, expected.airlines.keys()),
-        AIRPORTS: _Ids(AIRPORTS, expected.airports.keys()),
-        PLANES: _Ids(PLANES, expected.planes.keys()),
-        WEATHER: _Ids(WEATHER, hours),
-        WEATHER_REJECTED: _Ids(WEATHER_REJECTED, ()),
-        RAW: _Ids(RAW, expected.flights.keys()),
-        VALIDATED: _Ids(VALIDATED, sound),
-        REJECTED: _Ids(REJECTED, expected.rejected),
-        ENRICHED: _Ids(ENRICHED, sound),
-    }
-    wrong: dict[str, Callable[[Read], str | None]] = {
-        RAW: lambda record: _wrong_flight(record, expected),
-        VALIDATED: lambda record: _wrong_flight(record, expected),
-        ENRICHED: lambda record: _wrong_enriched(record, expected),
-    }
-    named: dict[str, list[str]] = {topic: [] for topic in (RAW, VALIDATED, REJECTED, ENRICHED)}
-    kept: dict[str, list[Read]] = {REJECTED: [], DELAYS: [], ALERTS: []}
-    origin: dict[str, Read] = {}
-    for topic, record in records:
-        if topic in ids:
-            ids[topic].note(record.key)
-        if topic in kept:
-            kept[topic].append(record)
-        elif topic in wrong and (what := wrong[topic](record)) is not None:
-            named[topic].append(_place(record, what))
-        if topic == RAW and record.key in expected.rejected:
-            origin[record.key] = record
-
+    ids, named, kept = noted.ids, noted.named, noted.kept
     for record in kept[REJECTED]:
-        if (what := _wrong_rejected(record, origin, expected)) is not None:
+        if (what := _wrong_rejected(record, noted.origin, expected)) is not None:
             named[REJECTED].append(_place(record, what))
     differences = [text for each in ids.values() for text in each.differences()]
     counts = {topic: each.total for topic, each in ids.items()}
@@ -132,31 +138,53 @@ def verify(records: Iterable[tuple[str, Read]], delivered: Delivered, expected: 
     )
 
 
+def _wanted(expected: Expected) -> dict[str, Iterable[str]]:
+    sound = expected.flights.keys() - expected.rejected
+    return {
+        AIRLINES: expected.airlines.keys(),
+        AIRPORTS: expected.airports.keys(),
+        PLANES: expected.planes.keys(),
+        WEATHER: {f'["{origin}","{hour}"]' for origin, hour in expected.weather},
+        WEATHER_REJECTED: (),
+        RAW: expected.flights.keys(),
+        VALIDATED: sound,
+        REJECTED: expected.rejected,
+        ENRICHED: sound,
+    }
+
+
 class _Ids:
     """Each wanted id once, and no other. `again`: how often a key came that had come before."""
 
     def __init__(self, topic: str, wanted: Iterable[str]) -> None:
         self._topic = topic
-        self.missing = set(wanted)
-        self._wanted = frozenset(self.missing)
+        self._wanted = frozenset(wanted)
+        self.found: set[str] = set()  # wanted or not
         self.again: Counter[str] = Counter()
-        self._strangers: set[str] = set()
         self.total = 0
+
+    @property
+    def missing(self) -> frozenset[str]:
+        return self._wanted - self.found
 
     def note(self, key: str) -> None:
         self.total += 1
-        if key in self.missing:
-            self.missing.remove(key)
-        elif key in self._wanted or key in self._strangers:
+        if key in self.found:
             self.again[key] += 1
         else:
-            self._strangers.add(key)
+            self.found.add(key)
+
+    def merge(self, other: _Ids) -> None:
+        self.total += other.total
+        self.again.update(other.again)
+        self.again.update(self.found & other.found)
+        self.found |= other.found
 
     def differences(self) -> Iterator[str]:
         for what, keys in (
             ("missing", self.missing),
             ("there more than once", self.again),
-            ("not expected", self._strangers),
+            ("not expected", self.found - self._wanted),
         ):
             if keys:
                 yield f"{self._topic}: {len(keys)} keys {what}: {_some(sorted(keys))}"

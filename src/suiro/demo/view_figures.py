@@ -76,6 +76,10 @@ class FlightLog:
             lane = self._lanes[place] = _Lane()
         lane.add(record.offset, record.value["dep_delay"])
 
+    def merge(self, other: FlightLog) -> None:
+        """Of other partitions."""
+        self._lanes |= other._lanes
+
     @property
     def carriers(self) -> list[str]:
         return sorted({carrier for carrier, _ in self._lanes})

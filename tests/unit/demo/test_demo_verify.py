@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -23,9 +23,9 @@ from suiro.demo.names import (
     WEATHER_REJECTED,
 )
 from suiro.demo.reading import Read
-from suiro.demo.verify import Verdict, verify
+from suiro.demo.verify import Noted, Verdict, verify
 
-NONE = MappingProxyType({})
+NONE: dict[str, str] = {}
 
 Topics = dict[str, list[Read]]
 HOUR = "2013-01-01T10:00:00Z"
@@ -108,8 +108,20 @@ def delivered() -> dict[str, dict[str, Any]]:
 
 
 def _verified(topics: Topics, delivered: Any, expected: Expected) -> Verdict:
-    records = ((topic, record) for topic, records in topics.items() for record in records)
-    return verify(records, delivered, expected)
+    """By one reader; by two, each of every other partition, it must be the same."""
+    parts = []
+    for wanted in ((0, 1, 2, 3), (0, 2), (1, 3)):
+        noted = Noted(expected)
+        noted.note_all(
+            ((topic, one) for topic, records in topics.items() for one in records if one.partition in wanted),
+            expected,
+        )
+        parts.append(noted)
+    whole, one, other = parts
+    one.merge(pickle.loads(pickle.dumps(other)))  # it comes from another process
+    verdict = verify(whole, delivered, expected)
+    assert verify(one, delivered, expected) == verdict
+    return verdict
 
 
 def _figures(offset: int, carrier: str, *, flights: int, cancelled: int, dep: float, arr: float) -> Read:

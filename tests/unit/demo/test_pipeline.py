@@ -32,7 +32,7 @@ from suiro.demo.names import (
 from suiro.demo.pipeline import build, flight_id
 from suiro.demo.reading import Read
 from suiro.demo.schemas import FLIGHT, FLIGHT_KEY
-from suiro.demo.verify import verify
+from suiro.demo.verify import Noted, verify
 from suiro.streams import StreamsBuilder, serdes
 from suiro.testing import TopologyTestDriver
 
@@ -115,7 +115,9 @@ def test_the_first_flights_come_out_as_the_data_says(driver: TopologyTestDriver,
     delivered = {f"{ALERTS}-0-{record.offset}": {"value": record.value} for record in found[ALERTS]}
     wanted: Expected = expected(limit=LIMIT)
     records = ((topic, record) for topic, records in found.items() for record in records)
-    verdict = verify(records, delivered, wanted)
+    noted = Noted(wanted)
+    noted.note_all(records, wanted)
+    verdict = verify(noted, delivered, wanted)
     assert verdict.differences == ()
     assert verdict.counts.validated == verdict.counts.enriched == wanted.validated_count
     assert verdict.counts.rejected == len(wanted.rejected) > 0
