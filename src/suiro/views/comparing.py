@@ -1,6 +1,6 @@
 """Comparing and explaining two versions of a view, for the host: which, at which offsets; the result is kept.
 
-The work itself is done in a process of its own (`isolated`), one at a time: it takes memory, and look-ups go first.
+The work itself is done in a process of its own (`isolated`), two at a time: it takes memory, and look-ups go first.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ COMMON_CUT_TIMEOUT_S = 30.0
 """As long as this a comparison waits for a state as new as what is served; then any will do that both have."""
 TIMEOUT_S = 3_600.0
 POLL_S = 0.1
+HEAVY_AT_ONCE = 2
 
 
 class Comparing:
@@ -46,7 +47,7 @@ class Comparing:
         self._served = served
         self._clock = clock
         self._stopping = stopping
-        self._heavy = threading.Semaphore(1)
+        self._heavy = threading.Semaphore(HEAVY_AT_ONCE)
 
     def kept(self, view: str) -> dict[str, dict[str, Any]]:
         self._journal.view(view)
@@ -163,7 +164,7 @@ class Comparing:
 
     @contextmanager
     def _alone(self, limit: Limit) -> Iterator[None]:
-        """One at a time; who waits for the turn waits within its own limit."""
+        """Some at a time; who waits for the turn waits within its own limit."""
         while not self._heavy.acquire(timeout=POLL_S):
             limit.check(". Another comparison or explanation had not ended")
         try:

@@ -7,9 +7,9 @@ each keeps its own order, and where micro-batches were cut plays no part.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, overload
 
 import pyarrow.compute as pc
 
@@ -25,6 +25,7 @@ from suiro.views.committed import committed
 __all__ = ["InputRecord", "Inputs", "Log", "global_topics", "merged", "source_of"]
 
 TopicPartition = tuple[str, int]
+Header = tuple[str, bytes | None]
 
 
 class InputRecord(NamedTuple):
@@ -36,7 +37,7 @@ class InputRecord(NamedTuple):
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: Headers = ()
+    headers: Sequence[Header] = ()
 
     @property
     def place(self) -> Place:
@@ -157,7 +158,7 @@ def _times(topology: Topology, topic: str) -> Any:
             record.timestamp,
             record.key,
             record.value,
-            record.headers,
+            tuple(record.headers),
         )
         return record.timestamp if found is None else found.timestamp
 
@@ -171,8 +172,39 @@ def _timestamp(record: InputRecord) -> int:
 def _ignore(left_out: object) -> None: ...
 
 
-def _headers(batch: Any) -> Iterable[Headers]:
+class _Headers(Sequence[Header]):
+    """Of one row of a batch, made when they are asked for: most records are only sieved."""
+
+    __slots__ = ("_column", "_row")
+
+    def __init__(self, column: Any, row: int) -> None:
+        self._column, self._row = column, row
+
+    def _all(self) -> Headers:
+        return tuple((item["key"], item["value"]) for item in self._column[self._row].as_py() or ())
+
+    @overload
+    def __getitem__(self, index: int) -> Header: ...
+    @overload
+    def __getitem__(self, index: slice) -> Headers: ...
+    def __getitem__(self, index: int | slice) -> Header | Headers:
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[Header]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._all() == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._all())
+
+
+def _headers(batch: Any) -> Iterable[Sequence[Header]]:
     headers = batch.column("headers")
     if not pc.sum(pc.list_value_length(headers)).as_py():
         return repeat(())
-    return [tuple((item["key"], item["value"]) for item in each or ()) for each in headers.to_pylist()]
+    return (_Headers(headers, row) for row in range(len(headers)))

@@ -218,7 +218,7 @@ def reproduces(side: Side, key: Key, row: bytes | None, records: Iterable[InputR
 
 def pipe(interpreter: Interpreter, record: InputRecord) -> None:
     topic, partition, offset, timestamp, key, value, headers = record
-    interpreter.pipe(topic, timestamp, key, value, headers, place=(partition, offset))
+    interpreter.pipe(topic, timestamp, key, value, tuple(headers), place=(partition, offset))
 
 
 class _Wanted:

@@ -100,17 +100,22 @@ def meeting(stores: dict[int, Store]) -> None:
 def test_who_waits_for_a_turn_waits_within_the_limit(
     compared: Comparing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+    begun, go_on = threading.Semaphore(0), threading.Event()
 
     def run(task: str, given: Any, *, limit: Limit) -> Any:
-        begun.set()
+        begun.release()
         go_on.wait(60)
         return {"share": 0.0}
 
     monkeypatch.setattr(comparing, "run_isolated", run)
-    first = threading.Thread(target=compared.compare, args=("flights",), kwargs={"who": "ada"})
-    first.start()
-    assert begun.wait(30)
+    working = [
+        threading.Thread(target=compared.compare, args=("flights",), kwargs={"who": "ada"})
+        for _ in range(comparing.HEAVY_AT_ONCE)
+    ]
+    for thread in working:
+        thread.start()
+    for _ in working:
+        assert begun.acquire(timeout=30)
     with pytest.raises(
         TransientError, match=r"may take 0\.3 s; --timeout gives it longer\. Another comparison"
     ):
@@ -120,7 +125,8 @@ def test_who_waits_for_a_turn_waits_within_the_limit(
     with pytest.raises(TransientError, match="its caller has gone"):
         compared.compare("flights", who="eve", gone=gone)
     go_on.set()
-    first.join()
+    for thread in working:
+        thread.join()
     assert compared.difference("flights", 1, 2) == 0.0
 
 
