@@ -38,7 +38,7 @@ from suiro.errors import UsageError
 
 __all__ = ["DemoOptions", "run"]
 
-MICRO_BATCHES_WANTED = 12
+MICRO_BATCHES_WANTED = 10
 IN_THE_SNAPSHOT = 0.5  # of the flights; the others are inserted while the pipeline runs
 
 # The last flights come while the view changes: shares of them, and in how many seconds about.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, Protocol
 
 from suiro.streams.interpreter import Emitted, Interpreter
@@ -160,9 +161,11 @@ def replay(
         sieve = Sieve(side.topology, gates.nodes, wanted.has)
     latest: tuple[int, int, InputRecord] | None = None
     number = -1
-    for number, record in enumerate(inputs.read(side.topology)):
+    read = inputs.read(side.topology)
+    sieved = zip(read, repeat(True)) if sieve is None else sieve.sieved(read)
+    for number, (record, passes) in enumerate(sieved):
         timestamp = record.timestamp
-        if sieve is not None and not sieve.passes(record):
+        if not passes:
             if latest is None or timestamp > latest[0]:
                 latest = timestamp, number, record
             continue

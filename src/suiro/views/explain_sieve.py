@@ -1,15 +1,20 @@
 """A sieve before the interpreter: which records cannot reach a gate with a key that was asked for.
 
 Most records of a log are of other keys, and to find that out takes only the functions between a source and the gate.
-Where these are filters and maps, one after another, they are called here without the interpreter around them. Whatever
-is not as simple, or fails, passes: then the rules decide.
+Where these are filters and maps, one after another, they are called here without the interpreter around them; where
+they are expressions, on columns, some thousand records at a time. Whatever is not as simple, or fails, passes: then the
+rules decide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from suiro.errors import UsageError
 from suiro.streams.expressions import Expression
@@ -24,6 +29,8 @@ from suiro.streams.nodes import (
 )
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.topology import Topology
+from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
+from suiro.streams.vectorised.stateless import Chain
 from suiro.views.explain_inputs import InputRecord
 
 __all__ = ["Sieve"]
@@ -31,6 +38,7 @@ __all__ = ["Sieve"]
 Way = Callable[[Any, Any], Any]
 """Key and value -> the next ones (at the end of the way: the key at the gate), or `_GONE`."""
 
+CHUNK = 5_000  # records that are looked at together
 _GONE: Any = object()
 
 
@@ -46,11 +54,14 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """All of them. `needs_key`: the one that the record has in the log."""
+    """All of them. `needs_key`: the one that the record has in the log. `chain`: None where columns cannot do it."""
 
+    node: Node
     source: Source
     key_at_gate: Way
     needs_key: bool
+    gate: str
+    chain: Chain | None
 
 
 class Sieve:
@@ -70,6 +81,50 @@ class Sieve:
                     self._paths.setdefault(topic, []).append(path)
         for topic in closed:
             self._paths.pop(topic, None)
+
+    def sieved(self, records: Iterable[InputRecord]) -> Iterator[tuple[InputRecord, bool]]:
+        """Each, and whether it passes."""
+        remaining = iter(records)
+        while some := list(islice(remaining, CHUNK)):
+            yield from zip(some, self._those_that_pass(some), strict=True)
+
+    def _those_that_pass(self, records: Sequence[InputRecord]) -> list[bool]:
+        of_topic: dict[str, list[int]] = {}
+        for place, record in enumerate(records):
+            of_topic.setdefault(record.topic, []).append(place)
+        passing = [True] * len(records)
+        for topic, places in of_topic.items():
+            if topic not in self._paths:
+                continue
+            its = [records[place] for place in places]
+            found = self._by_columns(topic, its) or map(self.passes, its)
+            for place, passes in zip(places, found, strict=True):
+                passing[place] = passes
+        return passing
+
+    def _by_columns(self, topic: str, records: Sequence[InputRecord]) -> list[bool] | None:
+        """None where it must be done one by one."""
+        paths = self._paths[topic]
+        columns = pa.record_batch(
+            {
+                "key": pa.array([record.key for record in records], pa.binary()),
+                "value": pa.array([record.value for record in records], pa.binary()),
+                "timestamp": pa.array([record.timestamp for record in records], pa.int64()),
+            }
+        )
+        passing = np.zeros(len(records), np.bool_)
+        try:
+            for path in paths:
+                if path.chain is None:
+                    return None
+                chunk = replace(read_chunk(path.node, columns, topic), places=np.arange(len(records)))
+                arrived = path.chain.run(chunk).get(path.gate)
+                if arrived is not None:
+                    keys = arrived.key.values.to_pylist()
+                    passing[arrived.places] |= [key is not None and self._is_wanted(key) for key in keys]
+        except Exception:
+            return None
+        return passing.tolist()
 
     def passes(self, record: InputRecord) -> bool:
         paths = self._paths.get(record.topic)
@@ -93,8 +148,10 @@ class Sieve:
 def _path(topology: Topology, start: Node, source: Source, gates: Collection[str]) -> _Path | None:
     """None: not so simple."""
     steps: list[_Step] = []
+    passed: list[str] = []
     node = start
     while node.name not in gates:
+        passed.append(node.name)
         step = _step(node)
         children = topology.children(node.name)
         if step is None or len(children) != 1:
@@ -105,7 +162,21 @@ def _path(topology: Topology, start: Node, source: Source, gates: Collection[str
         steps.pop()
     until = next((place for place, step in enumerate(steps) if step.replaces_key), None)
     needs_key = until is None or any(step.reads_key for step in steps[: until + 1])
-    return _Path(source, _joined([step.change for step in steps]), needs_key)
+    return _Path(
+        node=start,
+        source=source,
+        key_at_gate=_joined([step.change for step in steps]),
+        needs_key=needs_key,
+        gate=node.name,
+        chain=_chain(topology, start, passed, node.name),
+    )
+
+
+def _chain(topology: Topology, start: Node, passed: Collection[str], gate: str) -> Chain | None:
+    if start.name == gate or check_input(start) is not None:
+        return None
+    chain = Chain(topology, start, exits={gate}, inside={*passed, gate})
+    return chain if chain.why_not(types_of_input(start)) is None else None
 
 
 def _step(node: Node) -> _Step | None:
