@@ -5,7 +5,7 @@
     spark.readStream.format("suiro").option("kafka.bootstrap.servers", ...).option("subscribe", ...).load()
 
 - `session`, `java`: a tuned local session, and a Java for it. `class_archive`: Spark's classes, for quick starts;
-  `python_server`, `python_stub`: its Python processes, likewise. `worker_daemon`: on clusters, which have no such server.
+  `python_server`, `python_stub`: its Python processes, likewise. `worker_daemon`: on clusters, which have none.
 - `options`: what may be said. `offsets`, `planning`: which records a micro-batch reads. `reading`: a task's work.
 - `sink`: what Spark calls. `encoding`, `staging`: a task's records on their way to the driver. `checkpoint`: Spark's
   own record of source offsets. `committer`, `decide`: one transaction per micro-batch, and whether to write it.

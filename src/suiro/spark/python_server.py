@@ -52,6 +52,7 @@ PLANNING = (
     "suiro.streams.spark.source",
 )
 REQUEST_S = 5.0
+END_S = 5.0
 _PATH_BYTES = 100  # a Unix socket's path has at most 104 bytes on some systems
 _VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")  # Spark asks for data sources with the second
 # What Python itself reads when it starts; another process's value of these cannot be had by a fork.
@@ -150,7 +151,10 @@ class _Server:
         if cls._process is not None and cls._process.stdin is not None:
             with suppress(OSError):
                 cls._process.stdin.close()
-            cls._process.wait()
+            try:
+                cls._process.wait(END_S)
+            except subprocess.TimeoutExpired:  # a fork of ours has the other end, too
+                cls._process.kill()
 
 
 # -- in the server ----------------------------------------------------------------------------------------
