@@ -132,7 +132,9 @@ class BarrierDriver(Driver):
         stage = Stage(self, plan, rows)
         with Client(f"{HOST}:{PORT}", settings=self._settings, clock=self.world) as client:
             waiting = Waiting(clock=self.world)
-            committer = BarrierCommitter(client, self._destination, tasks=TASKS, waiting=waiting)
+            committer = BarrierCommitter(
+                client, self._destination, tasks=TASKS, waiting=waiting, clock=self.world
+            )
             return committer.process(plan, source_offsets, stage.run)[0]
 
     def repeats_stage(self) -> bool:

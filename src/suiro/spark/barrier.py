@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from suiro.clock import SystemClock
+from suiro.clock import Clock, SystemClock
 from suiro.errors import FatalError, FencedError, SuiroError, TransientError, UsageError
 from suiro.spark.committer import (
     ATTEMPTS,
@@ -135,6 +135,7 @@ class BarrierCommitter:
         reach: Reach = lambda point, batch_id: None,
         attempts: int = ATTEMPTS,
         waiting: Waiting | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """`attempts`: of stages that come to nothing. `waiting`: for a cluster that is away, between two attempts; as
         long as it takes where nothing else is said."""
@@ -143,7 +144,8 @@ class BarrierCommitter:
         self._tasks = tasks
         self._reach = reach
         self._attempts = attempts
-        self._waiting = waiting or Waiting(clock=SystemClock())
+        self._clock = clock or SystemClock()
+        self._waiting = waiting or Waiting(clock=self._clock)
         self.counts = counts or CommitCounts()
 
     def process(
@@ -157,16 +159,23 @@ class BarrierCommitter:
         came_to_nothing = 0
         self._waiting.begin()
         while True:
+            began_ms = self._clock.monotonic_ms()
             try:
                 found = self._attempt(plan, source_offsets, run_stage())
                 self._waiting.over()
                 return found
             except FencedError as error:
                 self.counts.fences += 1
-                raise taken_over(self._destination, plan) from error
+                came_to_nothing += 1
+                # Else the coordinator's patience has ended, while a broker was away or slow: as in `Committer`.
+                timeout_ms = self._destination.transaction_timeout_ms
+                may_renew = came_to_nothing < self._attempts
+                if self._clock.monotonic_ms() - began_ms < timeout_ms or not may_renew:
+                    raise taken_over(self._destination, plan) from error
             # The next attempt fences, and the marker tells it what became of this one.
             except AWAY as error:
                 self.counts.aborts += 1
+                came_to_nothing = 0
                 self._waiting.failed(f"write micro-batch {plan.batch_id}", error)
             except TransientError:
                 self.counts.aborts += 1

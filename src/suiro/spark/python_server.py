@@ -6,9 +6,9 @@ Spark waits. Here it is imported once, while the JVM starts; a fork takes some m
 
     Spark's JVM -> the launcher (`launcher`) -> python_stub -> a socket -> here -> fork -> `python -m MODULE ...`
 
-What is always true: a forked process has the stub's standard streams, arguments, environment and folder; the server has
-no thread and no connection of anybody else's when it forks, and ends with the process that started it; whatever it
-cannot do the stub does by becoming Python, as without a server.
+What is always true: a forked process has the stub's standard streams, arguments, environment and folder, and ends with
+the stub; the server has no Python thread and no connection of anybody else's when it forks, and ends with the process
+that started it; whatever it cannot do the stub does by becoming Python, as without a server.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import gc
 import hashlib
 import importlib
 import os
+import re
 import runpy
 import selectors
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -30,6 +32,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -53,9 +56,11 @@ PLANNING = (
 )
 REQUEST_S = 5.0
 END_S = 5.0
+LOOK_S = 1.0  # how often it is seen that the driver is gone
 _PATH_BYTES = 100  # a Unix socket's path has at most 104 bytes on some systems
 _VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")  # Spark asks for data sources with the second
-# What Python itself reads when it starts; another process's value of these cannot be had by a fork.
+# What Python and libraries read when they start; another process's value of these cannot be had by a fork.
+_READ_AT_START = re.compile("PYTHON[A-Z]+|(ARROW|LD|MALLOC|MKL|NUMBA|OPENBLAS)_.+")
 _READ_LATER = ("PYTHONPATH", "PYTHONUNBUFFERED")
 
 
@@ -65,10 +70,10 @@ _READ_LATER = ("PYTHONPATH", "PYTHONUNBUFFERED")
 @contextmanager
 def python_for_spark() -> Iterator[None]:
     """A JVM that is started here starts its Python processes quickly. What the user said to use is used."""
-    chosen = [name for name in _VARIABLES if name not in os.environ]
     for name in _VARIABLES:
         os.environ.setdefault(name, sys.executable)
-    quick = launcher(os.environ) if len(chosen) == len(_VARIABLES) else None
+    is_ours = all(os.environ[name] == sys.executable for name in _VARIABLES)
+    quick = launcher(os.environ) if is_ours else None
     if quick is None:
         yield
         return
@@ -89,6 +94,8 @@ def launcher(environment: Mapping[str, str]) -> Path | None:
     has a PySpark of its own, or scripts cannot be started in the cache folder."""
     spec = find_spec("pyspark")
     if os.name != "posix" or spec is None or spec.origin is None:
+        return None
+    if sys.flags.safe_path or not os.path.isfile(python_stub.__file__):
         return None
     if environment.get("SPARK_HOME", os.path.dirname(spec.origin)) != os.path.dirname(spec.origin):
         return None
@@ -113,48 +120,67 @@ class _Server:
 
     _lock = threading.Lock()
     _process: subprocess.Popen[bytes] | None = None
-    _address: str | None = None
+    _folder: str | None = None
 
     @classmethod
     def address(cls) -> str | None:
+        """None where there is none: it cannot be started, or a JVM is here already, which would not know of it."""
         with cls._lock:
-            if cls._process is None or cls._process.poll() is not None:
-                cls._start()
-            return cls._address
+            if cls._process is not None and cls._process.poll() is None:
+                return None if cls._folder is None else _socket_in(cls._folder)
+            has_java = "PYSPARK_GATEWAY_PORT" in os.environ
+            if (core := sys.modules.get("pyspark.core.context")) is not None:
+                has_java = has_java or core.SparkContext._gateway is not None
+            if has_java:
+                return None
+            cls._end()
+            try:
+                return cls._start()
+            except OSError:
+                return None
 
     @classmethod
-    def _start(cls) -> None:
-        folder = tempfile.mkdtemp(prefix="suiro-python-")  # nobody else may enter it
-        path = os.path.join(folder, "socket")
+    def _start(cls) -> str | None:
+        cls._folder = folder = tempfile.mkdtemp(prefix="suiro-python-")  # nobody else may enter it
+        path = _socket_in(folder)
         if len(os.fsencode(path)) > _PATH_BYTES:
-            os.rmdir(folder)
-            return
+            cls._end()
+            return None
         defaults = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}  # as Spark sets them for its workers
         environment = {**defaults, **os.environ, "PYTHONUNBUFFERED": "YES"}
-        listening = socket.socket(socket.AF_UNIX)
-        with listening:
+        atexit.unregister(cls._end)
+        atexit.register(cls._end)
+        with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(path)  # who comes before it has imported all waits in the queue
             listening.listen(64)
             cls._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, folder, str(listening.fileno())],
+                [sys.executable, "-m", __name__, str(listening.fileno())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[listening.fileno()],
                 env=environment,
             )
-        if cls._address is None:
-            atexit.register(cls._end)
-        cls._address = path
+        return path
 
     @classmethod
     def _end(cls) -> None:
-        if cls._process is not None and cls._process.stdin is not None:
+        process, folder = cls._process, cls._folder
+        cls._process = cls._folder = None
+        if process is not None and process.stdin is not None:
             with suppress(OSError):
-                cls._process.stdin.close()
+                process.stdin.write(b".")  # a fork of this process may hold the pipe's other end, too
+                process.stdin.close()
             try:
-                cls._process.wait(END_S)
-            except subprocess.TimeoutExpired:  # a fork of ours has the other end, too
-                cls._process.kill()
+                process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _socket_in(folder: str) -> str:
+    return os.path.join(folder, "socket")
 
 
 # -- in the server ----------------------------------------------------------------------------------------
@@ -167,98 +193,146 @@ def serve(listening: socket.socket) -> Callable[[], object] | None:
         end.setblocking(False)
     signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    beside: dict[int, socket.socket] = {}
+    beside: dict[int, socket.socket] = {}  # the stub of each process that runs
+    driver = os.getppid()
     with selectors.DefaultSelector() as selector:
         for item in (0, woken, listening):
             selector.register(item, selectors.EVENT_READ)
         while True:
-            ready = {key.fd for key, _ in selector.select()}
-            if 0 in ready:
+            ready = {key.fd: key.data for key, _ in selector.select(LOOK_S)}
+            if 0 in ready or os.getppid() != driver:
                 return None
+            for pid in ready.values():
+                if pid is not None and pid in beside:  # its stub is gone, and was not told of its end
+                    selector.unregister(beside.pop(pid))
+                    with suppress(OSError):
+                        os.kill(pid, signal.SIGTERM)
             if woken.fileno() in ready:
                 with suppress(BlockingIOError):
                     woken.recv(4096)
-                _tell_who_ended(beside)
+                _tell_who_ended(beside, selector)
             if listening.fileno() not in ready:
                 continue
             try:
                 connection, _ = listening.accept()
             except OSError:
                 continue
-            run = _forked(connection, beside)
-            if run is not None:
+            asked = _asked(connection)
+            pid = None if asked is None else os.fork()
+            if pid == 0:
+                assert asked is not None
                 signal.set_wakeup_fd(-1)
-                for one in (woken, wakes, listening, *beside.values()):
+                for one in (connection, woken, wakes, listening, *beside.values()):
                     one.close()
-                return run
+                return asked.run
+            if asked is not None:
+                asked.close()
+            if _answered(connection, pid or 0):
+                assert pid is not None
+                beside[pid] = connection
+                selector.register(connection, selectors.EVENT_READ, pid)
+            else:
+                connection.close()
 
 
-def _forked(connection: socket.socket, beside: dict[int, socket.socket]) -> Callable[[], object] | None:
-    """Not None in the forked process."""
-    streams: list[int] = []
+def _answered(connection: socket.socket, pid: int) -> bool:
+    """False where the stub does without a fork."""
+    try:
+        connection.sendall(pid.to_bytes(NUMBER_BYTES, "big"))
+    except OSError:  # it has become Python meanwhile: there must not be two
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+        return False
+    return pid > 0
+
+
+def _asked(connection: socket.socket) -> _Asked | None:
+    """None for what the stub is to do itself."""
+    asked = None
     try:
         connection.settimeout(REQUEST_S)
-        arguments, folder, environment, streams = _request(connection)
-        pid = os.fork() if _can_run(arguments, environment) else None
-        if pid == 0:
-            connection.close()
-            _become(arguments, folder, environment, streams)
-            return lambda: runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-        connection.sendall((pid or 0).to_bytes(NUMBER_BYTES, "big"))
-        if pid is not None:
-            beside[pid] = connection
-            return None
+        asked = _request(connection)
+        connection.setblocking(False)
+        try:
+            is_gone = connection.recv(1, socket.MSG_PEEK) == b""
+        except BlockingIOError:
+            is_gone = False
+        connection.settimeout(REQUEST_S)
+        if not is_gone and asked.can_be_run:
+            return asked
     except (OSError, ValueError):
-        pass  # who asks starts Python without us
-    finally:
-        for descriptor in streams:
-            with suppress(OSError):
-                os.close(descriptor)
-    connection.close()
+        pass
+    if asked is not None:
+        asked.close()
     return None
 
 
-def _request(connection: socket.socket) -> tuple[list[str], str, dict[str, str], list[int]]:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a stub wants to be run. `streams`: its standard input, output and errors."""
+
+    arguments: list[str]
+    folder: str
+    environment: dict[str, str]
+    streams: list[int]
+
+    @property
+    def can_be_run(self) -> bool:
+        if len(self.arguments) < 2 or self.arguments[0] != "-m" or len(self.streams) != 3:
+            return False
+        differs = any(
+            os.environ.get(name) != value
+            for name, value in self.environment.items()
+            if _READ_AT_START.fullmatch(name) and name not in _READ_LATER
+        )
+        return not differs and os.access(self.folder, os.X_OK)
+
+    def close(self) -> None:
+        for descriptor in self.streams:
+            with suppress(OSError):
+                os.close(descriptor)
+
+    def run(self) -> None:
+        """In the forked process, for as long as it lasts."""
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for place, descriptor in enumerate(self.streams):
+            os.dup2(descriptor, place)
+        self.close()
+        os.environ.clear()
+        os.environ.update(self.environment)
+        time.tzset()
+        os.chdir(self.folder)
+        sys.argv = ["-m", *self.arguments[2:]]
+        path = [item for item in self.environment.get("PYTHONPATH", "").split(os.pathsep) if item]
+        sys.path[:1] = [self.folder, *(item for item in path if item not in sys.path)]
+        sys.modules.pop(self.arguments[1], None)  # it runs as the main module
+        if "numpy.random" in sys.modules:
+            sys.modules["numpy.random"].seed()  # Python's own `random` is seeded anew by itself
+        runpy.run_module(self.arguments[1], run_name="__main__", alter_sys=True)
+
+
+def _request(connection: socket.socket) -> _Asked:
     size, streams, _, _ = socket.recv_fds(connection, NUMBER_BYTES, 3)
-    left = int.from_bytes(size, "big")
-    parts: list[bytes] = []
-    while left:
-        part = connection.recv(min(left, 1 << 20))
-        if not part:
-            raise OSError("the request ends midway")
-        parts.append(part)
-        left -= len(part)
-    texts = [os.fsdecode(item) for item in b"".join(parts).split(b"\0")]
-    split = texts.index("")
+    try:
+        left = int.from_bytes(size, "big")
+        parts: list[bytes] = []
+        while left:
+            part = connection.recv(min(left, 1 << 20))
+            if not part:
+                raise OSError("the request ends midway")
+            parts.append(part)
+            left -= len(part)
+        texts = [os.fsdecode(item) for item in b"".join(parts).split(b"\0")]
+        split = texts.index("")
+    except BaseException:
+        for descriptor in streams:
+            os.close(descriptor)
+        raise
     named = (item.partition("=") for item in texts[split + 2 :])
-    return texts[:split], texts[split + 1], {name: value for name, _, value in named}, streams
+    return _Asked(texts[:split], texts[split + 1], {name: value for name, _, value in named}, list(streams))
 
 
-def _can_run(arguments: list[str], environment: Mapping[str, str]) -> bool:
-    if len(arguments) < 2 or arguments[0] != "-m":
-        return False
-    return all(
-        os.environ.get(name) == value
-        for name, value in environment.items()
-        if name.startswith("PYTHON") and name.isalpha() and name not in _READ_LATER
-    )
-
-
-def _become(arguments: list[str], folder: str, environment: dict[str, str], streams: list[int]) -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for place, descriptor in enumerate(streams):
-        os.dup2(descriptor, place)
-    os.environ.clear()
-    os.environ.update(environment)
-    time.tzset()
-    os.chdir(folder)
-    sys.argv = ["-m", *arguments[2:]]
-    more = [item for item in environment.get("PYTHONPATH", "").split(os.pathsep) if item]
-    sys.path[:1] = [folder, *(item for item in more if item not in sys.path)]
-    sys.modules.pop(arguments[1], None)  # it runs as the main module
-
-
-def _tell_who_ended(beside: dict[int, socket.socket]) -> None:
+def _tell_who_ended(beside: dict[int, socket.socket], selector: selectors.BaseSelector) -> None:
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -268,6 +342,7 @@ def _tell_who_ended(beside: dict[int, socket.socket]) -> None:
             return
         connection = beside.pop(pid, None)
         if connection is not None:
+            selector.unregister(connection)
             code = os.waitstatus_to_exitcode(status)
             with suppress(OSError):
                 connection.sendall((code if code >= 0 else 128 - code).to_bytes(NUMBER_BYTES, "big"))
@@ -275,7 +350,8 @@ def _tell_who_ended(beside: dict[int, socket.socket]) -> None:
 
 
 def main() -> Callable[[], object] | None:
-    folder, listening = sys.argv[1], socket.socket(fileno=int(sys.argv[2]))
+    listening = socket.socket(fileno=int(sys.argv[1]))
+    path = listening.getsockname()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's; Spark's JVM ignores it as well
     for name in (*PRELOADED, *PLANNING):
         importlib.import_module(name)
@@ -283,8 +359,8 @@ def main() -> Callable[[], object] | None:
     run = serve(listening)
     if run is None:
         with suppress(OSError):
-            os.unlink(os.path.join(folder, "socket"))
-            os.rmdir(folder)
+            os.unlink(path)
+            os.rmdir(os.path.dirname(path))
     return run
 
 

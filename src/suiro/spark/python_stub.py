@@ -16,7 +16,7 @@ import time
 
 SERVER = "SUIRO_PYTHON_SERVER"  # where it listens, in the environment of Spark's JVM
 NUMBER_BYTES = 8
-ANSWER_S = 30.0  # a server that has just been started is still importing
+ANSWER_S = 8.0  # a server that has just been started is still importing; Spark waits for 10 s
 LOOK_S = 1.0  # how often it is seen that Spark is gone
 
 

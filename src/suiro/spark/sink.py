@@ -281,6 +281,7 @@ class _Sink:
             counts=self._committer.counts,
             reach=faults.reach,
             waiting=self._waiting,
+            clock=self._clock,
         )
         self._has_marker_topic = False
         self._counts: SinkCounts | None = None

@@ -169,6 +169,7 @@ def replay(
             if latest is None or timestamp > latest[0]:
                 latest = timestamp, number, record
             continue
+        record = record._replace(headers=tuple(record.headers))  # what is kept does not keep its whole batch
         wanted.passed.clear()
         pipe(interpreter, record)
         if keeps_all or interpreter.was_kept or record.topic in tables:

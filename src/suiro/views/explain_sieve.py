@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -39,6 +38,7 @@ Way = Callable[[Any, Any], Any]
 """Key and value -> the next ones (at the end of the way: the key at the gate), or `_GONE`."""
 
 CHUNK = 5_000  # records that are looked at together
+CHUNK_BYTES = 16 * 1024 * 1024
 _GONE: Any = object()
 
 
@@ -84,9 +84,15 @@ class Sieve:
 
     def sieved(self, records: Iterable[InputRecord]) -> Iterator[tuple[InputRecord, bool]]:
         """Each, and whether it passes."""
-        remaining = iter(records)
-        while some := list(islice(remaining, CHUNK)):
-            yield from zip(some, self._those_that_pass(some), strict=True)
+        some: list[InputRecord] = []
+        size = 0
+        for record in records:
+            some.append(record)
+            size += len(record.key or b"") + len(record.value or b"")
+            if len(some) == CHUNK or size >= CHUNK_BYTES:
+                yield from zip(some, self._those_that_pass(some), strict=True)
+                some, size = [], 0
+        yield from zip(some, self._those_that_pass(some), strict=True)
 
     def _those_that_pass(self, records: Sequence[InputRecord]) -> list[bool]:
         of_topic: dict[str, list[int]] = {}
@@ -105,15 +111,15 @@ class Sieve:
     def _by_columns(self, topic: str, records: Sequence[InputRecord]) -> list[bool] | None:
         """None where it must be done one by one."""
         paths = self._paths[topic]
-        columns = pa.record_batch(
-            {
-                "key": pa.array([record.key for record in records], pa.binary()),
-                "value": pa.array([record.value for record in records], pa.binary()),
-                "timestamp": pa.array([record.timestamp for record in records], pa.int64()),
-            }
-        )
         passing = np.zeros(len(records), np.bool_)
         try:
+            columns = pa.record_batch(
+                {
+                    "key": pa.array([record.key for record in records], pa.binary()),
+                    "value": pa.array([record.value for record in records], pa.binary()),
+                    "timestamp": pa.array([record.timestamp for record in records], pa.int64()),
+                }
+            )
             for path in paths:
                 if path.chain is None:
                     return None

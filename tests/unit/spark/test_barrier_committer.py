@@ -122,6 +122,29 @@ def test_a_log_that_is_away_is_waited_for_as_long_as_it_takes(kafka: KafkaDouble
     assert sorted(data for *_, data in kafka.records) == [b"a", b"b", b"c", b"d"]
 
 
+@pytest.mark.parametrize("took_ms", [59_000, 61_000])
+def test_a_transaction_that_timed_out_is_sent_again(kafka: KafkaDouble, took_ms: int) -> None:
+    """Who fenced cannot be seen; within the timeout it was no coordinator."""
+    clock, attempts = ManualClock(), 0
+
+    def run() -> list[Report]:
+        nonlocal attempts
+        attempts += 1
+        reports = stage(kafka, plan())
+        if attempts == 1:
+            clock.advance(took_ms)
+            kafka.transaction(APP.transactional_id).init()
+        return reports
+
+    committer = BarrierCommitter(kafka, APP, tasks=2, clock=clock)
+    if took_ms < APP.transaction_timeout_ms:
+        with pytest.raises(FencedError, match="took over"):
+            committer.process(plan(), {}, run)
+        return
+    assert committer.process(plan(), {}, run)[0] is Outcome.PRODUCED
+    assert sorted(data for *_, data in kafka.records) == [b"a", b"b", b"c", b"d"]
+
+
 def test_a_limit_to_waiting_is_kept(kafka: KafkaDouble) -> None:
     clock = ManualClock()
 

@@ -104,6 +104,42 @@ def test_who_waits_learns_of_its_end(
     assert process.stdout.read() == b""  # and nobody keeps its streams open
 
 
+def test_it_ends_with_its_stub(environment: dict[str, str], modules: Path) -> None:
+    process = started(environment, modules, "waits")
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    process.kill()
+    process.wait()
+    wait_until(lambda: not is_there(pid), what="the end of the process")
+
+
+def test_two_processes_draw_different_numbers(environment: dict[str, str], modules: Path) -> None:
+    (modules / "draws.py").write_text("import random, numpy\nprint(random.random(), numpy.random.rand())")
+    told = [started(environment, modules, "draws").communicate()[0].split() for _ in range(2)]
+    assert told[0][0] != told[1][0]
+    assert told[0][1] != told[1][1]
+
+
+def test_a_process_with_a_fork_of_its_own_ends_all_the_same() -> None:
+    """The fork has the other end of what the server reads."""
+    script = (
+        "import os, sys, time\n"
+        "from suiro.spark.python_server import python_for_spark\n"
+        "with python_for_spark(): pass\n"
+        "pid = os.fork()\n"
+        "if not pid: time.sleep(600); os._exit(0)\n"
+        "print(pid, flush=True)\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=environment)
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    try:
+        assert process.wait(60) == 0
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
 def test_it_ends_with_spark(environment: dict[str, str], modules: Path) -> None:
     spark = subprocess.Popen(
         [
