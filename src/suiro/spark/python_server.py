@@ -37,7 +37,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from suiro.spark import python_stub
-from suiro.spark.java import cache_directory
+from suiro.spark.java import cache_directory, write_script
 from suiro.spark.python_stub import NUMBER_BYTES, SERVER
 from suiro.spark.worker_daemon import PRELOADED
 
@@ -103,13 +103,7 @@ def launcher(environment: Mapping[str, str]) -> Path | None:
     text = f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'
     script = cache_directory(environment) / "python" / hashlib.sha256(text.encode()).hexdigest()[:16]
     try:
-        if not script.is_file() or script.read_text() != text:
-            script.parent.mkdir(parents=True, exist_ok=True)
-            # Another process may be starting this very file: write beside it, then put it in place in one step.
-            fresh = script.with_name(f"{script.name}.{os.getpid()}")
-            fresh.write_text(text)
-            fresh.chmod(0o755)
-            fresh.replace(script)
+        write_script(script, text)
     except OSError:
         return None
     return script if os.access(script, os.X_OK) else None

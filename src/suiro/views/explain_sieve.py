@@ -111,6 +111,8 @@ class Sieve:
     def _by_columns(self, topic: str, records: Sequence[InputRecord]) -> list[bool] | None:
         """None where it must be done one by one."""
         paths = self._paths[topic]
+        if any(path.chain is None for path in paths):
+            return None
         passing = np.zeros(len(records), np.bool_)
         try:
             columns = pa.record_batch(
@@ -121,8 +123,7 @@ class Sieve:
                 }
             )
             for path in paths:
-                if path.chain is None:
-                    return None
+                assert path.chain is not None
                 chunk = replace(read_chunk(path.node, columns, topic), places=np.arange(len(records)))
                 arrived = path.chain.run(chunk).get(path.gate)
                 if arrived is not None:
