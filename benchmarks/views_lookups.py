@@ -1,6 +1,6 @@
 """Look-ups of a view while its next version is built from offset 0: how long they take, and whether any fails.
 
-    python benchmarks/views_lookups.py [--rate 1000] [--seconds 20] [--records 2000000] [--keys 100000]
+    python benchmarks/views_lookups.py [--rate 1000] [--seconds 20] [--records 2000000] [--keys 100000] [--read-cpus 1]
 
 A node, a host of views (`suiro view serve`) and one view, all in processes of their own. The view counts and adds up
 by key; version 1 is built and read alone, then version 2 is deployed and read beside for as long as it is built, then
@@ -9,6 +9,8 @@ both are up and read. While it reads, the producer goes on at 1,000 records/s, s
 The reader sends its requests at fixed times, whether answers came or not (an open loop: a server that stops for a
 second is not asked less), each for a key drawn at random over HTTP connections that are kept. Time counts from the
 moment a request was due until its answer was read. A key that is not found, or any status but 200, is an error.
+The producer is a process of its own. With `--read-cpus` the host keeps so many CPUs for its answers; the reader is on
+them, too, and the producer is not: what they wait for a CPU would be measured as if the host did.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import multiprocessing
 import os
 import random
 import subprocess
@@ -81,6 +84,9 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--connections", type=int, default=16)
+    parser.add_argument(
+        "--read-cpus", type=int, default=default_read_cpus(), help="of the host; 0: shared with all"
+    )
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
@@ -91,13 +97,18 @@ def main() -> int:
             log.stop()
 
 
+def default_read_cpus() -> int:
+    return 1 if len(os.sched_getaffinity(0)) > 1 else 0
+
+
 def run(asked: argparse.Namespace, folder: Path, bootstrap: str) -> int:
     with Client(bootstrap) as client:
         client.create_topics([NewTopic("in", PARTITIONS)])
         fill(client, asked.records, asked.keys)
-    host, url = start_host(folder, bootstrap)
-    stopping = threading.Event()
-    producer = threading.Thread(target=produce_on, args=(bootstrap, asked.keys, stopping))
+    host, url = start_host(folder, bootstrap, asked.read_cpus)
+    producer = multiprocessing.get_context("spawn").Process(
+        target=produce_on, args=(bootstrap, asked.keys, asked.read_cpus), daemon=True
+    )
     try:
         with Views(url) as views:
             begun = time.monotonic()
@@ -117,8 +128,8 @@ def run(asked: argparse.Namespace, folder: Path, bootstrap: str) -> int:
             print(f"{path.name}:\n{path.read_text(errors='replace')[-3_000:]}", file=sys.stderr)
         raise
     finally:
-        stopping.set()
-        if producer.ident is not None:
+        if producer.pid is not None:
+            producer.kill()
             producer.join()
         host.terminate()
         host.wait()
@@ -148,19 +159,22 @@ def batches(count: int, keys: int, seed: int) -> list[object]:
     )  # fmt: skip
 
 
-def produce_on(bootstrap: str, keys: int, stopping: threading.Event) -> None:
+def produce_on(bootstrap: str, keys: int, read_cpus: int) -> None:
+    if read_cpus:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:-read_cpus])
     with Client(bootstrap) as client:
         seed = 1
-        while not stopping.wait(0.1):
+        while True:
+            time.sleep(0.1)
             seed += 1
             made = batches(LIVE_RATE // 10, keys, -seed % 2**32)
             client.produce_many(("in", batch.partition, batch.data) for batch in made)
 
 
-def start_host(folder: Path, bootstrap: str) -> tuple[subprocess.Popen[bytes], str]:
+def start_host(folder: Path, bootstrap: str, read_cpus: int) -> tuple[subprocess.Popen[bytes], str]:
     command = [
         sys.executable, "-m", "suiro.cli", "view", "serve", "--bootstrap-servers", bootstrap,
-        "--data", str(folder / "views"), "--listen", "127.0.0.1:0",
+        "--data", str(folder / "views"), "--listen", "127.0.0.1:0", "--read-cpus", str(read_cpus),
     ]  # fmt: skip
     with (folder / "host.log").open("wb") as errors:
         host = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=os.environ)
@@ -203,8 +217,14 @@ def read(asked: argparse.Namespace, url: str, phase: str, is_over: Callable[[], 
 
     measured = Measured(phase)
     begun = time.monotonic()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_read_all(asked, url, measured, is_over))
+    everywhere = os.sched_getaffinity(0)
+    if asked.read_cpus:
+        os.sched_setaffinity(0, sorted(everywhere)[-asked.read_cpus :])
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_read_all(asked, url, measured, is_over))
+    finally:
+        os.sched_setaffinity(0, everywhere)
     measured.seconds = time.monotonic() - begun
     print(
         f"{phase}: {len(measured.milliseconds):,} reads, {measured.errors} errors, "
@@ -270,7 +290,8 @@ async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reque
 
 def show(asked: argparse.Namespace, phases: list[Measured]) -> int:
     table = Table(
-        title=f"look-ups over HTTP, {asked.rate:,} asked a second, {asked.records:,} records, {asked.keys:,} rows"
+        title=f"look-ups over HTTP, {asked.rate:,} asked a second, {asked.records:,} records, {asked.keys:,} rows, "
+        f"{asked.read_cpus} of {len(os.sched_getaffinity(0))} CPUs for reads"
     )
     for column in (
         "phase",

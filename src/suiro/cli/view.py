@@ -101,6 +101,14 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help="PEM, with its chain: serve https.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM.")] = None,
+    read_cpus: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="CPUs kept for the answers: pipelines, followers and comparisons run on the others.",
+        ),
+    ] = 0,
     while_stdin_is_open: Annotated[bool, typer.Option("--while-stdin-is-open", hidden=True)] = False,
 ) -> None:
     """Run the host of views until SIGTERM or SIGINT; one JSON line says where it answers. Started again, it goes on."""
@@ -126,7 +134,14 @@ def serve(
                 postgres=postgres,
                 replication_factor=replication_factor,
             ),
-            Listen(host=host, port=port, users=auth_file, tls_certificate=tls_certificate, tls_key=tls_key),
+            Listen(
+                host=host,
+                port=port,
+                users=auth_file,
+                tls_certificate=tls_certificate,
+                tls_key=tls_key,
+                read_cpus=read_cpus,
+            ),
             while_stdin_is_open=while_stdin_is_open,
         )
     if why is not None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from suiro.errors import DeadlineExceededError, FatalError, SuiroError, TransientError
+from suiro.views.cpus import apart
 from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
 from suiro.views.store import open_store
@@ -172,7 +173,7 @@ class Follower:
             path.replace(path.with_suffix(".log.old"))
         with path.open("ab") as log:
             child = subprocess.Popen(
-                [sys.executable, "-m", "suiro.views.applying"],
+                apart([sys.executable, "-m", "suiro.views.applying"]),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from suiro.errors import FatalError, SuiroError, TransientError, UsageError
+from suiro.views.cpus import apart
 from suiro.views.cuts import Cut
 from suiro.views.limit import Limit
 
@@ -38,7 +39,7 @@ KINDS: Mapping[str, type[SuiroError]] = {
 def run_isolated(task: str, given: Mapping[str, Any], *, limit: Limit) -> Any:
     """Raises what the task raised, by its kind; what the limit raises once it is over: then the process is gone."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "suiro.views.isolated", task, str(os.getpid())],
+        apart([sys.executable, "-m", "suiro.views.isolated", task, str(os.getpid())]),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,

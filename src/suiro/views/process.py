@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, Self
 
 from suiro.views.archive import Code
+from suiro.views.cpus import apart
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline_folder import CODE, LOG, SPEC
 from suiro.views.progress import Progress
@@ -65,7 +66,7 @@ class PipelineProcess:
         fresh.replace(folder / SPEC)
         with (folder / LOG).open("ab") as log:
             process = subprocess.Popen(
-                ["nice", "-n", str(nice), sys.executable, "-m", "suiro.views.pipeline", str(folder)],
+                apart(["nice", "-n", str(nice), sys.executable, "-m", "suiro.views.pipeline", str(folder)]),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
