@@ -24,6 +24,7 @@ from suiro.broker.request_metrics import RequestMetrics, StageMetrics
 from suiro.broker.security import ANONYMOUS
 from suiro.clock import stopwatch_ns
 from suiro.protocol import messages
+from suiro.protocol.file_regions import without_question
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -33,11 +34,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+FETCH_KEY = 1
 API_VERSIONS_KEY = 18
 SASL_HANDSHAKE_KEY = 17
 SASL_AUTHENTICATE_KEY = 36
 _LOGIN_KEYS = frozenset((API_VERSIONS_KEY, SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY))
 _SHORTEST_REQUEST = 8
+_FLEXIBLE_FETCH_SINCE = 12
 _KEY_AND_VERSION = struct.Struct(">hh")
 
 QuotaKind: TypeAlias = Literal["produce", "fetch", "request"]
@@ -75,6 +78,7 @@ class Exchange:
         "client_id",
         "connection",
         "correlation_id",
+        "takes_files",
         "version",
     )
 
@@ -89,8 +93,10 @@ class Exchange:
         client_id: str | None,
         metrics: RequestMetrics,
         bare: bool = False,
+        takes_files: bool = False,
     ) -> None:
-        """`bare`: a login's message without a request around it; so is its answer."""
+        """`bare`: a login's message without a request around it; so is its answer. `takes_files`: of a fetch, whether
+        it asks for `file_regions`."""
         self.connection = connection
         self.broker = broker
         self.api_key = api_key
@@ -100,6 +106,7 @@ class Exchange:
         self._dispatching = True
         self._at_once: list[Piece] | None = None
         self._bare = bare
+        self.takes_files = takes_files
         self._metrics = metrics
         self._arrived_ns = connection.arrived_ns
         self._began_ns = stopwatch_ns()
@@ -310,8 +317,11 @@ class Dispatcher:
             raise BadFrameError(
                 f"{api.name} version {version} is outside {api.min_version}..{api.max_version}"
             )
+        plain = None
+        if api_key == FETCH_KEY and version >= _FLEXIBLE_FETCH_SINCE:
+            plain = without_question(frame)
         try:
-            header, request = messages.read_request(frame, api_key, version)  # type: ignore[arg-type]
+            header, request = messages.read_request(plain or frame, api_key, version)  # type: ignore[arg-type]
         except Exception as error:
             raise BadFrameError(
                 f"{api.name} version {version} in {len(frame)} bytes does not parse: {error!r}"
@@ -324,6 +334,7 @@ class Dispatcher:
             correlation_id=header.correlation_id,
             client_id=getattr(header, "client_id", None),
             metrics=self._metrics_of(api),
+            takes_files=plain is not None,
         )
         return self._run(exchange, request, len(frame))
 

@@ -25,6 +25,8 @@ __all__ = ["Cluster", "PartitionInfo", "TopicInfo", "TopicPartition"]
 T = TypeVar("T")
 TopicPartition = tuple[str, int]
 
+FILES_MISSED_AT_MOST = 3
+
 GROUP = 0
 TRANSACTION = 1
 
@@ -52,6 +54,8 @@ class Cluster:
         self.settings = settings
         self.clock = clock
         self.is_abandoned = False
+        self.files_missed = 0
+        """Files in a row that a fetch was told of and that could not be opened."""
         self._bootstrap = parse_bootstrap_servers(bootstrap_servers)
         self._connections: dict[tuple[str, int], Connection] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
@@ -64,6 +68,11 @@ class Cluster:
         self.is_abandoned = True
         for connection in list(self._connections.values()):
             connection.interrupt()
+
+    @property
+    def takes_files(self) -> bool:
+        """Whether a fetch asks for records by file. One may be missed because its segment was compacted meanwhile."""
+        return self.settings.fetch_from_files == "true" and self.files_missed < FILES_MISSED_AT_MOST
 
     def close(self) -> None:
         for connection in self._connections.values():

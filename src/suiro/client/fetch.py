@@ -1,11 +1,13 @@
 """Fetch: raw record batches of many partitions, without a copy between the socket and the caller.
 
-Versions 4 to 11, written and read by hand: they are plain structs, and the records, which are all of the weight,
-are handed on as read-only views of the one `bytes` object that the kernel filled.
+Version 12, which brokers since Kafka 2.7 have, written and read by hand: its structures are plain, and the records,
+which are all of the weight, are handed on as read-only views of the one `bytes` object that the kernel filled. A node
+on the same machine may name a region of its log's file instead (`file_regions`): then not even the kernel copies them.
 """
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,21 +17,28 @@ from suiro.client.connection import Connection
 from suiro.client.error_codes import error_for
 from suiro.client.leaders import ask_leaders, by_topic
 from suiro.errors import BrokenConnectionError, KafkaError, OffsetOutOfRangeError, SuiroError
+from suiro.protocol import file_regions
+from suiro.protocol.file_regions import FileRegion, FileUnreachableError
 from suiro.protocol.messages import API_KEYS, ErrorCode
 
 __all__ = ["Fetched", "fetch"]
 
-LOWEST_VERSION, HIGHEST_VERSION = 4, 11
-
+VERSION = 12
 _API_KEY = API_KEYS["fetch"]
 _HEADER = struct.Struct(">hhih")
 _LIMITS = struct.Struct(">iiiib")
 _NO_SESSION = struct.pack(">ii", 0, -1)
-_RESPONSE_STATE = struct.Struct(">qq")
+_NO_TAGS = b"\0"
+_NOTHING = b"\1"  # a compact array or string that is empty
+_ASKED = struct.Struct(
+    ">iiqiqi"
+)  # partition, leader epoch, offset, epoch fetched last, log start offset, bytes
+_STATE = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
-_PARTITION = struct.Struct(">ih")
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,118 +65,148 @@ def fetch(
 ) -> dict[TopicPartition, Fetched]:
     max_wait_ms = min(max_wait_ms, cluster.settings.request_timeout_ms // 2)
     client_id = cluster.settings.client_id.encode()
-    versions: dict[Connection, int] = {}
+    limits = _LIMITS.pack(-1, max_wait_ms, min_bytes, max_bytes, 1 if read_committed else 0)
 
     def send(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> None:
-        version = connection.version("fetch", LOWEST_VERSION, HIGHEST_VERSION)
-        versions[connection] = version
+        connection.version("fetch", VERSION, VERSION)
         correlation_id = connection.take_correlation_id()
-        header = _HEADER.pack(_API_KEY, version, correlation_id, len(client_id)) + client_id
-        limits = _LIMITS.pack(-1, max_wait_ms, min_bytes, max_bytes, 1 if read_committed else 0)
-        body = _topics(items, version, partition_max_bytes)
-        connection.send_frame([header, limits, body], correlation_id, deadline_ms=deadline_ms)
+        header = _HEADER.pack(_API_KEY, VERSION, correlation_id, len(client_id)) + client_id + _NO_TAGS
+        tags = file_regions.question() if cluster.takes_files else _NO_TAGS
+        topics = _topics(items, partition_max_bytes)
+        connection.send_frame(
+            [header, limits, _NO_SESSION, topics, _NOTHING, _NOTHING, tags],
+            correlation_id,
+            deadline_ms=deadline_ms,
+        )
 
     def receive(
         connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int
     ) -> dict[TopicPartition, Fetched | KafkaError]:
         frame = connection.receive_frame(deadline_ms=deadline_ms)
         try:
-            return _Response(frame, versions[connection]).read()
+            response = _Response(frame)
+            answers = response.read()
+            if response.has_files:
+                cluster.files_missed = 0
+            return answers
+        except FileUnreachableError:
+            raise
         except (struct.error, UnicodeDecodeError, ValueError) as error:
             connection.close()
             raise BrokenConnectionError(
                 f"{connection.address} answered a fetch with bytes that cannot be read: {error}"
             ) from error
 
-    try:
-        return ask_leaders(cluster, "fetch", offsets, send=send, receive=receive, timeout_ms=timeout_ms)
-    except _OutOfRange as error:
-        raise error.explained(cluster, offsets) from None
+    while True:
+        try:
+            found = ask_leaders(cluster, "fetch", offsets, send=send, receive=receive, timeout_ms=timeout_ms)
+        except FileUnreachableError as error:
+            cluster.files_missed += 1
+            if not cluster.takes_files:
+                logger.info("records come over the connection from now on, not by file: %s", error)
+            continue
+        except _OutOfRange as error:
+            raise error.explained(cluster, offsets) from None
+        return found
 
 
-def _topics(items: Mapping[TopicPartition, int], version: int, partition_max_bytes: int) -> bytes:
+def _topics(items: Mapping[TopicPartition, int], partition_max_bytes: int) -> bytes:
     topics = by_topic(items)
-    parts = [_NO_SESSION if version >= 7 else b"", _INT.pack(len(topics))]
+    parts = [_uvarint(len(topics) + 1)]
     for topic, partitions in topics.items():
         name = topic.encode()
-        parts += (_SHORT.pack(len(name)), name, _INT.pack(len(partitions)))
+        parts += (_uvarint(len(name) + 1), name, _uvarint(len(partitions) + 1))
         for partition, offset in partitions:
-            parts.append(_INT.pack(partition))
-            if version >= 9:
-                parts.append(_INT.pack(-1))  # current leader epoch: not checked
-            parts.append(struct.pack(">q", offset))
-            if version >= 5:
-                parts.append(struct.pack(">q", -1))  # log start offset: only followers have one
-            parts.append(_INT.pack(partition_max_bytes))
-    if version >= 7:
-        parts.append(_INT.pack(0))  # no forgotten topics
-    if version >= 11:
-        parts.append(_SHORT.pack(0))  # no rack
+            # No leader epoch is checked, and only followers have a log start offset.
+            parts += (_ASKED.pack(partition, -1, offset, -1, -1, partition_max_bytes), _NO_TAGS)
+        parts.append(_NO_TAGS)
     return b"".join(parts)
+
+
+def _uvarint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
 
 
 class _Response:
     """Reads one response frame from front to back."""
 
-    def __init__(self, frame: bytes, version: int) -> None:
-        self._frame = frame
+    def __init__(self, frame: bytes) -> None:
         self._view = memoryview(frame)
-        self._version = version
         self._position = 4  # after the correlation id
+        self.has_files = False
 
     def read(self) -> dict[TopicPartition, Fetched | KafkaError]:
-        self._position += 4  # throttle time
-        if self._version >= 7:
-            code = self._short()
-            self._position += 4  # session id
-            if code:
-                raise error_for(ErrorCode(code), "fetch")
+        self._tags()
+        self._take(4)  # throttle time
+        (code,) = _SHORT.unpack(self._take(2))
+        self._take(4)  # session id
+        if code:
+            raise error_for(ErrorCode(code), "fetch")
         result: dict[TopicPartition, Fetched | KafkaError] = {}
-        for _ in range(self._count()):
-            size = self._short()
-            topic = self._take(size).tobytes().decode()
-            for _ in range(self._count()):
+        for _ in range(self._length()):
+            topic = self._take(self._length()).tobytes().decode()
+            for _ in range(self._length()):
                 partition, answer = self._partition(topic)
                 result[topic, partition] = answer
+            self._tags()
+        self._tags()
         return result
 
     def _partition(self, topic: str) -> tuple[int, Fetched | KafkaError]:
-        partition, code = _PARTITION.unpack(self._take(6))
-        high_watermark, last_stable_offset = _RESPONSE_STATE.unpack(self._take(16))
-        log_start_offset = -1
-        if self._version >= 5:
-            (log_start_offset,) = struct.unpack(">q", self._take(8))
-        aborted = tuple(_ABORTED.unpack(self._take(16)) for _ in range(self._count()))
-        if self._version >= 11:
-            self._position += 4  # preferred read replica
-        data = self._take(max(self._int(), 0))
+        partition, code, high_watermark, last_stable_offset, log_start_offset = _STATE.unpack(
+            self._take(_STATE.size)
+        )
+        aborted = []
+        for _ in range(self._length()):
+            aborted.append(_ABORTED.unpack(self._take(16)))
+            self._tags()
+        self._take(4)  # preferred read replica
+        data = self._take(self._length())
+        region = self._tags().get(file_regions.TAG)
+        if region is not None:
+            data, self.has_files = FileRegion.from_bytes(region).map(), True
         if code == ErrorCode.offset_out_of_range:
             raise _OutOfRange(topic, partition)
         if code:
             return partition, error_for(ErrorCode(code), f"fetch from {topic}-{partition}")
         return partition, Fetched(
             data=data,
-            aborted=aborted,
+            aborted=tuple(aborted),
             high_watermark=high_watermark,
             last_stable_offset=last_stable_offset,
             log_start_offset=log_start_offset,
         )
 
+    def _tags(self) -> dict[int, memoryview]:
+        count = self._uvarint()
+        return {self._uvarint(): self._take(self._uvarint()) for _ in range(count)}
+
+    def _length(self) -> int:
+        """Of a compact array, string or bytes; null is empty."""
+        return max(self._uvarint() - 1, 0)
+
+    def _uvarint(self) -> int:
+        value = shift = 0
+        while True:
+            (byte,) = self._take(1)
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+            if shift > 28:
+                raise ValueError(f"a length of more than five bytes at {self._position}")
+
     def _take(self, size: int) -> memoryview:
         start = self._position
         self._position = end = start + size
-        if size < 0 or end > len(self._frame):
-            raise ValueError(f"a field of {size} bytes at {start} in a response of {len(self._frame)}")
+        if end > len(self._view):
+            raise ValueError(f"a field of {size} bytes at {start} in a response of {len(self._view)}")
         return self._view[start:end]
-
-    def _short(self) -> int:
-        return int(_SHORT.unpack(self._take(2))[0])
-
-    def _int(self) -> int:
-        return int(_INT.unpack(self._take(4))[0])
-
-    def _count(self) -> int:
-        return max(self._int(), 0)  # a null array is an empty one
 
 
 class _OutOfRange(SuiroError):

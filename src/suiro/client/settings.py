@@ -34,6 +34,7 @@ class ClientSettings:
     receive_message_max_bytes: int = 1024 * 1024 * 1024  # a longer response is not Kafka's
     send_buffer_bytes: int = -1  # -1: the operating system's choice
     receive_buffer_bytes: int = -1
+    fetch_from_files: str = "true"  # of a node on this machine: map its log's files (`protocol.file_regions`)
     security_protocol: str = "PLAINTEXT"
     sasl_mechanism: str = ""
     sasl_username: str = ""
@@ -69,6 +70,8 @@ class ClientSettings:
                 raise ConfigError(
                     f"{name.replace('_', '.')} must be at least {least}, got {getattr(self, name)}"
                 )
+        if self.fetch_from_files not in ("true", "false"):
+            raise ConfigError(f"fetch.from.files is true or false, got {self.fetch_from_files!r}")
         if self.max_in_flight_requests_per_connection > 5:
             raise ConfigError(
                 "max.in.flight.requests.per.connection must be at most 5, "

@@ -400,9 +400,9 @@ class PartitionLog:
             )
         regions: list[Region] = []
         aborted: list[tuple[int, int]] = []
-        size = 0
+        size, is_sealed = 0, False
         if found is not None and (found[0][2] <= max_bytes or min_one_batch):
-            region, upper = found
+            region, upper, is_sealed = found
             regions.append(region)
             size = region[2]
             if read_committed:
@@ -414,6 +414,7 @@ class PartitionLog:
             last_stable_offset=self.last_stable_offset,
             log_start_offset=self.log_start_offset,
             aborted=aborted,
+            is_sealed=is_sealed,
         )
 
     def aborted_transactions(self, offset: int, upper: int) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Fetch: record bytes go from the log's files to the socket untouched.
+"""Fetch: record bytes go from the log's files to the socket untouched, or are named to a client on this machine.
 
 The response is laid out by hand around the file regions (Kafka's FetchResponse, versions 4 to 18), because a
 response object would hold the records. If there is less than `min_bytes`, the fetch waits until one of its
@@ -37,6 +37,8 @@ from suiro.broker.handlers import whole_ms
 from suiro.broker.purgatory import Delayed
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.log import InRemoteTierError, LogError, OffsetOutOfRangeError, PartitionLog, ReadResult
+from suiro.protocol import file_regions
+from suiro.protocol.file_regions import FileRegion
 from suiro.protocol.messages import ErrorCode
 
 logger = logging.getLogger(__name__)
@@ -360,7 +362,7 @@ class _Fetch:
                 return _layout(self._version, (), error=code, session_id=session_id)
             news = [wanted for wanted in looked_at if session.has(wanted) and wanted.is_news()]
         response = self._lay_out(news, session_id)
-        if self._is_throttled(response):
+        if self._is_throttled(response, news):
             _let_go(looked_at)
             # The session does not count it as told, but goes on: without its id the client would begin another.
             return _layout(self._version, (), session_id=session_id)
@@ -386,13 +388,20 @@ class _Fetch:
         return self._session is not None and self._session.epoch != self._epoch
 
     def _lay_out(self, news: Sequence[Wanted], session_id: int) -> RawResponse:
-        return _layout(self._version, news, session_id=session_id, read_committed=self._read_committed)
+        return _layout(
+            self._version,
+            news,
+            session_id=session_id,
+            read_committed=self._read_committed,
+            takes_files=self._exchange.takes_files,
+        )
 
-    def _is_throttled(self, response: RawResponse) -> bool:
+    def _is_throttled(self, response: RawResponse, news: Sequence[Wanted]) -> bool:
         """Whether the answer would go over the client's quota: then it is not sent, and does not count."""
         if self._broker.quotas is None or self._from_replica:
             return False
-        size = sum(len(piece) if isinstance(piece, bytes) else piece[2] for piece in response.pieces)
+        size = sum(len(piece) for piece in response.pieces if isinstance(piece, bytes))
+        size += sum(wanted.result.size for wanted in news if wanted.result is not None)
         throttled = self._exchange.record_bytes("fetch", size) > 0
         if throttled:
             self._exchange.record_bytes("fetch", -size)
@@ -434,7 +443,9 @@ def _layout(
     error: ErrorCode = ErrorCode.none,
     session_id: int = NO_SESSION,
     read_committed: bool = False,
+    takes_files: bool = False,
 ) -> RawResponse:
+    """`takes_files`: of a client on this machine, which may have records by file (`file_regions`)."""
     flexible = version >= 12
     pieces: list[Piece] = []
     head = bytearray(_HEAD.pack(0, error, session_id) if version >= 7 else 4)
@@ -450,14 +461,18 @@ def _layout(
         for part in parts:
             _partition_head(head, part, version, read_committed=read_committed)
             result = part.result
+            tags = _NO_TAGS if part.diverging is None else _diverging_tag(*part.diverging)
             size = result.size if result is not None else 0
+            if takes_files and result is not None and result.is_sealed and size >= file_regions.LEAST_BYTES:
+                (region,) = result.regions
+                tags, size = FileRegion.of(*region).tagged_fields(), 0
             head += uvarint(size + 1) if flexible else size.to_bytes(4, "big")
             if result is not None and size:
                 pieces.append(bytes(head))
                 pieces.extend(result.regions)
                 head = bytearray()
             if flexible:
-                head += _NO_TAGS if part.diverging is None else _diverging_tag(*part.diverging)
+                head += tags
         if flexible:
             head += _NO_TAGS
     if flexible:

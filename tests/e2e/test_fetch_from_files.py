@@ -1,0 +1,206 @@
+"""Records by file: what a client of this machine reads in the node's files is what any client is sent.
+
+One node with small segments, so that most of a topic is in files that nobody writes to any more. Two clients read it:
+one takes files, one does not; and where a file cannot be had, the first is sent the bytes as well.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from support.batches import read_all
+from support.waiting import wait_until
+
+from suiro.client import LATEST, Client, Fetched, NewTopic
+from suiro.client.cluster import FILES_MISSED_AT_MOST
+from suiro.node import NodeProcess
+from suiro.protocol.columnar import decode, encode
+from suiro.protocol.file_regions import FileRegion, FileUnreachableError
+
+RECORDS = 40_000
+AT_ONCE = 256 * 1024
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="files are named by way of /proc")
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    log = NodeProcess.start(data=tmp_path_factory.mktemp("log"), settings=SETTINGS)
+    yield log
+    log.stop()
+
+
+SETTINGS = {"log.cleaner.backoff.ms": "50", "log.segment.bytes": str(1 << 20)}
+
+
+@pytest.fixture
+def by_file(node: NodeProcess) -> Iterator[Client]:
+    with Client(node.bootstrap_servers) as client:
+        yield client
+
+
+@pytest.fixture
+def by_wire(node: NodeProcess) -> Iterator[Client]:
+    with Client(node.bootstrap_servers, settings={"fetch.from.files": "false"}) as client:
+        yield client
+
+
+def made(client: Client, topic: str, **configs: str) -> str:
+    client.create_topics([NewTopic(topic, 1, configs={"segment.bytes": str(1 << 20)} | configs)])
+    return topic
+
+
+def written(client: Client, topic: str, *, keys: int = 1 << 62, first: int = 0) -> None:
+    client.produce_many(batch[:3] for batch in batches_of(topic, keys=keys, first=first))
+
+
+def batches_of(topic: str, *, keys: int = 1 << 62, first: int = 0) -> list[tuple[str, int, bytes, int]]:
+    numbers = np.arange(first, first + RECORDS)
+    batches = encode(
+        keys=pa.array([b"%d" % (number % keys) for number in numbers.tolist()]),
+        values=pa.array([b"%0100d" % number for number in numbers.tolist()]),
+        timestamps=np.full(RECORDS, 1_700_000_000_000),
+        partitions=np.zeros(RECORDS, np.int32),
+        num_partitions=1,
+        max_batch_bytes=16 * 1024,
+    )
+    return [(topic, batch.partition, batch.data, batch.count) for batch in batches]
+
+
+def fetched(client: Client, topic: str, offset: int, *, read_committed: bool = True) -> Fetched:
+    place = (topic, 0)
+    return client.fetch(
+        {place: offset}, read_committed=read_committed, max_bytes=AT_ONCE, partition_max_bytes=AT_ONCE
+    )[place]
+
+
+def is_mapped(found: Fetched) -> bool:
+    return isinstance(found.data.obj, mmap.mmap)
+
+
+def test_both_read_the_same_and_one_of_them_in_the_files(by_file: Client, by_wire: Client) -> None:
+    topic = made(by_file, "same")
+    written(by_file, topic)
+    mapped = at = 0
+    while at < RECORDS:
+        ours, theirs = fetched(by_file, topic, at), fetched(by_wire, topic, at)
+        assert not is_mapped(theirs)
+        assert (ours.data, ours.aborted) == (theirs.data, theirs.aborted)
+        assert (ours.high_watermark, ours.last_stable_offset, ours.log_start_offset) == (RECORDS, RECORDS, 0)
+        mapped += is_mapped(ours)
+        at = decode(ours.data, start_offset=at, end_offset=RECORDS).next_offset
+    assert mapped > 10
+    # The active segment may still grow, and of a few bytes nothing is gained.
+    assert not is_mapped(fetched(by_file, topic, RECORDS - 1))
+
+
+def test_what_is_open_or_aborted_is_no_more_to_be_had_than_over_the_wire(
+    by_file: Client, by_wire: Client
+) -> None:
+    topic = made(by_file, "transactions")
+    producer = by_wire.transaction("files")
+    for commit, first in ((False, 0), (True, RECORDS), (None, 2 * RECORDS)):
+        producer.init()
+        producer.produce(batches_of(topic, first=first))
+        if commit is not None:
+            producer.end(commit=commit)
+    committed = [f"{number:0100d}" for number in range(RECORDS, 2 * RECORDS)]
+    assert is_mapped(fetched(by_file, topic, 0))
+    assert read_all(by_file, topic) == read_all(by_wire, topic) == committed
+    end = by_file.list_offsets({(topic, 0): LATEST}, read_committed=True)[topic, 0].offset
+    assert len(fetched(by_file, topic, end).data) == 0
+    producer.end(commit=False)
+
+
+def test_a_mapped_part_outlives_its_segment(by_file: Client) -> None:
+    topic = made(by_file, "gone")
+    written(by_file, topic)
+    found = fetched(by_file, topic, 0)
+    before = bytes(found.data)
+    assert is_mapped(found)
+    by_file.delete_topics([topic])
+    wait_until(lambda: topic not in by_file.metadata(), what="the topic to be gone")
+    assert found.data == before
+
+
+def test_compaction_between_the_reads_loses_nothing(by_file: Client, by_wire: Client) -> None:
+    topic = made(by_file, "compacted", **{"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"})
+    latest: dict[bytes, bytes] = {}
+    for turn in range(3):
+        written(by_wire, topic, keys=1_000, first=turn * RECORDS)
+        at, end = 0, (turn + 1) * RECORDS
+        seen: dict[bytes, bytes] = {}
+        while at < end:
+            found = fetched(by_file, topic, at)
+            decoded = decode(found.data, start_offset=at, end_offset=end)
+            columns = (decoded.batch.column(name).to_pylist() for name in ("key", "value"))
+            seen.update(zip(*columns, strict=True))
+            at = decoded.next_offset
+        latest = {b"%d" % (number % 1_000): b"%0100d" % number for number in range(end - 1_000, end)}
+        assert seen == latest
+
+
+@pytest.mark.parametrize("how", ["another file", "closed"])
+def test_a_file_that_cannot_be_had_is_sent(
+    how: str, by_file: Client, by_wire: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = made(by_file, f"missed-{how.replace(' ', '-')}")
+    written(by_file, topic)
+    told: list[FileRegion] = []
+    original = FileRegion.map
+
+    def is_away(region: FileRegion) -> memoryview:
+        told.append(region)
+        with pytest.raises(FileUnreachableError) as raised:
+            original(region._replace(inode=region.inode + 1) if how == "another file" else
+                     region._replace(descriptor=1_000_000))  # fmt: skip
+        raise raised.value
+
+    monkeypatch.setattr(FileRegion, "map", is_away)
+    assert fetched(by_file, topic, 0).data == fetched(by_wire, topic, 0).data
+    assert len(told) == FILES_MISSED_AT_MOST  # and now it does not ask any more
+    assert fetched(by_file, topic, 0).data == fetched(by_wire, topic, 0).data
+    assert len(told) == FILES_MISSED_AT_MOST
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
+def test_another_user_is_sent_the_bytes(node: NodeProcess, by_file: Client) -> None:
+    topic = made(by_file, "another-user")
+    written(by_file, topic)
+    program = f"""
+import os
+from suiro.client import Client
+with Client({node.bootstrap_servers!r}) as client:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+    place = ({topic!r}, 0)
+    found = client.fetch({{place: 0}}, max_bytes={AT_ONCE}, partition_max_bytes={AT_ONCE})[place]
+    print(type(found.data.obj).__name__, len(found.data))
+"""
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert told.stdout.split() == ["bytes", str(len(fetched(by_file, topic, 0).data))], told.stderr
+
+
+def test_a_region_says_only_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(range(256)) * 1024)
+    with path.open("rb") as file:
+        region = FileRegion.of(file.fileno(), 5_000, 100_000)
+        again = FileRegion.from_bytes(region.tagged_fields()[5:])
+        assert again == region
+        assert region.map() == path.read_bytes()[5_000:105_000]
+        with pytest.raises(FileUnreachableError, match="bytes, not"):
+            region._replace(length=300_000).map()
+        with path.open("ab") as more:
+            more.write(b"x")
+        with pytest.raises(FileUnreachableError, match="another file by now"):
+            region.map()
+    with pytest.raises(ValueError, match="a file region of 3 bytes"):
+        FileRegion.from_bytes(b"abc")
