@@ -46,7 +46,7 @@ ELASTIC = {
     "spark.dynamicAllocation.minExecutors": "0",
     "spark.dynamicAllocation.maxExecutors": "2",
     "spark.dynamicAllocation.executorIdleTimeout": "2s",
-    "spark.dynamicAllocation.schedulerBacklogTimeout": "100ms",
+    "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
     "spark.executor.cores": "1",
     "spark.eventLog.enabled": "true",
     "spark.eventLog.rolling.enabled": "false",

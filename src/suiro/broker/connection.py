@@ -137,6 +137,8 @@ class Connection:
         """When bytes were last read, by `stopwatch_ns`."""
         self.last_active_ms = now_ms
         self.on_abandoned: Callable[[], None] | None = None  # set while an answer is awaited
+        self.named_files: tuple[int, ...] = ()
+        """Log files that the last answer named (`protocol.file_regions`): held until the client has opened them."""
         self.client_software = ""
         self.listener = listener
         self.peer = f"{peer[0]}:{peer[1]}"
@@ -477,6 +479,7 @@ class Connection:
         self._responses.release(self)
         (self._sock if self._tls is None else self._tls).close()
         self._output.clear()
+        self.named_files = ()
         self._buffer, self._start, self._end = None, 0, 0
         self._on_sent = None
         self._count_held()

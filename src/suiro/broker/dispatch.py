@@ -176,6 +176,7 @@ class Exchange:
 
     def _encode(self, response: Any) -> list[Piece]:
         raw = isinstance(response, RawResponse)
+        self.connection.named_files = response.named if raw else ()
         code = ErrorCode.none if raw else getattr(response, "error_code", ErrorCode.none)
         self._metrics.answered(code)
         if self._bare:
@@ -249,12 +250,14 @@ class Exchange:
 class RawResponse:
     """A response body encoded by its handler, in pieces; `flexible` tells which response header it gets.
 
-    The first piece is bytes; `throttle_at` is where in it throttle_time_ms stands, which `encode` fills in.
+    The first piece is bytes; `throttle_at` is where in it throttle_time_ms stands, which `encode` fills in. `named` are
+    the files that it names to the client.
     """
 
     pieces: list[Piece]
     flexible: bool
     throttle_at: int = 0
+    named: tuple[int, ...] = ()
 
 
 def encode(response: Any, correlation_id: int, throttle_ms: int = 0) -> list[Piece]:

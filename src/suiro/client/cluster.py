@@ -25,8 +25,6 @@ __all__ = ["Cluster", "PartitionInfo", "TopicInfo", "TopicPartition"]
 T = TypeVar("T")
 TopicPartition = tuple[str, int]
 
-FILES_MISSED_AT_MOST = 3
-
 GROUP = 0
 TRANSACTION = 1
 
@@ -54,8 +52,8 @@ class Cluster:
         self.settings = settings
         self.clock = clock
         self.is_abandoned = False
-        self.files_missed = 0
-        """Files in a row that a fetch was told of and that could not be opened."""
+        self.files_missed = False
+        """A fetch was told of a file that could not be opened."""
         self._bootstrap = parse_bootstrap_servers(bootstrap_servers)
         self._connections: dict[tuple[str, int], Connection] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
@@ -71,8 +69,8 @@ class Cluster:
 
     @property
     def takes_files(self) -> bool:
-        """Whether a fetch asks for records by file. One may be missed because its segment was compacted meanwhile."""
-        return self.settings.fetch_from_files == "true" and self.files_missed < FILES_MISSED_AT_MOST
+        """Whether a fetch asks for records by file: until a node's files cannot be opened from here."""
+        return self.settings.fetch_from_files == "true" and not self.files_missed
 
     def close(self) -> None:
         for connection in self._connections.values():

@@ -84,11 +84,7 @@ def fetch(
     ) -> dict[TopicPartition, Fetched | KafkaError]:
         frame = connection.receive_frame(deadline_ms=deadline_ms)
         try:
-            response = _Response(frame)
-            answers = response.read()
-            if response.has_files:
-                cluster.files_missed = 0
-            return answers
+            return _Response(frame).read()
         except FileUnreachableError:
             raise
         except (struct.error, UnicodeDecodeError, ValueError) as error:
@@ -99,15 +95,12 @@ def fetch(
 
     while True:
         try:
-            found = ask_leaders(cluster, "fetch", offsets, send=send, receive=receive, timeout_ms=timeout_ms)
+            return ask_leaders(cluster, "fetch", offsets, send=send, receive=receive, timeout_ms=timeout_ms)
         except FileUnreachableError as error:
-            cluster.files_missed += 1
-            if not cluster.takes_files:
-                logger.info("records come over the connection from now on, not by file: %s", error)
-            continue
+            cluster.files_missed = True
+            logger.info("records come over the connection from now on, not by file: %s", error)
         except _OutOfRange as error:
             raise error.explained(cluster, offsets) from None
-        return found
 
 
 def _topics(items: Mapping[TopicPartition, int], partition_max_bytes: int) -> bytes:
@@ -138,7 +131,6 @@ class _Response:
     def __init__(self, frame: bytes) -> None:
         self._view = memoryview(frame)
         self._position = 4  # after the correlation id
-        self.has_files = False
 
     def read(self) -> dict[TopicPartition, Fetched | KafkaError]:
         self._tags()
@@ -169,7 +161,7 @@ class _Response:
         data = self._take(self._length())
         region = self._tags().get(file_regions.TAG)
         if region is not None:
-            data, self.has_files = FileRegion.from_bytes(region).map(), True
+            data = FileRegion.from_bytes(region).map()
         if code == ErrorCode.offset_out_of_range:
             raise _OutOfRange(topic, partition)
         if code:

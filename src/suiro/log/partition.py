@@ -400,9 +400,9 @@ class PartitionLog:
             )
         regions: list[Region] = []
         aborted: list[tuple[int, int]] = []
-        size, is_sealed = 0, False
+        size = 0
         if found is not None and (found[0][2] <= max_bytes or min_one_batch):
-            region, upper, is_sealed = found
+            region, upper = found
             regions.append(region)
             size = region[2]
             if read_committed:
@@ -414,7 +414,6 @@ class PartitionLog:
             last_stable_offset=self.last_stable_offset,
             log_start_offset=self.log_start_offset,
             aborted=aborted,
-            is_sealed=is_sealed,
         )
 
     def aborted_transactions(self, offset: int, upper: int) -> list[tuple[int, int]]:

@@ -30,7 +30,6 @@ class ReadResult:
     last_stable_offset: int
     log_start_offset: int
     aborted: list[tuple[int, int]]  # (producer id, first offset); empty for read_uncommitted
-    is_sealed: bool = False  # nobody writes to the files of the regions any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,9 +86,8 @@ class Segments:
 
     def region(
         self, offset: int, bound: int, *, log_end_offset: int, max_bytes: int
-    ) -> tuple[Region, int, bool] | None:
-        """The whole batches from the one that holds `offset` on, all before `bound`; the offset behind them; and
-        whether their segment is sealed.
+    ) -> tuple[Region, int] | None:
+        """The whole batches from the one that holds `offset` on, all before `bound`; and the offset behind them.
 
         At most `max_bytes`, but at least one batch; all in one segment. None where there is nothing.
         """
@@ -110,7 +109,7 @@ class Segments:
             upper = upper if stop_offset is None else stop_offset
             if stop < segment.size or not sealed:
                 segment.remember(upper, stop)  # A consumer's next fetch begins there.
-            return (segment.handle, start, stop - start), upper, sealed
+            return (segment.handle, start, stop - start), upper
         return None
 
     def aborted(self, offset: int, upper: int) -> list[tuple[int, int]]:

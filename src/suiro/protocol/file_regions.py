@@ -6,10 +6,10 @@ of its open files has them, and where; the client opens that file through /proc 
 the request holds as ever: who may read, how much, which records are committed. Brokers and clients that do not know the
 field pass over it (KIP-482), and so does Apache Kafka.
 
-Two numbers of a file, its device and its inode, mean one file within a kernel, as long as it exists. A file that was
-closed meanwhile, and whose numbers another one got, is told by its size and by when it was last changed: only files
-that are not written to any more are named. Where one cannot be opened (another user's process, another container), or
-is not the one that was meant, the client asks again, for the bytes.
+Two numbers of a file, its device and its inode, mean one file within a kernel, as long as somebody has it open. The
+node holds the files that it named until the connection's next request: by then the client has opened them. So it is
+the file that was meant, or, where it cannot be opened (another user's process, another container), none; then the
+client asks again, for the bytes.
 """
 
 from __future__ import annotations
@@ -29,40 +29,29 @@ LEAST_BYTES = 64 * 1024
 """Of records that are less, the bytes cost less than opening a file."""
 
 _TAG = b"\xf5\xa6\x01"  # as an unsigned varint
-_FIELDS = struct.Struct(">iiQQQQQI")
+_FIELDS = struct.Struct(">iiQQQI")
 _KERNEL = Path("/proc/sys/kernel/random/boot_id")
 
 
 class FileUnreachableError(OSError):
-    """The file cannot be opened here, or is another one by now."""
+    """The file cannot be opened here, or what has its name here is another one."""
 
 
 class FileRegion(NamedTuple):
-    """Where records are. `changed_ns` is the file's ctime."""
+    """Where records are: in a file that a process holds open under that descriptor."""
 
     process: int
     descriptor: int
     device: int
     inode: int
-    size: int
-    changed_ns: int
     position: int
     length: int
 
     @classmethod
     def of(cls, descriptor: int, position: int, length: int) -> FileRegion:
-        """Of a file that this process holds open, and that nobody writes to any more."""
+        """Of a file that this process holds open. Bytes of it must not change any more."""
         found = os.fstat(descriptor)
-        return cls(
-            os.getpid(),
-            int(descriptor),
-            found.st_dev,
-            found.st_ino,
-            found.st_size,
-            found.st_ctime_ns,
-            position,
-            length,
-        )
+        return cls(os.getpid(), int(descriptor), found.st_dev, found.st_ino, position, length)
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> FileRegion:
@@ -101,14 +90,11 @@ class FileRegion(NamedTuple):
         return memoryview(mapped)[self.position - first :].toreadonly()
 
     def _check(self, found: os.stat_result) -> None:
-        meant = (self.device, self.inode, self.size, self.changed_ns)
-        if (found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns) != meant:
+        if (found.st_dev, found.st_ino) != (self.device, self.inode):
+            raise FileUnreachableError(f"/proc/{self.process}/fd/{self.descriptor} is not the node's file")
+        if not self.length or self.position + self.length > found.st_size:
             raise FileUnreachableError(
-                f"descriptor {self.descriptor} of process {self.process} is another file by now"
-            )
-        if not self.length or self.position + self.length > self.size:
-            raise FileUnreachableError(
-                f"the file has {self.size} bytes, not {self.length} at {self.position}"
+                f"the file has {found.st_size} bytes, not {self.length} at {self.position}"
             )
 
 

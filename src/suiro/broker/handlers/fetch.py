@@ -448,6 +448,7 @@ def _layout(
     """`takes_files`: of a client on this machine, which may have records by file (`file_regions`)."""
     flexible = version >= 12
     pieces: list[Piece] = []
+    named: list[int] = []
     head = bytearray(_HEAD.pack(0, error, session_id) if version >= 7 else 4)
     topics: list[list[Wanted]] = []
     for part in partitions:
@@ -463,8 +464,9 @@ def _layout(
             result = part.result
             tags = _NO_TAGS if part.diverging is None else _diverging_tag(*part.diverging)
             size = result.size if result is not None else 0
-            if takes_files and result is not None and result.is_sealed and size >= file_regions.LEAST_BYTES:
+            if takes_files and result is not None and size >= file_regions.LEAST_BYTES:
                 (region,) = result.regions
+                named.append(region[0])
                 tags, size = FileRegion.of(*region).tagged_fields(), 0
             head += uvarint(size + 1) if flexible else size.to_bytes(4, "big")
             if result is not None and size:
@@ -479,7 +481,7 @@ def _layout(
         head += _NO_TAGS
     if head:
         pieces.append(bytes(head))
-    return RawResponse(pieces, flexible)
+    return RawResponse(pieces, flexible, named=tuple(named))
 
 
 def _partition_head(head: bytearray, part: Wanted, version: int, *, read_committed: bool) -> None:

@@ -65,7 +65,6 @@ class TierReads:
             last_stable_offset=log.last_stable_offset,
             log_start_offset=log.log_start_offset,
             aborted=aborted,
-            is_sealed=True,
         )
 
     async def offset_for_timestamp(self, partition: Partition, timestamp: int) -> tuple[int, int] | None:
