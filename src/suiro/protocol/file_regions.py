@@ -81,7 +81,11 @@ class FileRegion(NamedTuple):
             self._check(os.fstat(descriptor))
             first = self.position - self.position % mmap.ALLOCATIONGRANULARITY
             mapped = mmap.mmap(
-                descriptor, self.position + self.length - first, offset=first, prot=mmap.PROT_READ
+                descriptor,
+                self.position + self.length - first,
+                flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0),  # all of it will be read
+                prot=mmap.PROT_READ,
+                offset=first,
             )
         except (OSError, ValueError) as error:
             raise FileUnreachableError(str(error)) from error

@@ -98,6 +98,8 @@ SETTINGS: tuple[Entry, ...] = (
             "log that is away, else it waits as long as it takes",
             "client.id request.timeout.ms retry.backoff.ms retry.backoff.max.ms "
             "socket.connection.setup.timeout.ms send.buffer.bytes receive.buffer.bytes": "as in Kafka",
+            "fetch.from.files": "suiro's own; `true`, the default: a node on the task's machine names its log's files, "
+            "and they are mapped",
             "security.protocol": "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
             "sasl.mechanism": "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512",
             "sasl.jaas.config": "user name and password are taken out of it",

@@ -12,6 +12,7 @@ from suiro.spark.options import SinkOptions, SourceOptions
 SOURCE = {"kafka.bootstrap.servers": "h:1", "subscribe": "a"}
 SINK = {"kafka.bootstrap.servers": "h:1"}
 VALUES = {
+    "fetch.from.files": "false",
     "security.protocol": "SSL",
     "sasl.mechanism": "PLAIN",
     "acks": "all",
