@@ -25,6 +25,7 @@ from suiro.protocol.columnar import decode, encode
 from suiro.protocol.file_regions import FileRegion, FileUnreachableError
 
 RECORDS = 40_000
+TIERED = {"remote.storage.enable": "true", "local.retention.bytes": "1", "retention.ms": "-1"}
 AT_ONCE = 256 * 1024
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="files are named by way of /proc")
@@ -166,6 +167,32 @@ def held(node: NodeProcess, topic: str) -> list[int]:
         for entry in Path(f"/proc/{node.pid}/fd").iterdir()
         if f"/{topic}-0" in os.readlink(entry) and ".log" in os.readlink(entry)
     ]
+
+
+def test_what_is_only_in_the_remote_tier_is_mapped_too(
+    tmp_path: Path,
+) -> None:
+    settings = {
+        "remote.log.storage.system.enable": "true",
+        "remote.log.storage.uri": (tmp_path / "tier").as_uri(),
+        "remote.log.manager.task.interval.ms": "50",
+        "log.retention.check.interval.ms": "50",
+    }
+    tiered = NodeProcess.start(data=tmp_path / "log", settings=SETTINGS | settings)
+    try:
+        with Client(tiered.bootstrap_servers) as client:
+            topic = made(client, "tiered", **TIERED)
+            written(client, topic)
+            first = tmp_path / "log" / f"{topic}-0" / f"{0:020d}.log"
+            wait_until(lambda: not first.exists(), what="the first segment to be in the tier only")
+            found = fetched(client, topic, 0)
+            while not len(found.data):  # the tier takes longer than the node waits for it
+                found = fetched(client, topic, 0)
+            assert is_mapped(found)
+            rows = decode(found.data, start_offset=0, end_offset=RECORDS).batch.column("value").to_pylist()
+            assert rows == [b"%0100d" % number for number in range(len(rows))]
+    finally:
+        tiered.stop()
 
 
 def test_compaction_between_the_reads_loses_nothing(by_file: Client, by_wire: Client) -> None:
