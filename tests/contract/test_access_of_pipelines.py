@@ -105,7 +105,12 @@ def kafka_with_rules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         process = KafkaProcess.start(
             tmp_path_factory.mktemp("kafka"),
-            settings={**SETTINGS, "sasl.mechanism.inter.broker.protocol": "PLAIN"},
+            settings={
+                **SETTINGS,
+                # By default it would call itself without SASL, whatever its listener is mapped to.
+                "inter.broker.listener.name": "PLAINTEXT",
+                "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            },
         )
     except KafkaUnavailable as error:
         pytest.skip(f"no Apache Kafka here: {error}")
@@ -223,6 +228,7 @@ def prepared(client: Client, log: str, unique: str, directory: Path) -> Pipeline
     pipeline = Pipeline(log, unique, directory)
     source, sink = pipeline.names["<source topic>"], pipeline.names["<sink topic>"]
     client.delete_topics([MARKER_TOPIC], missing_ok=True)
+    wait_until(lambda: MARKER_TOPIC not in client.metadata(), what="the earlier case's marker topic to be gone")
     client.create_topics([NewTopic(source, 1), NewTopic(sink, 1)])
     client.produce({(source, 0): batch_of("a", "b")})
     return pipeline
