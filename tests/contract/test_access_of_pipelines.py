@@ -228,7 +228,9 @@ def prepared(client: Client, log: str, unique: str, directory: Path) -> Pipeline
     pipeline = Pipeline(log, unique, directory)
     source, sink = pipeline.names["<source topic>"], pipeline.names["<sink topic>"]
     client.delete_topics([MARKER_TOPIC], missing_ok=True)
-    wait_until(lambda: MARKER_TOPIC not in client.metadata(), what="the earlier case's marker topic to be gone")
+    wait_until(
+        lambda: MARKER_TOPIC not in client.metadata(), what="the earlier case's marker topic to be gone"
+    )
     client.create_topics([NewTopic(source, 1), NewTopic(sink, 1)])
     client.produce({(source, 0): batch_of("a", "b")})
     return pipeline

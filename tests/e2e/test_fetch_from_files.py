@@ -12,6 +12,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +22,10 @@ from support.batches import read_all
 from support.waiting import wait_until
 
 from suiro.client import LATEST, Client, Fetched, NewTopic
+from suiro.client.connection import Connection
 from suiro.node import NodeProcess
 from suiro.protocol.columnar import decode, encode
-from suiro.protocol.file_regions import FileRegion, FileUnreachableError
+from suiro.protocol.file_regions import MOST_FILES, FileRegion, FileUnreachableError
 
 RECORDS = 40_000
 TIERED = {"remote.storage.enable": "true", "local.retention.bytes": "1", "retention.ms": "-1"}
@@ -134,30 +137,35 @@ def test_a_mapped_part_outlives_its_segment(by_file: Client) -> None:
 def test_a_file_that_was_named_is_held_until_the_next_request(
     node: NodeProcess, by_file: Client, by_wire: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However late the client opens it: meanwhile neither its descriptor nor its inode becomes another file's."""
+    """Meanwhile neither its descriptor nor its inode becomes another file's."""
     topic = made(by_file, "held")
     written(by_file, topic)
     expected = bytes(fetched(by_wire, topic, 0).data)
-    original, mapped = FileRegion.map, []
+    original = FileRegion.map
 
     def late(region: FileRegion) -> memoryview:
         by_wire.delete_topics([topic])
         wait_until(lambda: topic not in by_wire.metadata(), what="the topic to be gone")
-        for number in range(5):  # files that would take the numbers
+        for number in range(3):  # files that would take the numbers
             written(by_wire, made(by_wire, f"later-{number}"))
-        assert is_held(region)
-        mapped.append(original(region))
-        return mapped[0]
-
-    def is_held(region: FileRegion) -> bool:
-        return Path(f"/proc/{node.pid}/fd/{region.descriptor}").exists()
+        assert region.descriptor in held(node, topic)
+        return original(region)
 
     monkeypatch.setattr(FileRegion, "map", late)
     assert fetched(by_file, topic, 0).data == expected
-    monkeypatch.undo()
-    (region,) = {FileRegion(node.pid, number, 0, 0, 0, 0) for number in held(node, topic)}
     by_file.metadata()
-    wait_until(lambda: not is_held(region), what="the file to be let go of")
+    wait_until(lambda: not held(node, topic), what="the files to be let go of")
+
+
+def test_and_no_longer_than_for_some_seconds(node: NodeProcess, by_file: Client, by_wire: Client) -> None:
+    """A client that reads no more does not keep the disk of what was deleted."""
+    topics = [made(by_file, f"idle-{number}") for number in range(MOST_FILES + 4)]
+    for topic in topics:
+        written(by_wire, topic)
+    found = by_file.fetch({(topic, 0): 0 for topic in topics}, partition_max_bytes=AT_ONCE)
+    assert [is_mapped(part) for part in found.values()].count(True) == MOST_FILES
+    by_wire.delete_topics(topics)
+    wait_until(lambda: not any(held(node, topic) for topic in topics), 30, "the files to be let go of")
 
 
 def held(node: NodeProcess, topic: str) -> list[int]:
@@ -212,27 +220,44 @@ def test_compaction_between_the_reads_loses_nothing(by_file: Client, by_wire: Cl
         assert seen == latest
 
 
-@pytest.mark.parametrize("how", ["another file", "closed"])
+@pytest.mark.parametrize(
+    "wrong", [{"inode": 1}, {"descriptor": 1_000_000}, {"process": 0}, {"head": b"x" * 61}], ids=str
+)
 def test_a_file_that_cannot_be_had_is_sent(
-    how: str, by_file: Client, by_wire: Client, monkeypatch: pytest.MonkeyPatch
+    wrong: dict[str, Any], by_file: Client, by_wire: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = made(by_file, f"missed-{how.replace(' ', '-')}")
+    topic = made(by_file, f"missed-{next(iter(wrong))}")
     written(by_file, topic)
     told: list[FileRegion] = []
     original = FileRegion.map
 
     def is_away(region: FileRegion) -> memoryview:
         told.append(region)
-        with pytest.raises(FileUnreachableError) as raised:
-            original(region._replace(inode=region.inode + 1) if how == "another file" else
-                     region._replace(descriptor=1_000_000))  # fmt: skip
-        raise raised.value
+        return original(region._replace(**wrong))
 
     monkeypatch.setattr(FileRegion, "map", is_away)
     assert fetched(by_file, topic, 0).data == fetched(by_wire, topic, 0).data
     assert len(told) == 1  # and now it does not ask any more
     assert fetched(by_file, topic, 0).data == fetched(by_wire, topic, 0).data
     assert len(told) == 1
+
+
+def test_a_client_under_another_kernel_is_sent_the_bytes(
+    by_file: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = made(by_file, "another-kernel")
+    written(by_file, topic)
+    assert is_mapped(fetched(by_file, topic, 0))
+    monkeypatch.setattr("suiro.protocol.file_regions._kernel", lambda: uuid4().bytes)
+    assert not is_mapped(fetched(by_file, topic, 0))
+
+
+def test_a_client_of_another_machine_does_not_ask(by_file: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = made(by_file, "another-machine")
+    written(by_file, topic)
+    monkeypatch.setattr(Connection, "is_local", False)
+    monkeypatch.setattr("suiro.client.fetch.file_regions.question", lambda: pytest.fail("it asked"))
+    assert not is_mapped(fetched(by_file, topic, 0))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
@@ -258,8 +283,10 @@ def test_a_region_says_only_what_it_is(tmp_path: Path) -> None:
     with path.open("rb") as file:
         region = FileRegion.of(file.fileno(), 5_000, 100_000)
         again = FileRegion.from_bytes(region.tagged_fields()[5:])
+        assert region.head == path.read_bytes()[5_000:5_061]
         assert again == region
         assert region.map() == path.read_bytes()[5_000:105_000]
+        assert len(region.tagged_fields()) < 128  # its length is one byte
         with pytest.raises(FileUnreachableError, match="bytes, not"):
             region._replace(length=300_000).map()
         with pytest.raises(FileUnreachableError, match="not the node's file"):

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from suiro.protocol.file_regions import without_question
 from suiro.protocol.messages import (
     API_KEYS,
     API_NAMES,
@@ -24,7 +23,7 @@ from suiro.protocol.messages import (
 # {api: highest version} that scripted brokers speak
 VERSIONS = {
     "produce": 11,
-    "fetch": 12,
+    "fetch": 11,
     "list_offsets": 7,
     "metadata": 9,
     "find_coordinator": 3,
@@ -84,7 +83,7 @@ class ScriptedBroker:
         api = API_NAMES[api_key]
         if api != "api_versions":
             self.asked.append(api)
-        _, request = read_request(without_question(frame) or frame, api_key, version)
+        _, request = read_request(frame, api_key, version)
         response = self.script.get(api, _api_versions if api == "api_versions" else _unscripted)(request)
         if response is None or isinstance(response, bytes):
             return response

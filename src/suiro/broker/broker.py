@@ -28,7 +28,7 @@ from suiro.broker.listeners import read_listeners
 from suiro.broker.metrics import Metrics
 from suiro.broker.node_metrics import offer_gauges
 from suiro.broker.security import AclAuthorizer, AllowAll, Authorizer, make_authorizer
-from suiro.broker.server import Server
+from suiro.broker.server import NAMED_FOR_MS, Server
 from suiro.broker.topics import (
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
@@ -166,6 +166,7 @@ class Broker:
         every(_DELETED_FILES_CHECK_MS, self._remove_deleted_files)
         every(self.settings.log_cleaner_backoff_ms, self.cleaner.check)
         every(_IDLE_CHECK_MS, self.server.close_idle)
+        every(NAMED_FOR_MS, self.server.let_go_of_named_files)
         every(_CERTIFICATE_CHECK_MS, self.server.refresh_certificates)
         every(_METRICS_WINDOW_MS, self.metrics.rotate)
         every(

@@ -139,6 +139,7 @@ class Connection:
         self.on_abandoned: Callable[[], None] | None = None  # set while an answer is awaited
         self.named_files: tuple[int, ...] = ()
         """Log files that the last answer named (`protocol.file_regions`): held until the client has opened them."""
+        self.named_ms = 0
         self.client_software = ""
         self.listener = listener
         self.peer = f"{peer[0]}:{peer[1]}"
@@ -335,6 +336,11 @@ class Connection:
         self.send(pieces)
         if self._buffer is not None or not self._reading:
             self._loop.call_soon(self._continue)
+
+    def name_files(self, files: tuple[int, ...], now_ms: int) -> None:
+        """The next answer names these, and does not need those of the last one any more."""
+        if files or self.named_files:
+            self.named_files, self.named_ms = files, now_ms
 
     def when_sent(self, callback: Callable[[], None]) -> None:
         """Run this once the peer's socket has all of the answer; now, if that is so."""

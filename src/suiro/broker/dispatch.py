@@ -24,7 +24,7 @@ from suiro.broker.request_metrics import RequestMetrics, StageMetrics
 from suiro.broker.security import ANONYMOUS
 from suiro.clock import stopwatch_ns
 from suiro.protocol import messages
-from suiro.protocol.file_regions import without_question
+from suiro.protocol.file_regions import take_question
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class Exchange:
 
     def _encode(self, response: Any) -> list[Piece]:
         raw = isinstance(response, RawResponse)
-        self.connection.named_files = response.named if raw else ()
+        self.connection.name_files(response.named if raw else (), self.broker.clock.monotonic_ms())
         code = ErrorCode.none if raw else getattr(response, "error_code", ErrorCode.none)
         self._metrics.answered(code)
         if self._bare:
@@ -320,11 +320,15 @@ class Dispatcher:
             raise BadFrameError(
                 f"{api.name} version {version} is outside {api.min_version}..{api.max_version}"
             )
-        plain = None
+        plain: bytes | memoryview = frame
+        takes_files = False
         if api_key == FETCH_KEY and version >= _FLEXIBLE_FETCH_SINCE:
-            plain = without_question(frame)
+            asked = take_question(frame)
+            if asked is not None:
+                plain, is_ours = asked
+                takes_files = is_ours and connection.host == connection.local_address[0]
         try:
-            header, request = messages.read_request(plain or frame, api_key, version)  # type: ignore[arg-type]
+            header, request = messages.read_request(plain, api_key, version)  # type: ignore[arg-type]
         except Exception as error:
             raise BadFrameError(
                 f"{api.name} version {version} in {len(frame)} bytes does not parse: {error!r}"
@@ -337,7 +341,7 @@ class Dispatcher:
             correlation_id=header.correlation_id,
             client_id=getattr(header, "client_id", None),
             metrics=self._metrics_of(api),
-            takes_files=plain is not None,
+            takes_files=takes_files,
         )
         return self._run(exchange, request, len(frame))
 

@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 _ACCEPTS_PER_WAKEUP = 64
 ACCEPT_PAUSE_S = 1.0
 """How long clients wait in the backlog after the node could not accept one."""
+NAMED_FOR_MS = 5_000
 _MOST_HELD_BACK = 1000
 """Connections over their address's quota that are kept for a while before they are closed; more are closed at once."""
 _SOCKET = "kafka_server_socket_server_metrics_"
@@ -277,6 +278,13 @@ class Server:
         for connection in [c for c in self.connections if c.last_active_ms < oldest]:
             if connection.on_abandoned is None:
                 connection.close()
+
+    def let_go_of_named_files(self) -> None:
+        """Whoever was told of files has opened them by now, or will find that it is too late."""
+        oldest = self._clock.monotonic_ms() - NAMED_FOR_MS
+        for connection in self.connections:
+            if connection.named_files and connection.named_ms < oldest:
+                connection.named_files = ()
 
     def close(self) -> None:
         for door in self._doors.values():

@@ -82,6 +82,14 @@ class Connection:
         return connection
 
     @property
+    def is_local(self) -> bool:
+        """Whether the other end has this machine's address, too."""
+        try:
+            return bool(self._socket.getpeername()[0] == self._socket.getsockname()[0])
+        except OSError:
+            return False
+
+    @property
     def in_flight(self) -> int:
         """Requests sent and not yet answered."""
         return len(self._in_flight)

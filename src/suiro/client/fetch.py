@@ -1,8 +1,8 @@
 """Fetch: raw record batches of many partitions, without a copy between the socket and the caller.
 
-Version 12, which brokers since Kafka 2.7 have, written and read by hand: its structures are plain, and the records,
-which are all of the weight, are handed on as read-only views of the one `bytes` object that the kernel filled. A node
-on the same machine may name a region of its log's file instead (`file_regions`): then not even the kernel copies them.
+Versions 4 to 12, written and read by hand: they are plain structs, and the records, which are all of the weight,
+are handed on as read-only views of the one `bytes` object that the kernel filled. A node on the same machine, asked in
+version 12, may name a region of its log's file instead (`file_regions`): then not even the kernel copies them.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from suiro.protocol.messages import API_KEYS, ErrorCode
 
 __all__ = ["Fetched", "fetch"]
 
-VERSION = 12
+LOWEST_VERSION, HIGHEST_VERSION = 4, 12
+FLEXIBLE_SINCE = 12
+"""Compact lengths, and tagged fields behind every structure (KIP-482)."""
+
 _API_KEY = API_KEYS["fetch"]
 _HEADER = struct.Struct(">hhih")
 _LIMITS = struct.Struct(">iiiib")
 _NO_SESSION = struct.pack(">ii", 0, -1)
 _NO_TAGS = b"\0"
-_NOTHING = b"\1"  # a compact array or string that is empty
-_ASKED = struct.Struct(
-    ">iiqiqi"
-)  # partition, leader epoch, offset, epoch fetched last, log start offset, bytes
-_STATE = struct.Struct(">ihqqq")
+_RESPONSE_STATE = struct.Struct(">qq")
 _ABORTED = struct.Struct(">qq")
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
+_PARTITION = struct.Struct(">ih")
 
 logger = logging.getLogger(__name__)
 
@@ -66,25 +66,28 @@ def fetch(
     max_wait_ms = min(max_wait_ms, cluster.settings.request_timeout_ms // 2)
     client_id = cluster.settings.client_id.encode()
     limits = _LIMITS.pack(-1, max_wait_ms, min_bytes, max_bytes, 1 if read_committed else 0)
+    asked: dict[Connection, tuple[int, bool]] = {}  # version, and whether for files
 
     def send(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> None:
-        connection.version("fetch", VERSION, VERSION)
+        version = connection.version("fetch", LOWEST_VERSION, HIGHEST_VERSION)
+        for_files = version >= FLEXIBLE_SINCE and connection.is_local and cluster.takes_files
+        asked[connection] = version, for_files
         correlation_id = connection.take_correlation_id()
-        header = _HEADER.pack(_API_KEY, VERSION, correlation_id, len(client_id)) + client_id + _NO_TAGS
-        tags = file_regions.question() if cluster.takes_files else _NO_TAGS
-        topics = _topics(items, partition_max_bytes)
-        connection.send_frame(
-            [header, limits, _NO_SESSION, topics, _NOTHING, _NOTHING, tags],
-            correlation_id,
-            deadline_ms=deadline_ms,
-        )
+        header = _HEADER.pack(_API_KEY, version, correlation_id, len(client_id)) + client_id
+        body = _topics(items, version, partition_max_bytes)
+        tags = b""
+        if version >= FLEXIBLE_SINCE:
+            header += _NO_TAGS
+            tags = file_regions.question() if for_files else _NO_TAGS
+        connection.send_frame([header, limits, body, tags], correlation_id, deadline_ms=deadline_ms)
 
     def receive(
         connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int
     ) -> dict[TopicPartition, Fetched | KafkaError]:
         frame = connection.receive_frame(deadline_ms=deadline_ms)
+        version, for_files = asked[connection]
         try:
-            return _Response(frame).read()
+            return _Response(frame, version, takes_files=for_files).read()
         except FileUnreachableError:
             raise
         except (struct.error, UnicodeDecodeError, ValueError) as error:
@@ -103,20 +106,40 @@ def fetch(
             raise error.explained(cluster, offsets) from None
 
 
-def _topics(items: Mapping[TopicPartition, int], partition_max_bytes: int) -> bytes:
+def _topics(items: Mapping[TopicPartition, int], version: int, partition_max_bytes: int) -> bytes:
+    """From the session to the end, without the tagged fields there."""
+    flexible = version >= FLEXIBLE_SINCE
     topics = by_topic(items)
-    parts = [_uvarint(len(topics) + 1)]
+    parts = [_NO_SESSION if version >= 7 else b"", _length(len(topics), _INT, flexible)]
     for topic, partitions in topics.items():
         name = topic.encode()
-        parts += (_uvarint(len(name) + 1), name, _uvarint(len(partitions) + 1))
+        parts += (_length(len(name), _SHORT, flexible), name, _length(len(partitions), _INT, flexible))
         for partition, offset in partitions:
-            # No leader epoch is checked, and only followers have a log start offset.
-            parts += (_ASKED.pack(partition, -1, offset, -1, -1, partition_max_bytes), _NO_TAGS)
-        parts.append(_NO_TAGS)
+            parts.append(_INT.pack(partition))
+            if version >= 9:
+                parts.append(_INT.pack(-1))  # current leader epoch: not checked
+            parts.append(struct.pack(">q", offset))
+            if version >= 12:
+                parts.append(_INT.pack(-1))  # epoch of what was fetched last: not checked
+            if version >= 5:
+                parts.append(struct.pack(">q", -1))  # log start offset: only followers have one
+            parts.append(_INT.pack(partition_max_bytes))
+            if flexible:
+                parts.append(_NO_TAGS)
+        if flexible:
+            parts.append(_NO_TAGS)
+    if version >= 7:
+        parts.append(_length(0, _INT, flexible))  # no forgotten topics
+    if version >= 11:
+        parts.append(_length(0, _SHORT, flexible))  # no rack
     return b"".join(parts)
 
 
-def _uvarint(value: int) -> bytes:
+def _length(value: int, plain: struct.Struct, flexible: bool) -> bytes:
+    """Of an array or a string; compact ones say one more, as an unsigned varint."""
+    if not flexible:
+        return plain.pack(value)
+    value += 1
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)
@@ -126,23 +149,27 @@ def _uvarint(value: int) -> bytes:
 
 
 class _Response:
-    """Reads one response frame from front to back."""
+    """Reads one response frame from front to back. `takes_files`: whether it was asked for."""
 
-    def __init__(self, frame: bytes) -> None:
+    def __init__(self, frame: bytes, version: int, *, takes_files: bool = False) -> None:
         self._view = memoryview(frame)
+        self._version = version
+        self._flexible = version >= FLEXIBLE_SINCE
+        self._takes_files = takes_files
         self._position = 4  # after the correlation id
 
     def read(self) -> dict[TopicPartition, Fetched | KafkaError]:
         self._tags()
         self._take(4)  # throttle time
-        (code,) = _SHORT.unpack(self._take(2))
-        self._take(4)  # session id
-        if code:
-            raise error_for(ErrorCode(code), "fetch")
+        if self._version >= 7:
+            (code,) = _SHORT.unpack(self._take(2))
+            self._take(4)  # session id
+            if code:
+                raise error_for(ErrorCode(code), "fetch")
         result: dict[TopicPartition, Fetched | KafkaError] = {}
-        for _ in range(self._length()):
-            topic = self._take(self._length()).tobytes().decode()
-            for _ in range(self._length()):
+        for _ in range(self._length(_INT)):
+            topic = self._take(self._length(_SHORT)).tobytes().decode()
+            for _ in range(self._length(_INT)):
                 partition, answer = self._partition(topic)
                 result[topic, partition] = answer
             self._tags()
@@ -150,17 +177,22 @@ class _Response:
         return result
 
     def _partition(self, topic: str) -> tuple[int, Fetched | KafkaError]:
-        partition, code, high_watermark, last_stable_offset, log_start_offset = _STATE.unpack(
-            self._take(_STATE.size)
-        )
+        partition, code = _PARTITION.unpack(self._take(6))
+        high_watermark, last_stable_offset = _RESPONSE_STATE.unpack(self._take(16))
+        log_start_offset = -1
+        if self._version >= 5:
+            (log_start_offset,) = struct.unpack(">q", self._take(8))
         aborted = []
-        for _ in range(self._length()):
+        for _ in range(self._length(_INT)):
             aborted.append(_ABORTED.unpack(self._take(16)))
             self._tags()
-        self._take(4)  # preferred read replica
-        data = self._take(self._length())
+        if self._version >= 11:
+            self._take(4)  # preferred read replica
+        data = self._take(self._length(_INT))
         region = self._tags().get(file_regions.TAG)
         if region is not None:
+            if not self._takes_files:
+                raise ValueError("it names a file, which was not asked for")
             data = FileRegion.from_bytes(region).map()
         if code == ErrorCode.offset_out_of_range:
             raise _OutOfRange(topic, partition)
@@ -175,12 +207,17 @@ class _Response:
         )
 
     def _tags(self) -> dict[int, memoryview]:
+        """The tagged fields behind a structure."""
+        if not self._flexible:
+            return {}
         count = self._uvarint()
         return {self._uvarint(): self._take(self._uvarint()) for _ in range(count)}
 
-    def _length(self) -> int:
-        """Of a compact array, string or bytes; null is empty."""
-        return max(self._uvarint() - 1, 0)
+    def _length(self, plain: struct.Struct) -> int:
+        """Of an array, a string or records; null is empty."""
+        if self._flexible:
+            return max(self._uvarint() - 1, 0)
+        return max(int(plain.unpack(self._take(plain.size))[0]), 0)
 
     def _uvarint(self) -> int:
         value = shift = 0

@@ -10,7 +10,7 @@ from typing import Any
 
 import uvicorn
 
-from suiro.errors import ConfigError
+from suiro.errors import ConfigError, FatalError
 
 __all__ = ["BackgroundServer"]
 
@@ -54,7 +54,8 @@ class BackgroundServer:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
-        self._started.wait(START_TIMEOUT_S)
+        if not self._started.wait(START_TIMEOUT_S):
+            raise FatalError(f"the server of {name} did not start within {START_TIMEOUT_S:g} s")
 
     def _run(self) -> None:
         import uvloop

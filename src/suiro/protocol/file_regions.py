@@ -1,15 +1,19 @@
 """Records of a fetch by file: a region of an open file instead of the bytes, between two processes of one machine.
 
 A fetch (version 12 and up) that ends with this protocol's tagged field, the id of the running kernel, asks for it. A
-node under the same kernel may then leave a partition's records empty, and name in a tagged field of the partition which
-of its open files has them, and where; the client opens that file through /proc and maps the region. Everything else of
-the request holds as ever: who may read, how much, which records are committed. Brokers and clients that do not know the
-field pass over it (KIP-482), and so does Apache Kafka.
+node on the same machine and under the same kernel may then leave a partition's records empty, and name in a tagged
+field of the partition which of its open files has them, and where; the client opens that file through /proc and maps
+the region. Everything else of the request holds as ever: who may read, how much, which records are committed. Apache Kafka
+passes over the field, as brokers do with what they do not know (KIP-482).
 
-Two numbers of a file, its device and its inode, mean one file within a kernel, as long as somebody has it open. The
-node holds the files that it named until the connection's next request: by then the client has opened them. So it is
-the file that was meant, or, where it cannot be opened (another user's process, another container), none; then the
-client asks again, for the bytes.
+Which file: its device and its inode mean one file as long as somebody has it open, and the node holds what it named
+until the connection's next request, at most for some seconds; a client does not send that request before it has opened
+the files. A client that was stopped for longer may find another file under the same numbers: so the region's first
+batch header, with its offset, its producer and its checksum, is told and compared, too. What cannot be opened (another
+user's process, another container) or is not the file that was meant, is asked for again, as bytes.
+
+Named bytes do not change: a segment only grows behind them, is renamed, or unlinked. A disk that fails under a map ends
+the reading process with SIGBUS, where a fetch of bytes would have been an error of the node's.
 """
 
 from __future__ import annotations
@@ -22,14 +26,21 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-__all__ = ["LEAST_BYTES", "TAG", "FileRegion", "FileUnreachableError", "question", "without_question"]
+from suiro.protocol.record_batch import HEADER_SIZE
+
+__all__ = ["LEAST_BYTES", "TAG", "FileRegion", "FileUnreachableError", "question", "take_question"]
 
 TAG = 0x5375
 LEAST_BYTES = 64 * 1024
 """Of records that are less, the bytes cost less than opening a file."""
+MOST_FILES = 16
+"""That one answer names: as many descriptors, and perhaps deleted segments, wait for one client."""
 
 _TAG = b"\xf5\xa6\x01"  # as an unsigned varint
-_FIELDS = struct.Struct(">iiQQQI")
+_FIELDS = struct.Struct(f">iiQQQI{HEADER_SIZE}s")
+_KERNEL_BYTES = 16
+_ASKED = b"\x01" + _TAG + bytes((_KERNEL_BYTES,))
+_QUESTION_BYTES = len(_ASKED) + _KERNEL_BYTES
 _KERNEL = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -46,12 +57,22 @@ class FileRegion(NamedTuple):
     inode: int
     position: int
     length: int
+    head: bytes
+    """The first batch's header."""
 
     @classmethod
     def of(cls, descriptor: int, position: int, length: int) -> FileRegion:
         """Of a file that this process holds open. Bytes of it must not change any more."""
         found = os.fstat(descriptor)
-        return cls(os.getpid(), int(descriptor), found.st_dev, found.st_ino, position, length)
+        return cls(
+            os.getpid(),
+            int(descriptor),
+            found.st_dev,
+            found.st_ino,
+            position,
+            length,
+            os.pread(descriptor, HEADER_SIZE, position),
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> FileRegion:
@@ -81,17 +102,16 @@ class FileRegion(NamedTuple):
             self._check(os.fstat(descriptor))
             first = self.position - self.position % mmap.ALLOCATIONGRANULARITY
             mapped = mmap.mmap(
-                descriptor,
-                self.position + self.length - first,
-                flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0),  # all of it will be read
-                prot=mmap.PROT_READ,
-                offset=first,
+                descriptor, self.position + self.length - first, offset=first, prot=mmap.PROT_READ
             )
         except (OSError, ValueError) as error:
             raise FileUnreachableError(str(error)) from error
         finally:
             os.close(descriptor)
-        return memoryview(mapped)[self.position - first :].toreadonly()
+        data = memoryview(mapped)[self.position - first :].toreadonly()
+        if data[:HEADER_SIZE] != self.head:
+            raise FileUnreachableError(f"{path} is not the node's file any more")
+        return data
 
     def _check(self, found: os.stat_result) -> None:
         if (found.st_dev, found.st_ino) != (self.device, self.inode):
@@ -103,18 +123,23 @@ class FileRegion(NamedTuple):
 
 
 @cache
-def question() -> bytes:
-    """How a request ends that asks for files: its section of tagged fields. Of no field where there is no /proc."""
+def _kernel() -> bytes:
+    """The running kernel's id; empty where there is none to know."""
     try:
-        kernel = UUID(_KERNEL.read_text().strip()).bytes
+        return UUID(_KERNEL.read_text().strip()).bytes
     except (OSError, ValueError):
-        return b"\x00"
-    return b"\x01" + _TAG + bytes((len(kernel),)) + kernel
+        return b""
 
 
-def without_question(request: bytes | memoryview) -> bytes | None:
-    """The frame of a request that asks for files, from under this kernel, as it would be if it did not; else None."""
-    end = question()
-    if len(end) == 1 or request[-len(end) :] != end:
+def question() -> bytes:
+    """How a request ends that asks for files: its section of tagged fields."""
+    kernel = _kernel()
+    return _ASKED + kernel if kernel else b"\0"
+
+
+def take_question(request: bytes | memoryview) -> tuple[bytes, bool] | None:
+    """Of the frame of a request that asks for files: the same without that, and whether it comes from under this
+    kernel. None of any other."""
+    if request[-_QUESTION_BYTES:-_KERNEL_BYTES] != _ASKED:
         return None
-    return bytes(request[: -len(end)]) + b"\x00"
+    return bytes(request[:-_QUESTION_BYTES]) + b"\0", request[-_KERNEL_BYTES:] == _kernel()

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from suiro.errors import ConfigError
 
-__all__ = ["answer_here", "apart", "keep_for_reads"]
+__all__ = ["answer_here", "apart", "keep_for_reads", "work_elsewhere"]
 
 _of_reads: frozenset[int] = frozenset()
 _of_others: frozenset[int] = frozenset()
@@ -38,13 +38,20 @@ def keep_for_reads(count: int) -> None:
 
 
 def answer_here() -> None:
-    """The calling thread answers reads: it, and threads that it starts, keep to their CPUs."""
+    """The calling thread answers reads. Threads that it starts do as well, unless they say `work_elsewhere`."""
     if _of_reads:
         os.sched_setaffinity(0, _of_reads)
 
 
+def work_elsewhere() -> None:
+    """The calling thread answers no reads."""
+    if _of_others:
+        os.sched_setaffinity(0, _of_others)
+
+
 def apart(command: Sequence[str]) -> list[str]:
     """The command of a process that answers no reads, as it must be started."""
-    if not _of_others:
+    cpus = _of_others & os.sched_getaffinity(os.getpid()) if _of_others else ()  # some may be gone by now
+    if not cpus:
         return list(command)
-    return ["taskset", "--cpu-list", ",".join(map(str, sorted(_of_others))), *command]
+    return ["taskset", "-c", ",".join(map(str, sorted(cpus))), *command]

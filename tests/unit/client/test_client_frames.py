@@ -10,10 +10,10 @@ import pytest
 from kio.index import load_request_schema
 
 from suiro.client.connection import build
-from suiro.client.fetch import VERSION, Fetched, _Response, _topics
+from suiro.client.fetch import Fetched, _Response, _topics
 from suiro.client.produce import Outgoing, _encode, _Request
 from suiro.client.security import _Scram
-from suiro.protocol.file_regions import question, without_question
+from suiro.protocol.file_regions import question, take_question
 from suiro.protocol.messages import (
     API_KEYS,
     ErrorCode,
@@ -26,62 +26,68 @@ from suiro.protocol.messages import (
 RECORDS = bytes(range(200)) * 3
 
 
-def fetch_response() -> Any:
-    message = response_class(API_KEYS["fetch"], VERSION)
-    partition = build(
-        nested(message, "PartitionData"),
-        partition_index=3,
-        error_code=ErrorCode.none,
-        high_watermark=100,
-        last_stable_offset=90,
-        log_start_offset=10,
-        aborted_transactions=(nested(message, "AbortedTransaction")(producer_id=7, first_offset=42),),
-        records=RECORDS,
-    )
+def fetch_response(version: int) -> Any:
+    message = response_class(API_KEYS["fetch"], version)
+    partition_class = nested(message, "PartitionData")
+    fields: dict[str, Any] = {
+        "partition_index": 3,
+        "error_code": ErrorCode.none,
+        "high_watermark": 100,
+        "last_stable_offset": 90,
+        "log_start_offset": 10,
+        "aborted_transactions": (nested(message, "AbortedTransaction")(producer_id=7, first_offset=42),),
+        "records": RECORDS,
+    }
+    partition = build(partition_class, **fields)
     topic = nested(message, "FetchableTopicResponse")(topic="t", partitions=(partition,))
     return build(
         message, throttle_time=timedelta(), error_code=ErrorCode.none, session_id=0, responses=(topic,)
     )
 
 
-def test_a_fetch_response() -> None:
-    fetched = _Response(write_response(fetch_response(), correlation_id=1)).read()["t", 3]
+@pytest.mark.parametrize("version", range(4, 13))
+def test_a_fetch_response(version: int) -> None:
+    frame = write_response(fetch_response(version), correlation_id=1)
+    fetched = _Response(frame, version).read()["t", 3]
     assert isinstance(fetched, Fetched)
     assert fetched.data == RECORDS
     assert fetched.aborted == ((7, 42),)
     assert fetched.high_watermark == 100
     assert fetched.last_stable_offset == 90
-    assert fetched.log_start_offset == 10
+    assert fetched.log_start_offset == (10 if version >= 5 else -1)
 
 
-def test_a_fetch_response_cut_anywhere_is_an_error_and_nothing_else() -> None:
-    frame = write_response(fetch_response(), correlation_id=1)
+@pytest.mark.parametrize("version", [4, 7, 11, 12])
+def test_a_fetch_response_cut_anywhere_is_an_error_and_nothing_else(version: int) -> None:
+    frame = write_response(fetch_response(version), correlation_id=1)
     for size in range(4, len(frame)):
         with pytest.raises((ValueError, struct.error)):
-            _Response(frame[:size]).read()
+            _Response(frame[:size], version).read()
 
 
-@pytest.mark.parametrize("tags", [b"\0", question()])
-def test_a_fetch_request(tags: bytes) -> None:
-    frame = b"".join(
-        (
-            struct.pack(">hhih", 1, VERSION, 5, 2) + b"me\0",
-            struct.pack(">iiiibii", -1, 500, 1, 1000, 1, 0, -1),
-            _topics({("t", 0): 5, ("t", 2): 7, ("u", 1): 9}, 2000),
-            b"\1\1",
-            tags,
-        )
-    )
-    plain = without_question(frame)
-    assert (plain is not None) == (len(tags) > 1)
-    header, request = read_request(plain or frame, 1, VERSION)
+@pytest.mark.parametrize("version", range(4, 13))
+def test_a_fetch_request(version: int) -> None:
+    flexible = version >= 12
+    header = struct.pack(">hhih", 1, version, 5, 2) + b"me" + b"\0" * flexible
+    limits = struct.pack(">iiiib", -1, 500, 1, 1000, 1)
+    frame = header + limits + _topics({("t", 0): 5, ("t", 2): 7, ("u", 1): 9}, version, 2000)
+    assert take_question(frame + b"\0" * flexible) is None
+    if flexible:
+        asked = frame + question()
+        assert take_question(asked) == (frame + b"\0", True)
+        assert take_question(asked[:-1] + bytes((asked[-1] ^ 1,))) == (
+            frame + b"\0",
+            False,
+        )  # another kernel's
+        frame += b"\0"
+    header, request = read_request(frame, 1, version)
     assert (header.correlation_id, header.client_id) == (5, "me")
     assert [
         (topic.topic, item.partition, item.fetch_offset, item.partition_max_bytes)
         for topic in request.topics
         for item in topic.partitions
     ] == [("t", 0, 5, 2000), ("t", 2, 7, 2000), ("u", 1, 9, 2000)]
-    assert (request.isolation_level, request.max_bytes, request.session_epoch) == (1, 1000, -1)
+    assert (request.isolation_level, request.max_bytes) == (1, 1000)
 
 
 @pytest.mark.parametrize("transactional_id", [None, "id"])

@@ -37,8 +37,7 @@ from suiro.broker.handlers import whole_ms
 from suiro.broker.purgatory import Delayed
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.log import InRemoteTierError, LogError, OffsetOutOfRangeError, PartitionLog, ReadResult
-from suiro.protocol import file_regions
-from suiro.protocol.file_regions import FileRegion
+from suiro.protocol.file_regions import LEAST_BYTES, MOST_FILES, FileRegion
 from suiro.protocol.messages import ErrorCode
 
 logger = logging.getLogger(__name__)
@@ -464,7 +463,7 @@ def _layout(
             result = part.result
             tags = _NO_TAGS if part.diverging is None else _diverging_tag(*part.diverging)
             size = result.size if result is not None else 0
-            if takes_files and result is not None and size >= file_regions.LEAST_BYTES:
+            if takes_files and result is not None and size >= LEAST_BYTES and len(named) < MOST_FILES:
                 (region,) = result.regions
                 named.append(region[0])
                 tags, size = FileRegion.of(*region).tagged_fields(), 0
