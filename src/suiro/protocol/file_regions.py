@@ -3,8 +3,8 @@
 A fetch (version 12 and up) that ends with this protocol's tagged field, the id of the running kernel, asks for it. A
 node on the same machine and under the same kernel may then leave a partition's records empty, and name in a tagged
 field of the partition which of its open files has them, and where; the client opens that file through /proc and maps
-the region. Everything else of the request holds as ever: who may read, how much, which records are committed. Apache Kafka
-passes over the field, as brokers do with what they do not know (KIP-482).
+the region. Everything else of the request holds as ever: who may read, how much, which records are committed. Apache
+Kafka passes over the field, as brokers do with what they do not know (KIP-482).
 
 Which file: its device and its inode mean one file as long as somebody has it open, and the node holds what it named
 until the connection's next request, at most for some seconds; a client does not send that request before it has opened
