@@ -114,8 +114,7 @@ def test_beside_a_version_that_serves(host: HostProcess, feed: Feed, tmp_path: P
         said = host.cli("deploy", app, ok=False)
         assert "KeyError: 'never'" in said
         assert view in said
-        as_before_but_failed = host.cli("status", view)
-        assert as_before_but_failed["position"] == "alone"
+        assert host.cli("status", view)["position"] == "alone"
         as_before()
 
         # Two deploys at once: one is taken, the other told why not.
@@ -132,7 +131,7 @@ def test_beside_a_version_that_serves(host: HostProcess, feed: Feed, tmp_path: P
         follower = next(
             version["follower_pid"]
             for version in host.cli("status", view)["versions"]
-            if version["number"] == number
+            if version["version"] == number
         )
         os.kill(follower, signal.SIGSTOP)
         try:
@@ -163,7 +162,7 @@ def deployed(host: HostProcess, app: str) -> tuple[int, str]:
 
 
 def lags(host: HostProcess, view: str, number: int) -> bool:
-    versions = {version["number"]: version for version in host.cli("status", view)["versions"]}
+    versions = {version["version"]: version for version in host.cli("status", view)["versions"]}
     return bool(versions[number]["lag_ms"])
 
 
