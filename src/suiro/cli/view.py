@@ -106,7 +106,7 @@ def serve(
         typer.Option(
             metavar="N",
             min=0,
-            help="CPUs kept for the answers: pipelines, followers and comparisons run on the others.",
+            help="CPUs that the host keeps to, for its answers; pipelines, followers, comparisons run on the others.",
         ),
     ] = 0,
     while_stdin_is_open: Annotated[bool, typer.Option("--while-stdin-is-open", hidden=True)] = False,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import uvicorn
 
-from suiro.errors import ConfigError, FatalError
+from suiro.errors import ConfigError
 
 __all__ = ["BackgroundServer"]
 
@@ -29,9 +28,7 @@ class BackgroundServer:
         *,
         name: str,
         certificate: tuple[str, str] | None = None,
-        begins: Callable[[], None] | None = None,
     ) -> None:
-        """`begins` is called first in the server's thread."""
         try:
             self._socket = socket.create_server(
                 (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=512
@@ -49,19 +46,15 @@ class BackgroundServer:
             ssl_keyfile=certificate[1] if certificate else None,
         )
         self._server = uvicorn.Server(config)
-        self._begins = begins
         self._started = threading.Event()
         self.loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
-        if not self._started.wait(START_TIMEOUT_S):
-            raise FatalError(f"the server of {name} did not start within {START_TIMEOUT_S:g} s")
+        self._started.wait(START_TIMEOUT_S)
 
     def _run(self) -> None:
         import uvloop
 
-        if self._begins is not None:
-            self._begins()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._serve())
 

@@ -45,7 +45,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from suiro.errors import SuiroError, TransientError, UsageError
 from suiro.registry import Users
 from suiro.views.browsers import NotForPages
-from suiro.views.cpus import work_elsewhere
 from suiro.views.host import Host
 from suiro.views.journal import MAX_CODE_BYTES, ConcurrentChangeError
 from suiro.views.reads import routes
@@ -106,15 +105,9 @@ Endable = Callable[[str, _Body, str, threading.Event], Any]
 class _Operations:
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._deciding = ThreadPoolExecutor(
-            DECIDING_THREADS, thread_name_prefix="views-decide", initializer=work_elsewhere
-        )
-        self._long = ThreadPoolExecutor(
-            LONG_THREADS, thread_name_prefix="views-long", initializer=work_elsewhere
-        )
-        self._comparing = ThreadPoolExecutor(
-            COMPARING_THREADS, thread_name_prefix="views-compare", initializer=work_elsewhere
-        )
+        self._deciding = ThreadPoolExecutor(DECIDING_THREADS, thread_name_prefix="views-decide")
+        self._long = ThreadPoolExecutor(LONG_THREADS, thread_name_prefix="views-long")
+        self._comparing = ThreadPoolExecutor(COMPARING_THREADS, thread_name_prefix="views-compare")
 
     def routes(self) -> list[Route]:
         host = self._host
@@ -335,7 +328,7 @@ class _ForUsers:
     def __init__(self, inner: ASGIApp, users: Users) -> None:
         self._inner = inner
         self._users = users
-        self._threads = ThreadPoolExecutor(4, thread_name_prefix="views-users", initializer=work_elsewhere)
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix="views-users")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":

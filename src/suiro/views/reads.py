@@ -33,7 +33,6 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from suiro.errors import FatalError, SuiroError, TransientError, UsageError
-from suiro.views.cpus import work_elsewhere
 from suiro.views.cuts import Cut
 from suiro.views.read_metrics import ReadMetrics
 from suiro.views.reading import PageToken, as_of, head_text, offsets_of, row_text, rows_text
@@ -116,12 +115,8 @@ class _Reads:
     def __init__(self, router: Router) -> None:
         self._router = router
         self._lookups = ThreadPoolExecutor(READING_THREADS, thread_name_prefix="views-read")
-        self._scans = ThreadPoolExecutor(
-            SCANNING_THREADS, thread_name_prefix="views-scan", initializer=work_elsewhere
-        )
-        self._telling = ThreadPoolExecutor(
-            TELLING_THREADS, thread_name_prefix="views-tell", initializer=work_elsewhere
-        )
+        self._scans = ThreadPoolExecutor(SCANNING_THREADS, thread_name_prefix="views-scan")
+        self._telling = ThreadPoolExecutor(TELLING_THREADS, thread_name_prefix="views-tell")
         self._subscribers = 0
 
     # -- endpoints -------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from suiro.connect import BackgroundServer
 from suiro.errors import ConfigError
 from suiro.registry import Users
 from suiro.views.browsers import is_loopback
-from suiro.views.cpus import answer_here, keep_for_reads
+from suiro.views.cpus import keep_for_reads
 from suiro.views.host import Host, HostConfig
 from suiro.views.operations import application
 
@@ -37,7 +37,7 @@ class Listen:
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     read_cpus: int = 0
-    """CPUs that are kept for the answers, free of pipelines and all else that the host starts."""
+    """CPUs that the host keeps to; pipelines and all else that it starts run on the others."""
 
     def __post_init__(self) -> None:
         if (self.tls_certificate is None) != (self.tls_key is None):
@@ -60,9 +60,7 @@ def serve(config: HostConfig, listen: Listen, *, while_stdin_is_open: bool = Fal
     certificate = (
         None if listen.tls_certificate is None else (str(listen.tls_certificate), str(listen.tls_key))
     )
-    server = BackgroundServer(
-        front, listen.host, listen.port, name="views", certificate=certificate, begins=answer_here
-    )
+    server = BackgroundServer(front, listen.host, listen.port, name="views", certificate=certificate)
     address = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(listen.host, listen.host)
     address = f"[{address}]" if ":" in address and not address.startswith("[") else address
     url = f"http{'s' if certificate else ''}://{address}:{server.port}"
