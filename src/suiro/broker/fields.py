@@ -11,25 +11,14 @@ from collections.abc import Mapping
 from typing import Self
 from uuid import UUID
 
+from suiro.protocol.compact import uvarint
+
 _INT8, _INT16 = struct.Struct(">b"), struct.Struct(">h")
 _INT32, _INT64 = struct.Struct(">i"), struct.Struct(">q")
 
 
 MAX_STRING_BYTES = 0x7FFF
 """Of the older strings, which the keys of the coordinators' records have. Compact ones may be longer."""
-
-_ONE_BYTE = [bytes((value,)) for value in range(0x80)]
-
-
-def uvarint(value: int) -> bytes:
-    if value < 0x80:
-        return _ONE_BYTE[value]
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
 
 
 def array_length(count: int, *, flexible: bool) -> bytes:

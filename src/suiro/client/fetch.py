@@ -18,6 +18,7 @@ from suiro.client.error_codes import error_for
 from suiro.client.leaders import ask_leaders, by_topic
 from suiro.errors import BrokenConnectionError, KafkaError, OffsetOutOfRangeError, SuiroError
 from suiro.protocol import file_regions
+from suiro.protocol.compact import uvarint
 from suiro.protocol.file_regions import FileRegion, FileUnreachableError
 from suiro.protocol.messages import API_KEYS, ErrorCode
 
@@ -88,8 +89,6 @@ def fetch(
         version, for_files = asked[connection]
         try:
             return _Response(frame, version, takes_files=for_files).read()
-        except FileUnreachableError:
-            raise
         except (struct.error, UnicodeDecodeError, ValueError) as error:
             connection.close()
             raise BrokenConnectionError(
@@ -137,15 +136,7 @@ def _topics(items: Mapping[TopicPartition, int], version: int, partition_max_byt
 
 def _length(value: int, plain: struct.Struct, flexible: bool) -> bytes:
     """Of an array or a string; compact ones say one more, as an unsigned varint."""
-    if not flexible:
-        return plain.pack(value)
-    value += 1
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    return uvarint(value + 1) if flexible else plain.pack(value)
 
 
 class _Response:

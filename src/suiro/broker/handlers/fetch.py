@@ -32,11 +32,12 @@ from suiro.broker.fetch_sessions import (
     Key,
     Wanted,
 )
-from suiro.broker.fields import array_length, string, uvarint
+from suiro.broker.fields import array_length, string
 from suiro.broker.handlers import whole_ms
 from suiro.broker.purgatory import Delayed
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.log import InRemoteTierError, LogError, OffsetOutOfRangeError, PartitionLog, ReadResult
+from suiro.protocol.compact import uvarint
 from suiro.protocol.file_regions import LEAST_BYTES, MOST_FILES, FileRegion
 from suiro.protocol.messages import ErrorCode
 

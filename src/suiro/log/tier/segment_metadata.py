@@ -23,6 +23,7 @@ from uuid import UUID
 
 from suiro.log.checkpoints import id_text
 from suiro.log.errors import CorruptBatchError
+from suiro.protocol.compact import uvarint
 
 _FRAME_VERSION = 1
 _API_KEY = 0
@@ -94,7 +95,7 @@ def encode(segment: RemoteSegment) -> bytes:
     epochs = b"".join(struct.pack(">iqB", epoch, offset, 0) for epoch, offset in segment.leader_epochs)
     custom = _encode_objects(segment.objects)
     out = bytearray((_FRAME_VERSION, _API_KEY, _VERSION))
-    out += _uvarint(len(name) + 1) + name + segment.topic_id.bytes
+    out += uvarint(len(name) + 1) + name + segment.topic_id.bytes
     out += struct.pack(">iB", segment.partition, 0) + segment.segment_id.bytes + b"\0"
     out += struct.pack(
         ">qqiqq",
@@ -104,9 +105,9 @@ def encode(segment: RemoteSegment) -> bytes:
         segment.max_timestamp,
         segment.event_timestamp,
     )
-    out += _uvarint(len(segment.leader_epochs) + 1) + epochs
+    out += uvarint(len(segment.leader_epochs) + 1) + epochs
     out += struct.pack(">i", segment.size)
-    out += _uvarint(len(custom) + 1) + custom if custom else b"\0"
+    out += uvarint(len(custom) + 1) + custom if custom else b"\0"
     out.append(segment.state)
     out += bytes((1, _TXN_INDEX_EMPTY_TAG, 1, 1)) if segment.transaction_index_empty else b"\0"
     return bytes(out)
@@ -207,12 +208,3 @@ class _Reader:
 
     def tags(self) -> dict[int, bytes]:
         return {self.uvarint(): self.take(self.uvarint()) for _ in range(self.uvarint())}
-
-
-def _uvarint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
