@@ -3,14 +3,24 @@ back, forward, retired, while readers read."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from support.views import CARRIERS, WITHOUT_GAPS, Feed, HostProcess, Reader, write_app
+from support.views import (
+    CARRIERS,
+    WITHOUT_GAPS,
+    Feed,
+    HostProcess,
+    Reader,
+    expected,
+    fed,
+    hosted,
+    rows_of,
+    write_app,
+)
 from support.waiting import wait_until
 
 from suiro.client import Client
@@ -21,30 +31,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]
 
 @pytest.fixture
 def feed(suiro_node: Any) -> Iterator[Feed]:
-    made = Feed(suiro_node.bootstrap_servers, f"flights-{uuid4().hex[:8]}")
-    yield made
-    made.close()
+    with fed(suiro_node.bootstrap_servers) as made:
+        yield made
 
 
 @pytest.fixture
 def host(suiro_node: Any, tmp_path: Path) -> Iterator[HostProcess]:
-    made = HostProcess(suiro_node.bootstrap_servers, tmp_path / "views")
-    yield made
-    if made.process.poll() is None:
-        made.stop()
-    print(made.tail(), file=sys.stderr)  # pytest shows it where the test failed
-
-
-def rows_of(views: Views, view: str, feed: Feed, version: int) -> dict[str, Any]:
-    """All rows of a version, once it reflects all that was fed."""
-    places = ",".join(f"{feed.topic}:{partition}:{end - 1}" for partition, end in feed.ends.items())
-    answer = views.rows(view, version=version, min_offset=places, timeout_ms=60_000)
-    assert answer["version"] == version
-    return {row["key"]["carrier"]: row["value"] for row in answer["rows"]}
-
-
-def expected(feed: Feed, version: int) -> dict[str, Any]:
-    return {carrier: feed.expected(version, carrier, feed.ends) for carrier in CARRIERS}
+    with hosted(suiro_node.bootstrap_servers, tmp_path / "views") as made:
+        yield made
 
 
 @pytest.mark.soak  # CI's time: four starts of Spark. The demo goes the same way in every CI run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer
 from support.postgres import Postgres
-from support.views import CARRIERS, Feed, HostProcess, write_app
+from support.views import CARRIERS, Feed, HostProcess, expected, fed, hosted, rows_of, write_app
 from support.waiting import wait_until
 
 from suiro.views import Views
@@ -24,9 +23,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1_800)]
 
 @pytest.fixture
 def feed(suiro_node: Any) -> Iterator[Feed]:
-    made = Feed(suiro_node.bootstrap_servers, f"flights-{uuid4().hex[:8]}")
-    yield made
-    made.close()
+    with fed(suiro_node.bootstrap_servers) as made:
+        yield made
 
 
 @pytest.fixture
@@ -38,11 +36,8 @@ def postgres(tmp_path: Path) -> Iterator[Postgres]:
 
 @pytest.fixture
 def host(suiro_node: Any, postgres: Postgres, tmp_path: Path) -> Iterator[HostProcess]:
-    made = HostProcess(suiro_node.bootstrap_servers, tmp_path / "views", "--postgres", postgres.dsn)
-    yield made
-    if made.process.poll() is None:
-        made.stop()
-    print(made.tail(), file=sys.stderr)  # pytest shows it where the test failed
+    with hosted(suiro_node.bootstrap_servers, tmp_path / "views", "--postgres", postgres.dsn) as made:
+        yield made
 
 
 def app_of(folder: Path, version: int, view: str, feed: Feed) -> str:
@@ -52,16 +47,6 @@ def app_of(folder: Path, version: int, view: str, feed: Feed) -> str:
         path.read_text().replace('key="carrier"', 'key="carrier", serve="postgres", search="carrier"')
     )
     return app
-
-
-def expected(feed: Feed, version: int) -> dict[str, Any]:
-    return {carrier: feed.expected(version, carrier, feed.ends) for carrier in CARRIERS}
-
-
-def rows_of(views: Views, view: str, feed: Feed, version: int) -> dict[str, Any]:
-    places = ",".join(f"{feed.topic}:{partition}:{end - 1}" for partition, end in feed.ends.items())
-    answer = views.rows(view, version=version, min_offset=places, timeout_ms=60_000)
-    return {row["key"]["carrier"]: row["value"] for row in answer["rows"]}
 
 
 def consumed(bootstrap_servers: str, group: str, topic: str, until: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from support.views import CARRIERS, Feed, HostProcess, Reader, write_app
+from support.views import Feed, HostProcess, Reader, expected, fed, hosted, rows_of, write_app
 from support.waiting import wait_until
 
 from suiro.views import Views
@@ -30,9 +30,8 @@ FAILING = 'flights.filter(lambda key, flight: flight["never"] > 0)'
 
 @pytest.fixture
 def feed(suiro_node: Any) -> Iterator[Feed]:
-    made = Feed(suiro_node.bootstrap_servers, f"flights-{uuid4().hex[:8]}")
-    yield made
-    made.close()
+    with fed(suiro_node.bootstrap_servers) as made:
+        yield made
 
 
 @pytest.fixture
@@ -49,32 +48,16 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def started(suiro_node: Any, data: Path) -> Iterator[HostProcess]:
-    made = HostProcess(suiro_node.bootstrap_servers, data)
-    yield made
-    if made.process.poll() is None:
-        made.stop()
-    print(made.tail(), file=sys.stderr)  # pytest shows it where the test failed
-
-
 @pytest.fixture
 def host(suiro_node: Any, tmp_path: Path) -> Iterator[HostProcess]:
-    yield from started(suiro_node, tmp_path / "views")
+    with hosted(suiro_node.bootstrap_servers, tmp_path / "views") as made:
+        yield made
 
 
 @pytest.fixture
 def host_on_disk(suiro_node: Any, disk: Path) -> Iterator[HostProcess]:
-    yield from started(suiro_node, disk / "views")
-
-
-def rows_of(views: Views, view: str, feed: Feed, version: int) -> dict[str, Any]:
-    places = ",".join(f"{feed.topic}:{partition}:{end - 1}" for partition, end in feed.ends.items())
-    answer = views.rows(view, version=version, min_offset=places, timeout_ms=60_000)
-    return {row["key"]["carrier"]: row["value"] for row in answer["rows"]}
-
-
-def expected(feed: Feed, version: int) -> dict[str, Any]:
-    return {carrier: feed.expected(version, carrier, feed.ends) for carrier in CARRIERS}
+    with hosted(suiro_node.bootstrap_servers, disk / "views") as made:
+        yield made
 
 
 def test_beside_a_version_that_serves(host: HostProcess, feed: Feed, tmp_path: Path) -> None:

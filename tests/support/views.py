@@ -14,11 +14,13 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from suiro.client import Client, NewTopic
 from suiro.protocol.records import Record, encode_batch
@@ -282,3 +284,31 @@ def _is_within(walked: Sequence[int], possible: Sequence[int | None]) -> bool:
     """In the same order, some perhaps left out."""
     rest = iter(possible)
     return all(version in rest for version in walked)
+
+
+@contextmanager
+def fed(bootstrap_servers: str) -> Iterator[Feed]:
+    made = Feed(bootstrap_servers, f"flights-{uuid4().hex[:8]}")
+    yield made
+    made.close()
+
+
+@contextmanager
+def hosted(bootstrap_servers: str, data: Path, *options: str) -> Iterator[HostProcess]:
+    made = HostProcess(bootstrap_servers, data, *options)
+    yield made
+    if made.process.poll() is None:
+        made.stop()
+    print(made.tail(), file=sys.stderr)  # pytest shows it where the test failed
+
+
+def rows_of(views: Views, view: str, feed: Feed, version: int) -> dict[str, Any]:
+    """All rows of a version, once it reflects all that was fed."""
+    places = ",".join(f"{feed.topic}:{partition}:{end - 1}" for partition, end in feed.ends.items())
+    answer = views.rows(view, version=version, min_offset=places, timeout_ms=60_000)
+    assert answer["version"] == version
+    return {row["key"]["carrier"]: row["value"] for row in answer["rows"]}
+
+
+def expected(feed: Feed, version: int) -> dict[str, Any]:
+    return {carrier: feed.expected(version, carrier, feed.ends) for carrier in CARRIERS}
