@@ -28,6 +28,7 @@ from suiro.protocol.columnar import decode, encode
 from suiro.protocol.file_regions import MOST_FILES, FileRegion, FileUnreachableError
 
 RECORDS = 40_000
+SETTINGS = {"log.cleaner.backoff.ms": "50", "log.segment.bytes": str(1 << 20)}
 TIERED = {"remote.storage.enable": "true", "local.retention.bytes": "1", "retention.ms": "-1"}
 AT_ONCE = 256 * 1024
 
@@ -39,9 +40,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     log = NodeProcess.start(data=tmp_path_factory.mktemp("log"), settings=SETTINGS)
     yield log
     log.stop()
-
-
-SETTINGS = {"log.cleaner.backoff.ms": "50", "log.segment.bytes": str(1 << 20)}
 
 
 @pytest.fixture
@@ -78,11 +76,9 @@ def batches_of(topic: str, *, keys: int = 1 << 62, first: int = 0) -> list[tuple
     return [(topic, batch.partition, batch.data, batch.count) for batch in batches]
 
 
-def fetched(client: Client, topic: str, offset: int, *, read_committed: bool = True) -> Fetched:
+def fetched(client: Client, topic: str, offset: int) -> Fetched:
     place = (topic, 0)
-    return client.fetch(
-        {place: offset}, read_committed=read_committed, max_bytes=AT_ONCE, partition_max_bytes=AT_ONCE
-    )[place]
+    return client.fetch({place: offset}, max_bytes=AT_ONCE, partition_max_bytes=AT_ONCE)[place]
 
 
 def is_mapped(found: Fetched) -> bool:
@@ -193,9 +189,9 @@ def test_what_is_only_in_the_remote_tier_is_mapped_too(
             written(client, topic)
             first = tmp_path / "log" / f"{topic}-0" / f"{0:020d}.log"
             wait_until(lambda: not first.exists(), what="the first segment to be in the tier only")
+            # It takes a second fetch where the tier takes longer than the node waits for it.
+            wait_until(lambda: len(fetched(client, topic, 0).data), what="records out of the tier")
             found = fetched(client, topic, 0)
-            while not len(found.data):  # the tier takes longer than the node waits for it
-                found = fetched(client, topic, 0)
             assert is_mapped(found)
             rows = decode(found.data, start_offset=0, end_offset=RECORDS).batch.column("value").to_pylist()
             assert rows == [b"%0100d" % number for number in range(len(rows))]

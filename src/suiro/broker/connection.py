@@ -339,8 +339,7 @@ class Connection:
 
     def name_files(self, files: tuple[int, ...], now_ms: int) -> None:
         """The next answer names these, and does not need those of the last one any more."""
-        if files or self.named_files:
-            self.named_files, self.named_ms = files, now_ms
+        self.named_files, self.named_ms = files, now_ms
 
     def when_sent(self, callback: Callable[[], None]) -> None:
         """Run this once the peer's socket has all of the answer; now, if that is so."""

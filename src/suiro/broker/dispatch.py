@@ -176,7 +176,9 @@ class Exchange:
 
     def _encode(self, response: Any) -> list[Piece]:
         raw = isinstance(response, RawResponse)
-        self.connection.name_files(response.named if raw else (), self.broker.clock.monotonic_ms())
+        named = response.named if raw else ()
+        if named or self.connection.named_files:
+            self.connection.name_files(named, self.broker.clock.monotonic_ms())
         code = ErrorCode.none if raw else getattr(response, "error_code", ErrorCode.none)
         self._metrics.answered(code)
         if self._bare:

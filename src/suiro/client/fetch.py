@@ -18,7 +18,7 @@ from suiro.client.error_codes import error_for
 from suiro.client.leaders import ask_leaders, by_topic
 from suiro.errors import BrokenConnectionError, KafkaError, OffsetOutOfRangeError, SuiroError
 from suiro.protocol import file_regions
-from suiro.protocol.compact import uvarint
+from suiro.protocol.compact import read_uvarint, uvarint
 from suiro.protocol.file_regions import FileRegion, FileUnreachableError
 from suiro.protocol.messages import API_KEYS, ErrorCode
 
@@ -211,15 +211,8 @@ class _Response:
         return max(int(plain.unpack(self._take(plain.size))[0]), 0)
 
     def _uvarint(self) -> int:
-        value = shift = 0
-        while True:
-            (byte,) = self._take(1)
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-            if shift > 28:
-                raise ValueError(f"a length of more than five bytes at {self._position}")
+        value, self._position = read_uvarint(self._view, self._position)
+        return value
 
     def _take(self, size: int) -> memoryview:
         start = self._position

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeAlias
 
+from suiro.protocol.compact import read_uvarint
+
 Bytes: TypeAlias = bytes | memoryview
 _Check: TypeAlias = Callable[[Bytes, int], int]
 """Goes over one value: from its first position to the one behind it."""
@@ -29,7 +31,6 @@ _FIXED = {
     "timedelta_i32": 4,
     "timedelta_i64": 8,
 }
-_COUNT_BYTES = 5  # of a varint of 32 bits
 
 
 def check_counts(frame: Bytes, message_class: Any) -> None:
@@ -51,16 +52,6 @@ def _fits(frame: Bytes, position: int, size: int) -> int:
     return position
 
 
-def _varint(frame: Bytes, position: int) -> tuple[int, int]:
-    value = 0
-    for turn in range(_COUNT_BYTES):
-        byte = frame[position + turn]
-        value |= (byte & 0x7F) << (7 * turn)
-        if byte < 0x80:
-            return value, position + turn + 1
-    raise ValueError(f"the number at byte {position} has more than 32 bits")
-
-
 def _plain(size: int) -> Callable[[Bytes, int], tuple[int, int]]:
     """Reads a length of so many bytes; null is -1, which takes nothing, as 0."""
     unpack = struct.Struct(">h" if size == 2 else ">i").unpack_from
@@ -77,7 +68,7 @@ def _compact(frame: Bytes, position: int) -> tuple[int, int]:
     if value < 0x80:
         position += 1
     else:
-        value, position = _varint(frame, position)
+        value, position = read_uvarint(frame, position)
     return (value - 1 if value else 0), position
 
 
@@ -158,11 +149,11 @@ def _tags(known: dict[int, _Check]) -> _Check:
     def check(frame: Bytes, position: int) -> int:
         if not frame[position]:
             return position + 1  # none, as nearly always
-        count, position = _varint(frame, position)
+        count, position = read_uvarint(frame, position)
         _fits(frame, position, count)
         for _ in range(count):
-            tag, position = _varint(frame, position)
-            size, position = _varint(frame, position)
+            tag, position = read_uvarint(frame, position)
+            size, position = read_uvarint(frame, position)
             _fits(frame, position, size)
             if tag in known:
                 known[tag](frame, position)

@@ -75,10 +75,8 @@ def test_a_fetch_request(version: int) -> None:
     if flexible:
         asked = frame + question()
         assert take_question(asked) == (frame + b"\0", True)
-        assert take_question(asked[:-1] + bytes((asked[-1] ^ 1,))) == (
-            frame + b"\0",
-            False,
-        )  # another kernel's
+        of_another_kernel = asked[:-1] + bytes((asked[-1] ^ 1,))
+        assert take_question(of_another_kernel) == (frame + b"\0", False)
         frame += b"\0"
     header, request = read_request(frame, 1, version)
     assert (header.correlation_id, header.client_id) == (5, "me")
