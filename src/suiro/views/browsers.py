@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+from functools import lru_cache
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
@@ -55,6 +56,7 @@ class NotForPages:
         return None
 
 
+@lru_cache(maxsize=64)
 def is_loopback(host: str) -> bool:
     if host.lower() == "localhost":
         return True

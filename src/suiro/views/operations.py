@@ -64,7 +64,8 @@ logger = logging.getLogger(__name__)
 
 def application(host: Host, users: Users | None = None) -> ASGIApp:
     """Reads and operations of a host; with users, for these only."""
-    made: ASGIApp = Starlette(routes=[*_Operations(host).routes(), *routes(host)])
+    # Reads come first: what a request asks for is matched with one route after another.
+    made: ASGIApp = Starlette(routes=[*routes(host), *_Operations(host).routes()])
     return NotForPages(made if users is None else _ForUsers(made, users), loopback_only=users is None)
 
 

@@ -221,9 +221,10 @@ def _look_up(served: Served, request: Request, question: _Question, token: PageT
         raise UsageError(
             f"a key of view {served.view!r} is {'/'.join(columns)}; {len(parts)} parts were given"
         )
-    cut = _asked_cut(store, question)
-    key = key_of(parts, columns, store.key_types())
-    found = store.get(key, as_of=None if cut is None else cut.number)
+    with store.held():
+        cut = _asked_cut(store, question)
+        key = key_of(parts, columns, store.key_types())
+        found = store.get(key, as_of=None if cut is None else cut.number)
     row = "null" if found.row is None else row_text(columns, found.row)
     return f'{head_text(served.view, served.version, found.cut)},"row":{row}}}'
 
