@@ -2,7 +2,7 @@
 
 Apache Kafka itself is started by `suiro.kafka`. Here are Spark's own Kafka connector (jars from Maven Central,
 resolved once into the user's cache folder), Kafka Streams (`benchmarks/kafka_streams`), the franz-go consumer of
-`benchmarks/consumer` and Kafka's own `ProducerPerformance`.
+`benchmarks/consumer`, Kafka's own `ProducerPerformance`, and vegeta, which sends HTTP requests.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ CONNECTOR = (
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.13.1",
 )
+VEGETA = "v12.12.0"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "suiro"
 CONSUMER_SOURCE = Path(__file__).parent / "consumer"
 STREAMS_SOURCE = Path(__file__).parent / "kafka_streams"
@@ -116,6 +117,24 @@ def debezium_command() -> list[str]:
         classes = ["-cp", f"{folder}/jars/*", "-d", str(folder / "classes"), str(sources[1])]
         subprocess.run([compiler, *classes], check=True)
     return [java_command(), "-Xmx2g", "-cp", f"{folder}/classes:{folder}/jars/*", "DebeziumCount"]
+
+
+def http_load() -> Path:
+    """The compiled vegeta: HTTP requests at a steady rate, whether answers come or not."""
+    binary = CACHE / f"vegeta-{VEGETA}" / "vegeta"
+    if not binary.exists():
+        go = shutil.which("go")
+        if go is None:
+            raise Unavailable(
+                "look-ups are asked for by vegeta, which is compiled with Go: go is not on the PATH"
+            )
+        binary.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(
+            [go, "install", f"github.com/tsenart/vegeta/v12@{VEGETA}"],
+            env={**os.environ, "GOBIN": str(binary.parent)},
+            check=True,
+        )
+    return binary
 
 
 def consumer() -> Path:

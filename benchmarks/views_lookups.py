@@ -6,34 +6,35 @@ A node, a host of views (`suiro view serve`) and one view, all in processes of t
 by key; version 1 is built and read alone, then version 2 is deployed and read beside for as long as it is built, then
 both are up and read. While it reads, the producer goes on at 1,000 records/s, so that version 1 never stands still.
 
-The reader sends its requests at fixed times, whether answers came or not (an open loop: a server that stops for a
-second is not asked less), each for a key drawn at random over HTTP connections that are kept. Time counts from the
-moment a request was due until its answer was read. A key that is not found, or any status but 200, is an error.
-The producer is a process of its own. With `--read-cpus` the host keeps so many CPUs for its answers; the reader is on
-them, too, and the producer is not: what they wait for a CPU would be measured as if the host did.
+The reader, vegeta, sends its requests at fixed times, whether answers came or not (an open loop: a server that stops
+for a second is not asked less), each for a key drawn at random over HTTP connections that are kept. Time counts from
+the moment a request was due until its answer was read. A key that is not found, or any status but 200, is an error.
+With `--read-cpus` the host keeps so many CPUs for its answers. The reader is on them, too; the node and the producer
+are not: what answers wait for them would be measured as if the host took it.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
+import base64
+import csv
 import json
 import multiprocessing
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
+from peers import http_load
 from rich.console import Console
 from rich.table import Table
 
@@ -48,6 +49,7 @@ TARGET_P99_MS = 5.0
 LIVE_RATE = 1_000
 BATCH_BYTES = 128 * 1024
 CHUNK = 250_000
+TARGETS = 20_000
 START_TIMEOUT_S = 120
 BUILD_TIMEOUT_S = 900
 
@@ -88,9 +90,13 @@ def main() -> int:
         "--read-cpus", type=int, default=default_read_cpus(), help="of the host; 0: shared with all"
     )
     asked = parser.parse_args()
+    http_load()  # compiled before anything is measured
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
+        everywhere = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, apart(asked.read_cpus)[0])
         log = NodeProcess.start(data=folder / "log", listen="127.0.0.1:0")
+        os.sched_setaffinity(0, everywhere)
         try:
             return run(asked, folder, log.bootstrap_servers)
         finally:
@@ -99,6 +105,12 @@ def main() -> int:
 
 def default_read_cpus() -> int:
     return 1 if len(os.sched_getaffinity(0)) > 1 else 0
+
+
+def apart(read_cpus: int) -> tuple[set[int], set[int]]:
+    """The CPUs of all others, and those for reads."""
+    cpus = sorted(os.sched_getaffinity(0))
+    return set(cpus[: len(cpus) - read_cpus]), set(cpus[len(cpus) - read_cpus :])
 
 
 def run(asked: argparse.Namespace, folder: Path, bootstrap: str) -> int:
@@ -160,8 +172,7 @@ def batches(count: int, keys: int, seed: int) -> list[object]:
 
 
 def produce_on(bootstrap: str, keys: int, read_cpus: int) -> None:
-    if read_cpus:
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:-read_cpus])
+    os.sched_setaffinity(0, apart(read_cpus)[0])
     with Client(bootstrap) as client:
         seed = 1
         while True:
@@ -213,19 +224,30 @@ def built(views: Views, version: int) -> Callable[[], bool]:
 
 
 def read(asked: argparse.Namespace, url: str, phase: str, is_over: Callable[[], bool]) -> Measured:
-    import uvloop
-
     measured = Measured(phase)
-    begun = time.monotonic()
-    everywhere = os.sched_getaffinity(0)
-    if asked.read_cpus:
-        os.sched_setaffinity(0, sorted(everywhere)[-asked.read_cpus :])
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_read_all(asked, url, measured, is_over))
-    finally:
-        os.sched_setaffinity(0, everywhere)
-    measured.seconds = time.monotonic() - begun
+    with tempfile.TemporaryDirectory() as made:
+        targets, answers = Path(made) / "targets", Path(made) / "answers"
+        keys = [f"client-{random.randrange(asked.keys)}" for _ in range(TARGETS)]
+        targets.write_text(
+            "".join(f"GET {url}/views/lookups/rows/{key}\nSuiro-Caller: {key}\n\n" for key in keys)
+        )
+        begun = time.monotonic()
+        cpus = ",".join(map(str, sorted(apart(asked.read_cpus)[1])))
+        attack = subprocess.Popen(
+            [
+                *(["taskset", "-c", cpus] if cpus else []),
+                str(http_load()), "attack", "-duration", "0", "-rate", str(asked.rate), "-targets", str(targets),
+                "-workers", str(asked.connections), "-connections", str(asked.connections), "-output", str(answers),
+            ]
+        )  # fmt: skip
+        try:
+            while not is_over():
+                time.sleep(0.05)
+        finally:
+            attack.send_signal(signal.SIGINT)  # it waits for what is under way
+            attack.wait()
+        measured.seconds = time.monotonic() - begun
+        _count(asked.rate, answers, measured)
     print(
         f"{phase}: {len(measured.milliseconds):,} reads, {measured.errors} errors, "
         f"p99 {measured.quantile(0.99):.2f} ms",
@@ -234,58 +256,23 @@ def read(asked: argparse.Namespace, url: str, phase: str, is_over: Callable[[], 
     return measured
 
 
-async def _read_all(
-    asked: argparse.Namespace, url: str, measured: Measured, is_over: Callable[[], bool]
-) -> None:
-    due: asyncio.Queue[float | None] = asyncio.Queue()
-    readers = [asyncio.create_task(_reader(asked, url, measured, due)) for _ in range(asked.connections)]
-    at = time.perf_counter()
-    while not is_over():
-        at += 1 / asked.rate
-        if (pause := at - time.perf_counter()) > 0:
-            await asyncio.sleep(pause)
-        due.put_nowait(at)
-    for _ in readers:
-        due.put_nowait(None)
-    await asyncio.gather(*readers)
-
-
-async def _reader(
-    asked: argparse.Namespace, url: str, measured: Measured, due: asyncio.Queue[float | None]
-) -> None:
-    address = urlsplit(url)
-    connection = None
-    while (at := await due.get()) is not None:
-        key = random.randrange(asked.keys)
-        request = (
-            f"GET /views/lookups/rows/client-{key} HTTP/1.1\r\nHost: {address.netloc}\r\n"
-            f"Suiro-Caller: client-{key}\r\n\r\n"
-        )
-        try:
-            if connection is None:
-                connection = await asyncio.open_connection(address.hostname, address.port)
-            answer = await _ask(*connection, request.encode())
-            if not answer.startswith(b'{"view"') or answer.endswith(b'"row":null}'):
-                raise ValueError(answer)
-        except (OSError, ValueError, EOFError) as error:
+def _count(rate: int, answers: Path, measured: Measured) -> None:
+    encoded = subprocess.run(
+        [str(http_load()), "encode", "--to", "csv", str(answers)], check=True, capture_output=True, text=True
+    )
+    found = list(csv.reader(encoded.stdout.splitlines()))  # without a head; bodies are base64
+    sent = [int(line[0]) / 1e6 for line in found]  # ms
+    due = [int(line[8]) * 1000 / rate for line in found]
+    first = min(map(float.__sub__, sent, due))  # the one that was sent in time
+    for line, sent_at, due_at in zip(found, sent, due, strict=True):
+        _, status, nanoseconds, _, _, error, body, *_ = line
+        text = base64.b64decode(body)
+        if status != "200" or not text.startswith(b'{"view"') or text.endswith(b'"row":null}'):
             if not measured.errors:
-                print(f"{measured.phase}: the first error: {error!r:.500}", file=sys.stderr)
+                print(f"{measured.phase}: the first error: {status} {error} {text!r:.300}", file=sys.stderr)
             measured.errors += 1
-            if connection is not None:
-                with suppress(OSError):
-                    connection[1].close()
-                connection = None
-            continue
-        measured.milliseconds.append((time.perf_counter() - at) * 1000)
-
-
-async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> bytes:
-    writer.write(request)
-    head = await reader.readuntil(b"\r\n\r\n")
-    if not head.startswith(b"HTTP/1.1 200"):
-        raise ValueError(head)
-    size = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-    return await reader.readexactly(int(size.partition(b":")[2]))
+        else:
+            measured.milliseconds.append(sent_at - due_at - first + int(nanoseconds) / 1e6)
 
 
 def show(asked: argparse.Namespace, phases: list[Measured]) -> int:
