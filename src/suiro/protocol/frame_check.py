@@ -1,7 +1,10 @@
-"""Whether the counts and lengths in a request can be true, seen before kio's parser believes them.
+"""What kio's parser must not be given: counts and lengths that cannot be true, and tagged fields of later versions.
 
 kio makes room for as many elements as an array claims. A claim of billions in a frame of a few bytes would end the
 process, not raise. Here nothing is read but counts and lengths; each must fit into what is left of the frame.
+
+Tagged fields are Kafka's way to add to a message without a new version of it (KIP-482): who does not know one passes
+over it. kio refuses the message, so those that it does not know are taken out first.
 """
 
 from __future__ import annotations
@@ -9,12 +12,15 @@ from __future__ import annotations
 import dataclasses
 import struct
 import sys
+import threading
 import typing
 from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeAlias
 
-from suiro.protocol.compact import read_uvarint
+from suiro.protocol.compact import read_uvarint, uvarint
+
+__all__ = ["check_counts", "without_unknown_tags"]
 
 Bytes: TypeAlias = bytes | memoryview
 _Check: TypeAlias = Callable[[Bytes, int], int]
@@ -24,12 +30,15 @@ _FIXED = {
     "bool": 1,
     "int8": 1,
     "int16": 2,
+    "uint16": 2,
+    "error_code": 2,
     "int32": 4,
     "int64": 8,
     "float64": 8,
     "uuid": 16,
     "timedelta_i32": 4,
     "timedelta_i64": 8,
+    "datetime_i64": 8,
 }
 
 
@@ -42,6 +51,31 @@ def check_counts(frame: Bytes, message_class: Any) -> None:
         position = len(frame) + 1
     if position > len(frame):
         raise ValueError("it ends in the middle")
+
+
+def without_unknown_tags(frame: Bytes, message_class: Any) -> bytes:
+    """The frame of a request or response, header included, without the tagged fields that kio does not know, at
+    whatever depth. Raises `ValueError` as `check_counts` does."""
+    sections: list[tuple[int, int, bytes]] = []
+    _rewritten.sections = sections
+    try:
+        check_counts(frame, message_class)
+    finally:
+        _rewritten.sections = None
+    return _replaced(frame, 0, len(frame), sections)
+
+
+_rewritten = threading.local()
+"""`sections`: of the frame that this thread looks through, where sections of tagged fields are and what they become.
+None, or not there, while nobody asks."""
+
+
+def _replaced(frame: Bytes, position: int, end: int, sections: list[tuple[int, int, bytes]]) -> bytes:
+    parts: list[Bytes] = []
+    for start, behind, section in sections:
+        parts += (frame[position:start], section)
+        position = behind
+    return b"".join((*parts, frame[position:end]))
 
 
 def _fits(frame: Bytes, position: int, size: int) -> int:
@@ -133,7 +167,8 @@ def _field(hint: Any, kind: str, *, flexible: bool) -> int | _Check:
             one = _nullable(one)
     elif kind in _FIXED:
         one = _FIXED[kind]
-    else:  # strings and bytes; only strings have short lengths, and only without compact ones
+    else:  # only strings have short lengths, and only without compact ones
+        assert kind in ("string", "bytes", "records"), kind
         one = _counted(_compact if flexible else _plain(2 if kind == "string" else 4), 1)
     return _counted(_compact if flexible else _plain(4), one) if many else one
 
@@ -149,6 +184,9 @@ def _tags(known: dict[int, _Check]) -> _Check:
     def check(frame: Bytes, position: int) -> int:
         if not frame[position]:
             return position + 1  # none, as nearly always
+        start = position
+        sections: list[tuple[int, int, bytes]] | None = getattr(_rewritten, "sections", None)
+        kept: list[bytes] = []
         count, position = read_uvarint(frame, position)
         _fits(frame, position, count)
         for _ in range(count):
@@ -156,8 +194,18 @@ def _tags(known: dict[int, _Check]) -> _Check:
             size, position = read_uvarint(frame, position)
             _fits(frame, position, size)
             if tag in known:
-                known[tag](frame, position)
+                before = 0 if sections is None else len(sections)
+                if known[tag](frame, position) != position + size:  # kio goes by the value, not by the size
+                    raise ValueError(
+                        f"at byte {position} tag {tag} claims {size} bytes, and its value has others"
+                    )
+                if sections is not None:
+                    field = _replaced(frame, position, position + size, sections[before:])
+                    del sections[before:]
+                    kept.append(uvarint(tag) + uvarint(len(field)) + field)
             position += size
+        if sections is not None:
+            sections.append((start, position, uvarint(len(kept)) + b"".join(kept)))
         return position
 
     return check

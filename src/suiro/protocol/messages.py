@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 
-from suiro.protocol.frame_check import check_counts
+from suiro.protocol.frame_check import check_counts, without_unknown_tags
 
 __all__ = [
     "API_KEYS",
@@ -83,17 +83,24 @@ def read_request(frame: bytes, api_key: int, version: int) -> tuple[Any, Any]:
     """(header, request) of one request frame whose first four bytes named `api_key` and `version`. Garbage raises."""
     message_class = request_class(api_key, version)
     check_counts(frame, message_class)
-    header, size = read_body(message_class.__header_schema__, frame)
-    request, _ = read_body(message_class, frame, size)
-    return header, request
+    return _read(frame, message_class)
 
 
 def read_response(frame: bytes, api_key: int, version: int) -> tuple[int, Any]:
     """(correlation id, response) of one response frame."""
-    message_class = response_class(api_key, version)
-    header, size = read_body(message_class.__header_schema__, frame)
-    response, _ = read_body(message_class, frame, size)
+    header, response = _read(frame, response_class(api_key, version))
     return header.correlation_id, response
+
+
+def _read(frame: bytes, message_class: Any) -> tuple[Any, Any]:
+    """Header and message. Tagged fields that are newer than kio are passed over."""
+    try:
+        header, size = read_body(message_class.__header_schema__, frame)
+        return header, read_body(message_class, frame, size)[0]
+    except KeyError:  # what kio says of a tag that it does not know
+        frame = without_unknown_tags(frame, message_class)
+    header, size = read_body(message_class.__header_schema__, frame)
+    return header, read_body(message_class, frame, size)[0]
 
 
 def write_request(request: Any, *, correlation_id: int, client_id: str | None) -> bytes:
