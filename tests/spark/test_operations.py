@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from support.waiting import wait_until
 
 from suiro.client import Client, NewTopic
+from suiro.spark import MARKER_TOPIC
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
@@ -160,3 +161,30 @@ def test_a_sink_topic_deleted_midway_stops_the_query_until_it_is_there_again(
     client.create_topics([NewTopic(sink, 1)])
     run_stream(frame, checkpoint=tmp_path, application=unique, topic=sink)
     assert values(rows_of(sink)) == ["b"]
+
+
+def test_markers_deleted_between_runs_stop_the_query_until_it_is_told_what_they_said(
+    stream_of: Make,
+    rows_of: Make,
+    produce: Make,
+    client: Client,
+    new_topic: Callable[..., str],
+    run_stream: Make,
+    tmp_path: Path,
+    unique: str,
+) -> None:
+    """All of one session, whose commit worker has seen the topic."""
+    source, sink = new_topic(), new_topic()
+    frame = stream_of(source).select("value")
+    for value in ("a", "b"):
+        produce(source, value)
+        run_stream(frame, checkpoint=tmp_path, application=unique, topic=sink)
+    client.delete_topics([MARKER_TOPIC])
+    produce(source, "c")
+    with pytest.raises(Exception, match=r"no marker.*marker\.missing"):
+        run_stream(frame, checkpoint=tmp_path, application=unique, topic=sink)
+    assert MARKER_TOPIC in client.metadata([MARKER_TOPIC])
+    run_stream(frame, checkpoint=tmp_path, application=unique, topic=sink, **{"marker.missing": "produce"})
+    produce(source, "d")
+    run_stream(frame, checkpoint=tmp_path, application=unique, topic=sink)
+    assert values(rows_of(sink)) == ["a", "b", "c", "d"]

@@ -340,6 +340,7 @@ class _Sink:
                 plan.lineage, plan.run_id, self.destination.transactional_id
             )
             counts.remove_abandoned(self._clock.wall_ms() / 1000)
+            self._forget_topics()
         aborts, fences = committer.counts.aborts, committer.counts.fences
         began = self._clock.monotonic_ms()
         try:
@@ -359,6 +360,12 @@ class _Sink:
             counts.aborts += committer.counts.aborts - aborts
             counts.fences += committer.counts.fences - fences
             counts.save()
+
+    def _forget_topics(self) -> None:
+        """For a new run: between two of them topics may have been deleted, or made again."""
+        self._has_marker_topic = False
+        self._asked.clear()
+        self._topic_ids.clear()
 
     def _require_marker_topic(self) -> None:
         from suiro.client import NewTopic
