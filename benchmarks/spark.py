@@ -5,6 +5,9 @@
 Both read and write the same broker, one after the other in each round, each in a Spark session of its own
 (`local[2]`): suiro's with suiro's settings, the connector's with Spark's defaults and the jars. A work is run once
 to warm up and once measured, over all records with `Trigger.AvailableNow` in micro-batches of a fourth of them.
+
+suiro's sink is measured a second time with tasks that send (`producer.tasks`), as on a cluster whose driver's network
+is what limits. Here all of it is one machine, so this shows what it costs, not what it is for.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import tempfile
 import time
 import uuid
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +30,10 @@ from table import Row, show
 from suiro.client import Client, NewTopic
 from suiro.kafka import KafkaProcess
 from suiro.node import NodeProcess
+from suiro.spark import exactly_once
 
 VALUE_BYTES = 100
+BY_TASKS = "sink, tasks send"
 
 
 def session(subject: str) -> Any:
@@ -65,35 +71,42 @@ def run_one(subject: str, *, bootstrap: str, topic: str, records: int, parquet: 
             .option("maxOffsetsPerTrigger", str(rows_per_batch)).load()
         )  # fmt: skip
 
-    def seconds(writer: Any) -> float:
+    def seconds(work: Callable[[str], Any]) -> float:
         with tempfile.TemporaryDirectory(prefix="suiro-bench-checkpoint-") as checkpoint:
+            writer = work(checkpoint)
             started = time.monotonic()
             query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
             query.awaitTermination()
             return time.monotonic() - started
 
-    def to_topic(frame: Any) -> Any:
+    def new_topic() -> dict[str, str]:
         name = f"out-{subject}-{uuid.uuid4().hex[:8]}"
         with Client(bootstrap) as client:
             client.create_topics([NewTopic(name=name, partitions=4)])
-        return (
-            frame.writeStream.format(format_name).option("kafka.bootstrap.servers", bootstrap)
-            .option("topic", name).option("application.id", name)
-        )  # fmt: skip
+        return {"kafka.bootstrap.servers": bootstrap, "topic": name, "application.id": name}
+
+    def to_topic(frame: Any) -> Any:
+        return frame.writeStream.format(format_name).options(**new_topic())
+
+    def sent_by_tasks(frame: Any, checkpoint: str) -> Any:
+        options = new_topic() | {"checkpointLocation": checkpoint, "producer.tasks": "2"}
+        return frame.writeStream.foreachBatch(exactly_once(options))
 
     def from_files() -> Any:
         files = spark.readStream.schema("key binary, value binary").option("maxFilesPerTrigger", 1)
         return files.parquet(parquet)
 
-    works = {
-        "source": lambda: read().writeStream.format("noop"),
-        "sink": lambda: to_topic(from_files()),
-        "Kafka -> Kafka": lambda: to_topic(read().select("key", "value")),
+    works: dict[str, Callable[[str], Any]] = {
+        "source": lambda _: read().writeStream.format("noop"),
+        "sink": lambda _: to_topic(from_files()),
+        "Kafka -> Kafka": lambda _: to_topic(read().select("key", "value")),
     }
+    if subject == "suiro":
+        works[BY_TASKS] = lambda checkpoint: sent_by_tasks(from_files(), checkpoint)
     rates: dict[str, float] = {}
     for name, work in works.items():
-        seconds(work())
-        rates[name] = records / seconds(work())
+        seconds(work)
+        rates[name] = records / seconds(work)
         print(f"{subject} {name}: {rates[name]:,.0f} rows/s", file=sys.stderr)
     spark.stop()
     return rates
@@ -179,6 +192,12 @@ def main() -> None:
                 ours=tuple(figures[name]["suiro"]), theirs=tuple(figures[name]["connector"]), target=target,
             )
             for name, target in TARGETS.items()
+        ]
+        + [
+            Row(
+                work=f"{BY_TASKS}, exactly once", unit="rows/s", peer=names["sink"],
+                ours=tuple(figures[BY_TASKS]["suiro"]), theirs=tuple(figures["sink"]["connector"]),
+            )
         ],
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ class Row:
     peer: str
     ours: tuple[float, ...]
     theirs: tuple[float, ...]
-    target: float
+    target: float | None = None
     less_is_better: bool = False
 
     @property
@@ -24,8 +24,11 @@ class Row:
         return median(self.ours) / median(self.theirs)
 
     @property
-    def met(self) -> bool:
-        return self.ratio <= self.target if self.less_is_better else self.ratio >= self.target
+    def met(self) -> str:
+        if self.target is None:
+            return ""
+        reached = self.ratio <= self.target if self.less_is_better else self.ratio >= self.target
+        return "yes" if reached else "no"
 
 
 def figure(value: float) -> str:
@@ -40,6 +43,6 @@ def show(title: str, rows: list[Row]) -> None:
         sign = "<=" if row.less_is_better else ">="
         table.add_row(
             row.work, row.unit, figure(median(row.ours)), figure(median(row.theirs)), row.peer,
-            f"{row.ratio:.2f}", f"{sign} {row.target}", "yes" if row.met else "no",
+            f"{row.ratio:.2f}", "" if row.target is None else f"{sign} {row.target}", row.met,
         )  # fmt: skip
     Console(width=130).print(table)
