@@ -144,7 +144,12 @@ class _Reads:
         except SuiroError as error:
             return _error(error)
         is_pinned = question.text("version") is not None
-        follows = None if is_pinned else lambda: self._router.serving(served.view, caller)
+
+        def follows() -> Served:
+            if is_pinned:  # as long as it lives
+                return self._router.version(served.view, served.version)
+            return self._router.serving(served.view, caller)
+
         events = self._counted(Subscription(served, after, follows, self._tell).events())
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)

@@ -43,14 +43,14 @@ def event_id(text: str, served: Served) -> int | None:
 
 
 class Subscription:
-    """`follows()` gives the version that the caller belongs to now; None: always this one. `read` runs a question in a
-    thread."""
+    """`follows()` gives the version that the caller belongs to now, and raises `SuiroError` where there is none any
+    more. `read` runs a question in a thread."""
 
     def __init__(
         self,
         served: Served,
         after: int | None,
-        follows: Callable[[], Served] | None,
+        follows: Callable[[], Served],
         read: Callable[..., Awaitable[Any]],
     ) -> None:
         self._served = served
@@ -64,8 +64,7 @@ class Subscription:
             while True:
                 async for event in self._of_version():
                     yield event
-                if self._follows is not None:
-                    self._served, self._after = self._follows(), None
+                self._served, self._after = self._follows(), None
         except SuiroError as error:
             yield f": {str(error).splitlines()[0]}\n\n"
 
@@ -105,7 +104,7 @@ class Subscription:
             stop_listening()
 
     def _is_callers(self) -> bool:
-        return self._follows is None or self._follows().version == self._served.version
+        return self._follows().version == self._served.version
 
     def _event(self, cut: Cut, changes: Any, more: Mapping[str, object], *, has_id: bool) -> str:
         served = self._served

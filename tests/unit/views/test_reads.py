@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -320,6 +321,22 @@ def test_who_is_moved_or_was_away_too_long_begins_anew(http: httpx.Client, fille
     filled.served[1].store.prune(10**12)
     with Events(http, "?after=1.0") as events:
         assert events.next()[1]["reset"] is True
+
+
+def test_a_subscription_to_one_version_ends_with_it(
+    http: httpx.Client, filled: TwoVersions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("suiro.views.subscriptions.LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr("suiro.views.subscriptions.KEEP_ALIVE_LOOKS", 2)
+    with http.stream("GET", "/views/flights/changes?version=1", headers={"Suiro-Caller": "new"}) as stream:
+        lines = stream.iter_lines()
+        assert any('"reset":true' in line for line in lines)
+        for _ in range(2):  # though its caller belongs to version 2
+            assert ": nothing new" in next(line for line in lines if line)
+        retired = filled.served.pop(1)
+        assert any("no version 1" in line for line in islice(lines, 200))
+        assert not any(lines)
+    retired.store.close()
 
 
 def test_durations_are_counted_within_a_twentieth() -> None:
