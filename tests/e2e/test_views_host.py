@@ -86,6 +86,19 @@ def test_a_version_that_cannot_work_is_refused(
     assert host.cli("status") == []
 
 
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("max.offsets.per.trigger=lots", "setting max.offsets.per.trigger is 'lots'; give a number"),
+        ("on.processing.error=ignore", "on_processing_error='ignore' is none of"),
+        ("startingOfsets=earliest", "startingOfsets"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(host: HostProcess, app: Path, setting: str, said: str) -> None:
+    assert said in host.cli("deploy", f"{app}:counted", "--set", setting, ok=False)
+    assert host.cli("status") == []
+
+
 def test_inputs_whose_beginning_is_gone(host: HostProcess, suiro_node: Any, app: Path) -> None:
     topic = app.read_text().partition('builder, "')[2].partition('"')[0]
     with Client(suiro_node.bootstrap_servers) as client:

@@ -125,6 +125,11 @@ class KafkaStreams:
 
     # -- life ------------------------------------------------------------------------------------------------
 
+    def check_settings(self) -> None:
+        """Raises the `ConfigError` that `start` would; asks no broker, and starts nothing."""
+        self._source_options(self.topology.source_topics)
+        self._sink_options()
+
     def start(self) -> None:
         """Returns when the query runs. Raises `TopologyError` where the topology does not fit what is there, and
         `CheckpointError` where the application has run before, but not with this state directory."""

@@ -69,10 +69,12 @@ def run_isolated(task: str, given: Mapping[str, Any], *, limit: Limit) -> Any:
 
 
 def _check(given: Mapping[str, Any]) -> Any:
-    """Loads the code, builds the topology, looks at the inputs; gives the version's spec. `versions`: of each view the
-    number that is next and the spec of the serving version."""
+    """Loads the code, builds the topology, looks at settings and inputs; gives the version's spec. `versions`: of each
+    view the number that is next and the spec of the serving version."""
     from suiro.client import Client
-    from suiro.views.definition import VersionSpec
+    from suiro.streams import KafkaStreams
+    from suiro.views.definition import VersionSpec, registry_bound, topology_of
+    from suiro.views.settings import RunSettings
 
     definition = _loaded(given["code_file"], given["entry"])
     known = given["versions"].get(definition.name, {"next": 1, "leader": None})
@@ -87,6 +89,15 @@ def _check(given: Mapping[str, Any]) -> Any:
         leader=None if leader is None else VersionSpec.from_json(leader),
         journal_id=given["journal_id"],
     )
+    settings = RunSettings.parse(spec.settings)
+    KafkaStreams(
+        registry_bound(topology_of(definition, spec.output_topic), spec.schema_registry_url),
+        application_id=spec.application_id,
+        bootstrap_servers=given["bootstrap_servers"],
+        on_processing_error=settings.on_processing_error,
+        on_deserialization_error=settings.on_deserialization_error,
+        settings=settings.reading,
+    ).check_settings()
     with Client(given["bootstrap_servers"], settings=given["client_settings"]) as client:
         from suiro.views.inputs import check_inputs
 
