@@ -191,6 +191,7 @@ def test_pages_ranges_conditions_and_words(http: httpx.Client, router: TwoVersio
         ("flights/rows?after=x", 400, "`next` of a page"), ("flights/rows?search=", 400, "no word"),
         ("flights/rows?limit=1&limit=2", 400, "2 times"), ("flights/rows?min_offset=in", 400, "topic:partition"),
         ("flights/rows?min_offset=out:0:1", 400, "does not read 'out'"), ("flights/rows?prefix=a/b/c", 400, "3 parts"),
+        ("flights/rows/UA/1?as_of=out:0:1", 400, "does not read 'out'; it reads in"),
         ("flights/changes?after=x", 400, "no event's id"),
         (f"flights/rows?after=1.{'9' * 30}.AA", 400, "`next` of a page"),
         ("flights/rows?after=-1.1.AA", 400, "`next` of a page"),

@@ -158,7 +158,8 @@ class TableStore(ABC):
         inputs: Mapping[tuple[str, int], int] | None = None,
     ) -> Cut:
         """The cut of this number; or the newest that was made until then; or the newest that reflects nothing of these
-        input partitions from these offsets on. Raises `CutGoneError` where no kept one is so old."""
+        input partitions from these offsets on. Raises `CutGoneError` where no kept one is so old, `UsageError` for
+        offsets of topics of which the version reads none: every cut would do."""
         with self._reading() as read:
             if number is not None:
                 return self._cut(read, number)
@@ -170,7 +171,14 @@ class TableStore(ABC):
                     return self._known(*found[0])
                 raise self._gone(read, f"time {time_ms} ms")
             wanted = inputs or {}
+            topics = {topic for topic, _ in wanted}
             for cut in self._newest_of(read):
+                own = {topic for topic, _ in cut.inputs}
+                if topics and own and not topics & own:
+                    raise UsageError(
+                        f"version {self.spec.version} of view {self.spec.view!r} does not read "
+                        f"{', '.join(map(repr, sorted(topics)))}; it reads {', '.join(sorted(own))}"
+                    )
                 if all(cut.inputs.get(place, 0) <= offset for place, offset in wanted.items()):
                     return cut
             named = ", ".join(f"{topic}:{p}:{offset}" for (topic, p), offset in sorted(wanted.items()))
