@@ -14,6 +14,8 @@ __all__ = ["ColumnDifferences", "Example", "Kind", "Pattern", "Tally"]
 PATTERNS_MAX = 200
 KINDS_MAX = 20
 SMALLEST_DECADE, LARGEST_DECADE = -12, 18
+LARGEST_SIZE = 1e300
+"""Of a difference that is added up: so their sum stays a float."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +166,7 @@ class _Sizes:
 
     def add(self, key: tuple[Any, ...], size: float | None) -> None:
         self.rows += 1
-        if size is None or not math.isfinite(size):
+        if size is None or not size <= LARGEST_SIZE:
             return
         self.total += size
         self.smallest = min(self.smallest, size)

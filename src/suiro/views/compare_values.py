@@ -7,6 +7,7 @@ truth values are no numbers. A tolerance is for numbers: `0.01` is absolute, `1%
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,7 +52,11 @@ class Tolerance:
         return cls(relative=number / 100) if is_share else cls(absolute=number)
 
     def holds(self, old: float, new: float) -> bool:
-        return abs(new - old) <= max(self.absolute, self.relative * max(abs(old), abs(new)))
+        """Not of a whole number that is beyond all floats."""
+        try:
+            return abs(new - old) <= max(self.absolute, self.relative * max(abs(old), abs(new)))
+        except OverflowError:
+            return False
 
     def __str__(self) -> str:
         parts = [f"{self.absolute:g}"] if self.absolute else []
@@ -112,7 +117,7 @@ class Yardstick:
                 return None
             if old != old or new != new:
                 return Difference(column, "NaN in old" if old != old else "NaN in new", old, new)
-            return Difference(column, "old < new" if old < new else "old > new", old, new, abs(new - old))
+            return Difference(column, "old < new" if old < new else "old > new", old, new, _apart(old, new))
         if type(old) is type(new) and old == new:
             return None
         if old is ABSENT or new is ABSENT:
@@ -162,6 +167,13 @@ def shortened(value: Any, limit: int = VALUE_CHARS) -> Any:
 def plain(value: Any) -> Any:
     """As JSON can have it: a column that is not there is null."""
     return None if value is ABSENT else shortened(value)
+
+
+def _apart(old: float, new: float) -> float:
+    try:
+        return abs(new - old)
+    except OverflowError:  # a whole number that is beyond all floats
+        return math.inf
 
 
 def _type_of(value: Any) -> str:

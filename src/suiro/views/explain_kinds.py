@@ -139,11 +139,14 @@ def _same_change(old: tuple[Any, Any] | None, new: tuple[Any, Any] | None) -> bo
 
 
 def _growth(change: tuple[Any, Any]) -> float | None:
-    """Of a number; one that was not there before grows from 0."""
+    """Of a number; one that was not there before grows from 0. None too where a float cannot say it."""
     before, after = change
     if not is_number(after) or not (is_number(before) or before is ABSENT or before is None):
         return None
-    return float(after) - float(before if is_number(before) else 0)
+    try:
+        return float(after) - float(before if is_number(before) else 0)
+    except OverflowError:
+        return None
 
 
 def _signs(deed: Deed | None, columns: Sequence[str]) -> tuple[tuple[str, str], ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -215,7 +216,8 @@ def _moment(timestamp: int) -> str:
 
 def _apart(old: Any, new: Any) -> str:
     if all(isinstance(each, int | float) and not isinstance(each, bool) for each in (old, new)):
-        return _signed(new - old)
+        with suppress(OverflowError):  # beyond all floats
+            return _signed(new - old)
     return ""
 
 

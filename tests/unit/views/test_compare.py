@@ -235,3 +235,14 @@ def folder(parent: Path, number: int) -> Path:
     found = parent / f"v{number}"
     found.mkdir()
     return found
+
+
+@pytest.mark.parametrize("tolerance", [{}, {"n": "1%"}, {"n": "5"}])
+def test_numbers_beyond_all_floats(tolerance: Mapping[str, str]) -> None:
+    """JSON has whole numbers of any length."""
+    old = {("a",): {"n": 10**400}, ("b",): {"n": 10**400}, ("c",): {"n": -(10**400)}, ("d",): {"n": 1}}
+    new = {("a",): {"n": 1.5}, ("b",): {"n": 10**400}, ("c",): {"n": 10**400}, ("d",): {"n": 1e308}}
+    found = compared(old, new, **tolerance)
+    assert (found.equal, found.differing) == (1, 3)
+    assert "v1 > v2 in 1 row" in found.text()
+    assert json.dumps(found.to_json(), allow_nan=False)
