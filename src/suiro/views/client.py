@@ -291,6 +291,10 @@ class Views:
             raise TransientError(
                 f"the connection to {self.url} broke ({error}): it may have been done; look: suiro view status"
             ) from None
+        except ValueError as error:
+            raise UsageError(
+                f"what is asked for cannot be said in JSON ({error}): NaN and infinity are no numbers there"
+            ) from None
         return _said(answer)
 
 

@@ -89,7 +89,7 @@ def steps_of(text: str) -> tuple[int, ...]:
     """`1,10,50,100`, in percent; as basis points. Raises `UsageError`."""
     try:
         steps = tuple(round(float(part.strip().removesuffix("%")) * 100) for part in text.split(","))
-    except ValueError:
+    except (ValueError, OverflowError):
         steps = (0,)
     if any(not 0 < step <= ALL for step in steps):
         raise UsageError(f"steps {text!r}: expected percents such as 1,10,50,100")

@@ -203,7 +203,7 @@ class _Operations:
 
     def _shift(self, view: str, body: _Body, who: str) -> Any:
         percents = body.need("steps", list)
-        hold_ms, largest = body.take("hold_ms", int, 0), body.take("max_lag_ms", int)
+        hold_ms, largest = _time(body, "hold_ms"), _time(body, "max_lag_ms")
         given = body.take("guards", dict) or {}
         body.done()
         steps = []
@@ -227,7 +227,7 @@ class _Operations:
         return self._host.shift(view, steps, who=who, hold_ms=hold_ms or 0, guards=Guards(**given), **more)
 
     def _forward(self, view: str, body: _Body, who: str) -> Any:
-        largest = body.take("max_lag_ms", int)
+        largest = _time(body, "max_lag_ms")
         body.done()
         more = {} if largest is None else {"largest_lag_ms": largest}
         return self._host.forward(view, who=who, **more)
@@ -278,6 +278,13 @@ class _Operations:
 def _to_its_end(command: Command) -> Endable:
     """A change is made though its caller has gone: half of it is no state that a view has."""
     return lambda view, body, who, gone: command(view, body, who)
+
+
+def _time(body: _Body, name: str) -> int | None:
+    time_ms = body.take(name, int)
+    if time_ms is not None and time_ms < 0:
+        raise UsageError(f"{name!r} is {time_ms}; expected milliseconds from 0 on")
+    return time_ms
 
 
 def _timeout(body: _Body) -> dict[str, float]:

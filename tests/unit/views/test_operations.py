@@ -101,6 +101,8 @@ def test_what_is_asked_arrives(host: Told, views: Views, tmp_path: Path) -> None
         ("shift", b'{"steps": [10], "guards": {"errors": "x"}}', "guard 'errors'"),
         ("shift", b'{"steps": [10], "guards": {"errors": NaN}}', "guard 'errors': nan"),
         ("shift", b'{"steps": [10], "guards": {"difference": 20}}', "shares from 0 to 1"),
+        ("shift", b'{"steps": [10], "hold_ms": -1}', "'hold_ms' is -1; expected milliseconds from 0 on"),
+        ("forward", b'{"max_lag_ms": -1}', "'max_lag_ms' is -1"),
         ("shift", b"[" * 100_000, "not JSON"),
         ("shift", b'{"steps": [10], "hold": 5}', "there is no field 'hold'"),
         ("retire", b'{"version": "1"}', "'version' is \"1\"; expected int"),
@@ -115,6 +117,12 @@ def test_requests_that_are_wrong(url: str, host: Told, path: str, body: bytes, s
     answer = httpx.post(where, content=body, headers=JSON)
     assert answer.status_code == 400
     assert said in answer.json()["message"]
+    assert host.calls == []
+
+
+def test_what_json_does_not_have(host: Told, views: Views) -> None:
+    with pytest.raises(UsageError, match="NaN and infinity"):
+        views.shift("delays", float("nan"))
     assert host.calls == []
 
 
