@@ -57,7 +57,7 @@ def print_status(found: dict[str, Any]) -> None:
             _text(one.get("cut")),
             "" if lag_ms is None else f"{lag_ms / 1000:.1f} s",
             said,
-            _built(one.get("progress")),
+            _built(one),
         )
     console = Console()
     console.print(table)
@@ -78,10 +78,21 @@ def _share_of(number: int, routing: dict[str, Any]) -> int | None:
     return 10_000 - int(routing["share"]) if number == routing["serving"] else None
 
 
-def _built(progress: dict[str, Any] | None) -> str:
+def _built(one: dict[str, Any]) -> str:
+    progress = one.get("progress")
     if not progress or not progress["total"]:
         return ""
-    return f"{progress['done']:,} of {progress['total']:,}"
+    built = f"{progress['done']:,} of {progress['total']:,}"
+    return f"{built}; {_speed(one)}" if one["state"] == "building" else built
+
+
+def _speed(one: dict[str, Any]) -> str:
+    """Of a version that is being built and has said how far it is."""
+    if one["paused"]:
+        return "waits for the live version"
+    progress = one["progress"]
+    left_s = progress.get("left_s")
+    return f"{progress['rate']:,.0f} records/s" + ("" if left_s is None else f", {left_s:.0f} s left")
 
 
 def _text(value: Any) -> str:
@@ -133,14 +144,7 @@ def watch_build(views: Views, name: str, number: int, *, quiet: bool) -> dict[st
             one = next(item for item in status["versions"] if item["version"] == number)
             progress = one.get("progress")
             if progress is not None:
-                left_s = progress.get("left_s")
-                said = (
-                    "waits for the live version"
-                    if one["paused"]
-                    else f"{progress['rate']:,.0f} records/s"
-                    + ("" if left_s is None else f", {left_s:.0f} s left")
-                )
-                shown.update(task, total=progress["total"], completed=progress["done"], said=said)
+                shown.update(task, total=progress["total"], completed=progress["done"], said=_speed(one))
             if one["state"] == "ready":
                 shown.update(task, said="ready")
                 return status
