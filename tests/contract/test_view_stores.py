@@ -527,6 +527,17 @@ def test_dropped_a_store_takes_no_room(open_one: Open, tmp_path: Path) -> None:
     assert open_one().cut is None
 
 
+def test_who_reads_on_makes_no_file_where_one_was_dropped(tmp_path: Path) -> None:
+    """A read that is under way while its version is retired: what was freed stays so."""
+    store = opened(Described(), tmp_path, None)
+    store.apply(cut(0), [UA], [value(n=1)])
+    store.drop()
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(TransientError, match="is closed; ask again"):
+        store.get(UA)
+    assert list(tmp_path.iterdir()) == []
+
+
 WRITER = """
 import json, sys
 from support.view_stores import Described, cut

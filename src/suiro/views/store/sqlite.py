@@ -152,6 +152,8 @@ class SqliteStore(TableStore):
             try:
                 connection = self._readers.get_nowait()
             except queue.Empty:
+                if self._is_closed:  # perhaps dropped: whoever connects now would make the file again
+                    raise StoreUnavailableError(f"the store {self._path} is closed; ask again") from None
                 connection = self._connect(READER_CACHE_KIB)
                 connection.execute("PRAGMA query_only = ON")
             ends = time.monotonic() + QUESTION_LIMIT_S
