@@ -150,6 +150,7 @@ class Keeper:
             "fingerprint": version.spec.get("fingerprint"),
             "entry": version.spec.get("entry"),
             "inputs": version.spec.get("inputs"),
+            "output_topic": version.spec.get("output_topic"),
             "key": list(version.key),
         }
         running = self.running(version.number)

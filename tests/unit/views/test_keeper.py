@@ -321,6 +321,7 @@ def test_a_candidate_that_lags_takes_callers_back_if_asked(kept: Kept) -> None:
 def test_status_says_it_all(kept: Kept) -> None:
     kept.two()
     status = kept.keeper.status()
+    assert [one["output_topic"] for one in status["versions"]] == ["delays.v1", "delays.v2"]
     assert (status["position"], status["routing"]["serving"], status["routing"]["candidate"]) == (
         "ready",
         1,
