@@ -323,6 +323,11 @@ class Host:
                 f"consumers are moved between two versions that live; of view {view} there are: "
                 + (", ".join(str(version.number) for version in state.live) or "none")
             )
+        if target.state == "building":
+            raise UsageError(
+                f"version {number} of view {view} is still being built; group {group!r} would go back in time with it, "
+                f"and be told again what it has had. Wait until it is ready: suiro view status {view}"
+            )
         with Client(self.config.bootstrap_servers, settings=self.config.client_settings) as client:
             moved = move_group(
                 client, group, VersionSpec.from_json(others[0].spec), VersionSpec.from_json(target.spec)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from suiro.errors import UsageError
 from suiro.views import lifecycle
 from suiro.views.host import Host
 from suiro.views.state import ALL, UnknownViewError, View
@@ -46,3 +47,10 @@ def test_a_version_that_is_retired_between_routing_and_reading() -> None:
     assert host_of(Log(before, after), 2).serving("delays", "ada") == 2
     with pytest.raises(UnknownViewError, match="version 1 of view delays is retired"):
         host_of(Log(after), 2).version("delays", 1)
+
+
+def test_consumers_are_not_moved_to_what_is_being_built() -> None:
+    alone = lifecycle.retire(shifted(), 1).view
+    building = lifecycle.deploy(alone, key=("id",), spec={}).view
+    with pytest.raises(UsageError, match=r"version 3 of view delays is still being built; group 'billing'"):
+        host_of(Log(building), 2).move_consumers("delays", "billing", 3)
