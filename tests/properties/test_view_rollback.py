@@ -57,6 +57,7 @@ class Routed:
                 view="flights",
                 version=number,
                 spec=spec,
+                output_topic=f"flights.v{number}",
                 store=store,
                 follower=follower,
                 metrics=ReadMetrics(),

@@ -397,6 +397,27 @@ def history(name: _View, url: _Url = None, as_json: _Json = False) -> None:
 
 
 @view.command()
+def topic(
+    name: _View,
+    caller: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Who asks; while readers are shifted, some have another version."),
+    ] = None,
+    url: _Url = None,
+    as_json: _Json = False,
+) -> None:
+    """The output topic of the version that serves: the view's name is the alias of its versions' topics."""
+    from suiro.views import Views
+
+    with _errors(), Views(url, caller=caller) as views:
+        found = views.topic(name)
+    if as_json:
+        print_json(found)
+    else:
+        typer.echo(found["topic"])
+
+
+@view.command()
 def consumers(
     name: _View,
     version: Annotated[

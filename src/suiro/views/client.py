@@ -115,6 +115,12 @@ class Views:
                 time.sleep(pause_s)
                 pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
+    def topic(self, view: str, **options: Any) -> dict[str, Any]:
+        """Under "topic" the output topic of the version that answers this caller, or of `version`. A view's name is the
+        alias of its versions' topics: ask again where the routing may have changed."""
+        answer: dict[str, Any] = self._read(f"/views/{view}/topic", options)
+        return answer
+
     def _read(self, path: str, options: Mapping[str, Any]) -> Any:
         deadline = time.monotonic() + self._timeout_s
         pause_s = FIRST_PAUSE_S

@@ -5,6 +5,7 @@
 | `GET /views/V/rows/UA/2013-07-04` | `row`: the row of a key, null where there is none |
 | `GET /views/V/rows` | `rows`: a page by key, and `next` where there are more: give it back as `after` |
 | `GET /views/V/changes` | server-sent events: what each new cut changed |
+| `GET /views/V/topic` | `topic`: the output topic of the version that answers; the view's name is its alias |
 
 Of rows: `from`, `to` (both included), `prefix` (parts of the key, the last one perhaps a beginning; each part quoted as
 in a path), `where` (several, `column:operator:value`), `search` (words), `limit`, `after`. Of all: `as_of` (a time,
@@ -14,7 +15,7 @@ in a path), `where` (several, `column:operator:value`), `search` (words), `limit
 Every answer begins with the version that gave it, its cut, and the input offsets it reflects; it is of that one cut.
 A page's `next` holds its version and cut: pages that follow each other are of one state.
 
-Events are explained in `subscriptions`.
+Events are explained in `subscriptions`. A topic is asked for with `version` and `caller` only.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from suiro.errors import FatalError, SuiroError, TransientError, UsageError
@@ -56,6 +57,7 @@ CALLER_HEADER = "suiro-caller"
 _COMMON = frozenset({"as_of", "min_offset", "timeout_ms", "version", "caller"})
 _OF_ROWS = _COMMON | {"from", "to", "prefix", "where", "search", "limit", "after"}
 _OF_CHANGES = frozenset({"after", "version", "caller"})
+_OF_TOPIC = frozenset({"version", "caller"})
 
 T = TypeVar("T")
 
@@ -75,6 +77,7 @@ def routes(router: Router) -> list[Route]:
         Route("/views/{view}/rows", reads.rows),
         Route("/views/{view}/rows/{key:path}", reads.row),
         Route("/views/{view}/changes", reads.changes),
+        Route("/views/{view}/topic", reads.topic),
     ]
 
 
@@ -153,6 +156,14 @@ class _Reads:
         events = self._counted(Subscription(served, after, follows, self._tell).events())
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+
+    async def topic(self, request: Request) -> Response:
+        try:
+            question = _Question(request, _OF_TOPIC)
+            served = self._served(request, question, _caller(request, question))
+        except SuiroError as error:
+            return _error(error)
+        return JSONResponse({"view": served.view, "version": served.version, "topic": served.output_topic})
 
     async def _counted(self, events: AsyncIterator[str]) -> AsyncIterator[str]:
         self._subscribers += 1

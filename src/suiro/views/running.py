@@ -152,6 +152,7 @@ class RunningVersion:
             view=self.spec.view,
             version=self.spec.version,
             spec=self.spec,
+            output_topic=self.spec.output_topic,
             store=self.store,
             follower=self.follower,
             metrics=self.metrics,

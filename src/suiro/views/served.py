@@ -27,6 +27,7 @@ class Served:
     view: str
     version: int
     spec: StoreSpec
+    output_topic: str
     store: Store
     follower: Following
     metrics: ReadMetrics

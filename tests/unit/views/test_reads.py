@@ -63,7 +63,8 @@ class TwoVersions:
             store = open_store(spec, folder / str(number))
             follower = self.followed[number] = Followed(store)
             self.served[number] = Served(
-                view="flights", version=number, spec=spec, store=store, follower=follower, metrics=ReadMetrics()
+                view="flights", version=number, spec=spec, output_topic=f"flights.v{number}", store=store,
+                follower=follower, metrics=ReadMetrics(),
             )  # fmt: skip
 
     def serving(self, view: str, caller: str) -> Served:
@@ -395,3 +396,15 @@ def test_200_idle_subscribers_keep_nobody_from_a_look_up(
         go_on.set()
         for stream in streams:
             assert any(b'"cut":2' in line for line in stream)
+
+
+def test_the_name_of_a_view_is_the_alias_of_its_versions_topics(
+    http: httpx.Client, filled: TwoVersions
+) -> None:
+    assert ok(http.get("/views/flights/topic")) == {"view": "flights", "version": 1, "topic": "flights.v1"}
+    assert ok(http.get("/views/flights/topic", headers={"Suiro-Caller": "new1"}))["topic"] == "flights.v2"
+    assert ok(http.get("/views/flights/topic?version=2"))["topic"] == "flights.v2"
+    with Views(str(http.base_url), caller="new1") as views:
+        assert views.topic("flights") == {"view": "flights", "version": 2, "topic": "flights.v2"}
+    assert "no version" in refused(http.get("/views/nosuch/topic"), 404)
+    assert "unknown parameter" in refused(http.get("/views/flights/topic?as_of=cut:1"), 400)
