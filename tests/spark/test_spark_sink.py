@@ -80,6 +80,13 @@ def test_what_cannot_be_written_is_named(
         writer.save()
 
 
+def test_a_topic_is_not_overwritten(spark: Any, bootstrap: str, new_topic: Callable[..., str]) -> None:
+    """Spark's own connector refuses it as well; to append instead would be a surprise."""
+    writer = spark.range(1).selectExpr("'x' value").write.format("suiro").mode("overwrite")
+    with pytest.raises(Exception, match="cannot overwrite a topic"):
+        writer.options(**{"kafka.bootstrap.servers": bootstrap, "topic": new_topic()}).save()
+
+
 def split(columns: str) -> list[str]:
     return columns.split(", ") if "repeat" not in columns else [columns]
 

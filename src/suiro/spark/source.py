@@ -76,6 +76,11 @@ class SuiroDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from suiro.spark.sink import BatchWriter
 
+        if overwrite:
+            raise ConfigError(
+                'format "suiro" cannot overwrite a topic, as Spark\'s Kafka connector cannot; say .mode("append"), and '
+                "delete the topic's records before, if they are not wanted any more"
+            )
         return BatchWriter(SinkOptions.parse(self.options).for_format(), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
