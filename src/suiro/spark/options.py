@@ -72,6 +72,16 @@ class Bound:
     none_is_latest: bool = True
     """Of times: where no record is as young, the end; otherwise an error."""
 
+    @property
+    def is_of_times(self) -> bool:
+        return self.timestamp is not None or bool(self.timestamps)
+
+    def says(self, what: int) -> bool:
+        """EARLIEST or LATEST, of any partition."""
+        if self.is_of_times:
+            return False
+        return what in self.offsets.values() if self.offsets else self.default == what
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
@@ -108,7 +118,7 @@ class SourceOptions:
             raise ConfigError(
                 f"option kafka.isolation.level: {isolation!r} is neither read_committed nor read_uncommitted"
             )
-        starting = _bound(given, "starting", forbidden=LATEST if "endingoffsets" in given else None)
+        starting = _bound(given, "starting")
         low, high = (_whole(given, f"{word}OffsetsPerTrigger", low=1) for word in ("min", "max"))
         if low is not None and high is not None and low > high:
             raise ConfigError(f"option minOffsetsPerTrigger ({low}) is above maxOffsetsPerTrigger ({high})")
@@ -118,7 +128,7 @@ class SourceOptions:
             client_settings=client_settings(kafka),
             subscription=_subscription(given),
             starting=starting,
-            ending=_bound(given, "ending", forbidden=EARLIEST) or Bound(default=LATEST),
+            ending=_bound(given, "ending") or Bound(default=LATEST),
             max_offsets_per_trigger=high,
             min_offsets_per_trigger=low,
             max_trigger_delay_ms=_duration(
@@ -132,6 +142,17 @@ class SourceOptions:
             max_fetch_bytes=_whole(given, "maxFetchBytes", low=1024) or 8 * 1024 * 1024,
             rows_per_batch=_whole(given, "rowsPerBatch", low=1) or 50_000,
         )
+
+    def for_batch(self) -> SourceOptions:
+        """Checks what only a stream may say."""
+        if self.max_offsets_per_trigger is not None or self.min_offsets_per_trigger is not None:
+            limit = "max" if self.max_offsets_per_trigger is not None else "min"
+            raise ConfigError(
+                f"option {limit}OffsetsPerTrigger is for streams; a batch read has endingOffsets"
+            )
+        if self.starting is not None and self.starting.says(LATEST):
+            raise ConfigError("option startingOffsets: a batch read cannot begin at the latest offset")
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +274,12 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
                 raise ConfigError(f"option subscribe names no topic: {value!r}")
             return Subscription(topics=topics)
         case "subscribepattern":
+            try:
+                re.compile(value)
+            except re.error as error:
+                raise ConfigError(
+                    f"option subscribePattern: {value!r} is not a regular expression of Python's: {error}"
+                ) from None
             return Subscription(pattern=value)
         case _:
             parsed = _json("assign", value)
@@ -265,7 +292,7 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
             return Subscription(assigned=tuple(sorted(set(pairs))))
 
 
-def _bound(given: Mapping[str, str], word: str, *, forbidden: int | None) -> Bound | None:
+def _bound(given: Mapping[str, str], word: str) -> Bound | None:
     by_time, by_topic = f"{word}OffsetsByTimestamp", f"{word}Offsets"
     strategy = given.get(
         f"{word}offsetsbytimestampstrategy", "error" if word == "starting" else "latest"
@@ -282,11 +309,12 @@ def _bound(given: Mapping[str, str], word: str, *, forbidden: int | None) -> Bou
     text = given[by_topic.lower()].strip()
     words = {"earliest": EARLIEST, "latest": LATEST}
     if text.lower() in words:
-        chosen = words[text.lower()]
-        if chosen == forbidden == EARLIEST:
-            raise ConfigError(f"option {by_topic}: a read cannot end at the earliest offset")
-        return Bound(default=chosen)
-    return Bound(offsets=_positions(by_topic, text, low=EARLIEST))
+        bound = Bound(default=words[text.lower()])
+    else:
+        bound = Bound(offsets=_positions(by_topic, text, low=EARLIEST))
+    if word == "ending" and bound.says(EARLIEST):
+        raise ConfigError(f"option {by_topic}: a read cannot end at the earliest offset: {text!r}")
+    return bound
 
 
 def _positions(name: str, text: str, *, low: int) -> dict[tuple[str, int], int]:

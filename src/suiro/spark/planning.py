@@ -103,8 +103,21 @@ class Planner:
         known = self._look(max_age_ms=0)
         start = self._resolve(self._options.starting or Bound(default=EARLIEST), known, "startingOffsets")
         end = self._resolve(self._options.ending, known, "endingOffsets")
+        self._check_order(start, end)
         positions = Positions(offsets=start, topic_ids=known.topic_ids)
         return self.ranges(positions, Positions(offsets=end, topic_ids=known.topic_ids))
+
+    def _check_order(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> None:
+        """What was asked for the wrong way round is no loss of data. An end that nobody gave may well be below an
+        offset that somebody did, and that is one."""
+        starting, ending = self._options.starting, self._options.ending
+        by_times = ending.is_of_times and starting is not None and starting.is_of_times
+        for place in sorted(start):
+            if (by_times or ending.offsets.get(place, LATEST) >= 0) and start[place] > end[place]:
+                raise ConfigError(
+                    f"the options begin to read {_name(place)} at offset {start[place]}, which is beyond where they "
+                    f"end, at {end[place]}"
+                )
 
     # -- a stream ----------------------------------------------------------------------------------------
 

@@ -55,10 +55,8 @@ class SuiroDataSource(DataSource):
         return SCHEMA + (HEADERS if SourceOptions.parse(self.options).include_headers else "")
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = SourceOptions.parse(self.options)
+        options = SourceOptions.parse(self.options).for_batch()
         _require_own_schema(schema, options)
-        if options.max_offsets_per_trigger is not None:
-            raise ConfigError("option maxOffsetsPerTrigger is for streams; a batch read has endingOffsets")
         return BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

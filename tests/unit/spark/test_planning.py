@@ -117,6 +117,23 @@ def test_a_time_that_nothing_is_younger_than_is_an_error_or_the_end() -> None:
     assert planner(log, startingTimestamp="1000").initial().offsets == {A0: 4, A1: 4}
 
 
+def test_a_batch_the_wrong_way_round_is_a_wrong_option_and_no_loss() -> None:
+    log = Log({A0: (0, 9)})
+    log.times = {1000: 4, 2000: 7}
+    wrong = [
+        {"startingOffsets": '{"a":{"0":5}}', "endingOffsets": '{"a":{"0":3}}'},
+        {"startingTimestamp": "2000", "endingTimestamp": "1000"},
+    ]
+    for options in wrong:
+        for fails in ("true", "false"):
+            with pytest.raises(ConfigError, match=r"begin to read a-0 at offset .* beyond where they end"):
+                planner(log, failOnDataLoss=fails, **options).batch_ranges()
+    with pytest.raises(DataLossError):  # the log itself ends before
+        planner(log, startingOffsets='{"a":{"0":12}}').batch_ranges()
+    right = {"startingTimestamp": "1000", "endingTimestamp": "2000"}
+    assert planner(log, **right).batch_ranges() == [span(0, 4, 7)]
+
+
 def test_offsets_by_partition_must_name_all_of_them() -> None:
     log = Log({A0: (0, 9), A1: (0, 9)})
     chosen = planner(log, startingOffsets='{"a":{"0":3,"1":-1}}').initial().offsets

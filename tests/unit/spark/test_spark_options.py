@@ -94,6 +94,27 @@ def test_a_read_cannot_end_at_the_earliest() -> None:
     with pytest.raises(ConfigError, match="endingOffsets"):
         source(endingOffsets="earliest")
 
+    with pytest.raises(ConfigError, match="endingOffsets"):
+        source(endingOffsets='{"a":{"0":5,"1":-2}}')
+
+
+def test_a_batch_refuses_what_only_a_stream_may_say() -> None:
+    """Spark's connector refuses it, too: nothing would be read, and nothing said."""
+    for latest in ("latest", '{"a":{"0":5,"1":-1}}'):
+        with pytest.raises(ConfigError, match="batch read cannot begin at the latest"):
+            source(startingOffsets=latest).for_batch()
+    for limit in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"):
+        with pytest.raises(ConfigError, match=f"{limit} is for streams"):
+            SourceOptions.parse(SOURCE | {limit: "5"}).for_batch()
+    for good in ({}, {"startingOffsets": "earliest"}, {"startingTimestamp": "1"}):
+        source(**good).for_batch()
+
+
+@pytest.mark.parametrize("text", ["a(", r"\p{Alpha}+"])
+def test_a_pattern_that_is_no_regular_expression_is_named(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"option subscribePattern: .* regular expression"):
+        SourceOptions.parse(SINK | {"subscribePattern": text})
+
 
 @pytest.mark.parametrize("value", ["0", "-1", "many"])
 def test_a_limit_is_a_positive_number(value: str) -> None:
