@@ -299,8 +299,17 @@ of `dropDuplicates` or of an aggregation is still there. The checkpoint is only 
 died inside of a micro-batch, run it once more until it stops, or have that micro-batch written again with
 `--rewrite-last`: the connector's sink may have written part of it, and nobody can tell which.
 
-Only append mode goes to the sink; for update and complete see [the guide](../guides/spark.md#a-running-aggregation).
-Columns are the same in both directions, those of a row's own `topic`, `partition` and `headers` included.
+## What else is another
+
+- **Output modes.** Append and complete go to the sink as they are. Update does not, since Spark lets no sink in Python
+  have it; [the guide](../guides/spark.md#a-running-aggregation) has the way by `foreachBatch`.
+- **A batch write says `.mode("append")`.** Spark's default mode (`errorifexists`) is for the connector alone.
+  `overwrite` is refused, as by the connector.
+- **Columns** are the same in both directions, those of a row's own `topic`, `partition` and `headers` included. One
+  that the connector's sink would pass over, such as `offset`, is refused by name; a column `timestamp` becomes the
+  record's time.
+- **`subscribePattern`** is a regular expression of Python's, whose notation is Java's but for rarities such as
+  `\\p{Alpha}`.
 """
 
 

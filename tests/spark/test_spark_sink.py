@@ -177,6 +177,29 @@ def test_a_stream_without_a_name_for_its_application_is_refused(
         query.awaitTermination(60)
 
 
+@pytest.mark.soak
+def test_complete_mode_writes_the_whole_result_with_each_micro_batch(
+    stream_of: Callable[..., Any],
+    rows_of: Callable[..., Any],
+    produce: Callable[..., None],
+    new_topic: Callable[..., str],
+    bootstrap: str,
+    tmp_path: Path,
+    unique: str,
+) -> None:
+    """As with Spark's own connector."""
+    source, sink = new_topic(), new_topic()
+    counts = stream_of(source).groupBy("value").count().selectExpr("value key", "cast(count as string) value")
+    writer = counts.coalesce(1).writeStream.format("suiro").outputMode("complete").trigger(availableNow=True)
+    writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", sink)
+    writer = writer.option("application.id", unique).option("checkpointLocation", str(tmp_path))
+    for values in ("ab", "b"):
+        produce(source, *values)
+        assert writer.start().awaitTermination(120)
+    found = rows(rows_of(sink))
+    assert sorted(found) == [("a", "1"), ("a", "1"), ("b", "1"), ("b", "2")]
+
+
 def test_foreach_batch(
     stream_of: Callable[..., Any],
     rows_of: Callable[..., Any],
