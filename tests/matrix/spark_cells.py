@@ -93,7 +93,10 @@ def _run_query(broker: Broker, directory: Path, tell: Tell, chosen: Sequence[Pla
     anomalies: list[str] = []
     try:
         _drive(broker, directory, source, outputs, [fault for _, fault in planned])
-        found = checker.check(_observe(broker, directory, source, outputs))
+        found = checker.check(seen := _observe(broker, directory, source, outputs))
+        if len(seen.expected) != batches * RECORDS:  # the checker knows only what was planned
+            words = f"{len(seen.expected)} of {batches * RECORDS} records of the source were planned"
+            found.append(checker.Anomaly("lost write", words))
         anomalies = [one.name for one in found]
         failure = "\n".join(f"  {one.name}: {one.words}" for one in found)
     except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,6 +54,21 @@ def test_a_sample_on_the_node(tmp_path: Path) -> None:
     done = run("node", chosen, tmp_path)
     not_sent = [one.cell.when for one in done if not one.was_sent]
     assert not_sent == ["AddPartitionsToTxn is lost"], "the node speaks transactions V2"
+
+
+def test_a_query_of_spark_that_read_nothing_is_no_good_run(
+    suiro_node: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checker is told what was planned; that it was all there is, is looked at beside it."""
+
+    def drive(broker: Any, directory: Path, source: str, outputs: Any, faults: list[str]) -> None:
+        for fault in faults:
+            (directory / "faults" / fault.replace("@batch=", "-").replace(":", "-")).touch()
+
+    monkeypatch.setattr(spark_cells, "_drive", drive)
+    one = spark_cells.schedule()[0].cell
+    done = spark_cells.run_spark(suiro_node, tmp_path, lambda result: None, lambda cell: cell == one)
+    assert [result.anomalies for result in done] == [["lost write"]]
 
 
 @pytest.mark.soak
