@@ -89,6 +89,17 @@ OPTIONS: tuple[Entry, ...] = (
 _OWN_SERDES = "keys and values are binary columns; cast them or use from_avro in the query"
 _ONE_PRODUCER = "the sink names and numbers its transactions itself, by application.id"
 
+_OAUTHBEARER = (
+    "token.endpoint.url scope.claim.name sub.claim.name scope expected.audience expected.issuer "
+    "clock.skew.seconds header.urlencode client.credentials.client.id "
+    "client.credentials.client.secret jwks.endpoint.url jwks.endpoint.refresh.ms "
+    "jwks.endpoint.retry.backoff.ms jwks.endpoint.retry.backoff.max.ms jwt.retriever.class "
+    "jwt.validator.class assertion.algorithm assertion.file assertion.template.file "
+    "assertion.private.key.file assertion.private.key.passphrase assertion.claim.aud "
+    "assertion.claim.exp.seconds assertion.claim.iss assertion.claim.jti.include "
+    "assertion.claim.nbf.seconds assertion.claim.sub"
+)
+
 SETTINGS: tuple[Entry, ...] = (
     *_entries(
         "both",
@@ -137,7 +148,9 @@ SETTINGS: tuple[Entry, ...] = (
             "ssl.protocol ssl.enabled.protocols ssl.cipher.suites ssl.provider ssl.secure.random.implementation "
             "ssl.keymanager.algorithm ssl.trustmanager.algorithm security.providers": "Python's TLS chooses",
             "sasl.login.refresh.window.factor sasl.login.refresh.window.jitter sasl.login.refresh.min.period.seconds "
-            "sasl.login.refresh.buffer.seconds": "nothing to refresh with PLAIN and SCRAM",
+            "sasl.login.refresh.buffer.seconds sasl.login.connect.timeout.ms sasl.login.read.timeout.ms "
+            "sasl.login.retry.backoff.ms sasl.login.retry.backoff.max.ms": "nothing to refresh or fetch with PLAIN and "
+            "SCRAM",
         },
     ),
     *_entries(
@@ -192,9 +205,10 @@ SETTINGS: tuple[Entry, ...] = (
             "TLS with a client certificate",
             "sasl.client.callback.handler.class sasl.login.callback.handler.class sasl.login.class": "no Java runs "
             "here: use PLAIN or SCRAM, or TLS with a client certificate",
-            "sasl.oauthbearer.token.endpoint.url sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name": (
-                "the client has no OAUTHBEARER: use SCRAM, or TLS with a client certificate"
-            ),
+            " ".join(
+                f"sasl.oauthbearer.{name}" for name in _OAUTHBEARER.split()
+            ): "the client has no OAUTHBEARER: use SCRAM, or TLS with a client certificate",
+            "config.providers": "no Java runs here: give the value itself, read by the program that makes the query",
             "ssl.engine.factory.class": "no Java runs here: give PEM files",
             "ssl.truststore.certificates ssl.keystore.certificate.chain ssl.keystore.key": "write the PEM text to a "
             "file that driver and tasks can read, and give ssl.truststore.location or ssl.keystore.location",

@@ -58,6 +58,19 @@ def test_options_without_effect_are_taken(entry: object) -> None:
     assert SourceOptions.parse(SOURCE | {entry.name: "3"}) == SourceOptions.parse(SOURCE)  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "config.providers",
+        "sasl.login.read.timeout.ms",
+        "sasl.oauthbearer.scope",
+        "sasl.oauthbearer.client.credentials.client.secret",
+    ],
+)
+def test_what_kafka_has_added_since_is_in_the_table(name: str) -> None:
+    assert name in {entry.name for entry in SETTINGS}
+
+
 def test_a_setting_that_nobody_knows_is_left_to_the_client_to_refuse() -> None:
     assert client_settings({"request.timeout.msec": "1"}) == {"request.timeout.msec": "1"}
 
