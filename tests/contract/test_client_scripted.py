@@ -165,6 +165,27 @@ def test_the_coordinator_moves(client: Client, brokers: list[ScriptedBroker]) ->
     assert brokers[1].asked[-1] == "init_producer_id"
 
 
+def test_a_coordinator_whose_broker_is_gone_is_looked_for_anew(
+    client: Client, brokers: list[ScriptedBroker], leaders: dict[tuple[str, int], int]
+) -> None:
+    """A broker that died is not among those that metadata name; by then it may have been asked for a leader's sake."""
+    at = [1]
+    for broker in brokers:
+        broker.script["find_coordinator"] = lambda request: coordinator_answer(request, brokers[at[0]])
+        broker.script["init_producer_id"] = lambda request: response_class(
+            API_KEYS["init_producer_id"], request.__version__
+        )(throttle_time=NO_TIME, error_code=ErrorCode.none, producer_id=9, producer_epoch=0)
+    transaction = client.transaction("id")
+    transaction.init()
+    assert "init_producer_id" in brokers[1].asked
+    at[0] = 0
+    for broker in brokers:
+        broker.script["metadata"] = metadata_script(brokers[:1], leaders)
+    client.metadata(["t"])
+    transaction.init(timeout_ms=5_000)
+    assert "init_producer_id" in brokers[0].asked
+
+
 def test_a_transaction_still_completing_is_waited_for(client: Client, brokers: list[ScriptedBroker]) -> None:
     codes = [ErrorCode.concurrent_transactions] * 5 + [ErrorCode.none]
     brokers[0].script["find_coordinator"] = lambda request: coordinator_answer(request, brokers[0])

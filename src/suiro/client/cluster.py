@@ -252,7 +252,7 @@ class Cluster:
             try:
                 return once(self._coordinator(kind, key, attempts.deadline_ms), attempts.deadline_ms)
             except RETRIED as error:
-                if isinstance(error, BrokenConnectionError) or "COORDINATOR" in error.code_name:
+                if isinstance(error, BrokenConnectionError) or _is_elsewhere(error):
                     self._coordinators.pop((kind, key), None)
                 attempts.failed(error)
 
@@ -273,6 +273,11 @@ class Cluster:
     def describe(self) -> str:
         """For messages: where we are talking to."""
         return ",".join(f"{host}:{port}" for host, port in self._bootstrap)
+
+
+def _is_elsewhere(error: KafkaError) -> bool:
+    """Of a coordinator: it says that it is none, or its broker is not among those that there are."""
+    return "COORDINATOR" in error.code_name or error.code_name == "BROKER_NOT_AVAILABLE"
 
 
 def parse_bootstrap_servers(bootstrap_servers: str) -> tuple[tuple[str, int], ...]:
