@@ -351,7 +351,7 @@ def _two_drivers(scene: Scene) -> None:
     first = scene.start("noted@batch=1:stop")
     first.wait_stopped()
     other = replace(job, start=job.rows * 2, label=2, checkpoint="other")
-    scene.finish(start=other.start, label=2, checkpoint="other", batches=2)
+    scene.finish(start=other.start, label=2, checkpoint="other", batches=2, options=BEGINS_ANEW)
     first.resume()
     assert first.wait() == FENCED, scene.said()
     assert "another driver took over" in scene.said()
@@ -381,6 +381,9 @@ def _configure(scene: Scene, topic: str, name: str, value: str) -> None:
     _until(lambda: scene.client.describe_configs([topic])[topic][name] == value, name)
 
 
+BEGINS_ANEW = {"checkpoint.missing": "begin"}
+
+
 def _admin(scene: Scene) -> AdminClient:
     return AdminClient({"bootstrap.servers": scene.bootstrap})
 
@@ -390,7 +393,10 @@ def _checkpoint_deleted(scene: Scene) -> None:
     scene.finish(batches=2)
     shutil.rmtree(scene.directory / "checkpoint")
     second = replace(scene.job, batches=2, start=scene.job.rows * 2, label=2, checkpoint="new")
-    scene.finish(batches=2, start=second.start, label=2, checkpoint="new")
+    changes = {"batches": 2, "start": second.start, "label": 2, "checkpoint": "new"}
+    assert scene.start(**changes).wait() == STOPPED, scene.said()
+    assert "this checkpoint is new, and Kafka holds micro-batch" in scene.said()
+    scene.finish(**changes, options=BEGINS_ANEW)
     first = replace(first, checkpoint="gone")
     scene.look([first, second], complete=True)
 

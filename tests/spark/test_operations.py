@@ -31,7 +31,7 @@ def administer(bootstrap: str, call: Callable[[AdminClient], dict[Any, Any]]) ->
         result.result(60)
 
 
-def test_of_two_drivers_with_one_application_id_the_earlier_one_stops_and_says_why(
+def test_of_two_drivers_with_one_application_id_one_stops_and_says_why(
     stream_of: Make,
     rows_of: Make,
     produce: Make,
@@ -43,17 +43,22 @@ def test_of_two_drivers_with_one_application_id_the_earlier_one_stops_and_says_w
     source, one, two = new_topic(), new_topic(), new_topic()
     produce(source, "a")
 
-    def start(checkpoint: str, topic: str) -> Any:
+    def start(checkpoint: str, topic: str, **more: str) -> Any:
         writer = stream_of(source).select("value").writeStream.format("suiro")
-        options = {"kafka.bootstrap.servers": bootstrap, "application.id": unique, "topic": topic}
+        options = {"kafka.bootstrap.servers": bootstrap, "application.id": unique, "topic": topic} | more
         return writer.options(**options).option("checkpointLocation", str(tmp_path / checkpoint)).start()
 
     first = start("one", one)
     first.processAllAvailable()
-    second = start("two", two)
+    newcomer = start("two", two)
+    with pytest.raises(Exception, match="this checkpoint is new, and Kafka holds micro-batch 0"):
+        assert not newcomer.awaitTermination(120), "it ended without an error"
+    produce(source, "b")
+    first.processAllAvailable()
+    second = start("three", two, **{"checkpoint.missing": "begin"})
     try:
         second.processAllAvailable()
-        produce(source, "b")
+        produce(source, "c")
         with pytest.raises(
             Exception, match=r"another driver took over|another query uses this application\.id"
         ):
@@ -62,11 +67,11 @@ def test_of_two_drivers_with_one_application_id_the_earlier_one_stops_and_says_w
     finally:
         first.stop()
         second.stop()
-    assert values(rows_of(one)) == ["a"]
-    assert values(rows_of(two)) == ["a", "b"]
+    assert values(rows_of(one)) == ["a", "b"]
+    assert values(rows_of(two)) == ["a", "b", "c"]
 
 
-def test_a_copied_checkpoint_is_refused_where_the_original_went_on_and_a_deleted_one_begins_anew(
+def test_a_copied_checkpoint_is_refused_where_the_original_went_on_and_a_new_one_begins_only_if_told_to(
     stream_of: Make,
     rows_of: Make,
     produce: Make,
@@ -79,8 +84,8 @@ def test_a_copied_checkpoint_is_refused_where_the_original_went_on_and_a_deleted
     frame = stream_of(source).select("value")
     original, copy = tmp_path / "original", tmp_path / "copy"
 
-    def run(checkpoint: Path) -> None:
-        run_stream(frame, checkpoint=checkpoint, application=unique, topic=sink)
+    def run(checkpoint: Path, **more: str) -> None:
+        run_stream(frame, checkpoint=checkpoint, application=unique, topic=sink, **more)
 
     produce(source, "a")
     run(original)
@@ -92,7 +97,11 @@ def test_a_copied_checkpoint_is_refused_where_the_original_went_on_and_a_deleted
         run(copy)
     assert values(rows_of(sink)) == ["a", "b", "c"]
     shutil.rmtree(original)
-    run(original)
+    for _ in range(2):
+        with pytest.raises(Exception, match=r"this checkpoint is new.*checkpoint\.missing"):
+            run(original)
+    assert values(rows_of(sink)) == ["a", "b", "c"]
+    run(original, **{"checkpoint.missing": "begin"})
     assert values(rows_of(sink)) == ["a", "b", "c", "a", "b", "c"]
 
 

@@ -42,7 +42,7 @@ from suiro.spark.committer import (
     read_marker,
     taken_over,
 )
-from suiro.spark.decide import Fail, Plan, Produce, Restore, Suppress, decide
+from suiro.spark.decide import Fail, Plan, Produce, Restore, Suppress
 from suiro.spark.waiting import AWAY, Waiting
 
 __all__ = ["BarrierCommitter", "Report", "Ticket", "open_transaction", "owner_of", "send"]
@@ -90,7 +90,7 @@ def open_transaction(cluster: KafkaCluster, destination: Destination, plan: Plan
         marker = read_marker(cluster, destination, stable=True)
     except SuiroError as error:
         return Ticket(failure=error)
-    verdict = decide(marker, plan, missing=destination.missing_marker)
+    verdict = destination.decide(marker, plan)
     if isinstance(verdict, Fail):
         failure = FatalError(f"{destination.transactional_id}: {verdict.reason}")
         return Ticket(identity=identity, protocol=transactions.protocol, failure=failure)

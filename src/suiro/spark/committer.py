@@ -22,7 +22,18 @@ from typing import Any, Protocol, assert_never
 
 from suiro.clock import Clock, SystemClock
 from suiro.errors import AbortableError, FatalError, FencedError, TransientError, UsageError
-from suiro.spark.decide import Fail, Marker, MissingMarker, Plan, Produce, Restore, Suppress, decide
+from suiro.spark.decide import (
+    Fail,
+    Marker,
+    MissingCheckpoint,
+    MissingMarker,
+    Plan,
+    Produce,
+    Restore,
+    Suppress,
+    Verdict,
+    decide,
+)
 from suiro.spark.waiting import WAITED_FOR, Waiting
 
 __all__ = [
@@ -122,11 +133,15 @@ class Destination:
     application_id: str
     sink_name: str = ""
     missing_marker: MissingMarker = MissingMarker.FAIL
+    missing_checkpoint: MissingCheckpoint = MissingCheckpoint.FAIL
     transaction_timeout_ms: int = 60_000
 
     @property
     def transactional_id(self) -> str:
         return f"{self.application_id}/{self.sink_name or 'sink'}"
+
+    def decide(self, marker: Marker | None, plan: Plan) -> Verdict:
+        return decide(marker, plan, missing=self.missing_marker, missing_checkpoint=self.missing_checkpoint)
 
     @property
     def group(self) -> str:
@@ -227,7 +242,7 @@ class Committer:
     def _verdict(self, plan: Plan) -> Produce | Suppress | Restore:
         while True:
             held = self._held or self._fence(plan)
-            verdict = decide(held.marker, plan, missing=self._destination.missing_marker)
+            verdict = self._destination.decide(held.marker, plan)
             match verdict:
                 case Produce():
                     return verdict

@@ -6,7 +6,7 @@ The marker travels inside the transaction, as metadata of a committed offset: it
 |---|---|---|
 | missing | N = 0 | produce |
 | missing | N > 0 | by policy: fail (default), produce, suppress and write the marker anew |
-| other lineage | N = 0 | produce: a new checkpoint of the same application |
+| other lineage | N = 0 | by policy: fail (default), begin: a new checkpoint of the same application |
 | other lineage | N > 0 | fail: checkpoint and marker do not belong together |
 | batch N - 1 | its end is N's start | produce |
 | batch N | same end offsets | suppress: committed before, only Spark does not know |
@@ -22,7 +22,18 @@ from typing import Literal, assert_never
 
 from suiro.errors import FatalError
 
-__all__ = ["Fail", "Marker", "MissingMarker", "Plan", "Produce", "Restore", "Suppress", "Verdict", "decide"]
+__all__ = [
+    "Fail",
+    "Marker",
+    "MissingCheckpoint",
+    "MissingMarker",
+    "Plan",
+    "Produce",
+    "Restore",
+    "Suppress",
+    "Verdict",
+    "decide",
+]
 
 MARKER_VERSION = 1
 
@@ -33,6 +44,13 @@ class MissingMarker(StrEnum):
     FAIL = "fail"
     PRODUCE = "produce"
     SUPPRESS = "suppress"
+
+
+class MissingCheckpoint(StrEnum):
+    """What to do with a new checkpoint where there is a marker of an earlier one."""
+
+    FAIL = "fail"
+    BEGIN = "begin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,14 +146,20 @@ class Fail:
 Verdict = Produce | Suppress | Restore | Fail
 
 
-def decide(marker: Marker | None, plan: Plan, *, missing: MissingMarker = MissingMarker.FAIL) -> Verdict:
+def decide(
+    marker: Marker | None,
+    plan: Plan,
+    *,
+    missing: MissingMarker = MissingMarker.FAIL,
+    missing_checkpoint: MissingCheckpoint = MissingCheckpoint.FAIL,
+) -> Verdict:
     """The table at the top of this module."""
     number = plan.batch_id
     if marker is None:
         return Produce() if number == 0 else _without_marker(number, missing)
     if marker.lineage != plan.lineage:
         if number == 0:
-            return Produce()
+            return Produce() if missing_checkpoint is MissingCheckpoint.BEGIN else _begins_beside(marker)
         return Fail(
             f"the checkpoint (query {plan.lineage}, micro-batch {number}) and the marker in Kafka (query "
             f"{marker.lineage}, micro-batch {marker.batch_id}) belong to different lineages: another query uses this "
@@ -154,7 +178,17 @@ def decide(marker: Marker | None, plan: Plan, *, missing: MissingMarker = Missin
     return Fail(
         f"Kafka holds micro-batch {marker.batch_id} of this query and the checkpoint is at micro-batch {number}"
         f"{_difference(marker, plan)}: {rival}the checkpoint was rolled back, restored or edited. Then restore the "
-        "newest checkpoint, or start a new one (another checkpointLocation) with explicit startingOffsets"
+        "newest checkpoint, or start a new one (another checkpointLocation) with checkpoint.missing set to begin"
+    )
+
+
+def _begins_beside(marker: Marker) -> Fail:
+    return Fail(
+        f"this checkpoint is new, and Kafka holds micro-batch {marker.batch_id} that was written with this "
+        f"application.id from another one (query {marker.lineage}). If that one is still there, start with it; another "
+        "query needs an application.id, or a sink.name, of its own. If it is deleted, empty this one again (nothing "
+        "was written with it), choose where to begin (startingOffsets: what is read again is written again) and set "
+        "checkpoint.missing to begin, for one start"
     )
 
 

@@ -10,11 +10,14 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 
 from suiro.errors import ConfigError
 from suiro.spark.connector import OPTIONS, Fate, client_settings
-from suiro.spark.decide import MissingMarker
+from suiro.spark.decide import MissingCheckpoint, MissingMarker
+
+E = TypeVar("E", bound=StrEnum)
 
 __all__ = ["EARLIEST", "LATEST", "Bound", "SinkOptions", "SourceOptions", "Subscription"]
 
@@ -37,6 +40,7 @@ _SINK = [
     "staging.dir",
     "producer.tasks",
     "marker.missing",
+    "checkpoint.missing",
     "checkpointLocation",
     "queryName",
 ]
@@ -165,6 +169,7 @@ class SinkOptions:
     staging_directory: str | None
     producer_tasks: int | None  # None: the driver produces
     missing_marker: MissingMarker
+    missing_checkpoint: MissingCheckpoint
     checkpoint_location: str | None
     compression: int
     max_batch_bytes: int
@@ -187,9 +192,6 @@ class SinkOptions:
             raise ConfigError(
                 f"option kafka.compression.type: {own['compression.type']!r} is none of {', '.join(COMPRESSIONS)}"
             )
-        missing = given.get("marker.missing", MissingMarker.FAIL.value)
-        if missing not in list(MissingMarker):
-            raise ConfigError(f"option marker.missing: {missing!r} is none of {', '.join(MissingMarker)}")
         return cls(
             bootstrap_servers=_required(kafka, "bootstrap.servers"),
             client_settings=client_settings(kafka),
@@ -198,7 +200,10 @@ class SinkOptions:
             sink_name=given.get("sink.name", ""),
             staging_directory=given.get("staging.dir"),
             producer_tasks=_whole(given, "producer.tasks", low=1),
-            missing_marker=MissingMarker(missing),
+            missing_marker=_chosen(given, "marker.missing", MissingMarker, MissingMarker.FAIL),
+            missing_checkpoint=_chosen(
+                given, "checkpoint.missing", MissingCheckpoint, MissingCheckpoint.FAIL
+            ),
             checkpoint_location=given.get("checkpointlocation"),
             compression=COMPRESSIONS[own["compression.type"]],
             max_batch_bytes=_number("kafka.batch.size", own["batch.size"], low=1024),
@@ -257,6 +262,13 @@ def _required(kafka: dict[str, str], name: str) -> str:
     if not value:
         raise ConfigError(f'option kafka.{name} is missing, as in .option("kafka.{name}", "127.0.0.1:9092")')
     return value
+
+
+def _chosen(given: Mapping[str, str], name: str, choices: type[E], default: E) -> E:
+    value = given.get(name, default.value)
+    if value not in list(choices):
+        raise ConfigError(f"option {name}: {value!r} is none of {', '.join(choices)}")
+    return choices(value)
 
 
 def _subscription(given: Mapping[str, str]) -> Subscription:

@@ -401,7 +401,7 @@ class Planner:
         if self._options.fail_on_data_loss:
             raise DataLossError(
                 f"data was lost: {what}. Set failOnDataLoss to false to go on with what exists, or start a new "
-                "checkpoint with explicit startingOffsets"
+                "checkpoint with explicit startingOffsets and checkpoint.missing set to begin"
             )
         _log.warning("data was lost, going on: %s", what)
 

@@ -260,6 +260,7 @@ class _Sink:
             application_id=options.application_id,
             sink_name=options.sink_name,
             missing_marker=options.missing_marker,
+            missing_checkpoint=options.missing_checkpoint,
             transaction_timeout_ms=options.transaction_timeout_ms,
         )
         self.is_given_up = False
@@ -410,6 +411,7 @@ def _committer(options: SinkOptions, messages: Sequence[CommitMessage]) -> _Sink
         options.application_id,
         options.sink_name,
         options.missing_marker,
+        options.missing_checkpoint,
         options.transaction_timeout_ms,
         options.producer_tasks,
     )

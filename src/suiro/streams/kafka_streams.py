@@ -359,6 +359,8 @@ class KafkaStreams:
                 "kafka.bootstrap.servers": self._bootstrap_servers,
                 "application.id": self.application_id,
                 "checkpointLocation": str(self.checkpoint),
+                # Whether it may begin is told by the committed offsets, before anything runs (`rebuild`).
+                "checkpoint.missing": "begin",
             }
         ).for_stream()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -20,7 +20,7 @@ from suiro.errors import (
     TransientError,
 )
 from suiro.spark.committer import ATTEMPTS, MARKER_TOPIC, Committer, Destination, MicroBatch, Outcome
-from suiro.spark.decide import Marker, MissingMarker, Plan
+from suiro.spark.decide import Marker, MissingCheckpoint, MissingMarker, Plan
 from suiro.spark.waiting import TOLD_EVERY_MS, Waiting
 from tests.unit.spark.kafka_double import Committed, KafkaDouble
 
@@ -516,15 +516,21 @@ def test_a_rolled_back_checkpoint_stops_before_anything_is_written() -> None:
     assert held(kafka) == expected(2)
 
 
-def test_a_new_checkpoint_of_the_same_application_begins_anew() -> None:
+def test_a_new_checkpoint_of_the_same_application_begins_only_if_told_to() -> None:
     """Row 17."""
     kafka = KafkaDouble()
-    Committer(kafka, APP, clock=ManualClock()).process(micro_batch(0))
-    fresh = Committer(kafka, APP, clock=ManualClock())
+    committer = Committer(kafka, APP, clock=ManualClock())
+    committer.process(micro_batch(0))
+    with pytest.raises(FatalError, match=r"this checkpoint is new.*checkpoint\.missing"):
+        Committer(kafka, APP, clock=ManualClock()).process(micro_batch(0, lineage="other", run="run-2"))
+    committer.process(micro_batch(1))  # whom the newcomer fenced goes on
+    assert marker_of(kafka).lineage == "q"
+    told = replace(APP, missing_checkpoint=MissingCheckpoint.BEGIN)
+    fresh = Committer(kafka, told, clock=ManualClock())
     assert fresh.process(micro_batch(0, lineage="other", run="run-2")) is PRODUCED
     assert marker_of(kafka).lineage == "other"
     with pytest.raises(FatalError, match="lineages"):
-        Committer(kafka, APP, clock=ManualClock()).process(micro_batch(1, run="run-3"))
+        Committer(kafka, APP, clock=ManualClock()).process(micro_batch(2, run="run-3"))
 
 
 def test_a_missing_marker_follows_its_policy() -> None:

@@ -7,7 +7,17 @@ from dataclasses import replace
 import pytest
 
 from suiro.errors import FatalError
-from suiro.spark.decide import Fail, Marker, MissingMarker, Plan, Produce, Restore, Suppress, decide
+from suiro.spark.decide import (
+    Fail,
+    Marker,
+    MissingCheckpoint,
+    MissingMarker,
+    Plan,
+    Produce,
+    Restore,
+    Suppress,
+    decide,
+)
 
 
 def plan(batch_id: int, *, lineage: str = "query-a", start: str = "", end: str = "end") -> Plan:
@@ -32,11 +42,19 @@ def test_no_marker_later_on_follows_the_policy() -> None:
 
 
 def test_another_lineage_may_only_begin_at_its_first_micro_batch() -> None:
-    assert decide(marker(7, lineage="query-b"), plan(0)) == Produce()
-    verdict = decide(marker(7, lineage="query-b"), plan(8))
+    begin = MissingCheckpoint.BEGIN
+    assert decide(marker(7, lineage="query-b"), plan(0), missing_checkpoint=begin) == Produce()
+    verdict = decide(marker(7, lineage="query-b"), plan(8), missing_checkpoint=begin)
     assert isinstance(verdict, Fail)
     assert "query-b" in verdict.reason
     assert "query-a" in verdict.reason
+
+
+def test_and_there_only_if_somebody_said_so() -> None:
+    verdict = decide(marker(7, lineage="query-b"), plan(0))
+    assert isinstance(verdict, Fail)
+    for words in ("micro-batch 7", "query-b", "checkpoint.missing", "startingOffsets", "sink.name"):
+        assert words in verdict.reason
 
 
 @pytest.mark.parametrize("start", ["", "end"])

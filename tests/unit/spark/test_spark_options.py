@@ -152,6 +152,7 @@ def test_sink_settings_of_its_own_are_not_passed_to_the_client() -> None:
         ("kafka.compression.type", "rar"),
         ("kafka.batch.size", "1"),
         ("marker.missing", "guess"),
+        ("checkpoint.missing", "produce"),
     ],
 )
 def test_sink_settings_that_break_the_promise(name: str, value: str) -> None:
