@@ -223,7 +223,12 @@ class _Reads:
                     f"after= goes on in version {token.version}, and version={number} is asked for"
                 )
             number = token.version
-        return self._router.serving(view, caller) if number < 0 else self._router.version(view, number)
+        try:
+            return self._router.serving(view, caller) if number < 0 else self._router.version(view, number)
+        except UnknownViewError as error:
+            if token is None:
+                raise
+            raise UnknownViewError(f"{error}; begin again at the first page, without after=") from None
 
     async def _tell(self, question: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._telling, question, *arguments)

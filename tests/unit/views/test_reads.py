@@ -408,3 +408,13 @@ def test_the_name_of_a_view_is_the_alias_of_its_versions_topics(
         assert views.topic("flights") == {"view": "flights", "version": 2, "topic": "flights.v2"}
     assert "no version" in refused(http.get("/views/nosuch/topic"), 404)
     assert "unknown parameter" in refused(http.get("/views/flights/topic?as_of=cut:1"), 400)
+
+
+def test_pages_of_a_version_that_was_retired_begin_again(
+    router: TwoVersions, http: httpx.Client, filled: TwoVersions
+) -> None:
+    page = ok(http.get("/views/flights/rows?limit=1", headers={"Suiro-Caller": "new1"}))
+    router.served.pop(2).store.close()
+    said = refused(http.get("/views/flights/rows", params={"after": page["next"]}), 404)
+    assert "no version 2" in said
+    assert "begin again at the first page" in said
