@@ -210,8 +210,16 @@ class Planner:
         earliest = self._list(list(wanted), EARLIEST)
         reachable = self._reachable(wanted)
         found = []
+        read_before = {topic for topic, _ in continued}
         for place, stop in sorted(wanted.items()):
             first = continued.get(place, earliest[place])
+            # A topic that somebody names later may begin where it likes; what a query waits for begins at 0.
+            is_awaited = place[0] in read_before or self._options.subscription.pattern is not None
+            if place not in continued and is_awaited and earliest[place] > 0:
+                self._lost(
+                    f"{_name(place)} is new here, and begins at {earliest[place]} by now; what was before it was never "
+                    "read"
+                )
             if first < earliest[place]:
                 self._lost(
                     f"{_name(place)} begins at {earliest[place]} now; offsets from {first} were planned"

@@ -73,7 +73,8 @@ class Log:
 
 
 def planner(log: Log, **options: str) -> Planner:
-    parsed = SourceOptions.parse({"kafka.bootstrap.servers": "h:1", "subscribe": "a"} | options)
+    topics = {} if "subscribePattern" in options else {"subscribe": "a"}
+    parsed = SourceOptions.parse({"kafka.bootstrap.servers": "h:1"} | topics | options)
     clock = ManualClock()
 
     def pause(seconds: float) -> None:
@@ -187,11 +188,26 @@ def test_a_frozen_end_is_kept_and_new_partitions_wait() -> None:
     assert again.latest(at({A0: 3}), frozen=frozen).offsets == {A0: 9}
 
 
+@pytest.mark.parametrize("options", [{}, {"subscribe": "a,b"}, {"subscribePattern": "a|b"}])
+def test_what_came_later_and_begins_late_has_lost_records(options: dict[str, str]) -> None:
+    """As in Spark's connector. A topic that was named later is not awaited, and may begin where it likes."""
+    late = ("b", 0) if options else A1
+    log = Log({A0: (0, 5), late: (7, 9)})
+    planned = at({A0: 5, late: 9})
+    if "subscribe" in options:
+        assert planner(log, **options).ranges(at({A0: 5}), planned) == [span(0, 7, 9, topic="b")]
+        return
+    with pytest.raises(DataLossError, match=r"-[01] is new here, and begins at 7 by now"):
+        planner(log, **options).ranges(at({A0: 5}), planned)
+    careless = planner(log, failOnDataLoss="false", **options)
+    assert careless.ranges(at({A0: 5}), planned) == [span(late[1], 7, 9, topic=late[0])]
+
+
 def test_a_new_partition_is_read_from_its_beginning() -> None:
-    log = Log({A0: (0, 9), A1: (2, 5)})
+    log = Log({A0: (0, 9), A1: (0, 5)})
     plan = planner(log)
     end = plan.latest(at({A0: 9}))
-    assert plan.ranges(at({A0: 9}), end) == [span(1, 2, 5)]
+    assert plan.ranges(at({A0: 9}), end) == [span(1, 0, 5)]
 
 
 def test_a_leader_that_catches_up_is_waited_for() -> None:
