@@ -182,6 +182,7 @@ class BarrierCommitter:
                 came_to_nothing += 1
                 if came_to_nothing == self._attempts:
                     raise
+            self.counts.retries += 1
 
     def _attempt(
         self, plan: Plan, source_offsets: Mapping[TopicPartition, int], reports: Sequence[Report]

@@ -120,10 +120,12 @@ class Outcome(Enum):
 
 @dataclass(slots=True)
 class CommitCounts:
-    """`aborts`: transactions given up after they began. `fences`: times that somebody else ended one."""
+    """`aborts`: transactions given up after they began. `fences`: times that somebody else ended one. `retries`: times
+    that a micro-batch was tried again, whatever ended the attempt before."""
 
     aborts: int = 0
     fences: int = 0
+    retries: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +229,7 @@ class Committer:
             except BaseException:
                 self._held = None
                 raise
+            self.counts.retries += 1
 
     def _once(self, micro_batch: MicroBatch) -> Outcome:
         match self._verdict(micro_batch.plan):

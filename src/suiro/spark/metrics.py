@@ -56,6 +56,7 @@ HELP: Mapping[str, tuple[str, str]] = {
         "counter",
         "Times that another driver, or the transaction timeout, took the transaction away.",
     ),
+    "retries_total": ("counter", "Times that a micro-batch was tried again, for whatever reason."),
 }
 _OF_SINK = {
     "committed_micro_batches_total": "micro_batches",
@@ -68,6 +69,7 @@ _OF_SINK = {
     "waiting_seconds": "waiting_seconds",
     "aborts_total": "aborts",
     "fences_total": "fences",
+    "retries_total": "retries",
 }
 
 
@@ -87,6 +89,7 @@ class SinkCounts:
     last_commit_timestamp: float = 0.0
     aborts: int = 0
     fences: int = 0
+    retries: int = 0
     waiting_since: float = 0.0  # 0: it does not wait
 
     @property

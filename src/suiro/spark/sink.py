@@ -13,7 +13,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -342,7 +342,7 @@ class _Sink:
             )
             counts.remove_abandoned(self._clock.wall_ms() / 1000)
             self._forget_topics()
-        aborts, fences = committer.counts.aborts, committer.counts.fences
+        before = replace(committer.counts)
         began = self._clock.monotonic_ms()
         try:
             self._require_marker_topic()
@@ -358,8 +358,9 @@ class _Sink:
         finally:
             counts.last_commit_seconds = (self._clock.monotonic_ms() - began) / 1000
             counts.commit_seconds += counts.last_commit_seconds
-            counts.aborts += committer.counts.aborts - aborts
-            counts.fences += committer.counts.fences - fences
+            counts.aborts += committer.counts.aborts - before.aborts
+            counts.fences += committer.counts.fences - before.fences
+            counts.retries += committer.counts.retries - before.retries
             counts.save()
 
     def _forget_topics(self) -> None:

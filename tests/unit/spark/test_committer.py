@@ -470,6 +470,7 @@ def test_a_transaction_that_timed_out_during_an_outage_is_written_again(number: 
         assert committer.process(micro_batch(each)) is PRODUCED
         assert held(kafka) == expected(each)
     assert committer.counts.fences == 2
+    assert committer.counts.retries == 2
 
 
 def test_a_micro_batch_that_never_fits_into_the_timeout_stops_in_the_end() -> None:
@@ -485,6 +486,7 @@ def test_a_micro_batch_that_never_fits_into_the_timeout_stops_in_the_end() -> No
     with pytest.raises(FencedError, match=r"transaction\.timeout\.ms"):
         committer.process(micro_batch(0))
     assert committer.counts.fences == ATTEMPTS
+    assert committer.counts.retries == ATTEMPTS - 1
     assert held(kafka) == []
 
 
