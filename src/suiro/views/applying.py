@@ -233,12 +233,10 @@ def _run(applier: Applier, ending: threading.Event, say: Any) -> None:
 
 def _codec(spec: VersionSpec, code_file: Path) -> Codec:
     from suiro.views.archive import Code
-    from suiro.views.definition import RowCodec, registry_bound, topology_of
+    from suiro.views.definition import RowCodec
 
     definition = Code(code_file.read_bytes()).load(spec.entry)
-    return RowCodec(
-        registry_bound(topology_of(definition, spec.output_topic), spec.schema_registry_url), spec.key
-    )
+    return RowCodec(spec.topology_of(definition), spec.key)
 
 
 def _give_way() -> None:

@@ -30,7 +30,7 @@ from suiro.streams.registries import with_registry
 from suiro.streams.serdes import JsonSerde, Serde, SessionWindowedSerde, TimeWindowedSerde
 from suiro.views.arrival import by_arrival
 
-__all__ = ["RowCodec", "Serve", "VersionSpec", "ViewDefinition", "registry_bound", "topology_of", "view"]
+__all__ = ["RowCodec", "Serve", "VersionSpec", "ViewDefinition", "topology_of", "view"]
 
 Serve = Literal["sqlite", "postgres"]
 WINDOW_COLUMNS = ("window_start", "window_end")
@@ -140,7 +140,7 @@ class VersionSpec:
     ) -> VersionSpec:
         """Builds the topology, so that one that cannot work is refused here. Raises `TopologyError`, `ConfigError`."""
         name = f"{definition.name}.v{version}"
-        topology = registry_bound(topology_of(definition, name), schema_registry_url)
+        topology = with_registry(topology_of(definition, name), schema_registry_url)
         codec = RowCodec(topology, definition.key)
         said = dict(sorted((settings or {}).items()))
         told = [code, entry, codec.key, definition.serve, definition.search, definition.history_ms, said]
@@ -164,6 +164,10 @@ class VersionSpec:
             journal_id=journal_id,
             by_arrival=by_arrival(topology),
         )
+
+    def topology_of(self, definition: ViewDefinition) -> Topology:
+        """As this version runs it: to its output topic, with its registry in its serdes. Raises as `of` does."""
+        return with_registry(topology_of(definition, self.output_topic), self.schema_registry_url)
 
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
@@ -209,11 +213,6 @@ def topology_of(definition: ViewDefinition, output_topic: str) -> Topology:
             "versions run beside each other, and both would write there. Return the table and leave out to(...)"
         )
     return topology
-
-
-def registry_bound(topology: Topology, schema_registry_url: str | None) -> Topology:
-    """With the version's registry in its serdes. Raises `ConfigError` where one needs a registry and there is none."""
-    return with_registry(topology, schema_registry_url)
 
 
 class RowCodec:

@@ -73,7 +73,7 @@ def _check(given: Mapping[str, Any]) -> Any:
     view the number that is next and the spec of the serving version."""
     from suiro.client import Client
     from suiro.streams import KafkaStreams
-    from suiro.views.definition import VersionSpec, registry_bound, topology_of
+    from suiro.views.definition import VersionSpec
     from suiro.views.settings import RunSettings
 
     definition = _loaded(given["code_file"], given["entry"])
@@ -91,7 +91,7 @@ def _check(given: Mapping[str, Any]) -> Any:
     )
     settings = RunSettings.parse(spec.settings)
     KafkaStreams(
-        registry_bound(topology_of(definition, spec.output_topic), spec.schema_registry_url),
+        spec.topology_of(definition),
         application_id=spec.application_id,
         bootstrap_servers=given["bootstrap_servers"],
         on_processing_error=settings.on_processing_error,
@@ -182,12 +182,12 @@ def _common(old: Any, new: Any) -> tuple[Cut, Cut]:
 
 
 def _side(side: Mapping[str, Any], store: Any, keys: list[tuple[Any, ...]], cut: Cut) -> Any:
-    from suiro.views.definition import VersionSpec, registry_bound, topology_of
+    from suiro.views.definition import VersionSpec
     from suiro.views.explain import side_of
 
     spec = VersionSpec.from_json(side["spec"])
     definition = _loaded(side["code_file"], spec.entry)
-    topology = registry_bound(topology_of(definition, spec.output_topic), spec.schema_registry_url)
+    topology = spec.topology_of(definition)
     rows = {key: store.get(key, as_of=cut.number).row for key in keys}
     return side_of(spec, topology, {key: None if row is None else row.value for key, row in rows.items()})
 

@@ -37,7 +37,7 @@ from suiro.streams import KafkaStreams
 from suiro.streams.spark.rebuild import begins_anew
 from suiro.views.archive import definition_in, split_entry
 from suiro.views.cuts import Cut, CutLog, CutWriter, last_cut
-from suiro.views.definition import VersionSpec, registry_bound, topology_of
+from suiro.views.definition import VersionSpec
 from suiro.views.leader import VersionPace
 from suiro.views.pipeline_folder import CODE, LOCK, SPEC, STATE
 from suiro.views.progress import Arrival, Speed
@@ -90,9 +90,7 @@ def _run(
     told: threading.Event,
     say: Say,
 ) -> None:
-    topology = registry_bound(
-        topology_of(_definition(spec, folder / CODE), spec.output_topic), spec.schema_registry_url
-    )
+    topology = spec.topology_of(_definition(spec, folder / CODE))
     settings = RunSettings.parse(spec.settings)
     with (
         Client(bootstrap_servers, settings=client_settings) as client,
