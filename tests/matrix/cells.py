@@ -25,6 +25,7 @@ DECIDED, NOTED = ("after_end", "after_bump", "before_return"), ("noted",)
 FOOTER = ("after_footer",)  # with transactions that have one
 WORKER_POINTS = (*TASKS, *FENCING, *OPEN, *FOOTER, *DECIDED)
 POINTS = (*PLANNING, *WORKER_POINTS, *NOTED)  # those two are the driver's own
+BEGINS_ANEW = {"checkpoint.missing": "begin"}
 REQUESTS = {
     "InitProducerId, the fence": ("init_producer_id", 0),
     "OffsetFetch of the marker": ("offset_fetch", 0),
@@ -379,9 +380,6 @@ def _configure(scene: Scene, topic: str, name: str, value: str) -> None:
     for done in admin.incremental_alter_configs([resource]).values():
         done.result()
     _until(lambda: scene.client.describe_configs([topic])[topic][name] == value, name)
-
-
-BEGINS_ANEW = {"checkpoint.missing": "begin"}
 
 
 def _admin(scene: Scene) -> AdminClient:

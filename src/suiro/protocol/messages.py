@@ -95,10 +95,12 @@ def read_response(frame: bytes, api_key: int, version: int) -> tuple[int, Any]:
 def _read(frame: bytes, message_class: Any) -> tuple[Any, Any]:
     """Header and message. Tagged fields that are newer than kio are passed over."""
     try:
-        header, size = read_body(message_class.__header_schema__, frame)
-        return header, read_body(message_class, frame, size)[0]
+        return _parsed(frame, message_class)
     except KeyError:  # what kio says of a tag that it does not know
-        frame = without_unknown_tags(frame, message_class)
+        return _parsed(without_unknown_tags(frame, message_class), message_class)
+
+
+def _parsed(frame: bytes, message_class: Any) -> tuple[Any, Any]:
     header, size = read_body(message_class.__header_schema__, frame)
     return header, read_body(message_class, frame, size)[0]
 

@@ -17,9 +17,9 @@ from suiro.errors import ConfigError
 from suiro.spark.connector import OPTIONS, Fate, client_settings
 from suiro.spark.decide import MissingCheckpoint, MissingMarker
 
-E = TypeVar("E", bound=StrEnum)
-
 __all__ = ["EARLIEST", "LATEST", "Bound", "SinkOptions", "SourceOptions", "Subscription"]
+
+E = TypeVar("E", bound=StrEnum)
 
 LATEST = -1
 EARLIEST = -2
