@@ -6,11 +6,29 @@ needs to start.
 
 from __future__ import annotations
 
+import signal
 import sys
+
+# The commands that run until they are told to stop, and then exit with 0. The others do one thing and end: SIGTERM
+# kills them, so that the caller learns that the thing was not done.
+_SERVICES = (
+    ("node",),
+    ("registry",),
+    ("capture", "postgres"),
+    ("connect", "run"),
+    ("kafka", "up"),
+    ("run",),
+    ("view", "serve"),
+)
 
 
 def main() -> None:
     """The entry point `suiro`."""
+    if any(tuple(sys.argv[1 : 1 + len(names)]) == names for names in _SERVICES):
+        # Before anything else is imported, which may take a second. Each service has handlers of its own once there
+        # is something to stop; they take the place of these.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _exit)
     if sys.argv[1:2] == ["node"]:
         from suiro.cli.node import main as node_main
 
@@ -26,3 +44,7 @@ def main() -> None:
     from suiro.cli.app import app
 
     app()
+
+
+def _exit(*_: object) -> None:
+    sys.exit(0)

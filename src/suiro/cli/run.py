@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -112,7 +113,7 @@ def run(
         )
         if metrics is not None:
             _serve(metrics, streams)
-        code = _until_told(streams, until_done)
+        code = until_told(streams, until_done)
     except KeyboardInterrupt:
         code = 130
     except SuiroError as error:
@@ -133,7 +134,7 @@ def _serve(address: str, streams: Any) -> None:
     print(f"suiro run: metrics: {url}", file=sys.stderr, flush=True)
 
 
-def _until_told(streams: Any, until_done: bool) -> int:
+def until_told(streams: Any, until_done: bool) -> int:
     told = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: told.set())
@@ -143,17 +144,33 @@ def _until_told(streams: Any, until_done: bool) -> int:
         file=sys.stderr,
         flush=True,
     )
+    all_processed: Future[None] = Future()
+    if until_done:
+        threading.Thread(target=_process_all, args=(streams, all_processed), daemon=True).start()
     try:
-        if until_done:
-            streams.process_all_available()
-        while not until_done and streams.state == "RUNNING" and not told.wait(POLL_S):
+        while streams.state == "RUNNING" and not all_processed.done() and not told.wait(POLL_S):
             continue
-        failure = streams.exception
+        is_done = all_processed.done()
+        failure = streams.exception or (all_processed.exception() if is_done else None)
     finally:
         streams.close()
     if failure is not None:
         print(f"suiro run: {streams.application_id} ended: {failure}", file=sys.stderr)
-    return 0 if failure is None else 1
+        return 1
+    if until_done and not is_done:
+        print("suiro run: stopped before all was processed; run it again to continue", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _process_all(streams: Any, done: Future[None]) -> None:
+    """On a thread of its own, so that a signal stops the wait."""
+    try:
+        streams.process_all_available()
+    except BaseException as error:
+        done.set_exception(error)
+    else:
+        done.set_result(None)
 
 
 def load_module(path: Path) -> ModuleType:

@@ -18,6 +18,7 @@ SERVER = "SUIRO_PYTHON_SERVER"  # where it listens, in the environment of Spark'
 NUMBER_BYTES = 8
 ANSWER_S = 8.0  # a server that has just been started is still importing; Spark waits for 10 s
 LOOK_S = 1.0  # how often it is seen that Spark is gone
+SENT_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def main() -> None:
@@ -28,6 +29,8 @@ def main() -> None:
         environment.get("PYTHONPATH", ""), environment.get("SPARK_HOME", "")
     )
     if address is not None:
+        # From the request on there may be a process that has to be told. Until its number is known, signals wait.
+        signal.pthread_sigmask(signal.SIG_BLOCK, SENT_ON)
         try:
             connection = socket.socket(socket.AF_UNIX)
             connection.settimeout(ANSWER_S)
@@ -37,6 +40,7 @@ def main() -> None:
             pid = 0
         if pid:
             sys.exit(_beside(connection, pid))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SENT_ON)
     os.execve(python, [python, *arguments], environment)
 
 
@@ -70,8 +74,16 @@ def _asked(connection: socket.socket, arguments: list[str], environment: dict[st
 
 def _beside(connection: socket.socket, pid: int) -> int:
     """Until it has ended: its exit code. What is sent to this process is sent on to it."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda which, _: os.kill(pid, which))
+
+    def send_on(number: int, _: object) -> None:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass  # it has ended, and the server is about to tell
+
+    for number in SENT_ON:
+        signal.signal(number, send_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SENT_ON)
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):  # they are the other's; here they would keep pipes open that it has closed
         os.dup2(nothing, descriptor)

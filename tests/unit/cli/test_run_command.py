@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from suiro.cli.app import app
-from suiro.cli.run import load_module, settings_of, topology_of
+from suiro.cli.run import load_module, settings_of, topology_of, until_told
 from suiro.client import Client, NewTopic
 from suiro.errors import ConfigError
 from suiro.node import InProcessNode
@@ -125,3 +127,54 @@ def build(builder):
     assert result.exit_code == 0, result.output
     assert "Sub-topology: 0" in result.output
     assert "record by record" in result.output
+
+
+class EndlessStreams:
+    """The part of `KafkaStreams` that `suiro run` uses, with work that does not end until it is closed."""
+
+    application_id = "endless"
+    checkpoint = Path("nowhere")
+    exception = None
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.state = "CREATED"
+        self._failure = failure
+        self._closed = threading.Event()
+
+    def start(self) -> None:
+        self.state = "RUNNING"
+        if self._failure is None:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def process_all_available(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        self._closed.wait(60)
+
+    def close(self) -> None:
+        self.state = "NOT_RUNNING"
+        self._closed.set()
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_until_done_is_stopped_by_a_signal_and_says_that_not_all_is_processed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    streams = EndlessStreams()
+    assert until_told(streams, until_done=True) == 1
+    assert streams.state == "NOT_RUNNING"
+    assert "stopped before all was processed" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("handlers")
+def test_until_done_says_why_it_cannot_wait(capsys: pytest.CaptureFixture[str]) -> None:
+    assert until_told(EndlessStreams(ConfigError("no such topic")), until_done=True) == 1
+    assert "no such topic" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,8 +14,9 @@ from pathlib import Path
 import pytest
 from support.waiting import wait_until
 
+from suiro.spark import python_stub
 from suiro.spark.python_server import launcher, python_for_spark
-from suiro.spark.python_stub import SERVER, without_spark_archives
+from suiro.spark.python_stub import NUMBER_BYTES, SERVER, without_spark_archives
 
 TELLS = """
 import json, os, sys
@@ -102,6 +104,30 @@ def test_who_waits_learns_of_its_end(
     assert process.wait(30) == code
     assert not is_there(pid)
     assert process.stdout.read() == b""  # and nobody keeps its streams open
+
+
+def test_a_signal_that_comes_before_the_answer_is_sent_on(tmp_path: Path, modules: Path) -> None:
+    """The server forks first and answers then: whoever stops the stub in between stops the process."""
+    worker = started({"PYSPARK_PYTHON": sys.executable}, modules, "waits")
+    assert worker.stdout is not None
+    worker.stdout.readline()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        server.listen()
+        server.settimeout(30)
+        environment = {**os.environ, SERVER: str(tmp_path / "socket")}
+        stub = subprocess.Popen(
+            [sys.executable, "-I", "-S", python_stub.__file__, sys.executable, "-m", "waits"], env=environment
+        )
+        connection, _ = server.accept()
+        with connection:
+            connection.settimeout(30)
+            connection.recv(1)  # it has asked
+            stub.terminate()
+            connection.sendall(worker.pid.to_bytes(NUMBER_BYTES, "big"))
+            assert worker.wait(30) == -signal.SIGTERM
+            connection.sendall((143).to_bytes(NUMBER_BYTES, "big"))
+            assert stub.wait(30) == 143
 
 
 def test_it_ends_with_its_stub(environment: dict[str, str], modules: Path) -> None:
