@@ -13,11 +13,13 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import fastavro
+import load
 import pyarrow as pa
 
 from suiro.registry import Schema, registry_client
@@ -108,4 +110,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(load.run(main))

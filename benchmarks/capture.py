@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import load
 import peers
 import psycopg
 from table import Row, show
@@ -348,4 +349,4 @@ def _run(options: Any, postgres: Postgres, sides: list[Any]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(load.run(main))

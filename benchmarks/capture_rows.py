@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import argparse
 import struct
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
+import load
 import numpy as np
 
 from suiro.connect.postgres import engine
@@ -151,4 +153,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(load.run(main))

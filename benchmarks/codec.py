@@ -9,9 +9,11 @@ unchecked as the source does it. Best of five.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
 
+import load
 import numpy as np
 import pyarrow as pa
 
@@ -98,4 +100,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(load.run(main))

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import random
+import sys
 
+import load
 from sides import KAFKA, Raw, Side, batch, create_topic, end_offset, fill, interleaved, ours_and_theirs, until
 from table import Row, show
 
@@ -109,4 +111,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(load.run(main))

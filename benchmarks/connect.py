@@ -13,6 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import load
+
 from suiro.connect import Runtime, read_configuration
 from suiro.node import NodeProcess
 
@@ -87,4 +89,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(load.run(main))

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 import selectors
+import sys
 import time
 
+import load
 from sides import KAFKA, Raw, Side, batch, create_topic, interleaved, ours_and_theirs, produce_frame, quantile
 from table import Row, show
 
@@ -125,4 +127,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(load.run(main))

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import argparse
 import random
+import sys
 import time
 from datetime import timedelta
 from statistics import median
 from typing import Any
 
+import load
 from peers import cost
 from sides import (
     KAFKA,
@@ -150,4 +152,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(load.run(main))

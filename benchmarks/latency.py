@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import load
 from sides import quantile
 from spark import session
 from table import Row, show
@@ -184,4 +185,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(load.run(main))

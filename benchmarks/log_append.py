@@ -10,10 +10,13 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import sys
 import tempfile
 import time
 from pathlib import Path
 from uuid import uuid4
+
+import load
 
 from suiro.clock import SystemClock
 from suiro.log import LogConfig, PartitionLog
@@ -76,4 +79,4 @@ def measure(directory: Path, count: int, total_bytes: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(load.run(main))

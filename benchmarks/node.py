@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
 
+import load
 from peers import CACHE, consume, consumer, cost, produce
 from table import Row, show
 
@@ -132,4 +134,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(load.run(main))

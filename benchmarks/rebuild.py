@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import load
 from peers import Unavailable, kafka_streams, kafka_streams_command, tree
 from rich.console import Console
 from rich.table import Table
@@ -283,4 +284,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(load.run(main))

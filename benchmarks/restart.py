@@ -15,11 +15,13 @@ import argparse
 import json
 import os
 import shutil
+import sys
 import tempfile
 import time
 import uuid
 from pathlib import Path
 
+import load
 from sides import (
     KAFKA,
     Raw,
@@ -187,4 +189,4 @@ def crash(gigabytes: float, *, rounds: int, only: Subject | None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(load.run(main))

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 import uuid
 from pathlib import Path
 from typing import Any
+
+import load
 
 import suiro.spark
 from suiro.client import Client, NewTopic
@@ -124,4 +127,4 @@ class Bench:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(load.run(main))

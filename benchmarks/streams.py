@@ -31,6 +31,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import load
 import numpy as np
 import pyarrow as pa
 from peers import Unavailable, kafka_streams, kafka_streams_command, peak_rss_mib, tree
@@ -333,4 +334,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(load.run(main))

@@ -18,6 +18,7 @@ import json
 import multiprocessing
 import random
 import resource
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import load
 import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
@@ -252,4 +254,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(load.run(main))

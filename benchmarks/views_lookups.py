@@ -32,6 +32,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import load
 import numpy as np
 import pyarrow as pa
 from peers import http_load
@@ -307,4 +308,4 @@ def show(asked: argparse.Namespace, phases: list[Measured]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(load.run(main))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -114,6 +115,20 @@ NODE_ONLY = {
 to Apache Kafka, request by request."""
 ON_BOTH = {"test_several_topics_and_the_source_offsets_in_one_transaction", "test_columns"}
 """Of these files, what CI does on both."""
+
+
+def pytest_report_header() -> str:
+    """A failure under load is a bug as well, but it must be said that there was load."""
+    return f"load: {_load()}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.write_line(f"load at the end: {_load()}")
+
+
+def _load() -> str:
+    averages = " ".join(f"{average:.2f}" for average in os.getloadavg())
+    return f"{averages} (averages of 1, 5, 15 minutes) on {os.cpu_count()} CPUs"
 
 
 @pytest.hookimpl(tryfirst=True)
