@@ -14,6 +14,7 @@ import uvloop
 from suiro.broker.connection import INPUT_LIMIT, SCRATCH_BYTES, Connection, Piece, Surroundings
 from suiro.broker.held_memory import RequestMemory, ResponseMemory
 from suiro.broker.listeners import Listener, SecurityProtocol
+from suiro.broker.turns import Turns
 from suiro.log import FileHandle
 
 PLAIN = Listener(name="PLAINTEXT", protocol=SecurityProtocol.PLAINTEXT, host="127.0.0.1", port=0)
@@ -51,6 +52,7 @@ class Peer:
             owner=self,
             requests=self.requests,
             responses=self.responses,
+            turns=Turns(self.loop),
             max_request_bytes=MAX_BYTES,
             max_login_bytes=1024,
         )

@@ -8,7 +8,8 @@ cache to the socket with `os.sendfile`, untouched; under TLS a bounded part at a
 What is always true:
 - Requests are handled one at a time in the order they came, and answered in that order, as Apache Kafka does. A
   client may send the next request before it has the answer; it stays in the buffer until its turn.
-- After some requests in a row it is the turn of others: a client that sends thousands at once holds nobody up.
+- After some requests, or some time, in a row it is the turn of others (`turns`): a client that sends thousands at
+  once, or a few that cost much, holds nobody up.
 - While a request waits for its answer (a long poll, a group rebalance), or an answer for the peer to take it,
   nothing further is handled; and once `INPUT_LIMIT` bytes of requests wait, nothing further is read.
 - What it holds for its peer, requests that wait and answers not taken, is counted in `held_memory`, which says
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from suiro.broker.held_memory import RequestMemory, ResponseMemory
 from suiro.broker.listeners import Listener
 from suiro.broker.security import ANONYMOUS, Session
+from suiro.broker.turns import Turn, Turns
 from suiro.clock import stopwatch_ns
 
 if TYPE_CHECKING:
@@ -45,7 +47,6 @@ INPUT_LIMIT = 1 << 20
 """Bytes of further requests that are kept while one is being answered. A single larger frame is read whole."""
 SCRATCH_BYTES = 512 << 10
 _SENDFILE_CHUNK = 1 << 30
-_REQUESTS_A_TURN = 64
 
 
 class BadFrameError(Exception):
@@ -88,6 +89,7 @@ class Surroundings:
     owner: Owner
     requests: RequestMemory
     responses: ResponseMemory
+    turns: Turns
     max_request_bytes: int
     max_login_bytes: int
     """Largest request before the client has logged in."""
@@ -117,6 +119,7 @@ class Connection:
         self._owner = surroundings.owner
         self._requests = surroundings.requests
         self._responses = surroundings.responses
+        self._turns = surroundings.turns
         self._surroundings = surroundings
         self._recv_into = sock.recv_into if tls is None else tls.recv_into
         self._send_bytes = sock.send if tls is None else tls.send
@@ -239,16 +242,18 @@ class Connection:
 
     def _consume(self, view: memoryview) -> int:
         """Handle whole frames from the front of `view` until one must wait. Returns the bytes used."""
-        position, end, handled = 0, len(view), 0
+        position, end = 0, len(view)
+        turn: Turn | None = None
         while not self._blocked() and self.is_open and end - position >= 4:
             size = self._frame_size(view, position)
             if end - position - 4 < size:
                 break
-            if handled == _REQUESTS_A_TURN:
+            if turn is None:
+                turn = self._turns.begin()
+            if turn.is_over():
                 self._rests = True
-                self._loop.call_soon(self._go_on)
+                self._turns.rest(self)
                 break
-            handled += 1
             position += 4 + size
             self._busy = True
             if self._sink.handle(self, view[position - size : position]):
@@ -354,7 +359,8 @@ class Connection:
             self._muted.cancel()
         self._muted = self._loop.call_later(ms / 1000, self._unmute)
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
+        """It is this connection's turn again."""
         self._rests = False
         self._continue()
 

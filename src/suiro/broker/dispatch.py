@@ -252,13 +252,13 @@ class Exchange:
 class RawResponse:
     """A response body encoded by its handler, in pieces; `flexible` tells which response header it gets.
 
-    The first piece is bytes; `throttle_at` is where in it throttle_time_ms stands, which `encode` fills in. `named` are
-    the files that it names to the client.
+    The first piece is bytes; `throttle_at` is where in it throttle_time_ms stands, which `encode` fills in; None: the
+    version has none. `named` are the files that it names to the client.
     """
 
     pieces: list[Piece]
     flexible: bool
-    throttle_at: int = 0
+    throttle_at: int | None = 0
     named: tuple[int, ...] = ()
 
 
@@ -268,8 +268,8 @@ def encode(response: Any, correlation_id: int, throttle_ms: int = 0) -> list[Pie
         header = correlation_id.to_bytes(4, "big", signed=True) + (b"\0" if response.flexible else b"")
         first, *rest = response.pieces
         assert isinstance(first, bytes)
-        if throttle_ms:
-            at = response.throttle_at
+        at = response.throttle_at
+        if throttle_ms and at is not None:
             first = first[:at] + throttle_ms.to_bytes(4, "big") + first[at + 4 :]
         size = len(header) + len(first)
         for piece in rest:

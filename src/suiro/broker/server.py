@@ -18,6 +18,7 @@ from suiro.broker.held_memory import RequestMemory, ResponseMemory
 from suiro.broker.listeners import Listener
 from suiro.broker.metrics import Counter, Metrics
 from suiro.broker.security import Session
+from suiro.broker.turns import Turns
 from suiro.clock import Clock
 from suiro.config import MAX_INT, NodeSettings
 from suiro.errors import ConfigError
@@ -71,6 +72,7 @@ class Server:
                 loop, max_bytes=own.queued_max_request_bytes, max_holders=own.queued_max_requests
             ),
             responses=ResponseMemory(max_bytes=own.queued_max_response_bytes),
+            turns=Turns(loop),
             max_request_bytes=own.socket_request_max_bytes,
             max_login_bytes=own.sasl_server_max_receive_size,
         )

@@ -1,0 +1,81 @@
+"""Whose turn it is: connections that have more to do than one turn allows go on one after another.
+
+One thread serves everybody, and what a request costs is not to be seen from outside. So a connection that has sent
+several requests handles them until `REQUESTS_A_TURN` or `TURN_NS` are used up, whichever comes first, and then rests.
+The resting connections share one turn of the event loop's, however many they are: each goes on in the order in
+which it came to rest, until together they have used `TURN_NS`. Then the loop looks at the sockets, so that a client
+with one small request waits for one such turn and not for all that others have sent.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from suiro.clock import stopwatch_ns
+
+REQUESTS_A_TURN = 64
+TURN_NS = 10_000_000
+
+
+class Resting(Protocol):
+    """A connection that has requests left to handle."""
+
+    def go_on(self) -> None:
+        """Handle some more; rest again if that does not finish them."""
+        ...
+
+
+class Turn:
+    """What one connection has used of its turn."""
+
+    __slots__ = ("_began_ns", "_handled", "_now_ns")
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self._now_ns = now_ns
+        self._began_ns = 0
+        self._handled = 0
+
+    def is_over(self) -> bool:
+        """Asked before each request: the first one of a turn is always handled."""
+        handled = self._handled
+        self._handled = handled + 1
+        if handled == 0:
+            self._began_ns = self._now_ns()
+            return False
+        return handled >= REQUESTS_A_TURN or self._now_ns() - self._began_ns >= TURN_NS
+
+
+class Turns:
+    """The connections that rest. One for all connections of a node."""
+
+    def __init__(self, loop: AbstractEventLoop, *, now_ns: Callable[[], int] = stopwatch_ns) -> None:
+        self._loop = loop
+        self._now_ns = now_ns
+        self._resting: deque[Resting] = deque()
+        self._scheduled = False
+
+    def begin(self) -> Turn:
+        return Turn(self._now_ns)
+
+    def rest(self, connection: Resting) -> None:
+        """Let it go on when those before it have."""
+        self._resting.append(connection)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        began_ns = self._now_ns()
+        self._scheduled = False
+        try:
+            for _ in range(len(self._resting)):
+                self._resting.popleft().go_on()
+                if self._now_ns() - began_ns >= TURN_NS:
+                    break
+        finally:  # whatever became of one, it is the turn of the others
+            if self._resting and not self._scheduled:
+                self._scheduled = True
+                self._loop.call_soon(self._run)
