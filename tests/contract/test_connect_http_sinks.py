@@ -17,6 +17,7 @@ from support.http_peer import CUT, LOSE, Answer, Asked, HttpPeer
 from suiro.client import Client, NewTopic
 from suiro.clock import SystemClock
 from suiro.connect import About, SettingError
+from suiro.connect.nesting import MAX_NESTING
 from suiro.connect.sinks.search import SearchSink
 from suiro.connect.sinks.webhook import WebhookSink
 
@@ -142,6 +143,28 @@ def test_a_record_that_the_rule_cannot_judge_is_put_aside(
         reaches(runtime, topic, lambda at: at["records"] == 2, "two records")
     assert offsets(peer) == [1]
     assert len(committed(client, f"dead-{topic}")) == 1
+
+
+def test_deeply_nested_values_are_dead_letters_of_every_kind_of_sink(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, peer: HttpPeer
+) -> None:
+    deep = b"[" * 3_000 + b"]" * 3_000
+    just_too_deep = b'{"a":' * (MAX_NESTING + 1) + b"1" + b"}" * (MAX_NESTING + 1)
+    deepest = b'{"a":' * MAX_NESTING + b"1" + b"}" * MAX_NESTING
+    send(client, topic, [{"a": 1}, deep, just_too_deep, b"not json", deepest])
+    shared = f'topics = ["{topic}"]\ndead_letter_topic = "dead-%s-{topic}"\nlinger_ms = 10\n'
+    hook = f'[sink.hook-{topic}]\nkind = "webhook"\nurl = "{peer.url}/"\n{shared % "hook"}'
+    lake = f'[sink.lake-{topic}]\nkind = "parquet"\nfolder = "lake"\n{shared % "lake"}columns = {{ a = "json" }}\n'
+    with running(tmp_path, bootstrap, hook + lake) as runtime:
+        for name in (f"hook-{topic}", f"lake-{topic}"):
+            at = reaches(runtime, name, lambda at: at["records"] == 5, "five records")
+            assert (at["rejected"], at["restarts"]) == (3, 0)
+    assert offsets(peer) == [0, 4]
+    for name in ("hook", "lake"):
+        dead = committed(client, f"dead-{name}-{topic}")
+        assert [row["value"] for row in dead] == [deep, just_too_deep, b"not json"]
+        reasons = [row["headers"]["__connect.errors.exception.message"] for row in dead]
+        assert all(f"deeper than {MAX_NESTING} levels".encode() in reason for reason in reasons[:2])
 
 
 # -- search ---------------------------------------------------------------------------------------------------

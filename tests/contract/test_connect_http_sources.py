@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.connecting import committed, reaches, running, values
+from support.connecting import committed, reaches, running, state, values
 from support.http_peer import CUT, Answer, Asked, HttpPeer
 from support.waiting import wait_until
 
@@ -105,6 +105,19 @@ def test_a_repeated_post_is_written_once_also_over_a_restart(
             assert post(ports(), str(number).encode(), id_=f"n{number}").status_code == 200
         assert post(ports(), b"5", id_="same").json() == {"message": "committed"}  # beyond the window
     assert values(client, unique) == [1, 2, 3, 4, 5]
+
+
+def test_deeply_nested_posts_are_refused_and_the_next_one_is_taken(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str, ports: Callable[[], int]
+) -> None:
+    with running(tmp_path, bootstrap, hook(unique)) as runtime:
+        port = ports()
+        answer = post(port, b"[" * 100_000 + b"]" * 100_000)
+        assert answer.status_code == 400
+        assert "deeper than 500 levels" in answer.json()["message"]
+        assert post(port, b"[1]").status_code == 200
+        assert state(runtime, unique)["restarts"] == 0
+    assert values(client, unique) == [[1]]
 
 
 def test_posts_share_transactions(

@@ -2,7 +2,8 @@
 
 - `connectors`: what a source and a sink are; the values that pass. `settings`, `configuration`: the TOML file.
 - `source_task`, `sink_task`: run one, transaction by transaction. `task`: what both share. `positions`: where a source
-  goes on. `values`: formats. `runtime`: many of them, restarted, paused. `control`, `http_server`: over HTTP.
+  goes on. `values`: formats. `nesting`: how deep JSON may be. `runtime`: many of them, restarted, paused.
+  `control`, `http_server`: over HTTP.
 - `sources`, `sinks`: those that come along, one file each, loaded when a configuration names them. `postgres`: capture.
 """
 

@@ -270,7 +270,7 @@ class _Running:
             try:
                 key = self._key(raw_key)
                 value = self._value(raw_value)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 reason = (
                     f"{'value' if raw_key is None or key is not None else 'key'} cannot be decoded: {error}"
                 )

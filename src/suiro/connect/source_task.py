@@ -159,7 +159,7 @@ class _Running:
                     raise ValueError(
                         f"has {size} bytes, more than max_record_bytes ({self._settings.max_record_bytes})"
                     )
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, RecursionError) as error:
                 reason = (("__connect.errors.exception.message", str(error).encode()),)
                 rejected.append(replace(record, headers=(*record.headers, *reason)))
                 continue
@@ -220,5 +220,12 @@ def _raw(value: object, limit: int) -> bytes | None:
     if value is None:
         return None
     if not isinstance(value, bytes):
-        value = value.encode() if isinstance(value, str) else repr(value).encode()
+        value = value.encode() if isinstance(value, str) else _shown(value)
     return value[:limit]
+
+
+def _shown(value: object) -> bytes:
+    try:
+        return repr(value).encode()
+    except RecursionError:
+        return b"(nested too deeply to be shown)"

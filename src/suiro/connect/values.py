@@ -4,7 +4,7 @@
 |---|---|---|
 | `bytes` | bytes or str, as they are | bytes |
 | `string` | str in UTF-8 | str |
-| `json` | any JSON value; bytes count as JSON already | what `json.loads` gives |
+| `json` | any JSON value; bytes count as JSON already | what `parse_json` gives |
 | `avro` | a dict or the bytes of a JSON object, by the schema file | the datum as fastavro reads it |
 
 `avro` is the codec of the serdes: a field that the schema does not have is refused, and one that is missing needs a
@@ -23,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from suiro.connect.nesting import parse_json
 from suiro.connect.settings import SettingError
 from suiro.registry import Schema
 from suiro.registry.codecs import CodecSettings, Undecodable, Unencodable, codec_of
@@ -43,7 +44,7 @@ def decoder(key: str, name: str, registry: str | None) -> Decoder:
         case "string":
             return lambda data: None if data is None else data.decode()
         case "json":
-            return lambda data: None if data is None else json.loads(data.decode())
+            return lambda data: None if data is None else parse_json(data)
         case "avro":
             return _avro_decoder(_required(key, registry))
     raise SettingError(key, f"expected one of {', '.join(FORMATS)}, got {name!r}")
@@ -126,7 +127,7 @@ def _avro_encoder(registry: str, subject: str, text: str) -> Encoder:
         if value is None:
             return None
         try:
-            return codec.encode(subject, json.loads(value) if isinstance(value, bytes) else value)
+            return codec.encode(subject, parse_json(value) if isinstance(value, bytes) else value)
         except Unencodable as error:
             raise ValueError(str(error)) from error
 

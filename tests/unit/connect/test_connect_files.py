@@ -13,8 +13,11 @@ import pytest
 
 from suiro.clock import ManualClock
 from suiro.connect import About, SettingError
+from suiro.connect.nesting import MAX_NESTING
 from suiro.connect.sources.files import FilesSource
 from suiro.errors import TransientError
+
+TOO_DEEP = f"is nested deeper than {MAX_NESTING} levels"
 
 
 class Folder:
@@ -192,6 +195,36 @@ def test_json_lines_keep_their_bytes_and_bad_ones_are_put_aside(tmp_path: Path) 
     ]  # fmt: skip
     assert "is not JSON" in rejected[0][2]
     assert "has no key: 'id'" in rejected[3][2]
+
+
+def test_deeply_nested_json_and_xml_are_put_aside_and_reading_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "json").mkdir()
+    folder = Folder(tmp_path / "json", format_of_files="jsonl")
+    deepest = "[" * MAX_NESTING + "]" * MAX_NESTING
+    deeper = f"[{deepest}]"
+    endless = "[" * 100_000
+    folder.write("a", f'{{"id": 1}}\n{deepest}\n{deeper}\n{endless}\n{{"id": 2}}\n')
+    values, rejected = folder.poll()
+    assert values == [b'{"id": 1}', deepest.encode(), b'{"id": 2}']
+    assert [(raw, line, reason) for raw, line, reason in rejected] == [
+        (deeper.encode(), "3", TOO_DEEP), (endless.encode(), "4", TOO_DEEP),
+    ]  # fmt: skip
+
+    (tmp_path / "xml").mkdir()
+    folder = Folder(tmp_path / "xml", format_of_files="xml", record="r")
+    levels = 20_000
+    nested = "<a>" * levels + "v" + "</a>" * levels
+    deepest = "<a>" * (MAX_NESTING - 1) + "v" + "</a>" * (MAX_NESTING - 1)
+    folder.write("a", f"<d><r><x>1</x></r><r><b/>{nested}<c>2</c></r><r>{deepest}</r><r><x>3</x></r></d>")
+    folder.settle()
+    values, rejected = folder.poll()
+    first, second, last = values
+    assert (first, last) == ({"x": "1"}, {"x": "3"})
+    assert json.dumps(second).count("{") == MAX_NESTING - 1
+    ((raw, _, reason),) = rejected
+    assert reason == TOO_DEEP
+    assert raw.startswith(b'{"b": "", "a": ')
+    assert raw.endswith(b'"c": "2"}')
 
 
 def test_csv_rows_with_quotes_types_and_nulls(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ class Columns:
             try:
                 rows.append(self._row(record.value))
                 kept.append(record)
-            except (ValueError, TypeError, ArithmeticError) as error:
+            except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
                 batch.reject(record, str(error))
         columns: dict[str, list[Any]] = {
             name: [row.get(name) for row in rows] for name in (self._converters or ("value",))
@@ -122,7 +122,7 @@ class Columns:
             if item is not None:
                 try:
                     row[name] = convert(item)
-                except (ValueError, TypeError, ArithmeticError) as error:
+                except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
                     said = self._settings.columns[name]
                     raise ValueError(f"field {name!r} is {item!r}, not of type {said} ({error})") from None
         return row

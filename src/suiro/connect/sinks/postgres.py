@@ -27,6 +27,7 @@ import psycopg
 from psycopg import sql
 
 from suiro.connect.connectors import About, SinkBatch, SinkRecord, TopicPartition, check_expected
+from suiro.connect.nesting import parse_json
 from suiro.connect.settings import SettingError, read_settings
 from suiro.connect.values import plain_json
 from suiro.errors import TransientError, UsageError
@@ -41,6 +42,7 @@ _OF_A_RECORD = (
     psycopg.IntegrityError,
     psycopg.errors.RaiseException,
     psycopg.errors.CardinalityViolation,
+    RecursionError,  # of a value nested too deeply to be written as JSON
 )
 
 
@@ -156,7 +158,7 @@ class PostgresSink:
         names, key = self._settings.key, record.key
         if isinstance(key, str) and key.startswith("{"):
             try:
-                key = json.loads(key)
+                key = parse_json(key)
             except ValueError:
                 pass
         if isinstance(key, dict):

@@ -28,6 +28,7 @@ import httpx
 
 from suiro.connect.connectors import About, SinkBatch, SinkRecord
 from suiro.connect.http_retry import is_temporary, retry_after_ms, said
+from suiro.connect.nesting import parse_json
 from suiro.connect.settings import SettingError, read_settings
 from suiro.connect.values import plain_json
 from suiro.errors import TransientError, UsageError
@@ -96,7 +97,7 @@ class SearchSink:
         for record in batch.records:
             try:
                 item = self._item(record)
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, RecursionError) as error:
                 batch.reject(record, str(error))
                 continue
             if item is not None:
@@ -173,7 +174,7 @@ class SearchSink:
     ) -> tuple[list[_Item], str]:
         """The items to send again, and why. Puts aside what is refused."""
         try:
-            answers = [next(iter(answer.values())) for answer in response.json()["items"]]
+            answers = [next(iter(answer.values())) for answer in parse_json(response.content)["items"]]
             if len(answers) != len(items):
                 raise ValueError(f"{len(answers)} answers to {len(items)} items")
         except (ValueError, KeyError, TypeError, AttributeError) as error:

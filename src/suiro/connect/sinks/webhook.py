@@ -94,7 +94,14 @@ class WebhookSink:
             try:
                 wanted = self._rule(record.value, record.key, record.timestamp_ms) and not self._quiet(record)
                 content = self._content(record) if wanted else b""
-            except (ExpressionError, LookupError, ValueError, TypeError, AttributeError) as error:
+            except (
+                ExpressionError,
+                LookupError,
+                ValueError,
+                TypeError,
+                AttributeError,
+                RecursionError,
+            ) as error:
                 batch.reject(record, f"{type(error).__name__}: {error}")
                 continue
             if wanted and (refusal := self._send(record, content)):

@@ -10,8 +10,10 @@ import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 from xml.parsers import expat
+
+from suiro.connect.nesting import MAX_NESTING, TooDeepError, parse_json
 
 __all__ = [
     "CSV_TYPES",
@@ -105,9 +107,9 @@ def read_lines(data: bytes, line: int, limit: int, *, as_json: bool) -> Taken:
         parsed: Any = None
         if as_json:
             try:
-                parsed = _JSON.decode(text.decode())
+                parsed = parse_json(text, allow_nan=False)
             except ValueError as error:
-                items.append(Malformed(line, text, f"is not JSON: {error}"))
+                items.append(Malformed(line, text, str(error)))
                 continue
         items.append(Item(line, text, parsed))
     return Taken(items, place, line - first)
@@ -118,13 +120,6 @@ def _split(data: bytes) -> list[bytes]:
     lines = data.split(b"\n")
     last = lines.pop()
     return [text + b"\n" for text in lines] + ([last] if last else [])
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
-
-
-_JSON = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def read_csv(
@@ -218,7 +213,8 @@ class _Feed:
 
 def read_xml(path: str, element: str, typed: Typed) -> Iterator[Item | Malformed]:
     """Every element of that name as a dict: children by name (a list where repeated), attributes with `@` before
-    theirs, text beside them as `#text`; namespaces are left out. What is not well-formed ends the file."""
+    theirs, text beside them as `#text`; namespaces are left out. What is not well-formed ends the file; what is nested
+    deeper than `MAX_NESTING` is put aside, without what is below that."""
     found: list[Item | Malformed] = []
     builder = _Elements(element, found, typed)
     with open(path, "rb") as file:
@@ -244,6 +240,8 @@ class _Elements:
         self._found = found
         self._typed = typed
         self._stack: list[tuple[dict[str, Any], list[str]]] = []
+        self._too_deep = False  # the record that is open
+        self._below = 0  # how many elements are open below the deepest that is kept
         self._line = 0
         self.parser = expat.ParserCreate()
         self.parser.buffer_text = True
@@ -262,17 +260,25 @@ class _Elements:
             if _local(name) != self._element:
                 return
             self._line = self.parser.CurrentLineNumber
+            self._too_deep = False
+        if len(self._stack) == MAX_NESTING:
+            self._too_deep = True
+            self._below += 1
+            return
         fields = {
             f"@{_local(key)}": value for key, value in attributes.items() if not key.startswith("xmlns")
         }
         self._stack.append((fields, []))
 
     def _text(self, text: str) -> None:
-        if self._stack:
+        if self._stack and not self._below:
             self._stack[-1][1].append(text)
 
     def _end(self, name: str) -> None:
         if not self._stack:
+            return
+        if self._below:
+            self._below -= 1
             return
         fields, texts = self._stack.pop()
         text = "".join(texts).strip()
@@ -282,6 +288,8 @@ class _Elements:
         if text:
             fields["#text"] = text
         try:
+            if self._too_deep:
+                raise TooDeepError
             self._found.append(Item(self._line, self._typed(fields)))
         except ValueError as error:
             raw = json.dumps(fields, ensure_ascii=False).encode()

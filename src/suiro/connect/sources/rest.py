@@ -37,6 +37,7 @@ import httpx
 
 from suiro.connect.connectors import About, Polled, SourceRecord
 from suiro.connect.http_retry import is_temporary, retry_after_ms, said
+from suiro.connect.nesting import parse_json
 from suiro.connect.settings import SettingError, read_settings
 from suiro.errors import UsageError
 
@@ -155,7 +156,7 @@ class RestSource:
 
     def _taken(self, response: httpx.Response) -> Polled | None:
         try:
-            answer = response.json()
+            answer = parse_json(response.content)
             found = _at(answer, self._settings.records)
         except (ValueError, LookupError, TypeError) as error:
             raise UsageError(

@@ -41,6 +41,7 @@ from starlette.routing import Route
 
 from suiro.connect.connectors import About, Headers, Polled, SourceRecord
 from suiro.connect.http_server import BackgroundServer
+from suiro.connect.nesting import parse_json
 from suiro.connect.settings import SettingError, read_settings
 
 __all__ = ["WebhookSource"]
@@ -239,9 +240,9 @@ class WebhookSource:
         key: str | None = None
         if settings.require_json:
             try:
-                value = json.loads(data)
+                value = parse_json(data)
             except ValueError as error:
-                raise ValueError(f"the body is not JSON: {error}") from None
+                raise ValueError(f"the body {error}") from None
             key = _key(value, settings.key)
         headers: Headers = tuple(
             (name, request.headers[name].encode("latin-1"))

@@ -1,0 +1,59 @@
+"""JSON of strangers: parsed, and refused where it is nested deeper than what comes after can take.
+
+A level of nesting costs a sender two bytes, and every program that walks the value a frame of its stack. The limit is
+far above what data has and far below what Python's stack holds, so a value that passed can be written again, copied
+and compared.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+__all__ = ["MAX_NESTING", "TooDeepError", "parse_json"]
+
+MAX_NESTING = 500
+"""Levels of arrays and objects in JSON; levels of elements in a record of XML."""
+
+
+class TooDeepError(ValueError):
+    def __init__(self) -> None:
+        super().__init__(f"is nested deeper than {MAX_NESTING} levels")
+
+
+def parse_json(data: bytes | str, *, allow_nan: bool = True) -> Any:
+    """Raises `ValueError` for what is no JSON, and `TooDeepError`, which is one."""
+    try:
+        text = data if isinstance(data, str) else data.decode()
+        value = (_READER if allow_nan else _STRICT_READER).decode(text)
+    except RecursionError:
+        raise TooDeepError from None
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {error}") from None
+    # Most values open so few that they need no closer look.
+    if text.count("[") + text.count("{") > MAX_NESTING and _is_too_deep(value):
+        raise TooDeepError
+    return value
+
+
+def _is_too_deep(value: Any) -> bool:
+    """Level by level, without recursion."""
+    level: list[Any] = [[value]]
+    for _ in range(MAX_NESTING + 1):
+        level = [item for one in level for item in _children(one) if isinstance(item, list | dict)]
+        if not level:
+            return False
+    return True
+
+
+def _children(one: list[Any] | dict[str, Any]) -> Iterable[Any]:
+    return one.values() if isinstance(one, dict) else one
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+_READER = json.JSONDecoder()
+_STRICT_READER = json.JSONDecoder(parse_constant=_no_constant)
