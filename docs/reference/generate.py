@@ -90,10 +90,21 @@ STAGES = (
         "The next client waits outside, or is closed; too large a request closes its connection.",
     ),
     (
+        "login",
+        (
+            "max.unauthenticated.connections",
+            "connection.authentication.timeout.ms",
+            "queued.max.unauthenticated.bytes",
+        ),
+        ("unauthenticatedconnections",),
+        "The oldest of the address that has the most, the one that takes too long, or holds the most, is closed.",
+    ),
+    (
         "request queue",
         ("queued.max.request.bytes", "queued.max.requests"),
-        ("requestqueuesize", "memorypoolused", "requestqueuetimems"),
-        "Nothing more is read from who holds nothing yet; TCP slows the clients down.",
+        ("requestqueuesize", "memorypoolused", "requestqueuetimems", "stalledconnectionsclosed_total"),
+        "Nothing more is read from who holds nothing yet; TCP slows the clients down. After 10 s of that the largest "
+        "requests that are not whole end with their connections.",
     ),
     (
         "handlers",

@@ -127,9 +127,24 @@ class NodeSettings:
         "more, the slowest are closed. (Not a Kafka setting.)",
         low=1024,
     )
+    queued_max_unauthenticated_bytes: int = _setting(
+        33_554_432,
+        "Bytes of requests in memory, over all connections that have not logged in; when there are more, the "
+        "connection that holds the most is closed. (Not a Kafka setting.)",
+        low=1024,
+    )
     max_connections: int = _setting(
         10_000,
         "Open client connections; the next ones wait to be accepted. (Kafka has no limit.)",
+        low=1,
+        high=MAX_INT,
+        dynamic=True,
+    )
+    max_unauthenticated_connections: int = _setting(
+        1000,
+        "Open connections of one listener that have not logged in, or not finished their TLS handshake. One more "
+        "takes the place of the first that came from the address with the most, once that one is a second old. "
+        "(Not a Kafka setting.)",
         low=1,
         high=MAX_INT,
         dynamic=True,
@@ -559,6 +574,14 @@ class NodeSettings:
     )
     connection_failed_authentication_delay_ms: int = _setting(
         100, "A login that failed is answered, and its connection closed, after so long.", low=0, high=MAX_INT
+    )
+    connection_authentication_timeout_ms: int = _setting(
+        30_000,
+        "A connection that has not logged in, or not finished its TLS handshake, is closed after so long. "
+        "(Not a Kafka setting.)",
+        low=100,
+        high=MAX_INT,
+        dynamic=True,
     )
     sasl_oauthbearer_jwks_endpoint_url: str = _setting(
         "", "`file://` URL of the JSON Web Key Set whose keys sign the tokens.", verbatim=True

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from suiro.broker.connection import INPUT_LIMIT, SCRATCH_BYTES, Connection, Piece, Surroundings
-from suiro.broker.held_memory import RequestMemory, ResponseMemory
+from suiro.broker.held_memory import LoginMemory, RequestMemory, ResponseMemory
 from suiro.broker.listeners import Listener, SecurityProtocol
 from suiro.broker.turns import Turns
 from suiro.log import FileHandle
@@ -51,6 +51,7 @@ class Peer:
             sink=self,
             owner=self,
             requests=self.requests,
+            logins=LoginMemory(max_bytes=1 << 20),
             responses=self.responses,
             turns=Turns(self.loop),
             max_request_bytes=MAX_BYTES,
@@ -69,6 +70,8 @@ class Peer:
 
     def was_too_slow(self, connection: Connection) -> None:
         self.slow += 1
+
+    def held_too_much(self, connection: Connection) -> None: ...
 
     def handle(self, connection: Connection, received: memoryview) -> bool:
         payload = bytes(received)

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _IDLE_CHECK_MS = 30_000
+_LATE_CHECK_MS = 1_000
 _CERTIFICATE_CHECK_MS = 2_000
 _METRICS_WINDOW_MS = 150_000
 GROUP_CONFIGS = "group-configs"
@@ -166,6 +167,7 @@ class Broker:
         every(_DELETED_FILES_CHECK_MS, self._remove_deleted_files)
         every(self.settings.log_cleaner_backoff_ms, self.cleaner.check)
         every(_IDLE_CHECK_MS, self.server.close_idle)
+        every(_LATE_CHECK_MS, self.server.close_late)
         every(NAMED_FOR_MS, self.server.let_go_of_named_files)
         every(_CERTIFICATE_CHECK_MS, self.server.refresh_certificates)
         every(_METRICS_WINDOW_MS, self.metrics.rotate)

@@ -28,7 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from suiro.broker.held_memory import RequestMemory, ResponseMemory
+from suiro.broker.held_memory import LoginMemory, RequestMemory, ResponseMemory
 from suiro.broker.listeners import Listener
 from suiro.broker.security import ANONYMOUS, Session
 from suiro.broker.turns import Turn, Turns
@@ -47,6 +47,8 @@ INPUT_LIMIT = 1 << 20
 """Bytes of further requests that are kept while one is being answered. A single larger frame is read whole."""
 SCRATCH_BYTES = 512 << 10
 _SENDFILE_CHUNK = 1 << 30
+_SMALLEST_BUFFER = 1024
+"""What a few bytes of a request cost. It doubles as more comes."""
 
 
 class BadFrameError(Exception):
@@ -78,6 +80,10 @@ class Owner(Protocol):
         """It is closed because answers that wait for their peers take too much memory."""
         ...
 
+    def held_too_much(self, connection: Connection) -> None:
+        """It is closed because requests that are not whole take too much memory."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
@@ -88,6 +94,7 @@ class Surroundings:
     sink: RequestSink
     owner: Owner
     requests: RequestMemory
+    logins: LoginMemory
     responses: ResponseMemory
     turns: Turns
     max_request_bytes: int
@@ -117,7 +124,8 @@ class Connection:
         self._scratch = surroundings.scratch
         self._sink = surroundings.sink
         self._owner = surroundings.owner
-        self._requests = surroundings.requests
+        is_known = tls is None and not listener.protocol.sasl
+        self._requests = surroundings.requests if is_known else surroundings.logins
         self._responses = surroundings.responses
         self._turns = surroundings.turns
         self._surroundings = surroundings
@@ -127,7 +135,7 @@ class Connection:
         self._buffer: bytearray | None = None  # what was received and not yet handled, `_start.._end`
         self._start = 0
         self._end = 0
-        self._held = 0  # bytes counted in `RequestMemory`
+        self._held = 0  # bytes counted in `_requests`
         self._output: deque[Piece | memoryview] = deque()
         self._on_sent: Callable[[], None] | None = None
         self._busy = False
@@ -150,6 +158,7 @@ class Connection:
         self.local_address = local_address
         self.session = Session(principal=ANONYMOUS, host=peer[0], listener=listener.name)
         self.authenticated = not listener.protocol.sasl
+        """Whether requests are answered; not so before a login, during another one and after it has expired."""
         self.sasl: object | None = None
         """What the SASL handlers remember between two requests of one authentication."""
         if tls is None:
@@ -200,7 +209,7 @@ class Connection:
         requests = self._requests
         if requests.used >= requests.max_bytes and not self._held:
             self._pause_reading()
-            requests.wait(self)
+            requests.wait(self, stopwatch_ns())
             return False
         if self._is_full():
             self._pause_reading()
@@ -229,6 +238,8 @@ class Connection:
                 self._keep(self._scratch[used:size])
         else:
             self._make_room()
+            if not self.is_open:
+                return
             size = self._recv_into(memoryview(self._buffer)[self._end :])
             if size == 0:
                 self.close()
@@ -286,7 +297,7 @@ class Connection:
         get the memory for it.
         """
         held = len(rest)
-        wanted = max(2 * held, 64 << 10)
+        wanted = max(2 * held, _SMALLEST_BUFFER)
         if held >= 4:
             frame = 4 + int.from_bytes(rest[:4], "big")
             if held < frame:
@@ -300,8 +311,8 @@ class Connection:
         """Count what waits here; of a request that is coming in what has come, for it may have claimed anything."""
         held = 0 if self._buffer is None else len(self._buffer)
         if held != self._held:
-            before, self._held = self._held, held
-            self._requests.change(before, held)
+            self._held = held
+            self._requests.hold(self, held)
 
     def _pump(self) -> None:
         """Handle what the buffer holds, as far as it may be handled now."""
@@ -436,7 +447,25 @@ class Connection:
         self._owner.was_too_slow(self)
         self.close()
 
+    def waits_for_rest(self) -> bool:
+        """Whether what is held is a request that is not whole yet."""
+        return self._held > 0 and not self._blocked()
+
+    def close_holder(self) -> None:
+        """Requests that are not whole take too much memory, and this one must go."""
+        self._owner.held_too_much(self)
+        self.close()
+
     # Life
+
+    def admit(self) -> None:
+        """The client is known from now on: what it sends counts with what other clients send."""
+        held, self._held = self._held, 0
+        self._requests.forget(self)
+        self._requests = self._surroundings.requests
+        if held:
+            self._held = held
+            self._requests.hold(self, held)
 
     def _pause_reading(self) -> None:
         if self._reading:
@@ -491,9 +520,8 @@ class Connection:
         (self._sock if self._tls is None else self._tls).close()
         self._output.clear()
         self.named_files = ()
-        self._buffer, self._start, self._end = None, 0, 0
+        self._buffer, self._start, self._end, self._held = None, 0, 0, 0
         self._on_sent = None
-        self._count_held()
         abandoned, self.on_abandoned = self.on_abandoned, None
         if abandoned is not None:
             abandoned()

@@ -1,13 +1,18 @@
 """Memory that connections hold for their peers: requests that came and wait, answers that a slow peer has not taken.
 
-Both are bounded over all connections. Neither costs anything while requests are handled as they come and answers
-leave at once, which is nearly always: only what stays is counted.
+All is bounded over all connections. It costs nothing while requests are handled as they come and answers leave at
+once, which is nearly always: only what stays is counted.
 
 Requests. A connection takes memory when a request is not whole yet, for what has come of it, and when requests come
 behind one that is being answered. What a peer only claims to send does not count: a few of them that claim much and
 send nothing would shut out all others. Once the limit is reached nobody who holds none is read. Those who hold some
 go on, or they could never give it back; and requests behind others get half of the limit at most, because they wait
-for what others have yet to send.
+for what others have yet to send. When others have waited for `LONGEST_WAIT_NS`, those whose requests are not whole
+are closed, the largest first: they send too slowly, or not at all.
+
+Logins. Whoever has not logged in has no part in that memory but a small one that all such connections share. Once
+that is passed, the one that holds the most is closed: a login is short, and a client that sends it whole holds
+nothing.
 
 Answers. Once the limit is passed, the connection whose peer has taken nothing for the longest is closed.
 """
@@ -18,12 +23,22 @@ from asyncio import AbstractEventLoop
 from typing import Protocol
 
 _RESUMED_AT_ONCE = 32
+LONGEST_WAIT_NS = 10_000_000_000
+"""A connection that was not read for so long, because the memory is used up, gets some of it."""
 
 
 class Reader(Protocol):
-    """A connection that was not read because the memory was used up."""
+    """A connection that holds requests, or was not read because the memory was used up."""
 
     def read_again(self) -> None: ...
+
+    def waits_for_rest(self) -> bool:
+        """Whether what it holds is a request that is not whole; else it waits for an answer to the one before."""
+        ...
+
+    def close_holder(self) -> None:
+        """Memory is short, and this is the one to go."""
+        ...
 
 
 class RequestMemory:
@@ -32,14 +47,19 @@ class RequestMemory:
     def __init__(self, loop: AbstractEventLoop, *, max_bytes: int, max_holders: int) -> None:
         self._loop = loop
         self._max_holders = max_holders
-        self._waiting: dict[Reader, None] = {}
+        self._held: dict[Reader, int] = {}
+        self._waiting: dict[Reader, int] = {}  # since when, by `stopwatch_ns`
         self._resuming = False
         self.max_bytes = max_bytes
         self.used = 0
-        self.holders = 0
+
+    @property
+    def holders(self) -> int:
+        return len(self._held)
 
     @property
     def exhausted(self) -> bool:
+        """Whether a connection that holds nothing must not be read."""
         return self.used >= self.max_bytes
 
     @property
@@ -47,20 +67,34 @@ class RequestMemory:
         """Whether requests behind one that is being answered may be read."""
         return self.used * 2 < self.max_bytes and self.holders < self._max_holders
 
-    def change(self, before: int, after: int) -> None:
-        """A connection holds `after` bytes now."""
-        self.used += after - before
-        self.holders += (after > 0) - (before > 0)
+    def hold(self, reader: Reader, size: int) -> None:
+        """A connection holds so many bytes now."""
+        self.used += size - self._held.pop(reader, 0)
+        if size:
+            self._held[reader] = size
         if self._waiting and not self._resuming and not self.exhausted:
             self._resuming = True
             self._loop.call_soon(self._resume)
 
-    def wait(self, reader: Reader) -> None:
+    def wait(self, reader: Reader, now_ns: int) -> None:
         """Be read again when there is memory: first come, first served."""
-        self._waiting[reader] = None
+        self._waiting.setdefault(reader, now_ns)
 
     def forget(self, reader: Reader) -> None:
+        """It is closed, or counts elsewhere from now on: it holds nothing and waits for nothing."""
         self._waiting.pop(reader, None)
+        self.hold(reader, 0)
+
+    def end_standstill(self, now_ns: int) -> None:
+        """If somebody has waited for too long, close holders until there is memory. To be called from time to time."""
+        first_ns = next(iter(self._waiting.values()), now_ns)
+        if not self.exhausted or now_ns - first_ns < LONGEST_WAIT_NS:
+            return
+        for reader in sorted(self._held, key=self._held.__getitem__, reverse=True):
+            if self.used * 8 <= self.max_bytes * 7:
+                return
+            if reader.waits_for_rest():
+                reader.close_holder()
 
     def _resume(self) -> None:
         self._resuming = False
@@ -72,6 +106,31 @@ class RequestMemory:
         if self._waiting:
             self._resuming = True
             self._loop.call_soon(self._resume)
+
+
+class LoginMemory:
+    """Bytes that came from connections that have not logged in. None of them waits for another."""
+
+    exhausted: bool = False
+    may_read_ahead: bool = False
+
+    def __init__(self, *, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.used = 0
+        self._held: dict[Reader, int] = {}
+
+    def hold(self, reader: Reader, size: int) -> None:
+        self.used += size - self._held.pop(reader, 0)
+        if size:
+            self._held[reader] = size
+        while self.used > self.max_bytes and self._held:
+            max(self._held, key=self._held.__getitem__).close_holder()  # which forgets it
+
+    def wait(self, reader: Reader, now_ns: int) -> None:
+        raise AssertionError("this memory is never exhausted")
+
+    def forget(self, reader: Reader) -> None:
+        self.hold(reader, 0)
 
 
 class Writer(Protocol):

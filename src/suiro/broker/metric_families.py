@@ -151,6 +151,18 @@ FAMILIES: dict[str, Family] = _table(
         "",
         "Connections closed because of queued.max.response.bytes.",
     ),
+    (
+        "suiro_network_stalledconnectionsclosed_total",
+        "counter",
+        "",
+        "Connections closed because queued.max.request.bytes was used up and their requests were not whole.",
+    ),
+    (
+        "suiro_network_unauthenticatedconnections",
+        "gauge",
+        _OF_CONNECTION,
+        "Open connections that have not logged in (max.unauthenticated.connections).",
+    ),
     (_SOCKET + "connection_count", "gauge", _OF_CONNECTION, "Open connections."),
     (_SOCKET + "connection_creation_total", "counter", _OF_CONNECTION, "Connections accepted."),
     (_SOCKET + "connection_close_total", "counter", _OF_CONNECTION, "Connections closed."),

@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from suiro.broker.connection import SCRATCH_BYTES, Connection, RequestSink, Surroundings
-from suiro.broker.held_memory import RequestMemory, ResponseMemory
+from suiro.broker.held_memory import LoginMemory, RequestMemory, ResponseMemory
 from suiro.broker.listeners import Listener
 from suiro.broker.metrics import Counter, Metrics
+from suiro.broker.newcomers import Newcomers
 from suiro.broker.security import Session
 from suiro.broker.turns import Turns
-from suiro.clock import Clock
+from suiro.clock import Clock, stopwatch_ns
 from suiro.config import MAX_INT, NodeSettings
 from suiro.errors import ConfigError
 
@@ -71,12 +72,14 @@ class Server:
             requests=RequestMemory(
                 loop, max_bytes=own.queued_max_request_bytes, max_holders=own.queued_max_requests
             ),
+            logins=LoginMemory(max_bytes=own.queued_max_unauthenticated_bytes),
             responses=ResponseMemory(max_bytes=own.queued_max_response_bytes),
             turns=Turns(loop),
             max_request_bytes=own.socket_request_max_bytes,
             max_login_bytes=own.sasl_server_max_receive_size,
         )
         self._too_slow = metrics.counter("suiro_network_slowconnectionsclosed_total")
+        self._stalled = metrics.counter("suiro_network_stalledconnectionsclosed_total")
         self._offer_gauges()
 
     @property
@@ -103,6 +106,11 @@ class Server:
             door = Door(at, sock, tls, own=own, metrics=self._metrics)
             self._doors[listener.name] = door
             self._metrics.gauge(_SOCKET + "connection_count", door.count, listener=listener.name)
+            self._metrics.gauge(
+                "suiro_network_unauthenticatedconnections",
+                door.newcomers.__len__,
+                listener=listener.name,
+            )
             self._open(door)
 
     # Accepting
@@ -112,6 +120,7 @@ class Server:
         if door.closed_until is not None:
             door.closed_until.cancel()
             door.closed_until = None
+        door.is_full = False
         if not door.is_open and door.socket is not None:
             door.is_open = True
             self._loop.add_reader(door.socket.fileno(), self._accept, door)
@@ -140,10 +149,13 @@ class Server:
     def _has_room(self, door: Door) -> bool:
         """Whether one more may come in. If not, the listener is shut until that may change."""
         settings, own = self._settings(), door.own
-        if len(self.connections) >= settings.max_connections or door.open >= own.max_connections:
-            self._shut(door)  # `closed` opens it again
-            return False
         now_ms = self._clock.monotonic_ms()
+        if (
+            len(self.connections) >= settings.max_connections
+            or door.open >= own.max_connections
+            or len(door.newcomers) >= own.max_unauthenticated_connections
+        ) and not self._make_room(door, now_ms):
+            return False
         wait_ms = max(
             self._rate.wait_ms(settings.max_connection_creation_rate, now_ms),
             door.rate.wait_ms(own.max_connection_creation_rate, now_ms),
@@ -153,6 +165,24 @@ class Server:
             door.closed_until = self._loop.call_later(wait_ms / 1000, self._open, door)
             return False
         return True
+
+    def _make_room(self, door: Door, now_ms: int) -> bool:
+        """Who has not logged in gives way to who comes. If nobody may yet, the listener is shut until then."""
+        if door.newcomers:
+            wait_ms = door.newcomers.wait_ms(now_ms)
+            if not wait_ms:
+                door.newcomers.let_one_go()
+                return True
+            door.closed_until = self._loop.call_later(wait_ms / 1000, self._open, door)
+            door.is_full = True
+        self._shut(door)  # `_has_space` opens it again
+        return False
+
+    def _has_space(self) -> None:
+        """A connection has gone or has logged in."""
+        for door in self._doors.values():
+            if not door.is_open and (door.closed_until is None or door.is_full):
+                self._open(door)
 
     def _take(self, door: Door, sock: socket.socket, peer: tuple[str, int]) -> None:
         settings, host = self._settings(), peer[0]
@@ -199,6 +229,8 @@ class Server:
             now_ms=self._clock.monotonic_ms(),
         )
         self.connections[connection] = None
+        if tls is not None or door.listener.protocol.sasl:
+            door.newcomers.add(connection, connection.last_active_ms)
 
     def _let_go(self, sock: socket.socket) -> None:
         self._held_back.discard(sock)
@@ -214,9 +246,14 @@ class Server:
         self._by_host[connection.host] -= 1
         if not self._by_host[connection.host]:
             del self._by_host[connection.host]
-        for shut in self._doors.values():
-            if not shut.is_open and shut.closed_until is None:
-                self._open(shut)
+        door.newcomers.remove(connection)
+        self._has_space()
+
+    def _admit(self, connection: Connection) -> None:
+        """It is no newcomer any more."""
+        if self._doors[connection.listener.name].newcomers.remove(connection):
+            connection.admit()
+            self._has_space()
 
     def secured(self, connection: Connection, certificate: bytes | None) -> None:
         door = self._doors[connection.listener.name]
@@ -237,6 +274,7 @@ class Server:
             session = connection.session
             connection.session = Session(principal=principal, host=session.host, listener=session.listener)
         door.logins.add()
+        self._admit(connection)
 
     def handshake_failed(self, connection: Connection, error: OSError) -> None:
         self._doors[connection.listener.name].login_failures.add()
@@ -245,8 +283,21 @@ class Server:
     def was_too_slow(self, connection: Connection) -> None:
         self._too_slow.add()
 
-    def count_login(self, connection: Connection, *, again: bool, failed: bool) -> None:
-        """A SASL login has ended; `again`: of a connection that was logged in."""
+    def held_too_much(self, connection: Connection) -> None:
+        newcomers = self._doors[connection.listener.name].newcomers
+        if newcomers.remove(connection):
+            newcomers.count_closed()
+            return
+        self._stalled.add()
+        logger.warning(
+            "closing connection from %s: queued.max.request.bytes is used up, and its request is not whole",
+            connection.peer,
+        )
+
+    def login_ended(self, connection: Connection, *, again: bool, failed: bool) -> None:
+        """Of SASL; `again`: of a connection that was logged in."""
+        if not failed:
+            self._admit(connection)
         door = self._doors[connection.listener.name]
         if again:
             (door.relogin_failures if failed else door.relogins).add()
@@ -280,6 +331,13 @@ class Server:
         for connection in [c for c in self.connections if c.last_active_ms < oldest]:
             if connection.on_abandoned is None:
                 connection.close()
+
+    def close_late(self) -> None:
+        """Close who does not log in in time, and whose requests others have waited for too long to be whole."""
+        now_ms = self._clock.monotonic_ms()
+        for door in self._doors.values():
+            door.newcomers.expire(now_ms=now_ms, timeout_ms=door.own.connection_authentication_timeout_ms)
+        self._surroundings.requests.end_standstill(stopwatch_ns())
 
     def let_go_of_named_files(self) -> None:
         """Whoever was told of files has opened them by now, or will find that it is too late."""
@@ -339,7 +397,10 @@ class Door:
         self.rate = CreationRate()
         self.open = 0
         self.is_open = False
+        self.is_full = False
+        """Whether it is shut until somebody goes, or logs in, or `closed_until`."""
         self.closed_until: TimerHandle | None = None
+        self.newcomers = Newcomers(listener.name)
 
         def counter(name: str) -> Counter:
             return metrics.counter(_SOCKET + name, listener=listener.name)

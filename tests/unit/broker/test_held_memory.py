@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from suiro.broker.held_memory import RequestMemory, ResponseMemory
+from suiro.broker.held_memory import LONGEST_WAIT_NS, LoginMemory, RequestMemory, ResponseMemory
 
 
 class Turns:
@@ -25,14 +25,30 @@ class Turns:
 class Reader:
     """Takes `wants` bytes when it is read again."""
 
-    def __init__(self, memory: RequestMemory, wants: int, log: list[Reader]) -> None:
+    def __init__(
+        self,
+        memory: RequestMemory | LoginMemory,
+        wants: int = 0,
+        log: list[Reader] | None = None,
+        *,
+        is_whole: bool = False,
+    ) -> None:
         self._memory = memory
         self._wants = wants
-        self._log = log
+        self._log = [] if log is None else log
+        self._is_whole = is_whole
+        self.is_open = True
 
     def read_again(self) -> None:
         self._log.append(self)
-        self._memory.change(0, self._wants)
+        self._memory.hold(self, self._wants)
+
+    def waits_for_rest(self) -> bool:
+        return not self._is_whole
+
+    def close_holder(self) -> None:
+        self.is_open = False
+        self._memory.forget(self)
 
 
 def memory_of(loop: Any, *, max_bytes: int = 100, max_holders: int = 10) -> RequestMemory:
@@ -43,18 +59,19 @@ def test_readers_go_on_in_their_order_as_far_as_there_is_memory() -> None:
     turns = Turns()
     log: list[Reader] = []
     memory = memory_of(turns)
-    memory.change(0, 120)
+    full = Reader(memory)
+    memory.hold(full, 120)
     readers = [Reader(memory, 60, log) for _ in range(4)]
     for reader in readers:
-        memory.wait(reader)
+        memory.wait(reader, 0)
     memory.forget(readers[1])
     turns.run()
     assert log == []
-    memory.change(120, 0)
+    memory.hold(full, 0)
     turns.run()
     assert log == [readers[0], readers[2]]
     assert memory.exhausted
-    memory.change(60, 0)
+    memory.hold(readers[0], 0)
     turns.run()
     assert log[2:] == [readers[3]]
 
@@ -63,10 +80,11 @@ def test_many_readers_go_on_a_few_a_turn() -> None:
     turns = Turns()
     log: list[Reader] = []
     memory = memory_of(turns)
-    memory.change(0, 100)
+    full = Reader(memory)
+    memory.hold(full, 100)
     for _ in range(100):
-        memory.wait(Reader(memory, 0, log))
-    memory.change(100, 0)
+        memory.wait(Reader(memory, 0, log), 0)
+    memory.hold(full, 0)
     turns.due.pop(0)()
     assert 0 < len(log) < 100
     turns.run()
@@ -75,15 +93,54 @@ def test_many_readers_go_on_a_few_a_turn() -> None:
 
 def test_requests_behind_others_get_half_of_the_memory_and_only_so_many_connections() -> None:
     memory = memory_of(Turns(), max_holders=2)
-    memory.change(0, 49)
+    first, second = Reader(memory), Reader(memory)
+    memory.hold(first, 49)
     assert memory.may_read_ahead
-    memory.change(49, 50)
+    memory.hold(first, 50)
     assert not memory.may_read_ahead
-    memory.change(50, 10)
-    memory.change(0, 1)
+    memory.hold(first, 10)
+    memory.hold(second, 1)
     assert not memory.may_read_ahead, "two connections hold requests"
-    memory.change(1, 0)
+    memory.forget(second)
     assert memory.may_read_ahead
+    assert memory.used == 10
+
+
+def test_requests_that_are_never_whole_hold_nobody_up_for_long() -> None:
+    """The largest go, and no more of them than is needed; who waits for an answer stays."""
+    turns = Turns()
+    log: list[Reader] = []
+    memory = memory_of(turns)
+    small, large = Reader(memory), Reader(memory)
+    answered = Reader(memory, is_whole=True)
+    for reader, size in ((small, 10), (answered, 50), (large, 40)):
+        memory.hold(reader, size)
+    new = Reader(memory, 5, log)
+    memory.end_standstill(LONGEST_WAIT_NS)
+    memory.wait(new, 7)
+    memory.end_standstill(6 + LONGEST_WAIT_NS)
+    assert large.is_open
+    memory.end_standstill(7 + LONGEST_WAIT_NS)
+    assert [reader.is_open for reader in (small, answered, large)] == [True, True, False]
+    turns.run()
+    assert log == [new]
+    assert memory.used == 65
+
+
+def test_of_those_who_have_not_logged_in_the_one_that_holds_the_most_goes() -> None:
+    memory = LoginMemory(max_bytes=100)
+    half_sent = [Reader(memory) for _ in range(4)]
+    for reader, size in zip(half_sent, (30, 40, 20, 10), strict=True):
+        memory.hold(reader, size)
+    new = Reader(memory)
+    memory.hold(new, 15)
+    assert [reader.is_open for reader in (*half_sent, new)] == [True, False, True, True, True]
+    assert memory.used == 75
+    memory.hold(new, 101)
+    assert not new.is_open
+    for reader in half_sent:
+        memory.forget(reader)
+    assert memory.used == 0
 
 
 class Writer:

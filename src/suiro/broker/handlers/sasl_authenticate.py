@@ -67,7 +67,7 @@ def _finish(broker: Broker, connection: Connection, login: Login) -> int | None:
     login.expires = lifetime_ms is not None
     connection.session = Session(principal=principal, host=connection.session.host, listener=listener)
     connection.authenticated = True
-    broker.server.count_login(connection, again=login.renews is not None, failed=False)
+    broker.server.login_ended(connection, again=login.renews is not None, failed=False)
     if lifetime_ms is not None:
         _end_later(broker, connection, login, lifetime_ms)
     return lifetime_ms
@@ -91,7 +91,7 @@ def refuse(broker: Broker, exchange: Exchange, response: Any, reason: str) -> No
     audit.info("Failed authentication with %s (%s)", connection.peer, reason)
     login = connection.sasl
     again = isinstance(login, Login) and login.renews is not None
-    broker.server.count_login(connection, again=again, failed=True)
+    broker.server.login_ended(connection, again=again, failed=True)
 
     def answer() -> None:
         exchange.answer(response)

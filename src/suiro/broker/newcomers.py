@@ -1,0 +1,99 @@
+"""The connections of one listener that have not logged in yet, or not finished their TLS handshake.
+
+Anybody can make one, so they have a share of their own that is small: so many connections, so many bytes
+(`held_memory.LoginMemory`), and so much time. Where the share is full, who has had a fair chance gives way: of the
+address that has the most, the connection that came first. So a stranger who opens thousands of connections closes
+his own, and a client that logs in as it comes is let in. Clients that are logged in keep what they have.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+logger = logging.getLogger(__name__)
+
+FAIR_CHANCE_MS = 1000
+"""For so long a connection is not closed in favour of others; they wait in the listener's backlog meanwhile."""
+_TELL_EVERY_MS = 60_000
+
+
+class Newcomer(Protocol):
+    """A connection, as far as it matters here."""
+
+    host: str
+
+    def close(self) -> None: ...
+
+
+class Newcomers:
+    """`add` and `remove` keep the list; `wait_ms` and `let_one_go` make room; `expire` ends what takes too long."""
+
+    def __init__(self, listener: str) -> None:
+        self._listener = listener
+        self._by_host: dict[str, dict[Newcomer, int]] = {}  # since when; the first came first
+        self._count = 0
+        self._closed = 0
+        self._told_ms: int | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, connection: Newcomer, now_ms: int) -> None:
+        self._by_host.setdefault(connection.host, {})[connection] = now_ms
+        self._count += 1
+
+    def remove(self, connection: Newcomer) -> bool:
+        """It has logged in, or is closed. Returns whether it was here."""
+        of_host = self._by_host.get(connection.host, {})
+        if connection not in of_host:
+            return False
+        del of_host[connection]
+        self._count -= 1
+        if not of_host:
+            del self._by_host[connection.host]
+        return True
+
+    def wait_ms(self, now_ms: int) -> int:
+        """How long until `let_one_go` may be called; 0: now. There must be one."""
+        return max(0, self._next()[1] + FAIR_CHANCE_MS - now_ms)
+
+    def let_one_go(self) -> None:
+        self._close(self._next()[0])
+
+    def expire(self, *, now_ms: int, timeout_ms: int) -> None:
+        """Close those that came longer than the timeout ago. To be called from time to time."""
+        for of_host in list(self._by_host.values()):
+            for connection, since_ms in list(of_host.items()):
+                if since_ms + timeout_ms > now_ms:
+                    break
+                self._close(connection)
+        self._tell(now_ms)
+
+    def count_closed(self) -> None:
+        """One was closed for the memory that it held."""
+        self._closed += 1
+
+    def _next(self) -> tuple[Newcomer, int]:
+        """Who gives way next, and when it came."""
+        firsts = ((of_host, *next(iter(of_host.items()))) for of_host in self._by_host.values())
+        _, connection, since_ms = max(firsts, key=lambda first: (len(first[0]), -first[2]))
+        return connection, since_ms
+
+    def _close(self, connection: Newcomer) -> None:
+        self._closed += 1
+        connection.close()  # which removes it
+
+    def _tell(self, now_ms: int) -> None:
+        """One line a minute, however many they are."""
+        if not self._closed or (self._told_ms is not None and now_ms - self._told_ms < _TELL_EVERY_MS):
+            return
+        logger.warning(
+            "listener %s: closed %d connections that had not logged in; %d are open. They were too many "
+            "(max.unauthenticated.connections), too slow (connection.authentication.timeout.ms) or sent too much "
+            "(queued.max.unauthenticated.bytes). Where they come from one address, set max.connections.per.ip",
+            self._listener,
+            self._closed,
+            self._count,
+        )
+        self._closed, self._told_ms = 0, now_ms
