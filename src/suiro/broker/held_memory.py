@@ -11,7 +11,7 @@ for what others have yet to send. When others have waited for `LONGEST_WAIT_NS`,
 are closed, the largest first: they send too slowly, or not at all.
 
 Logins. Whoever has not logged in has no part in that memory but a small one that all such connections share. Once
-that is passed, the one that holds the most is closed: a login is short, and a client that sends it whole holds
+that is used up, the one that holds the most is closed: a login is short, and a client that sends it whole holds
 nothing.
 
 Answers. Once the limit is passed, the connection whose peer has taken nothing for the longest is closed.
@@ -111,7 +111,6 @@ class RequestMemory:
 class LoginMemory:
     """Bytes that came from connections that have not logged in. None of them waits for another."""
 
-    exhausted: bool = False
     may_read_ahead: bool = False
 
     def __init__(self, *, max_bytes: int) -> None:
@@ -123,7 +122,7 @@ class LoginMemory:
         self.used += size - self._held.pop(reader, 0)
         if size:
             self._held[reader] = size
-        while self.used > self.max_bytes and self._held:
+        while self.used >= self.max_bytes:  # so it is never exhausted
             max(self._held, key=self._held.__getitem__).close_holder()  # which forgets it
 
     def wait(self, reader: Reader, now_ns: int) -> None:

@@ -136,7 +136,7 @@ def test_of_those_who_have_not_logged_in_the_one_that_holds_the_most_goes() -> N
     memory.hold(new, 15)
     assert [reader.is_open for reader in (*half_sent, new)] == [True, False, True, True, True]
     assert memory.used == 75
-    memory.hold(new, 101)
+    memory.hold(new, 100)
     assert not new.is_open
     for reader in half_sent:
         memory.forget(reader)
