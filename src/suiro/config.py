@@ -109,6 +109,14 @@ class NodeSettings:
         "", "`HOST:PORT` of `/metrics` in Prometheus' format; empty: none. (Not a Kafka setting.)"
     )
     socket_request_max_bytes: int = _setting(104_857_600, "Largest request frame.", low=1024, high=MAX_INT)
+    socket_request_max_elements: int = _setting(
+        50_000,
+        "Most topics, partitions and other elements of arrays, all together, that one request may name; the connection "
+        "of one with more is closed. (Not a Kafka setting.)",
+        low=1000,
+        high=MAX_INT,
+        dynamic=True,
+    )
     queued_max_requests: int = _setting(
         500,
         "Connections that may have further requests read while one of theirs is being answered.",

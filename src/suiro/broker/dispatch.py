@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 from suiro.broker.apis import APIS, Api
 from suiro.broker.connection import BadFrameError, Connection, Piece
 from suiro.broker.request_metrics import RequestMetrics, StageMetrics
-from suiro.broker.security import ANONYMOUS
+from suiro.broker.security import ANONYMOUS, Denials
 from suiro.clock import stopwatch_ns
 from suiro.protocol import messages
 from suiro.protocol.file_regions import take_question
@@ -66,6 +66,7 @@ class Exchange:
         "_at_once",
         "_bare",
         "_began_ns",
+        "_denials",
         "_dispatching",
         "_ended_ns",
         "_metrics",
@@ -116,6 +117,7 @@ class Exchange:
         self._on_abandoned: Callable[[], None] | None = None
         self._throttle_ms = 0
         self._request_recorded = False
+        self._denials: Denials | None = None
 
     @property
     def response_class(self) -> Any:
@@ -131,7 +133,14 @@ class Exchange:
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether who is at the other end of the connection may do this; a denial is written to the audit log."""
-        return self.broker.authorizer.allows(self.connection.session, operation, kind, name)
+        session = self.connection.session
+        rule = self.broker.authorizer.denied_by(session, operation, kind, name)
+        if rule is None:
+            return True
+        if self._denials is None:
+            self._denials = Denials(session)
+        self._denials.add(operation, kind, name, rule)
+        return False
 
     def throttle(self, ms: int) -> None:
         """The client went over a quota: the answer says so, and after it the connection rests for so long.
@@ -191,6 +200,7 @@ class Exchange:
         if self._dispatching:
             self._at_once = pieces
             return
+        self.write_denials()
         if self._waited:
             self._waited = False
             self._metrics.waiting -= 1
@@ -213,9 +223,15 @@ class Exchange:
         self._metrics.waiting += 1
         self.connection.on_abandoned = self._abandoned
 
+    def write_denials(self) -> None:
+        """To the audit log, once for all of what was asked for."""
+        if self._denials is not None:
+            self._denials.write()
+
     def _abandoned(self) -> None:
         self._waited = False
         self._metrics.waiting -= 1
+        self.write_denials()
         if self._on_abandoned is not None:
             self._on_abandoned()
 
@@ -329,8 +345,14 @@ class Dispatcher:
             if asked is not None:
                 plain, is_ours = asked
                 takes_files = is_ours and connection.host == connection.local_address[0]
+        most = self._broker.settings.socket_request_max_elements
         try:
-            header, request = messages.read_request(plain, api_key, version)  # type: ignore[arg-type]
+            header, request = messages.read_request(plain, api_key, version, max_elements=most)  # type: ignore[arg-type]
+        except messages.TooManyElementsError:
+            raise BadFrameError(
+                f"{api.name} version {version} in {len(frame)} bytes has more than "
+                f"socket.request.max.elements = {most} topics, partitions and the like"
+            ) from None
         except Exception as error:
             raise BadFrameError(
                 f"{api.name} version {version} in {len(frame)} bytes does not parse: {error!r}"
@@ -365,6 +387,8 @@ class Dispatcher:
             )
             connection.close()
             return True
+        finally:
+            exchange.write_denials()
         self._stages.busy_ns += exchange.handler_ns
         self._metrics[api.key].count(exchange.version, size)
         return done

@@ -1,7 +1,8 @@
 """What kio's parser must not be given: counts and lengths that cannot be true, and tagged fields of later versions.
 
 kio makes room for as many elements as an array claims. A claim of billions in a frame of a few bytes would end the
-process, not raise. Here nothing is read but counts and lengths; each must fit into what is left of the frame.
+process, not raise. Here nothing is read but counts and lengths; each must fit into what is left of the frame, and all
+counts together into what the caller allows: every element costs whoever handles it a hundred times its bytes.
 
 Tagged fields are Kafka's way to add to a message without a new version of it (KIP-482): who does not know one passes
 over it. kio refuses the message, so those that it does not know are taken out first.
@@ -20,7 +21,7 @@ from typing import Any, TypeAlias
 
 from suiro.protocol.compact import read_uvarint, uvarint
 
-__all__ = ["check_counts", "without_unknown_tags"]
+__all__ = ["TooManyElementsError", "check_counts", "without_unknown_tags"]
 
 Bytes: TypeAlias = bytes | memoryview
 _Check: TypeAlias = Callable[[Bytes, int], int]
@@ -42,8 +43,23 @@ _FIXED = {
 }
 
 
-def check_counts(frame: Bytes, message_class: Any) -> None:
-    """Raises `ValueError` unless every count and length of a request, header included, fits into its frame."""
+class TooManyElementsError(ValueError):
+    """Its arrays have more elements than the caller takes."""
+
+
+class _Allowance(threading.local):
+    """Elements that the frame which this thread looks at may still have."""
+
+    left = sys.maxsize
+
+
+_allowance = _Allowance()
+
+
+def check_counts(frame: Bytes, message_class: Any, *, max_elements: int | None = None) -> None:
+    """Raises `ValueError` unless every count and length of a request, header included, fits into its frame, and
+    `TooManyElementsError` where its arrays have more elements together than that."""
+    _allowance.left = sys.maxsize if max_elements is None else max_elements
     try:
         position = _message(message_class.__header_schema__)(frame, 0)
         position = _message(message_class)(frame, position)
@@ -106,14 +122,35 @@ def _compact(frame: Bytes, position: int) -> tuple[int, int]:
     return (value - 1 if value else 0), position
 
 
-def _counted(read: Callable[[Bytes, int], tuple[int, int]], element: int | _Check) -> _Check:
-    """An array; with an element of fixed size, as a byte is, the elements are not visited."""
+def _octets(read: Callable[[Bytes, int], tuple[int, int]]) -> _Check:
+    """A string, bytes or records."""
+
+    def check(frame: Bytes, position: int) -> int:
+        size, position = read(frame, position)
+        end = position + size
+        if end > len(frame):
+            _fits(frame, position, size)
+        return end
+
+    return check
+
+
+def _array(read: Callable[[Bytes, int], tuple[int, int]], element: int | _Check) -> _Check:
+    """With elements of fixed size they are not visited."""
+
+    def counted(frame: Bytes, position: int) -> tuple[int, int]:
+        count, position = read(frame, position)
+        if count:
+            _allowance.left -= count
+            if _allowance.left < 0:
+                raise TooManyElementsError(f"at byte {position} its arrays have too many elements")
+        return count, position
 
     if isinstance(element, int):
         size = element
 
         def check_fixed(frame: Bytes, position: int) -> int:
-            count, position = read(frame, position)
+            count, position = counted(frame, position)
             end = position + count * size
             if end > len(frame):
                 _fits(frame, position, count * size)
@@ -123,7 +160,7 @@ def _counted(read: Callable[[Bytes, int], tuple[int, int]], element: int | _Chec
     one = element
 
     def check(frame: Bytes, position: int) -> int:
-        count, position = read(frame, position)
+        count, position = counted(frame, position)
         if position + count > len(frame):  # none takes less than a byte
             _fits(frame, position, count)
         for _ in range(count):
@@ -141,7 +178,7 @@ def _message(message_class: Any) -> _Check:
     tagged: dict[int, _Check] = {}
     for field in dataclasses.fields(message_class):
         if field.name == "client_id" and "header" in message_class.__module__:
-            step: int | _Check = _counted(_plain(2), 1)  # in every header of the old form
+            step: int | _Check = _octets(_plain(2))  # in every header of the old form
         else:
             step = _field(hints[field.name], field.metadata.get("kafka_type", ""), flexible=flexible)
         if "tag" in field.metadata:
@@ -169,8 +206,8 @@ def _field(hint: Any, kind: str, *, flexible: bool) -> int | _Check:
         one = _FIXED[kind]
     else:  # only strings have short lengths, and only without compact ones
         assert kind in ("string", "bytes", "records"), kind
-        one = _counted(_compact if flexible else _plain(2 if kind == "string" else 4), 1)
-    return _counted(_compact if flexible else _plain(4), one) if many else one
+        one = _octets(_compact if flexible else _plain(2 if kind == "string" else 4))
+    return _array(_compact if flexible else _plain(4), one) if many else one
 
 
 def _nullable(message: _Check) -> _Check:

@@ -16,12 +16,13 @@ from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 
-from suiro.protocol.frame_check import check_counts, without_unknown_tags
+from suiro.protocol.frame_check import TooManyElementsError, check_counts, without_unknown_tags
 
 __all__ = [
     "API_KEYS",
     "API_NAMES",
     "ErrorCode",
+    "TooManyElementsError",
     "known_versions",
     "nested",
     "read_body",
@@ -79,10 +80,15 @@ def read_body(message_class: Any, frame: bytes, position: int = 0) -> tuple[Any,
     return _reader(message_class)(frame, position)  # type: ignore[no-any-return]
 
 
-def read_request(frame: bytes, api_key: int, version: int) -> tuple[Any, Any]:
-    """(header, request) of one request frame whose first four bytes named `api_key` and `version`. Garbage raises."""
+def read_request(
+    frame: bytes, api_key: int, version: int, *, max_elements: int | None = None
+) -> tuple[Any, Any]:
+    """(header, request) of one request frame whose first four bytes named `api_key` and `version`.
+
+    Garbage raises; arrays with more than `max_elements` together raise `TooManyElementsError` before any is made.
+    """
     message_class = request_class(api_key, version)
-    check_counts(frame, message_class)
+    check_counts(frame, message_class, max_elements=max_elements)
     return _read(frame, message_class)
 
 

@@ -11,6 +11,7 @@ import pytest
 from suiro.broker.dispatch import API_VERSIONS_KEY, Dispatcher
 from suiro.broker.metrics import Metrics
 from suiro.clock import ManualClock
+from suiro.config import NodeSettings
 from suiro.protocol.messages import ErrorCode, request_class, response_class, write_request
 
 
@@ -42,7 +43,9 @@ def broken(*_: Any) -> Any:
 @pytest.mark.parametrize("handler", [unwritable, broken])
 def test_a_handler_that_fails_costs_its_connection_only(handler: Any) -> None:
     """A connection that stayed open would wait for ever for the answer, and hold back every later request."""
-    node = SimpleNamespace(clock=ManualClock(), quotas=None, faults=None, metrics=Metrics())
+    node = SimpleNamespace(
+        clock=ManualClock(), quotas=None, faults=None, metrics=Metrics(), settings=NodeSettings()
+    )
     dispatcher = Dispatcher(node)  # type: ignore[arg-type]
     dispatcher._handlers[API_VERSIONS_KEY] = handler
     request = request_class(API_VERSIONS_KEY, 0)()

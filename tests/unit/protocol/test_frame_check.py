@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from datetime import timedelta
+from typing import Any
 
 import pytest
 from support.fuzzing import frames
 
 from suiro.protocol.frame_check import check_counts
-from suiro.protocol.messages import read_request, request_class, write_request
+from suiro.protocol.messages import TooManyElementsError, nested, read_request, request_class, write_request
 
 HUGE = b"\xff\xff\xff\xff\x0f"
 
@@ -49,3 +51,49 @@ def test_null_is_no_claim() -> None:
     )
     frame = write_request(metadata, correlation_id=1, client_id=None)
     assert read_request(frame, 3, 12)[1] == metadata
+
+
+def _metadata(names: int) -> Any:
+    message = request_class(3, 12)
+    named = nested(message, "MetadataRequestTopic")
+    return message(
+        topics=tuple(named(topic_id=None, name=f"t{n}") for n in range(names)),
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+    )
+
+
+def _delete_records(topics: int, partitions: int) -> Any:
+    message = request_class(21, 2)
+    entry = nested(message, "DeleteRecordsPartition")
+    entries = tuple(entry(partition_index=n, offset=0) for n in range(partitions))
+    named = nested(message, "DeleteRecordsTopic")
+    return message(
+        topics=tuple(named(name=f"t{n}", partitions=entries) for n in range(topics)),
+        timeout=timedelta(seconds=1),
+    )
+
+
+def _add_partitions(partitions: int) -> Any:
+    message = request_class(24, 3)
+    named = nested(message, "AddPartitionsToTxnTopic")
+    return message(
+        v3_and_below_transactional_id="t",
+        v3_and_below_producer_id=1,
+        v3_and_below_producer_epoch=0,
+        v3_and_below_topics=(named(name="t", partitions=tuple(range(partitions))),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "elements"),
+    [(_metadata(100), 100), (_delete_records(10, 9), 100), (_add_partitions(99), 100)],
+    ids=["names", "nested", "numbers"],
+)
+def test_elements_are_counted_at_every_depth(request_: Any, elements: int) -> None:
+    frame = write_request(request_, correlation_id=1, client_id="x")
+    key, version = struct.unpack_from(">hh", frame)
+    assert read_request(frame, key, version, max_elements=elements)[1] == request_
+    with pytest.raises(TooManyElementsError):
+        read_request(frame, key, version, max_elements=elements - 1)
+    assert read_request(frame, key, version)[1] == request_

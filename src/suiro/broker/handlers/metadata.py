@@ -21,6 +21,9 @@ from suiro.broker.topics import InvalidTopicError, Partition, Topic, check_topic
 from suiro.protocol.messages import ErrorCode
 
 _TOPIC_IDS_SINCE = 12
+MAX_PARTITIONS_CREATED = 100
+"""Of all topics that one request creates by naming them, and at least one topic. To the other names the answer is what
+Kafka answers while a topic is being created, and clients ask again."""
 _NO_OPERATIONS = -(2**31)
 """Nobody asked which operations are allowed."""
 
@@ -93,29 +96,31 @@ def _by_name(broker: Broker, exchange: Exchange, request: Any, names: Iterable[s
     creates = (
         getattr(request, "allow_auto_topic_creation", True) and broker.settings.auto_create_topics_enable
     )
-    for name in names:
-        if not exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
-            denied.append(_Described(code=ErrorCode.topic_authorization_failed, name=name))
-            continue
-        topic, code = broker.topics.topic(name), ErrorCode.unknown_topic_or_partition
-        if topic is None and creates and not _may_create(broker, exchange, name):
-            code = ErrorCode.topic_authorization_failed
-            internal = broker.is_internal(name)
-            not_created.append(_Described(code=code, name=name, is_internal=internal))
-            continue
-        if topic is None:
-            topic, code = _create(broker, name) if creates else (None, absent_code(name))
-        if topic is not None:
-            found.append(_found(broker, exchange, request, topic))
-        else:
-            absent.append(
-                _Described(
-                    code=code,
-                    name=name,
-                    is_internal=broker.is_internal(name),
-                    operations=_topic_operations(broker, exchange, request, name),
+    created = _Created(broker)
+    with broker.topics.together():
+        for name in names:
+            if not exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+                denied.append(_Described(code=ErrorCode.topic_authorization_failed, name=name))
+                continue
+            topic, code = broker.topics.topic(name), ErrorCode.unknown_topic_or_partition
+            if topic is None and creates and not _may_create(broker, exchange, name):
+                code = ErrorCode.topic_authorization_failed
+                internal = broker.is_internal(name)
+                not_created.append(_Described(code=code, name=name, is_internal=internal))
+                continue
+            if topic is None:
+                topic, code = created.make(name) if creates else (None, absent_code(name))
+            if topic is not None:
+                found.append(_found(broker, exchange, request, topic))
+            else:
+                absent.append(
+                    _Described(
+                        code=code,
+                        name=name,
+                        is_internal=broker.is_internal(name),
+                        operations=_topic_operations(broker, exchange, request, name),
+                    )
                 )
-            )
     return [*found, *absent, *not_created, *denied]
 
 
@@ -135,12 +140,26 @@ def absent_code(name: str) -> ErrorCode:
     return ErrorCode.unknown_topic_or_partition
 
 
-def _create(broker: Broker, name: str) -> tuple[Topic | None, ErrorCode]:
-    try:
-        broker.topics.check_new_name(name)
-    except InvalidTopicError:  # A name that only collides with another's is no invalid one: it stays unknown.
-        return None, absent_code(name)
-    return broker.create_topic(name), ErrorCode.none
+class _Created:
+    """The topics that one request creates."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._partitions = 0
+
+    def make(self, name: str) -> tuple[Topic | None, ErrorCode]:
+        broker = self._broker
+        try:
+            broker.topics.check_new_name(name)
+        except (
+            InvalidTopicError
+        ):  # A name that only collides with another's is no invalid one: it stays unknown.
+            return None, absent_code(name)
+        if self._partitions >= MAX_PARTITIONS_CREATED:
+            return None, ErrorCode.unknown_topic_or_partition
+        topic = broker.create_topic(name)
+        self._partitions += len(topic.partitions)
+        return topic, ErrorCode.none
 
 
 def _found(broker: Broker, exchange: Exchange, request: Any, topic: Topic) -> _Described:

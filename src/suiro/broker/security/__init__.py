@@ -12,6 +12,7 @@ from suiro.broker.security.authorizer import (
     make_authorizer,
     super_users_of,
 )
+from suiro.broker.security.denials import Denials
 from suiro.broker.security.session import ANONYMOUS, Session
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "AclStore",
     "AllowAll",
     "Authorizer",
+    "Denials",
     "Operation",
     "ResourceType",
     "Session",

@@ -8,7 +8,6 @@ the same again costs one look-up.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -26,20 +25,18 @@ from suiro.broker.security.acl_store import AclStore
 from suiro.broker.security.session import Session
 from suiro.config import NodeSettings
 
-audit = logging.getLogger("suiro.audit")
-
 _CACHED_DECISIONS = 20_000
+_CACHED_CHARACTERS = 300
+"""Of a name: a request may bring thousands of names of any length, which must not stay."""
 
 
 class Authorizer(Protocol):
     """Three questions. `name` is the topic, group, transactional id..."""
 
-    def allows(self, session: Session, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """The answer for a client that asks for this resource: a denial is written to the audit log."""
-        ...
+    def permits(self, session: Session, operation: Operation, kind: ResourceType, name: str) -> bool: ...
 
-    def permits(self, session: Session, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """The same, for a list of everything from which the client's share is taken: nothing is written."""
+    def denied_by(self, session: Session, operation: Operation, kind: ResourceType, name: str) -> str | None:
+        """The rule that denies it, for the audit log; None: it is permitted."""
         ...
 
     def allows_any(self, session: Session, operation: Operation, kind: ResourceType) -> bool:
@@ -48,11 +45,11 @@ class Authorizer(Protocol):
 
 
 class AllowAll:
-    def allows(self, session: Session, operation: Operation, kind: ResourceType, name: str) -> bool:
-        return True
-
     def permits(self, session: Session, operation: Operation, kind: ResourceType, name: str) -> bool:
         return True
+
+    def denied_by(self, session: Session, operation: Operation, kind: ResourceType, name: str) -> str | None:
+        return None
 
     def allows_any(self, session: Session, operation: Operation, kind: ResourceType) -> bool:
         return True
@@ -83,19 +80,12 @@ class AclAuthorizer:
         self._decisions: dict[tuple[str, str, Operation, ResourceType, str], _Decision] = {}
         acls.on_change(self._decisions.clear)
 
-    def allows(self, session: Session, operation: Operation, kind: ResourceType, name: str) -> bool:
-        decision = self._decide(session, operation, kind, name)
-        if not decision.allowed:
-            audit.info(
-                "Principal = %s is Denied operation = %s from host = %s on resource = %s:LITERAL:%s "
-                "based on rule %s",
-                *(session.principal, operation.name, session.host, kind.name, _on_one_line(name)),
-                decision.rule,
-            )
-        return decision.allowed
-
     def permits(self, session: Session, operation: Operation, kind: ResourceType, name: str) -> bool:
         return self._decide(session, operation, kind, name).allowed
+
+    def denied_by(self, session: Session, operation: Operation, kind: ResourceType, name: str) -> str | None:
+        decision = self._decide(session, operation, kind, name)
+        return None if decision.allowed else decision.rule
 
     def allows_any(self, session: Session, operation: Operation, kind: ResourceType) -> bool:
         if self.permits(session, operation, kind, "hardcode"):
@@ -126,6 +116,8 @@ class AclAuthorizer:
         decision = self._decisions.get(key)
         if decision is None:
             decision = self._find(session, operation, kind, name)
+            if len(name) > _CACHED_CHARACTERS:
+                return decision
             if len(self._decisions) >= _CACHED_DECISIONS:  # a client that goes through names must not fill us
                 self._decisions.clear()
             self._decisions[key] = decision
@@ -149,11 +141,6 @@ class AclAuthorizer:
 
 _SUPER_USER = _Decision(True, "SuperUser")
 _DEFAULT_DENY = _Decision(False, "DefaultDeny")
-
-
-def _on_one_line(name: str) -> str:
-    """A name as the client sent it may hold line ends, with which it could forge lines of the log."""
-    return name if name.isprintable() else repr(name)
 
 
 def super_users_of(setting: str) -> Iterator[str]:
