@@ -143,7 +143,8 @@ class NodeSettings:
     )
     max_connections: int = _setting(
         10_000,
-        "Open client connections; the next ones wait to be accepted. (Kafka has no limit.)",
+        "Open client connections; the next ones wait to be accepted. The limit on open files may allow fewer, "
+        "which a warning says at the start. (Kafka has no limit.)",
         low=1,
         high=MAX_INT,
         dynamic=True,

@@ -1,7 +1,7 @@
 """The listening sockets: they accept connections within Kafka's limits, and close the idle ones.
 
 A limit on all connections or on their rate makes clients wait in the socket's backlog, as with Kafka; a limit on
-one address closes what is over it.
+one address closes what is over it. Connections never take the descriptors that the logs' files need.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from suiro import descriptors
 from suiro.broker.connection import SCRATCH_BYTES, Connection, RequestSink, Surroundings
 from suiro.broker.held_memory import LoginMemory, RequestMemory, ResponseMemory
 from suiro.broker.listeners import Listener
@@ -33,6 +34,7 @@ _ACCEPTS_PER_WAKEUP = 64
 ACCEPT_PAUSE_S = 1.0
 """How long clients wait in the backlog after the node could not accept one."""
 NAMED_FOR_MS = 5_000
+_FULL_TOLD_EVERY_MS = 60_000
 _MOST_HELD_BACK = 1000
 """Connections over their address's quota that are kept for a while before they are closed; more are closed at once."""
 _SOCKET = "kafka_server_socket_server_metrics_"
@@ -59,6 +61,8 @@ class Server:
         self._by_host: Tally[str] = Tally()
         self._rate = CreationRate()
         self._held_back: set[socket.socket] = set()
+        self._most_by_descriptors = descriptors.for_connections()
+        self._full_told_ms: int | None = None
         self.connection_quota: Callable[[str], int] | None = None
         """Counts a new connection of an address against its quota; how long it must wait, to be closed then."""
         self.connections: dict[Connection, None] = {}  # in the order they came, also where all are closed
@@ -89,6 +93,15 @@ class Server:
 
     def listen(self, listeners: Iterable[Listener]) -> None:
         """Bind and accept from now on. Raises `ConfigError` if an address is taken or TLS is set wrongly."""
+        if self._most_by_descriptors < self._settings().max_connections:
+            logger.warning(
+                "this process may have %d open files, which leaves %d connections to clients: max.connections = %d "
+                "cannot be reached. Raise the limit (ulimit -Hn, LimitNOFILE= of systemd) to at least %d",
+                descriptors.limit(),
+                self._most_by_descriptors,
+                self._settings().max_connections,
+                3 * self._settings().max_connections,
+            )
         for listener in listeners:
             tls = None
             own = self._settings().for_listener(listener.name)
@@ -150,8 +163,9 @@ class Server:
         """Whether one more may come in. If not, the listener is shut until that may change."""
         settings, own = self._settings(), door.own
         now_ms = self._clock.monotonic_ms()
+        most = min(settings.max_connections, self._most_by_descriptors)
         if (
-            len(self.connections) >= settings.max_connections
+            len(self.connections) + len(self._held_back) >= most
             or door.open >= own.max_connections
             or len(door.newcomers) >= own.max_unauthenticated_connections
         ) and not self._make_room(door, now_ms):
@@ -175,6 +189,16 @@ class Server:
                 return True
             door.closed_until = self._loop.call_later(wait_ms / 1000, self._open, door)
             door.is_full = True
+        elif self._full_told_ms is None or now_ms - self._full_told_ms >= _FULL_TOLD_EVERY_MS:
+            self._full_told_ms = now_ms
+            logger.warning(
+                "listener %s: %d connections are open, %d in all, and the next ones wait (max.connections, or the "
+                "limit on open files: %d connections)",
+                door.listener.name,
+                door.open,
+                len(self.connections),
+                self._most_by_descriptors,
+            )
         self._shut(door)  # `_has_space` opens it again
         return False
 
@@ -235,6 +259,7 @@ class Server:
     def _let_go(self, sock: socket.socket) -> None:
         self._held_back.discard(sock)
         sock.close()
+        self._has_space()
 
     # What connections tell
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import signal
 import sys
 
+from suiro import descriptors
+
 # The commands that run until they are told to stop, and then exit with 0. The others do one thing and end: SIGTERM
 # kills them, so that the caller learns that the thing was not done.
 _SERVICES = (
@@ -29,6 +31,8 @@ def main() -> None:
         # is something to stop; they take the place of these.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _exit)
+        # Also before: the shares of files and connections are made of it as their modules are imported.
+        descriptors.raise_limit()
     if sys.argv[1:2] == ["node"]:
         from suiro.cli.node import main as node_main
 

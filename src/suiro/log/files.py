@@ -10,11 +10,12 @@ drops its own reference and unlinks the name; a response still holding the handl
 from __future__ import annotations
 
 import os
-import resource
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 from weakref import WeakKeyDictionary
+
+from suiro import descriptors
 
 
 class FileHandle(int):
@@ -58,13 +59,7 @@ class OpenFiles:
         self._holders.pop(holder, None)
 
 
-def _share_of_descriptors() -> int:
-    """A half of what the process may open, at most 8,192: sockets need the rest."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 8192 if soft == resource.RLIM_INFINITY else max(min(soft // 2, 8192), 64)
-
-
-OPEN_FILES = OpenFiles(_share_of_descriptors())
+OPEN_FILES = OpenFiles(descriptors.for_files())
 
 
 def open_handle(path: str | Path, *, create: bool = False) -> FileHandle:
