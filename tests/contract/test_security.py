@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -1069,3 +1069,26 @@ def test_a_stranger_hears_the_same(guarded_node: Guarded, guarded_kafka: Guarded
     ours, theirs = strangers_answers(guarded_node, user), strangers_answers(guarded_kafka, user)
     found = {name: differences(ours[name], theirs[name]) for name in ours}
     assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+def test_who_asks_by_an_id_is_not_told_the_name(guarded: Guarded, admin: Wire) -> None:
+    """Of a topic that they may not see. Every API in every version; an answer repeats what the request has said."""
+    name = f"secret-{uuid4().hex}"
+    ask(
+        admin,
+        "create_topics",
+        5,
+        topics=[{"name": name, "num_partitions": 1, "replication_factor": 1}],
+        timeout=5000,
+    )
+    found = wait_until(
+        lambda: ask(admin, "metadata", 12, topics=[{"name": name}])["topics"][0], what="the topic"
+    )
+    told = []
+    for title, request in strangers_requests(World(topic=name, topic_id=found["topic_id"])):
+        frame = messages.write_request(request, correlation_id=1, client_id="wire")
+        with guarded.wire("stranger") as wire, suppress(OSError):
+            wire.send_bytes(frame)
+            if name.encode() not in frame and name.encode() in wire.receive_bytes():
+                told.append(title)
+    assert told == []

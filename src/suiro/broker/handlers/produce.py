@@ -146,8 +146,10 @@ def _plan(broker: Broker, exchange: Exchange, request: Any) -> _Answers:
         else:
             name = topic.name if topic is not None else data.name
             if not exchange.may(Operation.WRITE, ResourceType.TOPIC, name):
+                # Who asks by an id is not told the name of what they may not see.
+                asked = f"the topic with the id {data.topic_id}" if by_id else name
                 refusal = _RefusedError(
-                    ErrorCode.topic_authorization_failed, f"not allowed to write to {name}"
+                    ErrorCode.topic_authorization_failed, f"not allowed to write to {asked}"
                 )
         of = answers.setdefault(data.topic_id if by_id else data.name, {})
         for entry in data.partition_data:

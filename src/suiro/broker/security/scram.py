@@ -1,8 +1,8 @@
 """SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677), the server's half, without channel binding.
 
 The node keeps no password: only a salt, the iterations, and two keys from which a login can be checked but not made.
-A name that is not there gets a salt too, always the same one, and fails with the proof as a wrong password does, so
-that nobody learns which users exist.
+A name that is not there gets a salt and iterations too, always the same ones and such as a real user here has, and
+fails with the proof as a wrong password does, so that nobody learns which users exist.
 """
 
 from __future__ import annotations
@@ -70,12 +70,33 @@ class ScramCredential:
         salted = hashlib.pbkdf2_hmac(hash_name, password.encode(), salt, iterations)
         return cls.of_salted_password(salted, salt=salt, iterations=iterations, hash_name=hash_name)
 
-    @classmethod
-    def decoy(cls, name: str, *, secret: bytes, hash_name: str) -> ScramCredential:
-        """For a name that is not there: the same at each try, and nobody has its password."""
-        salt = hmac.digest(secret, f"salt {name}".encode(), hash_name)[:24]
-        salted = hmac.digest(secret, f"password {name}".encode(), hash_name)
-        return cls.of_salted_password(salted, salt=salt, iterations=MIN_ITERATIONS, hash_name=hash_name)
+    def decoy(self, name: str, *, secret: bytes, hash_name: str) -> ScramCredential:
+        """For a name that is not there: made like this one, the same at each try, and nobody has its password."""
+        seed = f"{name}\0{len(self.salt)}\0{self.iterations}".encode()
+        stream = hashlib.shake_256(secret + b"salt" + seed)
+        if _is_javas(self.salt):
+            salt = _base36(int.from_bytes(stream.digest(_JAVAS_BITS // 8 + 1), "big") % (1 << _JAVAS_BITS))
+        else:
+            salt = stream.digest(len(self.salt))
+        salted = hmac.digest(secret, b"password" + seed, hash_name)
+        return self.of_salted_password(salted, salt=salt, iterations=self.iterations, hash_name=hash_name)
+
+
+# Kafka's Java tools make salts that are texts: a number of 130 random bits, written with 36 digits.
+_JAVAS_BITS = 130
+_DIGITS = b"0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def _is_javas(salt: bytes) -> bool:
+    return 20 <= len(salt) <= 26 and all(byte in _DIGITS for byte in salt)
+
+
+def _base36(number: int) -> bytes:
+    text = bytearray()
+    while number:
+        number, digit = divmod(number, 36)
+        text.append(_DIGITS[digit])
+    return bytes(reversed(text)) or b"0"
 
 
 class ScramServer:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import bisect
+import contextlib
+import hmac
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +17,8 @@ from suiro.broker.security.scram import HASHES, MAX_ITERATIONS, MIN_ITERATIONS, 
 from suiro.errors import ConfigError
 
 SECTION = "scram"
+_USUAL = ScramCredential(salt=bytes(24), iterations=MIN_ITERATIONS, stored_key=b"", server_key=b"")
+"""What a decoy is made like while there is no user."""
 
 _ADD_SCRAM = re.compile(r"\s*(?P<mechanism>SCRAM-SHA-(?:256|512))\s*=\s*\[(?P<fields>.*)\]\s*", re.DOTALL)
 _FIELD = re.compile(r'\s*(?P<name>\w+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^,"]*))\s*(?:,|$)')
@@ -65,6 +70,7 @@ class ScramStore:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
+        self._circles: dict[str, list[tuple[bytes, str]]] = {}
         content = state.read(SECTION, {})
         self._decoy_secret = base64.b64decode(content.get("decoySecret", ""))
         self._users: dict[str, dict[str, ScramCredential]] = {
@@ -78,17 +84,42 @@ class ScramStore:
         return self._users
 
     def finder(self, mechanism: str) -> Callable[[str], ScramCredential]:
-        """What a login by this mechanism looks a name up with; for one that is not there, a decoy."""
+        """What a login by this mechanism looks a name up with; for one that is not there, a decoy.
+
+        A decoy has the iterations and the kind of salt of some user. Which one, the secret decides: names and users
+        have places on a circle, and the next user is the one. So of many names that are not there as many have a kind
+        of salt as of the users, and a change of the users changes the decoys of few names.
+        """
 
         def find(name: str) -> ScramCredential:
-            credential = self._users.get(name, {}).get(mechanism)
-            if credential is not None:
-                return credential
             if not self._decoy_secret:
-                self._save(self._users, os.urandom(32))
-            return ScramCredential.decoy(name, secret=self._decoy_secret, hash_name=HASHES[mechanism])
+                self._keep_secret(os.urandom(32))
+            circle = self._circle(mechanism)
+            at = bisect.bisect(circle, (self._place(name), ""))
+            like = self._users[circle[at % len(circle)][1]][mechanism] if circle else _USUAL
+            # Made for every name: one that is there takes as long.
+            decoy = like.decoy(name, secret=self._decoy_secret, hash_name=HASHES[mechanism])
+            return self._users.get(name, {}).get(mechanism, decoy)
 
         return find
+
+    def _circle(self, mechanism: str) -> list[tuple[bytes, str]]:
+        """The users by their places."""
+        found = self._circles.get(mechanism)
+        if found is None:
+            names = (name for name, credentials in self._users.items() if mechanism in credentials)
+            found = self._circles[mechanism] = sorted((self._place(name), name) for name in names)
+        return found
+
+    def _place(self, name: str) -> bytes:
+        return hmac.digest(self._decoy_secret, b"place" + name.encode(), "sha256")
+
+    def _keep_secret(self, secret: bytes) -> None:
+        with contextlib.suppress(
+            OSError
+        ):  # a full disk keeps nobody from logging in; the next start has another
+            self._save(self._users, secret)
+        self._decoy_secret = secret
 
     def change(
         self,
@@ -124,6 +155,7 @@ class ScramStore:
         }
         self._state.write(SECTION, content)
         self._users, self._decoy_secret = users, decoy_secret
+        self._circles.clear()
 
 
 def _fields_of(text: str) -> dict[str, str]:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import random
+import string
+from collections import Counter
 from pathlib import Path
 
+import numpy
 import pytest
 
 from suiro.broker.cluster_state import FILE_NAME, ClusterState
@@ -115,6 +119,47 @@ def test_a_wrong_password_and_a_wrong_name_look_the_same(store: ScramStore, tmp_
     assert len(salts) == 2, "a name that is not there has the same salt every time"
     again = scram(ScramStore(ClusterState(tmp_path)))
     assert again.evaluate(_Scram("nobody", "x", hash_name="sha256").first()).partition(b"s=")[2] in salts
+
+
+def kind_of_salt(credential: ScramCredential) -> tuple[str, int]:
+    """What a stranger sees: the tool that made the salt, by its look, and the iterations."""
+    text = credential.salt.decode("latin-1")
+    is_number = all(digit in string.digits + string.ascii_lowercase for digit in text)
+    return (f"below {int(text, 36) >> 130}" if is_number else f"{len(text)} bytes"), credential.iterations
+
+
+def test_names_that_are_not_there_look_like_users(tmp_path: Path) -> None:
+    """As many of one kind as of the users; and few change when the users do."""
+    mechanism, draw = "SCRAM-SHA-512", random.Random(7)
+
+    def put(store: ScramStore, name: str, salt: bytes, iterations: int) -> None:
+        credential = ScramCredential.of_password(
+            "a-secret", hash_name="sha512", iterations=iterations, salt=salt
+        )
+        store.change(put={(name, mechanism): credential})
+
+    store = ScramStore(ClusterState(tmp_path))
+    strangers = [f"stranger-{number}" for number in range(400)]
+    before = {name: store.finder(mechanism)(name) for name in strangers}
+    assert {kind_of_salt(found) for found in before.values()} == {("24 bytes", 4096)}
+    for number in range(8):
+        # The salt's text that Kafka's Java tools write, and librdkafka's bytes.
+        java = numpy.base_repr(draw.getrandbits(130), 36).lower().encode()
+        put(store, f"java-{number}", java, 4096)
+        put(store, f"native-{number}", draw.randbytes(64), 8192)
+    find = store.finder(mechanism)
+    found = {name: find(name) for name in strangers}
+    kinds = Counter(kind_of_salt(credential) for credential in found.values())
+    assert set(kinds) == {kind_of_salt(find("java-0")), kind_of_salt(find("native-0"))}
+    assert min(kinds.values()) > 40
+    assert {len(one.salt) for one in found.values()} >= {25, 26, 64}, "one digit less is common"
+    assert len({credential.salt for credential in found.values()}) == len(strangers)
+
+    again = ScramStore(ClusterState(tmp_path)).finder(mechanism)
+    assert {name: again(name).salt for name in strangers} == {name: one.salt for name, one in found.items()}
+    put(store, "new", draw.randbytes(64), 8192)
+    same = sum(store.finder(mechanism)(name).salt == one.salt for name, one in found.items())
+    assert same > len(strangers) / 2
 
 
 @pytest.mark.parametrize(
