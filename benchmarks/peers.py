@@ -66,7 +66,7 @@ def kafka_streams() -> Path:
     maven = shutil.which("mvn")
     if maven is None:
         raise Unavailable("Kafka Streams is resolved and compiled with Maven: mvn is not on the PATH")
-    sources = [STREAMS_SOURCE / "pom.xml", STREAMS_SOURCE / "KafkaStreamsPeer.java"]
+    sources = [STREAMS_SOURCE / "pom.xml", *sorted(STREAMS_SOURCE.glob("*.java"))]
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
     folder = CACHE / f"kafka-streams-{digest}"
     if not folder.is_dir():
@@ -82,8 +82,10 @@ def kafka_streams() -> Path:
     return folder
 
 
-def kafka_streams_command(folder: Path, arguments: Sequence[str], *, heap: str) -> list[str]:
-    """The command line of `KafkaStreamsPeer` with these arguments."""
+def kafka_streams_command(
+    folder: Path, arguments: Sequence[str], *, heap: str, peer: str = "KafkaStreamsPeer"
+) -> list[str]:
+    """The command line of `peer` with these arguments."""
     class_path = f"{folder / 'classes'}:{folder / 'jars' / '*'}"
     return [
         java_command(),
@@ -91,7 +93,7 @@ def kafka_streams_command(folder: Path, arguments: Sequence[str], *, heap: str) 
         *LOGGING_OPTIONS,
         "-cp",
         class_path,
-        "KafkaStreamsPeer",
+        peer,
         *arguments,
     ]
 
@@ -220,4 +222,17 @@ def peak_rss_mib(pids: set[int]) -> float:
             continue
         peak = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
         total += int(peak[1]) if peak else 0
+    return total / 1024
+
+
+def pss_mib(pids: set[int]) -> float:
+    """Their memory now, a page that n processes share counted as 1/n in each."""
+    total = 0
+    for pid in pids:
+        try:
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        except OSError:
+            continue
+        found = re.search(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)
+        total += int(found[1]) if found else 0
     return total / 1024

@@ -31,10 +31,11 @@ from functools import partial
 from pathlib import Path
 
 import load
+from application import Failed
 from peers import Unavailable, kafka_streams, kafka_streams_command, tree
 from rich.console import Console
 from rich.table import Table
-from streams import HEAP, INPUT, PARTITIONS, TABLE, THREADS, Failed, check, fill, inputs
+from streams import HEAP, INPUT, PARTITIONS, TABLE, THREADS, check, fill, inputs
 from table import figure
 
 from suiro.client import LATEST, Client, NewTopic

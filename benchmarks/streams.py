@@ -8,36 +8,30 @@ the other in each round, on the same broker and the same input topic of 4 partit
 8 to 12 B, 10 records a millisecond; the join's table has all keys. Kafka Streams has 2 threads, exactly once v2, a heap
 of 1 GB, and otherwise its defaults (commit every 100 ms, 10 MB of cache, RocksDB).
 
-Time ends when the application has committed all of its input's offsets, and begins when it says that it runs (the
-ratio) or when its process is started ("with start"). Then its output is read back (read_committed) and checked. Memory
-is the sum of the peaks (VmHWM) of its processes; pages that they share count once for each.
+How time and memory are taken is in `application.py`. The output is read back (read_committed) and checked.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import application
 import load
 import numpy as np
 import pyarrow as pa
-from peers import Unavailable, kafka_streams, kafka_streams_command, peak_rss_mib, tree
+from application import Failed, Measured
+from peers import Unavailable, kafka_streams, kafka_streams_command
 from rich.console import Console
 from rich.table import Table
-from streams_app import NOT_THERE
 from table import figure
 
 from suiro.client import Client, NewTopic
@@ -56,24 +50,7 @@ THREADS = 2
 HEAP = "1g"
 BATCH_BYTES = 128 * 1024  # as large as the other benchmarks' producer makes them
 CHUNK = 250_000
-LOOK_S = 0.05
-MEMORY_EVERY = 6  # looks
-STOP_TIMEOUT_S = 30
 INPUT, TABLE = "in", "table"
-LOG_TAIL_LINES = 30
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """One run of one workload."""
-
-    seconds: float
-    seconds_with_start: float
-    memory_mib: float
-
-
-class Failed(RuntimeError):
-    """A run ended early, took too long, or gave a wrong output."""
 
 
 def fill(client: Client, records: int) -> None:
@@ -115,101 +92,23 @@ def inputs(workload: str) -> list[TopicPartition]:
     return [(topic, partition) for topic in topics for partition in range(PARTITIONS)]
 
 
-def run_kafka_streams(workload: str, bootstrap: str, *, records: int, timeout_s: float) -> Measured:
-    with tempfile.TemporaryDirectory(prefix="suiro-bench-state-") as state:
-        folder = kafka_streams()
-
-        def command(arguments: list[str]) -> list[str]:
-            return kafka_streams_command(folder, [*arguments, state, str(THREADS)], heap=HEAP)
-
-        return run(command, workload, bootstrap, name="kafka-streams", records=records, timeout_s=timeout_s)
-
-
-def run_suiro(workload: str, bootstrap: str, *, records: int, timeout_s: float) -> Measured:
-    app = Path(__file__).parent / "streams_app.py"
-
-    def command(arguments: list[str]) -> list[str]:
-        return [sys.executable, str(app), *arguments]
-
-    return run(command, workload, bootstrap, name="suiro", records=records, timeout_s=timeout_s)
-
-
-RUNNERS = {"suiro": run_suiro, "kafka-streams": run_kafka_streams}
-
-
 def run(
-    command: Any, workload: str, bootstrap: str, *, name: str, records: int, timeout_s: float
+    subject: str, workload: str, client: Client, bootstrap: str, records: int, timeout_s: float
 ) -> Measured:
-    """Starts the application and looks at its committed offsets until all input is done."""
-    application = f"{name}-{workload}-{uuid.uuid4().hex[:8]}"
-    output = f"{application}-out"
-    wanted = inputs(workload)
-    with tempfile.TemporaryDirectory(prefix="suiro-bench-") as work, Client(bootstrap) as client:
-        client.create_topics([NewTopic(output, PARTITIONS)])
-        ends = {place: end.offset for place, end in client.list_offsets(dict.fromkeys(wanted, -1)).items()}
-        ready, log_path = Path(work) / "ready", Path(work) / "log"
-        arguments = [workload, bootstrap, application, INPUT, TABLE, output, str(ready)]
-        memory = 0.0
-        with log_path.open("wb") as log:
-            started = time.time()
-            # In a folder and a session of its own: what it leaves behind is found and removed.
-            process = subprocess.Popen(
-                command(arguments), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=work,
-                start_new_session=True,
-            )  # fmt: skip
-        try:
-            look = 0
-            while True:
-                if look % MEMORY_EVERY == 0:
-                    memory = max(memory, peak_rss_mib(tree(process.pid)))
-                look += 1
-                # Not `require_stable`: it would wait for the transaction under way.
-                committed = client.offset_fetch(application, wanted, require_stable=False)
-                if all((at := committed.get(place)) and at.offset >= ends[place] for place in wanted):
-                    ended = time.time()
-                    break
-                if process.poll() is not None:
-                    raise _gave_up(process.returncode, name, log_path)
-                if time.time() - started > timeout_s:
-                    so_far = {f"{place[0]}-{place[1]}": at and at.offset for place, at in committed.items()}
-                    raise Failed(
-                        f"{name} {workload}: not done after {timeout_s:.0f} s, at {so_far}\n{_tail(log_path)}"
-                    )
-                time.sleep(LOOK_S)
-            memory = max(memory, peak_rss_mib(tree(process.pid)))
-        finally:
-            _stop(process)
-        check(client, workload, output, records)
-        client.delete_topics([topic for topic in client.metadata() if topic.startswith(application)])
-        running = int(ready.read_text()) / 1000
-    return Measured(seconds=ended - running, seconds_with_start=ended - started, memory_mib=memory)
+    made = f"{subject}-{workload}-{uuid.uuid4().hex[:8]}"
+    output = f"{made}-out"
+    with tempfile.TemporaryDirectory(prefix="suiro-bench-state-") as state:
 
+        def command(ready: str) -> list[str]:
+            arguments = [workload, bootstrap, made, INPUT, TABLE, output, ready]
+            if subject == "suiro":
+                return [sys.executable, str(Path(__file__).parent / "streams_app.py"), *arguments]
+            return kafka_streams_command(kafka_streams(), [*arguments, state, str(THREADS)], heap=HEAP)
 
-def _gave_up(code: int, name: str, log_path: Path) -> Exception:
-    if name == "suiro" and code == NOT_THERE:
-        return Unavailable(f"suiro.streams is not there yet: {_tail(log_path).splitlines()[-1]}")
-    return Failed(f"{name} ended with exit code {code}:\n{_tail(log_path)}")
-
-
-def _tail(log_path: Path) -> str:
-    return "\n".join(log_path.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM, then kill -9 for what is left of its processes."""
-    ours = tree(process.pid)
-    process.terminate()
-    try:
-        process.wait(STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    deadline = time.monotonic() + STOP_TIMEOUT_S
-    while (left := ours & tree(process.pid)) and time.monotonic() < deadline:
-        for pid in left:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(LOOK_S)
+        return application.run(
+            command, application=made, client=client, inputs=inputs(workload), output=output,
+            partitions=PARTITIONS, check=lambda: check(client, workload, output, records), timeout_s=timeout_s,
+        )  # fmt: skip
 
 
 def check(client: Client, workload: str, output: str, records: int) -> None:
@@ -302,10 +201,11 @@ def main() -> int:
                 for workload in workloads:
                     for subject in list(subjects):
                         try:
-                            measured = RUNNERS[subject](
-                                workload, broker.bootstrap_servers,
-                                records=arguments.records, timeout_s=arguments.timeout,
-                            )  # fmt: skip
+                            with Client(broker.bootstrap_servers) as client:
+                                measured = run(
+                                    subject, workload, client, broker.bootstrap_servers,
+                                    arguments.records, arguments.timeout,
+                                )  # fmt: skip
                         except Unavailable as error:
                             print(error, file=sys.stderr)
                             subjects.remove(subject)

@@ -2,25 +2,22 @@
 
     python benchmarks/streams_app.py WORKLOAD BOOTSTRAP APPLICATION_ID INPUT TABLE OUTPUT READY_FILE
 
-Once it runs, the time (ms since the epoch) is written to READY_FILE; it runs until SIGTERM. It ends with NOT_THERE
-where suiro.streams cannot be imported.
+Once it runs, the time (ms since the epoch) is written to READY_FILE; it runs until SIGTERM.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
-NOT_THERE = 3
+from suiro.streams import KafkaStreams, StreamsBuilder, TimeWindows, left, record_value, right, serdes
+
 WINDOW = "1 minute"
 
 
 def topology(workload: str, source: str, table: str, output: str) -> Any:
-    from suiro.streams import StreamsBuilder, TimeWindows, left, record_value, right, serdes
-
     builder = StreamsBuilder()
     stream = builder.stream(source, key=serdes.string, value=serdes.string)
     if workload == "map":
@@ -42,13 +39,7 @@ def main() -> int:
         print(__doc__, file=sys.stderr)
         return 2
     workload, bootstrap, application, source, table, output, ready = sys.argv[1:]
-    try:
-        from suiro.streams import KafkaStreams
-
-        built = topology(workload, source, table, output)
-    except ImportError:
-        traceback.print_exc()
-        return NOT_THERE
+    built = topology(workload, source, table, output)
     streams = KafkaStreams(built, application_id=application, bootstrap_servers=bootstrap)
     streams.start()
     Path(ready).write_text(str(int(time.time() * 1000)))

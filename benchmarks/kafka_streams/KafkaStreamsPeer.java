@@ -60,18 +60,26 @@ public final class KafkaStreamsPeer {
             System.err.println("nine arguments, see the first lines of KafkaStreamsPeer.java");
             System.exit(2);
         }
+        var made = topology(arguments[0], arguments[3], arguments[4], arguments[5]);
+        run(made, arguments[1], arguments[2], arguments[6], arguments[7], arguments[8]);
+    }
+
+    /** Until SIGTERM. */
+    static void run(
+            Topology topology, String bootstrap, String application, String ready, String state, String threads)
+            throws InterruptedException {
         var settings = new Properties();
-        settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[1]);
-        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, arguments[2]);
-        settings.put(StreamsConfig.STATE_DIR_CONFIG, arguments[7]);
-        settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, arguments[8]);
+        settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, bootstrap);
+        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, application);
+        settings.put(StreamsConfig.STATE_DIR_CONFIG, state);
+        settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, threads);
         settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
-        var streams = new KafkaStreams(topology(arguments[0], arguments[3], arguments[4], arguments[5]), settings);
+        var streams = new KafkaStreams(topology, settings);
 
         streams.setStateListener((now, before) -> {
-            if (now == KafkaStreams.State.RUNNING && !Files.exists(Path.of(arguments[6]))) {
+            if (now == KafkaStreams.State.RUNNING && !Files.exists(Path.of(ready))) {
                 try {
-                    Files.writeString(Path.of(arguments[6]), Long.toString(System.currentTimeMillis()));
+                    Files.writeString(Path.of(ready), Long.toString(System.currentTimeMillis()));
                 } catch (IOException error) {
                     throw new UncheckedIOException(error);
                 }
