@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import pytest
 from support.admin import ask
+from support.batches import LEAST_RECORD, TIMESTAMP, batch_of, crafted_batch
 from support.waiting import wait_until
 from support.wire import Wire
 
 from suiro.broker.handlers.metadata import MAX_PARTITIONS_CREATED
+from suiro.log import TimeLookup
 from suiro.node import InProcessNode, NodeProcess
 
 GUARDED = {
@@ -20,6 +26,100 @@ GUARDED = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:admin",
 }
+
+
+DEADLINE_S = 60.0
+GZIP, ZSTD = 1, 4
+
+
+def create(wire: Wire, name: str, *, partitions: int = 1, **configs: str) -> None:
+    entry = {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": 1,
+        "configs": [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()],
+    }
+    (made,) = ask(wire, "create_topics", 5, topics=[entry], timeout=30_000)["topics"]
+    assert made["error_code"] == "none", made
+
+
+def produce(wire: Wire, topic: str, *batches: bytes) -> list[dict[str, Any]]:
+    """One batch to each of the first partitions."""
+    data = [{"index": index, "records": batch} for index, batch in enumerate(batches)]
+    topics = [{"name": topic, "partition_data": data}]
+    (answer,) = ask(wire, "produce", 8, acks=-1, timeout=30_000, topic_data=topics)["responses"]
+    found: list[dict[str, Any]] = answer["partition_responses"]
+    return found
+
+
+def list_offsets(wire: Wire, topic: str, timestamps: Sequence[int]) -> list[tuple[str, int]]:
+    """(error, offset) of a time in each of the first partitions."""
+    asked = [
+        {"partition_index": index, "current_leader_epoch": -1, "timestamp": timestamp}
+        for index, timestamp in enumerate(timestamps)
+    ]
+    topics = [{"name": topic, "partitions": asked}]
+    (answer,) = ask(wire, "list_offsets", 7, replica_id=-1, topics=topics)["topics"]
+    return [(found["error_code"], found["offset"]) for found in answer["partitions"]]
+
+
+def test_a_look_up_by_time_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    run = TimeLookup.run
+
+    def slowly(self: TimeLookup) -> tuple[int, int] | None:
+        begun.set()
+        assert may_end.wait(DEADLINE_S)
+        return run(self)
+
+    monkeypatch.setattr(TimeLookup, "run", slowly)
+    found: list[tuple[str, int]] = []
+    with (
+        InProcessNode.start() as node,
+        Wire(node.bootstrap_servers) as wire,
+        Wire(node.bootstrap_servers) as other,
+    ):
+        create(wire, "t")
+        produce(wire, "t", batch_of("a", "b"))
+        looking = threading.Thread(target=lambda: found.extend(list_offsets(wire, "t", [TIMESTAMP + 1])))
+        looking.start()
+        assert begun.wait(DEADLINE_S)
+        assert ask(other, "metadata", 9, topics=[])["topics"] == []
+        assert not found
+        may_end.set()
+        looking.join(DEADLINE_S)
+    assert found == [("none", 1)]
+
+
+def test_a_batch_of_millions_of_records_is_looked_into() -> None:
+    """Its header promises a time that none of them has."""
+    count = 4_000_000
+    bomb = crafted_batch(LEAST_RECORD * count, count=count, codec=ZSTD, latest=TIMESTAMP + 1000)
+    assert len(bomb) < 10_000
+    with InProcessNode.start() as node, Wire(node.bootstrap_servers) as wire:
+        create(wire, "t")
+        assert produce(wire, "t", bomb)[0]["error_code"] == "none"
+        assert list_offsets(wire, "t", [TIMESTAMP + 500]) == [("none", -1)]
+        assert list_offsets(wire, "t", [TIMESTAMP]) == [("none", 0)]
+
+
+def test_a_garbled_batch_is_an_error_of_its_partition() -> None:
+    garbled = crafted_batch(b"", count=3, codec=GZIP, packed=b"garbage")
+    lying = crafted_batch(LEAST_RECORD, count=2000, latest=TIMESTAMP + 1000)
+    with InProcessNode.start() as node, Wire(node.bootstrap_servers) as wire:
+        create(wire, "t", partitions=3)
+        written = produce(wire, "t", garbled, batch_of("a"), lying)
+        assert [answer["error_code"] for answer in written] == ["none"] * 3
+        for _ in range(2):  # the connection stays open
+            found = list_offsets(wire, "t", [TIMESTAMP, TIMESTAMP, TIMESTAMP + 1])
+            assert found == [("corrupt_message", -1), ("none", 0), ("corrupt_message", -1)]
+        assert list_offsets(wire, "t", [-1] * 3) == [("none", 3), ("none", 1), ("none", 2000)]
+        largest = -3
+        assert list_offsets(wire, "t", [largest] * 3) == [
+            ("corrupt_message", -1),
+            ("none", 0),
+            ("corrupt_message", -1),
+        ]
 
 
 def test_a_request_creates_some_topics_and_the_next_ones_the_others() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from suiro.client import Client, Fetched
-from suiro.protocol.record_batch import iter_headers, with_producer
+from suiro.protocol import compression
+from suiro.protocol.crc32c import crc32c
+from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, iter_headers, pack_header, with_producer
 from suiro.protocol.records import Record, control_type, decode_batch, encode_batch
 
 TIMESTAMP = 1_700_000_000_000
@@ -18,6 +20,35 @@ def batch_of(*values: str, timestamp: int = TIMESTAMP, compression: int = 0) -> 
         for place, value in enumerate(values)
     ]
     return encode_batch(records, compression=compression)
+
+
+LEAST_RECORD = bytes([12, 0, 0, 0, 1, 1, 0])
+"""At the offset and time of its batch, with a null key and a null value: what a crafted batch has millions of."""
+
+
+def crafted_batch(
+    payload: bytes, *, count: int, codec: int = 0, packed: bytes | None = None, latest: int = TIMESTAMP
+) -> bytes:
+    """A batch whose checksum is right, whatever its header says of what is in it. `packed`: as it stands in the batch,
+    instead of the payload in the codec."""
+    if packed is None:
+        packed = compression.compress(codec, payload)
+    header = BatchHeader(
+        base_offset=0,
+        length=HEADER_SIZE - 12 + len(packed),
+        partition_leader_epoch=-1,
+        magic=2,
+        crc=0,
+        attributes=codec,
+        last_offset_delta=max(count - 1, 0),
+        base_timestamp=TIMESTAMP,
+        max_timestamp=latest,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        count=count,
+    )
+    return pack_header(header, crc_tail=crc32c(packed)) + packed
 
 
 def owned_batch(

@@ -38,6 +38,7 @@ from suiro.broker.topics import (
     TopicRegistry,
 )
 from suiro.broker.transactions import TransactionCoordinator
+from suiro.broker.workers import Workers
 from suiro.clock import Clock, SystemClock
 from suiro.config import MAX_LONG, NodeSettings
 from suiro.errors import ConfigError
@@ -62,6 +63,8 @@ _METRICS_WINDOW_MS = 150_000
 GROUP_CONFIGS = "group-configs"
 QUOTAS = "quotas"
 _DELETED_FILES_CHECK_MS = 1000
+_WORKERS = 2
+"""Threads that look into clients' records. What they do runs without the GIL, or is short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +194,11 @@ class Broker:
         return self._groups
 
     @cached_property
+    def workers(self) -> Workers:
+        """For what clients' records make of themselves when they are decompressed."""
+        return Workers(self.loop, name="suiro-records", count=_WORKERS)
+
+    @cached_property
     def scram(self) -> ScramStore:
         from suiro.broker.security.scram_store import ScramStore
 
@@ -217,6 +225,7 @@ class Broker:
         self._timers.clear()
         self.cleaner.stop()
         self._end_syncing()
+        self._end_workers()
         if self.tier is not None:
             self.tier.close()
         if self._directory is not None:
@@ -243,6 +252,7 @@ class Broker:
         self._timers.clear()
         self.cleaner.stop()
         self._end_syncing()
+        self._end_workers()
         self.server.close()
         if self.metrics_endpoint is not None:
             self.metrics_endpoint.stop()
@@ -263,6 +273,10 @@ class Broker:
         syncing.cancel()
         if not self.loop.is_running():
             self.loop.run_until_complete(asyncio.wait([syncing]))
+
+    def _end_workers(self) -> None:
+        if "workers" in self.__dict__:
+            self.workers.close()
 
     def _start_metrics_endpoint(self) -> None:
         address = self.settings.metrics_listen

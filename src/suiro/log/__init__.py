@@ -31,6 +31,7 @@ from suiro.log.errors import (
     TransactionCoordinatorFencedError,
 )
 from suiro.log.files import FileHandle, replace_file
+from suiro.log.lookup import TimeLookup
 from suiro.log.partition import PartitionLog
 from suiro.log.producer_state import ProducerEntry
 from suiro.log.results import Appended, FlushJob, ReadResult
@@ -69,6 +70,7 @@ __all__ = [
     "ReadResult",
     "Region",
     "StorageError",
+    "TimeLookup",
     "TopicSetting",
     "TransactionCoordinatorFencedError",
     "Uncleanable",

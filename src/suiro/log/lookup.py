@@ -2,39 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
+from suiro.errors import CorruptRecordError
+from suiro.log.errors import CorruptBatchError
+from suiro.log.files import FileHandle
 from suiro.log.producer_state import BATCHES_REMEMBERED, AppendedBatch
-from suiro.log.segment import NO_TIMESTAMP, Segment
-from suiro.protocol.records import decode_batch
+from suiro.log.segment import NO_TIMESTAMP, Segment, batch_headers
+from suiro.protocol import time_search
 
 
-def first_at_or_after(
-    segments: Sequence[Segment], timestamp: int, *, log_start_offset: int
-) -> tuple[int, int] | None:
-    """(offset, timestamp) of the first record at least this late: segment, time index, headers, records."""
-    for segment in segments:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLookup:
+    """A look-up in one segment, which may run in another thread: the bytes that it reads are not written any more."""
+
+    where: str
+    handle: FileHandle
+    start: int
+    end: int
+    timestamp: int
+    from_offset: int
+
+    def run(self) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record at least this late. Raises `CorruptBatchError`."""
+        for position, header in batch_headers(self.handle, self.start, self.end):
+            if header.max_timestamp < self.timestamp:
+                continue
+            batch = os.pread(self.handle, header.size, position)
+            try:
+                found = time_search.first_at_or_after(batch, self.timestamp, from_offset=self.from_offset)
+            except CorruptRecordError as error:
+                raise CorruptBatchError(f"{self.where}, byte {position}: {error}") from error
+            if found is not None:
+                return found
+        return None
+
+
+def lookups_by_time(
+    segments: Iterable[Segment], timestamp: int, *, log_start_offset: int
+) -> Iterator[TimeLookup]:
+    """Where the first record at least this late may be, in order: segment, time index. The segments are those at the
+    time of the call; between two look-ups some may go, and are passed over."""
+    for segment in tuple(segments):
         if segment.size == 0 or segment.max_timestamp < timestamp:
+            continue
+        if not any(still is segment for still in segments):
             continue
         near = segment.time_index.offset_before(timestamp)
         start = segment.position_of(max(near + segment.base_offset, log_start_offset))
         if start is None:
             continue
-        for position, header in segment.headers(start):
-            if header.max_timestamp < timestamp:
-                continue
-            for record in decode_batch(segment.read_batch(position, header)):
-                if record.timestamp >= timestamp and record.offset >= log_start_offset:
-                    return record.offset, record.timestamp
-    return None
+        yield TimeLookup(
+            where=str(segment.path),
+            handle=segment.handle,
+            start=start,
+            end=segment.size,
+            timestamp=timestamp,
+            from_offset=log_start_offset,
+        )
 
 
-def first_latest(segments: Sequence[Segment], *, log_start_offset: int) -> tuple[int, int] | None:
-    """(offset, timestamp) of the first record that has the largest timestamp in the log."""
-    largest = max((segment.max_timestamp for segment in segments), default=NO_TIMESTAMP)
-    if largest == NO_TIMESTAMP:
-        return None
-    return first_at_or_after(segments, largest, log_start_offset=log_start_offset)
+def largest_timestamp(segments: Iterable[Segment]) -> int:
+    """Of all records in the log; -1 where there is none."""
+    return max((segment.max_timestamp for segment in segments), default=NO_TIMESTAMP)
 
 
 def last_batches_of(

@@ -15,7 +15,7 @@ The rules of what may be appended are in `admission` and `producer_state`, openi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -31,11 +31,12 @@ from suiro.log.files import open_directory
 from suiro.log.graveyard import Graveyard
 from suiro.log.leader_epochs import LeaderEpochs
 from suiro.log.local_retention import locally_expired, removable
+from suiro.log.lookup import TimeLookup
 from suiro.log.producer_state import ProducerEntry, ProducerStates
 from suiro.log.recovery import Opened, open_segments
 from suiro.log.results import Appended, FlushJob, ReadResult
 from suiro.log.retention import SegmentFacts, expired_segments
-from suiro.log.segment import Segment
+from suiro.log.segment import NO_TIMESTAMP, Segment
 from suiro.log.segments import Region, Segments
 from suiro.log.sequencing import check_batch, check_together
 from suiro.log.swap import begin_swap, discard_unfinished, end_swap
@@ -420,15 +421,25 @@ class PartitionLog:
         """Those that overlap [offset, upper), as (producer id, first offset), by the markers on this disk."""
         return self._segments.aborted(offset, upper)
 
+    def lookups_by_time(self, timestamp: int) -> Iterator[TimeLookup]:
+        """The look-ups that find the first record at least this late: the first that finds one has it.
+
+        Each may run in another thread; the iterator itself goes on in the log's own.
+        """
+        return lookup.lookups_by_time(self._segments, timestamp, log_start_offset=self.log_start_offset)
+
+    def lookups_of_max_timestamp(self) -> Iterator[TimeLookup]:
+        """The same for the first record that has the largest timestamp."""
+        largest = lookup.largest_timestamp(self._segments)
+        return iter(()) if largest == NO_TIMESTAMP else self.lookups_by_time(largest)
+
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at least this late, or None."""
-        return lookup.first_at_or_after(
-            tuple(self._segments), timestamp, log_start_offset=self.log_start_offset
-        )
+        """(offset, timestamp) of the first record at least this late, or None. Raises `CorruptBatchError`."""
+        return _first_found(self.lookups_by_time(timestamp))
 
     def offset_of_max_timestamp(self) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record that has the largest timestamp, or None."""
-        return lookup.first_latest(tuple(self._segments), log_start_offset=self.log_start_offset)
+        return _first_found(self.lookups_of_max_timestamp())
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
         """(largest epoch at most this one, where it ended); None for one that has not begun."""
@@ -694,3 +705,7 @@ class PartitionLog:
                 f"{self.topic}-{self.partition} is offline since its disk failed ({self.offline}); mend the disk "
                 "and start the node again"
             )
+
+
+def _first_found(lookups: Iterator[TimeLookup]) -> tuple[int, int] | None:
+    return next((found for one in lookups if (found := one.run()) is not None), None)

@@ -144,18 +144,7 @@ class Segment:
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         """(position, header) of the whole batches from a batch start on; stops at a torn or foreign tail."""
-        handle, chunk, chunk_start = self.handle, b"", 0
-        while position + HEADER_SIZE <= self.size:
-            if position + HEADER_SIZE > chunk_start + len(chunk):
-                chunk, chunk_start = os.pread(handle, _SCAN_CHUNK_BYTES, position), position
-            try:
-                header = read_header(chunk, position - chunk_start)
-            except CorruptRecordError:
-                return
-            if position + header.size > self.size:
-                return
-            yield position, header
-            position += header.size
+        return batch_headers(self.handle, position, self.size)
 
     def position_of(self, offset: int) -> int | None:
         """Where the first batch begins whose last offset is at least `offset`; None past the last batch."""
@@ -253,6 +242,22 @@ class Segment:
             relative = (NO_TIMESTAMP, 0) if last is None else last
             self._max_timestamp = (relative[0], relative[1] + self.base_offset)
         return self._max_timestamp
+
+
+def batch_headers(handle: FileHandle, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of a file's whole batches from a batch start up to `end`; stops at a torn or foreign tail."""
+    chunk, chunk_start = b"", 0
+    while position + HEADER_SIZE <= end:
+        if position + HEADER_SIZE > chunk_start + len(chunk):
+            chunk, chunk_start = os.pread(handle, _SCAN_CHUNK_BYTES, position), position
+        try:
+            header = read_header(chunk, position - chunk_start)
+        except CorruptRecordError:
+            return
+        if position + header.size > end:
+            return
+        yield position, header
+        position += header.size
 
 
 def _size_of(path: str) -> int:

@@ -8,6 +8,7 @@ Kafka's Java reader refuses linked blocks, which PyArrow's frame writer makes fr
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -28,6 +29,7 @@ __all__ = [
     "codec_name",
     "compress",
     "decompress",
+    "decompressed_parts",
 ]
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
@@ -46,6 +48,7 @@ _LZ4_END_MARK = bytes(4)
 _LZ4_STORED = 0x80000000
 _CHUNK = 256 * 1024
 _GZIP_STEP = 256
+_GZIP_LONGEST_STEP = 4096
 
 
 class TooMuchError(CorruptRecordError):
@@ -88,17 +91,26 @@ def compress(codec: int, data: BytesLike, *, level: int | None = None) -> bytes:
 
 def decompress(codec: int, data: BytesLike, *, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes:
     """What `compress` was given. Raises `CorruptRecordError` for garbage or for more than `limit` bytes."""
+    if codec == NONE:
+        return bytes(data)
+    return b"".join(decompressed_parts(codec, data, limit=limit))
+
+
+def decompressed_parts(
+    codec: int, data: BytesLike, *, limit: int = MAX_DECOMPRESSED_BYTES
+) -> Iterator[bytes]:
+    """The same in parts that are made when they are asked for: a few crafted bytes can become half a gigabyte."""
     name = codec_name(codec)
     try:
         match codec:
             case 0:
-                return bytes(data)
+                yield bytes(data)
             case 1:
-                return _gunzip(memoryview(data), limit)
+                yield from _gunzip(memoryview(data), limit)
             case 2:
-                return _unsnappy(memoryview(data), limit)
+                yield from _unsnappy(memoryview(data), limit)
             case _:
-                return _read_stream(name, data, limit)
+                yield from _read_stream(name, data, limit)
     except (OSError, ValueError, zlib.error) as error:  # pyarrow raises OSError and ValueError for garbage
         raise CorruptRecordError(f"a {name} batch does not decompress: {error}") from error
 
@@ -127,33 +139,37 @@ def _lz4_frame(data: memoryview, level: int | None) -> bytes:
     return b"".join(parts)
 
 
-def _gunzip(data: memoryview, limit: int) -> bytes:
+def _gunzip(data: memoryview, limit: int) -> Iterator[bytes]:
     """A member is given ever longer pieces: what is behind its end comes back as a copy, and a batch of many small
-    members would be copied over and over."""
-    parts = []
+    members would be copied over and over. So would what is left of a long piece each time a part is full."""
     size = at = 0
     while True:
-        member, step = zlib.decompressobj(wbits=31), _GZIP_STEP
+        member, step, piece = zlib.decompressobj(wbits=31), _GZIP_STEP, b""
         while not member.eof:
-            if at >= len(data):
+            if not piece:
+                piece = bytes(data[at : at + step])
+                at += len(piece)
+                step = min(2 * step, _GZIP_LONGEST_STEP)
+            is_end = not piece
+            part = member.decompress(piece, _CHUNK)
+            piece = member.unconsumed_tail
+            if is_end and not part and not member.eof:
                 raise CorruptRecordError("a gzip batch ends in the middle")
-            piece = data[at : at + step]
-            part = member.decompress(piece, limit - size + 1)
             size += len(part)
             _check_limit(size, limit)
-            parts.append(part)
-            at += len(piece) - len(member.unused_data)
-            step *= 2
+            yield part
+        at -= len(member.unused_data)
         if at == len(data):
-            return b"".join(parts)
+            return
 
 
-def _unsnappy(data: memoryview, limit: int) -> bytes:
+def _unsnappy(data: memoryview, limit: int) -> Iterator[bytes]:
+    """A part is a block, which is never more than some twenty times its compressed size."""
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        return _unsnappy_block(data, limit)
+        yield _unsnappy_block(data, limit)
+        return
     if len(data) < _XERIAL_HEADER_SIZE:
         raise CorruptRecordError("a snappy batch ends inside its xerial header")
-    parts = []
     at = _XERIAL_HEADER_SIZE
     while at < len(data):
         size = int.from_bytes(data[at : at + 4], "big")
@@ -162,9 +178,8 @@ def _unsnappy(data: memoryview, limit: int) -> bytes:
             raise CorruptRecordError(f"a snappy block claims {size} bytes, {max(len(block), 0)} are left")
         part = _unsnappy_block(block, limit)
         limit -= len(part)
-        parts.append(part)
+        yield part
         at += 4 + size
-    return b"".join(parts)
 
 
 def _unsnappy_block(block: memoryview, limit: int) -> bytes:
@@ -182,17 +197,15 @@ def _unsnappy_block(block: memoryview, limit: int) -> bytes:
     return _arrow_codec("snappy").decompress(block, size, asbytes=True)  # type: ignore[no-any-return]
 
 
-def _read_stream(name: str, data: BytesLike, limit: int) -> bytes:
+def _read_stream(name: str, data: BytesLike, limit: int) -> Iterator[bytes]:
     import pyarrow as pa
 
-    parts = []
     size = 0
     with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), name) as stream:
         while part := stream.read(_CHUNK):
             size += len(part)
             _check_limit(size, limit)
-            parts.append(part)
-    return b"".join(parts)
+            yield part
 
 
 def _check_limit(size: int, limit: int) -> None:

@@ -447,6 +447,45 @@ def _put_field(out, at, source, start, size):
     return at
 
 
+@compiled(BYTES_IN, BOOL, INT, INT, INT, INT, INT, INT64S_OUT)
+def find_by_time(data, is_last, left, base_offset, base_timestamp, timestamp, from_offset, result):
+    """Go over `left` records of a batch, as far as they begin in this part of it, until one is late enough.
+
+    A record that only begins here is passed over by its size; one whose first fields may be cut is left for the next
+    part, unless this is the last one. result = status, whether one is found, records left, where the next record
+    begins (it may be behind the end), offset, timestamp.
+    """
+    size_of_part = len(data)
+    at = np.int64(0)
+    result[0] = OK
+    result[1] = 0
+    while left > 0 and at < size_of_part:
+        if size_of_part - at < MAX_RECORD_OVERHEAD and not is_last:
+            break
+        size, place = _varint(data, at, size_of_part)
+        if place < 0 or size < MIN_RECORD_SIZE - 1:
+            result[0] = BAD_RECORD
+            return
+        end = place + size
+        timestamp_delta, place = _varlong(data, place + 1, size_of_part)
+        if place < 0:
+            result[0] = BAD_RECORD
+            return
+        offset_delta, place = _varint(data, place, size_of_part)
+        if place < 0 or place > end:
+            result[0] = BAD_RECORD
+            return
+        left -= 1
+        at = end
+        if base_timestamp + timestamp_delta >= timestamp and base_offset + offset_delta >= from_offset:
+            result[1] = 1
+            result[4] = base_offset + offset_delta
+            result[5] = base_timestamp + timestamp_delta
+            break
+    result[2] = left
+    result[3] = at
+
+
 @compiled(INT32S_IN, INT32S_IN, INT32S_IN, INT32S_IN, BOOL, INT32S_IN, INT32S_IN, INT64S_OUT, INT64S_OUT)
 def measure_partitions(
     partitions,

@@ -1,8 +1,11 @@
 """ListOffsets: the offset at a time, or at one of the places in a log that have negative numbers.
 
 A place that came with a later version is UNSUPPORTED_VERSION in an older request. Nothing at or after the reader's
-end (high watermark, or last stable offset) is found by time. A time that may lie in the remote tier is looked up
-there first, in threads, and the answer given when that is done.
+end (high watermark, or last stable offset) is found by time.
+
+A look-up by time decompresses records, whose header may promise what is not in them, and one in the remote tier waits
+for a store. Both run in threads, and the answer is given when all are done; a batch that cannot be read is an error of
+its partition.
 """
 
 from __future__ import annotations
@@ -10,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 
 from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
@@ -19,7 +23,7 @@ from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.broker.topics import Partition
 from suiro.errors import TransientError
-from suiro.log import LogError
+from suiro.log import LogError, TimeLookup
 from suiro.protocol.messages import ErrorCode
 
 logger = logging.getLogger(__name__)
@@ -41,15 +45,19 @@ _SINCE_VERSION = {
 }
 _NOWHERE = (-1, -1)
 
-_Found = Mapping[tuple[str, int], tuple[int, int] | ErrorCode | None]
-"""(offset, timestamp) of what was looked up in the remote tier, or why that failed."""
+_TOGETHER = 64
+"""Partitions that are looked up in one call of a thread."""
+
+_Place: TypeAlias = tuple[str, int]
+_Result: TypeAlias = tuple[int, int] | ErrorCode | None
+"""(offset, timestamp) of what was found by its time, None, or why the look-up failed."""
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
-    by_time = _times_in_tier(broker, exchange, request)
-    if not by_time:
+    asked = _asked_by_time(broker, exchange, request)
+    if not asked:
         return _answer(broker, exchange, request, {})
-    task = broker.loop.create_task(_answer_with_tier(broker, exchange, request, by_time))
+    task = broker.loop.create_task(_answer_by_time(broker, exchange, request, asked))
 
     def abandoned() -> None:
         task.cancel()
@@ -58,65 +66,117 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     return None
 
 
-def _times_in_tier(
-    broker: Broker, exchange: Exchange, request: Any
-) -> dict[tuple[str, int], tuple[Partition, int]]:
-    """The times asked for in partitions that have records only in the remote tier."""
-    found: dict[tuple[str, int], tuple[Partition, int]] = {}
-    if broker.tier is None:
-        return found
+def _asked_by_time(broker: Broker, exchange: Exchange, request: Any) -> dict[_Place, tuple[Partition, int]]:
+    """The partitions whose records must be looked at, and for which time."""
+    found: dict[_Place, tuple[Partition, int]] = {}
     for topic in request.topics:
         for entry in topic.partitions:
-            partition = broker.topics.partition(topic.name, entry.partition_index)
-            if partition is None or entry.timestamp < 0:
+            if entry.timestamp < 0 and entry.timestamp != MAX_TIMESTAMP:
                 continue
-            log = partition.log
-            in_tier = log.log_start_offset < log.local_log_start_offset
-            if in_tier and exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+            partition = broker.topics.partition(topic.name, entry.partition_index)
+            if (
+                partition is not None
+                and _is_known(exchange, entry.timestamp)
+                and exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+            ):
                 found[topic.name, entry.partition_index] = (partition, entry.timestamp)
     return found
 
 
-async def _answer_with_tier(
-    broker: Broker,
-    exchange: Exchange,
-    request: Any,
-    by_time: Mapping[tuple[str, int], tuple[Partition, int]],
+def _is_known(exchange: Exchange, timestamp: int) -> bool:
+    return timestamp >= 0 or exchange.version >= _SINCE_VERSION.get(timestamp, exchange.version + 1)
+
+
+async def _answer_by_time(
+    broker: Broker, exchange: Exchange, request: Any, asked: Mapping[_Place, tuple[Partition, int]]
 ) -> None:
     try:
-        looking = {
-            key: broker.loop.create_task(_in_tier(broker, partition, timestamp))
-            for key, (partition, timestamp) in by_time.items()
-        }
+        in_tier = {place: one for place, one in asked.items() if _is_in_tier(broker, *one)}
+        here = [(place, *one) for place, one in asked.items() if place not in in_tier]
+        looking = {place: broker.loop.create_task(_in_tier(broker, *one)) for place, one in in_tier.items()}
+        found: dict[_Place, _Result] = {}
         try:
+            for first in range(0, len(here), _TOGETHER):
+                found |= await _look_up_here(broker, here[first : first + _TOGETHER])
             await asyncio.gather(*looking.values())
         finally:
             for task in looking.values():
                 task.cancel()
-        found = {key: task.result() for key, task in looking.items()}
+        found |= {place: task.result() for place, task in looking.items()}
         exchange.answer(_answer(broker, exchange, request, found))
     except Exception:
         logger.exception("a look-up by time for %s failed; closing its connection", exchange.connection.peer)
         exchange.connection.close()
 
 
-async def _in_tier(
-    broker: Broker, partition: Partition, timestamp: int
-) -> tuple[int, int] | ErrorCode | None:
+def _is_in_tier(broker: Broker, partition: Partition, timestamp: int) -> bool:
+    log = partition.log
+    return broker.tier is not None and timestamp >= 0 and log.log_start_offset < log.local_log_start_offset
+
+
+async def _look_up_here(
+    broker: Broker, asked: Sequence[tuple[_Place, Partition, int]]
+) -> dict[_Place, _Result]:
+    """All of them a step at a time: a step is a segment of each that has not found its record yet."""
+    found: dict[_Place, _Result] = {}
+    left = {place: (partition, _lookups(partition, timestamp)) for place, partition, timestamp in asked}
+    while left:
+        jobs: dict[_Place, TimeLookup] = {}
+        for place, (partition, lookups) in left.items():
+            try:
+                job = None if partition.deleted else next(lookups, None)
+            except (LogError, OSError) as error:
+                found[place] = _refusal(partition, error)
+                continue
+            if job is None:
+                found[place] = None
+            else:
+                jobs[place] = job
+        results = await broker.workers.run(partial(_run, jobs)) if jobs else {}
+        for place, result in results.items():
+            if isinstance(result, Exception):
+                found[place] = _refusal(left[place][0], result)
+            elif result is not None:
+                found[place] = result
+        left = {place: one for place, one in left.items() if place not in found}
+    return found
+
+
+def _lookups(partition: Partition, timestamp: int) -> Iterator[TimeLookup]:
+    log = partition.log
+    return log.lookups_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.lookups_by_time(timestamp)
+
+
+def _run(jobs: Mapping[_Place, TimeLookup]) -> dict[_Place, tuple[int, int] | LogError | OSError | None]:
+    results: dict[_Place, tuple[int, int] | LogError | OSError | None] = {}
+    for place, job in jobs.items():
+        try:
+            results[place] = job.run()
+        except (LogError, OSError) as error:
+            results[place] = error
+    return results
+
+
+def _refusal(partition: Partition, error: Exception) -> ErrorCode:
+    logger.warning("cannot look up a time in %s-%d: %s", partition.topic, partition.index, error)
+    return error.code if isinstance(error, LogError) else ErrorCode.kafka_storage_error
+
+
+async def _in_tier(broker: Broker, partition: Partition, timestamp: int) -> _Result:
     assert broker.tier is not None
     timeout_s = broker.settings.remote_list_offsets_request_timeout_ms / 1000
     try:
         return await asyncio.wait_for(broker.tier.offset_for_timestamp(partition, timestamp), timeout_s)
     except TimeoutError:
         return ErrorCode.request_timed_out
-    except LogError as error:
-        return error.code
+    except (LogError, OSError) as error:
+        return _refusal(partition, error)
     except TransientError as error:
         logger.warning("looking up a time in %s-%d: %s", partition.topic, partition.index, error)
         return ErrorCode.unknown_server_error
 
 
-def _answer(broker: Broker, exchange: Exchange, request: Any, in_tier: _Found) -> Any:
+def _answer(broker: Broker, exchange: Exchange, request: Any, by_time: Mapping[_Place, _Result]) -> Any:
     # Only a consumer's view ends at its isolation level; others see all that is there.
     read_committed = request.replica_id == -1 and getattr(request, "isolation_level", 0) == 1
     asked = Counter(
@@ -137,7 +197,7 @@ def _answer(broker: Broker, exchange: Exchange, request: Any, in_tier: _Found) -
                 code = ErrorCode.invalid_request
             elif allowed:
                 code, (offset, timestamp) = _one(
-                    broker, exchange, *key, entry, read_committed=read_committed, in_tier=in_tier
+                    broker, exchange, *key, entry, read_committed=read_committed, by_time=by_time
                 )
             partitions.append(
                 exchange.make(
@@ -172,10 +232,10 @@ def _one(
     entry: Any,
     *,
     read_committed: bool,
-    in_tier: _Found,
+    by_time: Mapping[_Place, _Result],
 ) -> tuple[ErrorCode, tuple[int, int]]:
     """(error, (offset, timestamp))."""
-    if entry.timestamp < 0 and exchange.version < _SINCE_VERSION.get(entry.timestamp, exchange.version + 1):
+    if not _is_known(exchange, entry.timestamp):
         return ErrorCode.unsupported_version, _NOWHERE
     partition = broker.topics.partition(topic, index)
     if partition is None:
@@ -183,24 +243,18 @@ def _one(
     code = partition.check_leader_epoch(getattr(entry, "current_leader_epoch", -1))
     if code is not ErrorCode.none:
         return code, _NOWHERE
-    if (topic, index) in in_tier:
-        found = in_tier[topic, index]
+    end = partition.log.last_stable_offset if read_committed else partition.log.high_watermark
+    if (topic, index) in by_time:
+        found = by_time[topic, index]
         if isinstance(found, ErrorCode):
             return found, _NOWHERE
-        end = partition.log.last_stable_offset if read_committed else partition.log.high_watermark
         return code, _NOWHERE if found is None or found[0] >= end else found
-    try:
-        return code, _look_up(broker, partition, entry.timestamp, read_committed=read_committed)
-    except LogError as error:
-        return error.code, _NOWHERE
+    return code, _place(broker, partition, entry.timestamp, end)
 
 
-def _look_up(
-    broker: Broker, partition: Partition, timestamp: int, *, read_committed: bool
-) -> tuple[int, int]:
-    """(offset, timestamp), -1 where there is none."""
+def _place(broker: Broker, partition: Partition, timestamp: int, end: int) -> tuple[int, int]:
+    """(offset, timestamp) of one of the places with a number; the second is -1 for each of them."""
     log, tier = partition.log, broker.tier
-    end = log.last_stable_offset if read_committed else log.high_watermark
     match timestamp:
         case -1:
             return end, -1
@@ -208,13 +262,7 @@ def _look_up(
             return log.log_start_offset, -1
         case -4:
             return log.local_log_start_offset, -1
-        case -5 | -6:
-            if tier is None or not log.config.remote_storage_enable:
-                return _NOWHERE
+        case -5 | -6 if tier is not None and log.config.remote_storage_enable:
             latest = timestamp == LATEST_TIERED
             return tier.highest_offset(partition) if latest else tier.earliest_pending_upload(partition), -1
-        case -3:
-            found = log.offset_of_max_timestamp()
-        case _:
-            found = log.offset_for_timestamp(timestamp)
-    return _NOWHERE if found is None or found[0] >= end else found
+    return _NOWHERE

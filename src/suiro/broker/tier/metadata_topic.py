@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 from suiro.broker import system_log
 from suiro.broker.broker import Broker
-from suiro.broker.tier.workers import Workers, sync
+from suiro.broker.tier.workers import sync
 from suiro.broker.topics import Partition
+from suiro.broker.workers import Workers
 from suiro.log import LogError
 from suiro.log.tier import RemoteSegment, SegmentState, decode, encode
 

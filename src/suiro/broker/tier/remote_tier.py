@@ -34,8 +34,9 @@ from suiro.broker.tier.recleaning import (
     windows,
 )
 from suiro.broker.tier.tier_reads import TierReads
-from suiro.broker.tier.workers import RateLimit, Workers, sync
+from suiro.broker.tier.workers import RateLimit, sync
 from suiro.broker.topics import Partition
+from suiro.broker.workers import Workers
 from suiro.clock import SystemClock
 from suiro.log import (
     CleanerSettings,

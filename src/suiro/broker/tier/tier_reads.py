@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from suiro.broker.tier.workers import Workers
 from suiro.broker.topics import Partition
+from suiro.broker.workers import Workers
 from suiro.log import OffsetOutOfRangeError, ReadResult, Region
 from suiro.log.tier import ObjectMissingError, RemoteLog, RemoteRead, RemoteReader
 
@@ -80,7 +80,11 @@ class TierReads:
             found = await self._workers.run(look_up)
             if found is not None:
                 return found
-        return log.offset_for_timestamp(timestamp)
+        for look_up_here in log.lookups_by_time(timestamp):
+            found = await self._workers.run(look_up_here.run)
+            if found is not None:
+                return found
+        return None
 
     async def _read(self, partition: Partition, offset: int, max_bytes: int) -> RemoteRead | int:
         """What the tier has from an offset on; or, if nothing, the offset to go on at behind the tier.

@@ -1,77 +1,18 @@
-"""Threads for work that waits for the remote store, so that the event loop does not.
+"""What the tier's work in threads needs besides `suiro.broker.workers`: logs on the disk, and a rate of bytes.
 
-The threads are daemons: a store that never answers does not keep the process from ending. Whatever they were doing
-then is as after a crash, and cleaned up at the next start.
+A store that never answers does not keep the process from ending. Whatever the threads were doing then is as after a
+crash, and cleaned up at the next start.
 """
 
 from __future__ import annotations
 
-import queue
 import threading
-from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable
-from typing import Any, TypeVar
 
+from suiro.broker.workers import Workers
 from suiro.clock import Clock
 from suiro.log import PartitionLog
 from suiro.log.tier import RemoteStoreError
-
-T = TypeVar("T")
-
-
-class Workers:
-    """At most `count` calls run at a time, the others wait in order."""
-
-    def __init__(self, loop: AbstractEventLoop, *, name: str, count: int) -> None:
-        self._loop = loop
-        self._name = name
-        self._count = count
-        self._waiting = 0
-        self._threads = 0
-        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
-
-    async def run(self, call: Callable[[], T]) -> T:
-        """What `call` returns or raises. Who stops waiting does not stop the call."""
-        future: Future[T] = self._loop.create_future()
-        self._calls.put((call, future))
-        self._waiting += 1
-        if self._threads < min(self._waiting, self._count):
-            self._threads += 1
-            threading.Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True).start()
-        try:
-            return await future
-        finally:
-            self._waiting -= 1
-
-    def close(self) -> None:
-        """The threads end after the calls that they have begun."""
-        for _ in range(self._threads):
-            self._calls.put(None)
-
-    def _work(self) -> None:
-        while True:
-            item = self._calls.get()
-            if item is None:
-                return
-            call, future = item
-            outcome: tuple[Any, BaseException | None]
-            try:
-                outcome = call(), None
-            except BaseException as error:
-                outcome = None, error
-            try:
-                self._loop.call_soon_threadsafe(_settle, future, *outcome)
-            except RuntimeError:  # the loop is closed: nobody waits any more
-                return
-
-
-def _settle(future: Future[Any], result: Any, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
 
 
 async def sync(log: PartitionLog, workers: Workers) -> None:

@@ -23,14 +23,15 @@ from typing import NamedTuple
 from uuid import UUID
 
 from suiro.errors import CorruptRecordError
+from suiro.log.errors import CorruptBatchError
 from suiro.log.files import FileHandle
 from suiro.log.segments import Region
 from suiro.log.tier.copying import Proceed, checked_object
 from suiro.log.tier.segment_metadata import RemoteSegment
 from suiro.log.tier.store import RemoteStore, RemoteStoreError
 from suiro.log.transaction_index import AbortedTransaction, decode_transactions
+from suiro.protocol import time_search
 from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header, verify
-from suiro.protocol.records import decode_batch
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
@@ -117,7 +118,10 @@ class RemoteReader:
     def first_at_or_after(
         self, segment: RemoteSegment, timestamp: int, *, from_offset: int
     ) -> tuple[int, int] | None:
-        """(offset, timestamp) of the segment's first record at least this late, from an offset on."""
+        """(offset, timestamp) of the segment's first record at least this late, from an offset on.
+
+        Raises RemoteStoreError, and CorruptBatchError where a producer's records are none.
+        """
         times = self._index(segment, "timeindex")
         number = _floor(times, _TIME_ENTRY, timestamp - 1)
         near = 0 if number is None else _TIME_ENTRY.unpack_from(times, number * _TIME_ENTRY.size)[1]
@@ -127,9 +131,12 @@ class RemoteReader:
                 if batch.max_timestamp < timestamp or batch.last_offset < offset:
                     continue
                 data = os.pread(chunk.handle, batch.size, batch.position)
-                for record in decode_batch(data):
-                    if record.timestamp >= timestamp and record.offset >= offset:
-                        return record.offset, record.timestamp
+                try:
+                    found = time_search.first_at_or_after(data, timestamp, from_offset=offset)
+                except CorruptRecordError as error:
+                    raise CorruptBatchError(f"{segment.object_name('log')}: {error}") from error
+                if found is not None:
+                    return found
             offset = chunk.last_offset + 1
         return None
 
