@@ -7,11 +7,13 @@ whole when it changes; the file is replaced at once, so a crash leaves the old c
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from suiro.errors import ConfigError
-from suiro.log import replace_file
+from suiro.log import StorageError, replace_file
 
 FILE_NAME = "cluster-state.json"
 _VERSION = 1
@@ -37,8 +39,18 @@ class ClusterState:
         return self._sections.get(section, default)
 
     def write(self, section: str, value: Any) -> None:
-        """Down first, then true. Raises OSError, and then nothing has changed. The file is its owner's only."""
+        """Down first, then true. Raises `StorageError`, and then nothing has changed. The file is its owner's only."""
         sections = {**self._sections, section: value}
         content = json.dumps({"version": _VERSION, "sections": sections}, indent=1).encode()
-        replace_file(self._path, content, mode=0o600)  # it holds what passwords are checked with
+        with written_down(f"{FILE_NAME}: {section}"):
+            replace_file(self._path, content, mode=0o600)  # it holds what passwords are checked with
         self._sections = sections
+
+
+@contextmanager
+def written_down(what: str) -> Iterator[None]:
+    """Makes a `StorageError` of what the disk refuses, so that the client who asked for it hears of it."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot write down {what}: {error.strerror or error}") from error

@@ -7,7 +7,8 @@ request says about one resource holds or nothing of it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.configs import GROUP_SETTINGS, ResourceKind, check_group_configs, text_of
@@ -18,7 +19,7 @@ from suiro.broker.topics import InvalidTopicError, check_topic_name
 from suiro.config import kind as kind_of_setting
 from suiro.config import node_setting_names, topic_settings
 from suiro.errors import ConfigError
-from suiro.log import TOPIC_SETTINGS
+from suiro.log import TOPIC_SETTINGS, StorageError
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -154,7 +155,8 @@ def _alter_topic(broker: Broker, name: str, make_content: MakeContent, *, valida
     if topic is None:
         raise RefusedError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
     if not validate_only:
-        broker.topics.alter_configs(topic, content)
+        with _storage_error_refused():
+            broker.topics.alter_configs(topic, content)
 
 
 def _alter_node(broker: Broker, name: str, make_content: MakeContent, *, validate_only: bool) -> None:
@@ -171,7 +173,8 @@ def _alter_node(broker: Broker, name: str, make_content: MakeContent, *, validat
     if broker.features.finalized[ELIGIBLE_LEADERS] > 0:
         _check_durability(layer, before, content)
     if not validate_only:
-        broker.replace_settings(content, layer=layer)
+        with _storage_error_refused():
+            broker.replace_settings(content, layer=layer)
 
 
 def _check_durability(layer: Layer, before: Mapping[str, str], content: Mapping[str, str]) -> None:
@@ -195,4 +198,15 @@ def _alter_group(broker: Broker, name: str, make_content: MakeContent, *, valida
     except ConfigError as error:
         raise RefusedError(ErrorCode.invalid_config, str(error)) from None
     if not validate_only:
-        broker.replace_group_configs(name, {key: content[key] for key in GROUP_SETTINGS if key in content})
+        with _storage_error_refused():
+            broker.replace_group_configs(
+                name, {key: content[key] for key in GROUP_SETTINGS if key in content}
+            )
+
+
+@contextmanager
+def _storage_error_refused() -> Iterator[None]:
+    try:
+        yield
+    except StorageError as error:
+        raise RefusedError(error.code, str(error)) from None

@@ -72,7 +72,7 @@ class DynamicSettings:
         return self._over_static({**self._layers, layer: dict(content)})
 
     def replace(self, layer: Layer, content: Mapping[str, str]) -> NodeSettings:
-        """The layer has this content from now on, and after the next start. Raises `ConfigError`, `OSError`."""
+        """The layer has this content from now on, and after the next start. Raises `ConfigError`, `StorageError`."""
         settings = self.checked(layer, content)
         layers = {**self._layers, layer: dict(content)}
         self._state.write(SECTION, layers)

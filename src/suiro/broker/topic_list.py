@@ -4,12 +4,14 @@ It is the truth about which topics exist; a partition's folder alone is not a to
 once was, `topics.journal` every change since, one line each, so that a change costs one line however many topics
 there are. A start, and a long journal, writes the whole list anew: beside itself, synced, renamed over the old one.
 Lines bear numbers and the list knows its last, so a crash between the two steps repeats nothing. A crash leaves at
-worst a half-written last line, of a change that nobody was told of.
+worst a half-written last line, of a change that nobody was told of. What follows a `put` may fail, since a disk gets
+full: then its line is cut off again, which needs no room.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +22,8 @@ from uuid import UUID
 
 from suiro.errors import ConfigError
 from suiro.log import replace_file
+
+logger = logging.getLogger(__name__)
 
 LIST_FILE = "topics.json"
 JOURNAL_FILE = "topics.journal"
@@ -63,6 +67,7 @@ class TopicList:
         self.deleting: dict[UUID, TopicEntry] = {}
         self._number = 0
         self._lines = 0
+        self._last_line = 0
         self._journal = -1
         self._together = False
 
@@ -93,6 +98,18 @@ class TopicList:
         """A topic is new, or has other settings or more partitions."""
         for entry in entries:
             self._write("put", entry)
+
+    def take_back(self, entry: TopicEntry, *, before: TopicEntry | None) -> None:
+        """The last change, which put this entry, was not made. `before`: what there was in its place."""
+        if before is None:
+            self.topics.pop(entry.topic_id, None)
+        else:
+            self.topics[entry.topic_id] = before
+        os.ftruncate(self._journal, self._last_line)
+        self._number -= 1
+        self._lines -= 1
+        if not self._together:
+            os.fsync(self._journal)
 
     def delete(self, topic_id: UUID) -> None:
         """A topic is gone; its folders may still be there."""
@@ -130,6 +147,11 @@ class TopicList:
             self._journal = -1
 
     def _write(self, change: Change, entry: TopicEntry) -> None:
+        if self._lines >= _LONG_JOURNAL:
+            try:
+                self.fold()
+            except OSError as error:  # the change below needs less room
+                logger.warning("cannot write %s anew, %s goes on: %s", self._path, JOURNAL_FILE, error)
         line = json.dumps({"number": self._number + 1, change: entry.to_json()}).encode() + b"\n"
         end = os.fstat(self._journal).st_size
         try:
@@ -142,9 +164,8 @@ class TopicList:
             raise
         self._number += 1
         self._apply(change, entry)
+        self._last_line = end
         self._lines += 1
-        if self._lines >= _LONG_JOURNAL:
-            self.fold()
 
     def _apply(self, change: Change, entry: TopicEntry) -> None:
         match change:

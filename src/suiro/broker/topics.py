@@ -18,16 +18,17 @@ import logging
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
+from suiro.broker.cluster_state import written_down
 from suiro.broker.configs import log_config
 from suiro.broker.topic_list import TopicEntry, TopicList
 from suiro.config import NodeSettings
 from suiro.errors import ConfigError
+from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -137,9 +138,12 @@ class TopicRegistry:
     def close(self) -> None:
         self._list.close()
 
-    def together(self) -> AbstractContextManager[None]:
-        """Changes made within are synced to disk once, at the end: a request may make many topics."""
-        return self._list.together()
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Changes made within are synced to disk once, at the end: a request may make many topics. Raises
+        `StorageError` where that fails; the changes hold until the node ends, and perhaps longer."""
+        with written_down("changes of topics"), self._list.together():
+            yield
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._by_name.values())
@@ -176,17 +180,21 @@ class TopicRegistry:
             )
 
     def create(self, name: str, *, partitions: int, configs: Mapping[str, str]) -> Topic:
-        """Create a topic whose name and configs the caller has checked, and which does not exist."""
+        """Create a topic whose name and configs the caller has checked, and which does not exist.
+
+        Raises `StorageError`, and then there is nothing of it.
+        """
         assert name not in self._by_name
         topic = Topic(name, uuid4(), dict(configs), [])
-        self._set_strays_aside(name, range(partitions))
-        self._list.put(_entry(topic, partitions))
-        self._add(topic)
-        try:
-            self._open_partitions(topic, partitions)
-        except BaseException:
-            self._forget_unfinished(topic, partitions)
-            raise
+        with written_down(f"topic {name}"):
+            self._set_strays_aside(name, range(partitions))
+            self._list.put(_entry(topic, partitions))
+            self._add(topic)
+            try:
+                self._open_partitions(topic, partitions)
+            except BaseException:
+                self._forget_unfinished(topic, partitions)
+                raise
         return topic
 
     def _forget_unfinished(self, topic: Topic, partitions: int) -> None:
@@ -194,38 +202,52 @@ class TopicRegistry:
         self._remove(topic)
         self._remove_folders(topic, range(partitions))
         with contextlib.suppress(OSError):  # else the next start makes the topic, empty
-            self._list.delete(topic.topic_id)
-            self._list.deleted(topic.topic_id)
+            self._list.take_back(_entry(topic, partitions), before=None)
 
     def grow(self, topic: Topic, partitions: int) -> None:
-        """Add partitions up to the given number."""
+        """Add partitions up to the given number. Raises `StorageError`, and then there are as many as before."""
         have = len(topic.partitions)
-        self._set_strays_aside(topic.name, range(have, partitions))
-        self._list.put(_entry(topic, partitions))
-        try:
-            self._open_partitions(topic, partitions)
-        except BaseException:
-            del topic.partitions[have:]
-            self._remove_folders(topic, range(have, partitions))
-            with contextlib.suppress(OSError):  # else the next start makes the partitions, empty
-                self._list.put(_entry(topic, have))
-            raise
+        with written_down(f"new partitions of {topic.name}"):
+            self._set_strays_aside(topic.name, range(have, partitions))
+            self._list.put(_entry(topic, partitions))
+            try:
+                self._open_partitions(topic, partitions)
+            except BaseException:
+                del topic.partitions[have:]
+                self._remove_folders(topic, range(have, partitions))
+                with contextlib.suppress(OSError):  # else the next start makes the partitions, empty
+                    self._list.take_back(_entry(topic, partitions), before=_entry(topic, have))
+                raise
 
     def delete(self, topic: Topic) -> None:
-        """Forget the topic and remove its data. Waiting fetches see it gone."""
-        self._list.delete(topic.topic_id)
+        """Forget the topic and remove its data. Waiting fetches see it gone.
+
+        Raises `StorageError` where it stays; what cannot be removed once it is gone, the next start removes.
+        """
+        with written_down(f"the deletion of {topic.name}"):
+            self._list.delete(topic.topic_id)
         self._remove(topic)
+        is_removed = True
         for partition in topic.partitions:
             partition.deleted = True
-            self._directory.delete_partition(topic.name, partition.index)
-        self._list.deleted(topic.topic_id)
+            try:
+                self._directory.delete_partition(topic.name, partition.index)
+            except (OSError, StorageError) as error:
+                is_removed = False
+                logger.warning(
+                    "what is left of %s-%d goes at the next start: %s", topic.name, partition.index, error
+                )
+        if is_removed:
+            with contextlib.suppress(OSError):  # else the next start finds nothing to remove
+                self._list.deleted(topic.topic_id)
         for partition in topic.partitions:
             partition.grown()
 
     def alter_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
-        """Give the topic these settings of its own instead of those it has. Raises `ConfigError`."""
+        """Give the topic these settings of its own instead of those it has. Raises `ConfigError`, `StorageError`."""
         config = self.check_configs(configs, topic)
-        self._list.put(replace(_entry(topic, len(topic.partitions)), configs=dict(configs)))
+        with written_down(f"settings of {topic.name}"):
+            self._list.put(replace(_entry(topic, len(topic.partitions)), configs=dict(configs)))
         topic.configs = dict(configs)
         self._apply(topic, config)
 

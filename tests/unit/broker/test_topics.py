@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +15,7 @@ from suiro.broker.topics import InvalidTopicError, TopicRegistry
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.errors import ConfigError
-from suiro.log import DataDirectory
+from suiro.log import DataDirectory, StorageError
 
 
 @contextmanager
@@ -124,15 +126,63 @@ def test_a_creation_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytes
 
         with monkeypatch.context() as patch:
             patch.setattr(DataDirectory, "open_partition", full)
-            with pytest.raises(OSError, match="no space"):
+            with pytest.raises(StorageError, match="cannot write down topic t: no space"):
                 topics.create("t", partitions=3, configs={})
         assert topics.topic("t") is None
         assert not list(tmp_path.glob("t-[0-9]"))
         kept = topics.create("kept", partitions=1, configs={})
         with monkeypatch.context() as patch:
             patch.setattr(DataDirectory, "open_partition", full)
-            with pytest.raises(OSError, match="no space"):
+            with pytest.raises(StorageError, match="cannot write down new partitions of kept: no space"):
                 topics.grow(kept, 2)
         assert len(kept.partitions) == 1
     with registry(tmp_path) as topics:
         assert [(topic.name, len(topic.partitions)) for topic in topics] == [("kept", 1)]
+
+
+def test_a_disk_without_room_for_a_line_keeps_no_part_of_what_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taking a change back needs no room: not one more byte can be written after the first line."""
+    with registry(tmp_path) as topics:
+        kept = topics.create("kept", partitions=1, configs={})
+        write = os.write
+
+        def full(self: DataDirectory, *names: object, **more: object) -> object:
+            monkeypatch.setattr(os, "write", refuse)
+            raise OSError(errno.ENOSPC, "no space")
+
+        def refuse(descriptor: int, data: bytes) -> int:
+            raise OSError(errno.ENOSPC, "no space")
+
+        for change in (
+            lambda: topics.create("t", partitions=1, configs={}),
+            lambda: topics.grow(kept, 2),
+        ):
+            with monkeypatch.context() as patch:
+                patch.setattr(DataDirectory, "open_partition", full)
+                with pytest.raises(StorageError):
+                    change()
+                monkeypatch.setattr(os, "write", write)
+        topics.create("later", partitions=1, configs={})
+    with registry(tmp_path) as topics:
+        assert [(topic.name, len(topic.partitions)) for topic in topics] == [("kept", 1), ("later", 1)]
+
+
+def test_a_topic_whose_files_stay_is_deleted_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with registry(tmp_path) as topics:
+        topic = topics.create("t", partitions=2, configs={})
+
+        def full(self: DataDirectory, *names: object) -> None:
+            raise OSError(errno.ENOSPC, "no space")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(DataDirectory, "delete_partition", full)
+            topics.delete(topic)
+        assert topics.topic("t") is None
+        assert "t-1 goes at the next start" in caplog.text
+    with registry(tmp_path) as topics:
+        assert not list(topics)
+        assert not list(tmp_path.glob("t-*"))

@@ -9,6 +9,7 @@ from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.quotas import Alteration, QuotaEntity
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
 
@@ -22,7 +23,10 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     ]
     results: dict[QuotaEntity, tuple[ErrorCode, str] | None]
     if exchange.may(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
-        results = broker.client_quotas.store.alter(alterations, validate_only=request.validate_only)
+        try:
+            results = broker.client_quotas.store.alter(alterations, validate_only=request.validate_only)
+        except StorageError as error:
+            results = {alteration.entity: (error.code, str(error)) for alteration in alterations}
     else:
         refusal = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
         results = {alteration.entity: refusal for alteration in alterations}

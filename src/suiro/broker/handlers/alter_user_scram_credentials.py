@@ -19,6 +19,7 @@ from suiro.broker.security.scram import (
     MIN_ITERATIONS,
     ScramCredential,
 )
+from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
 _TWICE = (ErrorCode.duplicate_resource, "A user credential cannot be altered twice in the same request")
@@ -47,13 +48,18 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
 
     sort(request.deletions, deletions, lambda item: _problem_of_deletion(broker, item))
     sort(request.upsertions, upsertions, _problem_of_upsertion)
-    broker.scram.change(
-        remove=[(item.name, MECHANISM_NUMBERS[item.mechanism]) for item in deletions.values()],
-        put={
-            (item.name, MECHANISM_NUMBERS[item.mechanism]): _credential(item) for item in upsertions.values()
-        },
-    )
-    done = dict.fromkeys((*deletions, *upsertions), (ErrorCode.none, None))
+    outcome: tuple[ErrorCode, str | None] = (ErrorCode.none, None)
+    try:
+        broker.scram.change(
+            remove=[(item.name, MECHANISM_NUMBERS[item.mechanism]) for item in deletions.values()],
+            put={
+                (item.name, MECHANISM_NUMBERS[item.mechanism]): _credential(item)
+                for item in upsertions.values()
+            },
+        )
+    except StorageError as error:
+        outcome = (error.code, str(error))
+    done = dict.fromkeys((*deletions, *upsertions), outcome)
     return _response(exchange, {**done, **errors})
 
 

@@ -10,6 +10,7 @@ from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.security.acl import Acl, PatternType, Permission
+from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
 
@@ -41,7 +42,10 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     if any(_is_a_filters(acl) for acl in acls):  # where one is, Kafka fails with all of them
         return _response(exchange, [(ErrorCode.unknown_server_error, None)] * len(acls))
     problems = [_problem(acl) for acl in acls]
-    rules.add(acl for acl, problem in zip(acls, problems, strict=True) if problem is None)
+    try:
+        rules.add(acl for acl, problem in zip(acls, problems, strict=True) if problem is None)
+    except StorageError as error:
+        return _response(exchange, [(error.code, str(error))] * len(acls))
     return _response(
         exchange,
         [(ErrorCode.none, "") if text is None else (ErrorCode.invalid_request, text) for text in problems],

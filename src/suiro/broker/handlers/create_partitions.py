@@ -11,6 +11,7 @@ from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.quotas import MutationQuota, MutationQuotaExceededError
 from suiro.broker.security import Operation, ResourceType
+from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
 MAX_NEW_PARTITIONS = 10_000
@@ -76,5 +77,8 @@ def _grow(
     except MutationQuotaExceededError as error:
         return ErrorCode.throttling_quota_exceeded, str(error)
     if not validate_only:
-        broker.topics.grow(topic, count)
+        try:
+            broker.topics.grow(topic, count)
+        except StorageError as error:
+            return error.code, str(error)
     return ErrorCode.none, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from typing import Any
 from uuid import UUID, uuid4
@@ -15,6 +16,7 @@ from suiro.broker.quotas import MutationQuota, MutationQuotaExceededError
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.topics import METADATA_TOPIC, InvalidTopicError
 from suiro.errors import ConfigError
+from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
 MAX_PARTITIONS_A_REQUEST = 10_000
@@ -56,15 +58,19 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
         except _RefusedError as refusal:
             refused[entry.name] = refusal
     results = [_refusal(exchange, name, refusal) for name, refusal in refused.items()]
-    with broker.topics.together():
-        for entry in wanted:
-            if entry.name in refused:
-                continue
-            try:
-                result = _create(broker, exchange, entry, quota, validate_only=request.validate_only)
-            except _RefusedError as refusal:
-                result = _refusal(exchange, entry.name, refusal)
-            results.append(result)
+    made: list[Any] = []
+    try:
+        with broker.topics.together():
+            for entry in wanted:
+                if entry.name in refused:
+                    continue
+                try:
+                    made.append(_create(broker, exchange, entry, quota, validate_only=request.validate_only))
+                except _RefusedError as refusal:
+                    made.append(_refusal(exchange, entry.name, refusal))
+    except StorageError as error:  # none of them is surely on the disk
+        made = [_take_back(broker, exchange, result, error) for result in made]
+    results += made
     exchange.throttle(quota.throttle_ms)
     return exchange.response(throttle_time=NO_THROTTLE, topics=tuple(results))
 
@@ -103,9 +109,22 @@ def _create(
         raise _RefusedError(ErrorCode.throttling_quota_exceeded, str(error)) from None
     topic_id = uuid4()
     if not validate_only:
-        topic = broker.create_topic(entry.name, partitions=partitions, configs=configs)
+        try:
+            topic = broker.create_topic(entry.name, partitions=partitions, configs=configs)
+        except StorageError as error:
+            raise _RefusedError(error.code, str(error)) from None
         topic_id, partitions, configs = topic.topic_id, len(topic.partitions), topic.configs
     return _created(broker, exchange, entry.name, topic_id, partitions, configs)
+
+
+def _take_back(broker: Broker, exchange: Exchange, result: Any, error: StorageError) -> Any:
+    """A topic that was made for this request goes again."""
+    topic = broker.topics.topic(result.name)
+    if result.error_code is not ErrorCode.none or topic is None or topic.topic_id != result.topic_id:
+        return result
+    with contextlib.suppress(StorageError):
+        broker.delete_topic(topic)
+    return _refusal(exchange, result.name, _RefusedError(error.code, str(error)))
 
 
 def _checked_partitions(broker: Broker, entry: Any) -> int:

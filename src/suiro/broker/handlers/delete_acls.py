@@ -10,6 +10,7 @@ from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.broker.security.acl import Acl, AclFilter, PatternType, Permission
+from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
 
@@ -20,7 +21,10 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     except RefusedError as refusal:
         return _response(exchange, [_refused(exchange, refusal.code, str(refusal)) for _ in filters])
     found = [rules.matching(wanted) for wanted in filters]  # nothing, where a word is not known
-    rules.remove(acl for acls in found for acl in acls)
+    try:
+        rules.remove(acl for acls in found for acl in acls)
+    except StorageError as error:
+        return _response(exchange, [_refused(exchange, error.code, str(error)) for _ in filters])
     results = []
     for wanted, acls in zip(filters, found, strict=True):
         problem = _problem(wanted)

@@ -12,6 +12,7 @@ from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.quotas import MutationQuota, MutationQuotaExceededError
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.topics import Topic
+from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
 
@@ -60,6 +61,8 @@ def _answer(
         broker.delete_topic(topic)
     except MutationQuotaExceededError as error:
         code, message = ErrorCode.throttling_quota_exceeded, str(error)
+    except StorageError as error:
+        code, message = error.code, str(error)
     except _RefusedError as refusal:
         code, message = refusal.code, str(refusal)
         if name is None:

@@ -9,6 +9,7 @@ from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
 GROUP = 0
@@ -50,5 +51,8 @@ def _check(exchange: Exchange, kind: int, key: str) -> tuple[ErrorCode, str]:
     resource, refusal, message = _RESOURCES[kind]
     if not exchange.may(Operation.DESCRIBE, resource, key):
         return refusal, message
-    exchange.broker.internal_topic(_TOPICS[kind])  # whoever looks for the coordinator finds its topic too
+    try:
+        exchange.broker.internal_topic(_TOPICS[kind])  # whoever looks for the coordinator finds its topic too
+    except StorageError as error:
+        return ErrorCode.coordinator_not_available, str(error)
     return ErrorCode.none, _FOUND

@@ -6,6 +6,7 @@ thousands of partitions took a tenth of a second for each.
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,10 @@ from suiro.broker.fields import array_length, string
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType, authorized_operations
 from suiro.broker.topics import InvalidTopicError, Partition, Topic, check_topic_name
+from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
+
+logger = logging.getLogger(__name__)
 
 _TOPIC_IDS_SINCE = 12
 MAX_PARTITIONS_CREATED = 100
@@ -157,7 +161,12 @@ class _Created:
             return None, absent_code(name)
         if self._partitions >= MAX_PARTITIONS_CREATED:
             return None, ErrorCode.unknown_topic_or_partition
-        topic = broker.create_topic(name)
+        try:
+            topic = broker.create_topic(name)
+        except StorageError as error:  # clients ask again
+            logger.error("cannot create topic %s, which a client asked for: %s", name, error)
+            self._partitions = MAX_PARTITIONS_CREATED  # nor the others
+            return None, ErrorCode.unknown_topic_or_partition
         self._partitions += len(topic.partitions)
         return topic, ErrorCode.none
 

@@ -9,6 +9,7 @@ from suiro.broker.dispatch import Exchange
 from suiro.broker.features import FeatureUpdate, InvalidUpdateError, UpdateType
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
 
@@ -29,6 +30,8 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     except InvalidUpdateError as error:
         message = f"The update failed for all features since the following feature had an error: {error}"
         return _answer(exchange, ErrorCode.invalid_update_version, message)
+    except StorageError as error:
+        return _answer(exchange, error.code, str(error))
     return _answer(exchange, ErrorCode.none, None, updates)
 
 

@@ -58,11 +58,11 @@ class AclStore:
         return [acl for acl in self._acls if wanted.matches(acl)]
 
     def add(self, acls: Iterable[Acl]) -> None:
-        """Raises OSError where it cannot be written down, and then nothing has changed."""
+        """Raises `StorageError` where it cannot be written down, and then nothing has changed."""
         self._change({**self._acls, **dict.fromkeys(acls)})
 
     def remove(self, acls: Iterable[Acl]) -> None:
-        """Raises OSError where it cannot be written down, and then nothing has changed."""
+        """Raises `StorageError` where it cannot be written down, and then nothing has changed."""
         gone = set(acls)
         self._change({acl: None for acl in self._acls if acl not in gone})
 

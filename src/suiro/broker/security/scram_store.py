@@ -15,6 +15,7 @@ from typing import Any
 from suiro.broker.cluster_state import ClusterState
 from suiro.broker.security.scram import HASHES, MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential
 from suiro.errors import ConfigError
+from suiro.log import StorageError
 
 SECTION = "scram"
 _USUAL = ScramCredential(salt=bytes(24), iterations=MIN_ITERATIONS, stored_key=b"", server_key=b"")
@@ -115,9 +116,8 @@ class ScramStore:
         return hmac.digest(self._decoy_secret, b"place" + name.encode(), "sha256")
 
     def _keep_secret(self, secret: bytes) -> None:
-        with contextlib.suppress(
-            OSError
-        ):  # a full disk keeps nobody from logging in; the next start has another
+        # A full disk keeps nobody from logging in; the next start has another secret.
+        with contextlib.suppress(StorageError):
             self._save(self._users, secret)
         self._decoy_secret = secret
 
@@ -127,7 +127,7 @@ class ScramStore:
         remove: Iterable[tuple[str, str]] = (),
         put: Mapping[tuple[str, str], ScramCredential] | None = None,
     ) -> None:
-        """Keys are (user, mechanism). Raises OSError, and then nothing has changed."""
+        """Keys are (user, mechanism). Raises `StorageError`, and then nothing has changed."""
         users = {name: dict(credentials) for name, credentials in self._users.items()}
         for name, mechanism in remove:
             users[name].pop(mechanism)
