@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.admin import ask
+from support.admin import ask, filled
 from support.batches import LEAST_RECORD, TIMESTAMP, batch_of, crafted_batch
 from support.waiting import wait_until
 from support.wire import Wire
 
+from suiro.broker.handlers import produce as produce_handler
 from suiro.broker.handlers.metadata import MAX_PARTITIONS_CREATED
-from suiro.log import TimeLookup
+from suiro.log import LogConfig, TimeLookup
 from suiro.node import InProcessNode, NodeProcess
+from suiro.protocol.messages import API_KEYS, request_class, write_request
+from suiro.protocol.record_check import MOST_NAMED
 
 GUARDED = {
     "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
@@ -120,6 +123,77 @@ def test_a_garbled_batch_is_an_error_of_its_partition() -> None:
             ("none", 0),
             ("corrupt_message", -1),
         ]
+
+
+KEYED = bytes([14, 0, 0, 0, 2, 97, 1, 0])
+"""The key "a" and a null value."""
+
+
+@pytest.mark.parametrize(
+    ("configs", "payload"),
+    [({"cleanup_policy": "compact"}, KEYED), ({"compression_type": "gzip"}, LEAST_RECORD)],
+    ids=["compacted", "recompressed"],
+)
+def test_a_look_into_a_batch_holds_nobody_up(
+    monkeypatch: pytest.MonkeyPatch, configs: dict[str, str], payload: bytes
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    look_into = produce_handler._look_into
+
+    def slowly(batch: bytes, config: LogConfig, now_ms: int) -> Any:
+        begun.set()
+        assert may_end.wait(DEADLINE_S)
+        return look_into(batch, config, now_ms)
+
+    monkeypatch.setattr(produce_handler, "_look_into", slowly)
+    count = 100_000
+    bomb = crafted_batch(payload * count, count=count, codec=ZSTD)
+    answers: list[dict[str, Any]] = []
+    with (
+        InProcessNode.start() as node,
+        Wire(node.bootstrap_servers) as wire,
+        Wire(node.bootstrap_servers) as other,
+    ):
+        create(wire, "t", **configs)
+        writing = threading.Thread(target=lambda: answers.extend(produce(wire, "t", bomb)))
+        writing.start()
+        assert begun.wait(DEADLINE_S)
+        assert ask(other, "metadata", 9, topics=[])["topics"] == []
+        small = crafted_batch(payload, count=1)  # of another client, to the same partition
+        assert produce(other, "t", small)[0]["base_offset"] == 0
+        assert not answers
+        may_end.set()
+        writing.join(DEADLINE_S)
+        assert answers[0]["error_code"] == "none"
+        assert list_offsets(wire, "t", [-1]) == [("none", answers[0]["base_offset"] + count)]
+
+
+def test_records_without_a_key_in_a_batch_of_many_are_counted() -> None:
+    count = 100_000
+    with InProcessNode.start() as node, Wire(node.bootstrap_servers) as wire:
+        create(wire, "t", cleanup_policy="compact")
+        (refused,) = produce(wire, "t", crafted_batch(LEAST_RECORD * count, count=count, codec=ZSTD))
+        assert refused["error_code"] == "invalid_record"
+        assert refused["error_message"].startswith("100000 records are refused: record 0: ")
+        assert len(refused["record_errors"]) == MOST_NAMED
+        (refused,) = produce(wire, "t", crafted_batch(b"", count=3, codec=GZIP, packed=b"garbage"))
+        assert refused["error_code"] == "invalid_record"
+        (refused,) = produce(wire, "t", crafted_batch(bytes(100 << 20), count=3, codec=GZIP))
+        assert refused["error_code"] == "message_too_large"
+
+
+def test_a_producer_that_waits_for_no_answer_may_be_gone() -> None:
+    count = 100_000
+    bomb = crafted_batch(KEYED * count, count=count, codec=ZSTD)
+    with InProcessNode.start() as node, Wire(node.bootstrap_servers) as wire:
+        create(wire, "t", cleanup_policy="compact")
+        message = request_class(API_KEYS["produce"], 8)
+        topics = [{"name": "t", "partition_data": [{"index": 0, "records": bomb}]}]
+        request = filled(message, {"acks": 0, "timeout": 30_000, "topic_data": topics})
+        with Wire(node.bootstrap_servers) as gone:
+            gone.send_bytes(write_request(request, correlation_id=1, client_id="gone"))
+        wait_until(lambda: list_offsets(wire, "t", [-1]) == [("none", count)], what="the records")
 
 
 def test_a_request_creates_some_topics_and_the_next_ones_the_others() -> None:

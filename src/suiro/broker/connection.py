@@ -136,6 +136,7 @@ class Connection:
         self._start = 0
         self._end = 0
         self._held = 0  # bytes counted in `_requests`
+        self._in_hand = 0  # of the request that waits for its answer
         self._output: deque[Piece | memoryview] = deque()
         self._on_sent: Callable[[], None] | None = None
         self._busy = False
@@ -309,7 +310,7 @@ class Connection:
 
     def _count_held(self) -> None:
         """Count what waits here; of a request that is coming in what has come, for it may have claimed anything."""
-        held = 0 if self._buffer is None else len(self._buffer)
+        held = self._in_hand + (0 if self._buffer is None else len(self._buffer))
         if held != self._held:
             self._held = held
             self._requests.hold(self, held)
@@ -349,9 +350,17 @@ class Connection:
         self.on_abandoned = None
         if not self.is_open:
             return
+        if self._in_hand:
+            self._in_hand = 0
+            self._count_held()
         self.send(pieces)
         if self._buffer is not None or not self._reading:
             self._loop.call_soon(self._continue)
+
+    def hold_request(self, size: int) -> None:
+        """The current request keeps so many bytes until it is answered."""
+        self._in_hand = size
+        self._count_held()
 
     def name_files(self, files: tuple[int, ...], now_ms: int) -> None:
         """The next answer names these, and does not need those of the last one any more."""

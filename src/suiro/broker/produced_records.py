@@ -2,6 +2,8 @@
 
 The one place of the node that looks into batches of producers: where a topic asks for it, and to say which records
 of a refused batch are to blame. The codecs are loaded when the first compressed batch comes here.
+
+What that costs is not to be seen from a batch's size, so `costs_much` says which ones belong into a thread.
 """
 
 from __future__ import annotations
@@ -12,16 +14,30 @@ from dataclasses import dataclass
 from suiro.errors import CorruptRecordError, UsageError
 from suiro.log import LogConfig
 from suiro.log.config import MAX_LONG
-from suiro.protocol.compression import TooMuchError
+from suiro.protocol.compression import CODEC_NAMES, TooMuchError, decompress
 from suiro.protocol.messages import ErrorCode
-from suiro.protocol.record_batch import read_header, verify
-from suiro.protocol.records import count_without_key, decode_batch
+from suiro.protocol.record_batch import (
+    COMPRESSION_BITS,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    BatchHeader,
+    read_header,
+    verify,
+)
+from suiro.protocol.record_check import FEW_RECORDS, MOST_NAMED, Findings, check_records
+from suiro.protocol.records import count_without_key
 
 _SHOWN = 3
+_ATTRIBUTES = 22  # their low byte
+_MAX_TIMESTAMP = slice(35, 43)
 _LEAST_RECORD = 7  # bytes of a record without key, value and headers
 EXPANSION = 16
 """A compressed batch is looked into up to so many times `max.message.bytes`: a few crafted bytes must not fill the
 node's memory. Nor may it hold more records than an uncompressed one could."""
+
+
+AT_ONCE_BYTES = 16 << 10
+"""An uncompressed batch up to here is looked into by the event loop itself: it takes a few milliseconds at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,42 +49,89 @@ class Blamed:
     records: Mapping[int, str]
 
 
+def is_looked_into(config: LogConfig) -> bool:
+    """Whether the topic asks for a look into every batch."""
+    return config.compacted or config.message_timestamp_before_max_ms != MAX_LONG
+
+
+def is_misdated(batch: bytes, config: LogConfig, *, now_ms: int) -> bool:
+    """Whether the log will refuse the batch for its time, and somebody will ask which records are to blame."""
+    if config.message_timestamp_type == "LogAppendTime":
+        return bool(batch[_ATTRIBUTES] & LOG_APPEND_TIME_BIT)
+    latest = now_ms + config.message_timestamp_after_max_ms
+    return int.from_bytes(batch[_MAX_TIMESTAMP], "big", signed=True) > latest
+
+
+def costs_much(batch: bytes, config: LogConfig, *, now_ms: int) -> bool:
+    """Whether this batch is looked into or compressed anew, and the event loop must not wait for it."""
+    codec = batch[_ATTRIBUTES] & COMPRESSION_BITS
+    if codec == 0 and len(batch) <= AT_ONCE_BYTES:
+        return False
+    return (
+        is_looked_into(config)
+        or config.compression_type not in ("producer", CODEC_NAMES.get(codec))
+        or is_misdated(batch, config, now_ms=now_ms)
+    )
+
+
 def blame(batch: bytes, config: LogConfig, *, now_ms: int) -> Blamed | None:
     """None where nothing is wrong, or where the log will say better what is (a checksum that does not match)."""
-    earliest = now_ms - config.message_timestamp_before_max_ms
-    latest = now_ms + config.message_timestamp_after_max_ms
     try:
         header = read_header(batch)
-        dated = config.message_timestamp_type == "CreateTime" and (
-            config.message_timestamp_before_max_ms != MAX_LONG or header.max_timestamp > latest
-        )
+        between = _times(header, config, now_ms)
         stamped = config.message_timestamp_type == "LogAppendTime" and header.is_log_append_time
-        if not dated and not stamped and header.compression == 0 and not count_without_key(batch):
+        few = header.compression == 0 and header.count <= FEW_RECORDS
+        if between is None and not stamped and few and not count_without_key(batch):
             return None
         if header.count > config.max_message_bytes // _LEAST_RECORD:
             raise TooMuchError(f"a batch of {header.count} records")
-        records = decode_batch(batch, limit=EXPANSION * config.max_message_bytes)
+        payload = memoryview(batch)[HEADER_SIZE : header.size]
+        records = decompress(header.compression, payload, limit=EXPANSION * config.max_message_bytes)
+        findings = check_records(records, header, keyed=config.compacted, between=between)
     except (CorruptRecordError, UsageError) as error:
         return _garbled(batch, error)
-    keyless = {
-        place: "a compacted topic takes no record without a key"
-        for place, record in enumerate(records)
-        if config.compacted and record.key is None
-    }
-    misdated = {
-        place: f"timestamp {record.timestamp} is outside {earliest} to {latest} "
-        "(message.timestamp.before.max.ms, message.timestamp.after.max.ms)"
-        for place, record in enumerate(records)
-        if dated and record.timestamp >= 0 and not earliest <= record.timestamp <= latest
-    }
-    if stamped:
-        misdated = dict.fromkeys(range(len(records)), "only the log gives its time (message.timestamp.type)")
-    if not keyless and not misdated:
+    return _blamed_stamp(header) if stamped else _blamed(findings, between)
+
+
+def _times(header: BatchHeader, config: LogConfig, now_ms: int) -> tuple[int, int] | None:
+    """The earliest and the latest timestamp that a record may have; None where that need not be looked at."""
+    latest = now_ms + config.message_timestamp_after_max_ms
+    if config.message_timestamp_type != "CreateTime":
         return None
-    together = dict(sorted((misdated | keyless).items()))
-    shown = "; ".join(f"record {place}: {text}" for place, text in list(together.items())[:_SHOWN])
-    code = ErrorCode.invalid_timestamp if misdated else ErrorCode.invalid_record
-    return Blamed(code=code, message=f"{len(together)} records are refused: {shown}", records=together)
+    if config.message_timestamp_before_max_ms == MAX_LONG and header.max_timestamp <= latest:
+        return None
+    return max(now_ms - config.message_timestamp_before_max_ms, -MAX_LONG), min(latest, MAX_LONG)
+
+
+def _blamed(findings: Findings, between: tuple[int, int] | None) -> Blamed | None:
+    if not findings.count:
+        return None
+    texts = {}
+    for found in findings.first:
+        if found.keyless:
+            texts[found.place] = "a compacted topic takes no record without a key"
+        else:
+            assert between is not None
+            texts[found.place] = (
+                f"timestamp {found.timestamp} is outside {between[0]} to {between[1]} "
+                "(message.timestamp.before.max.ms, message.timestamp.after.max.ms)"
+            )
+    code = ErrorCode.invalid_record
+    if any(found.misdated for found in findings.first):
+        code = ErrorCode.invalid_timestamp
+    return _told(code, findings.count, texts)
+
+
+def _blamed_stamp(header: BatchHeader) -> Blamed:
+    text = "only the log gives its time (message.timestamp.type)"
+    return _told(
+        ErrorCode.invalid_timestamp, header.count, dict.fromkeys(range(min(header.count, MOST_NAMED)), text)
+    )
+
+
+def _told(code: ErrorCode, count: int, texts: Mapping[int, str]) -> Blamed:
+    shown = "; ".join(f"record {place}: {text}" for place, text in list(texts.items())[:_SHOWN])
+    return Blamed(code=code, message=f"{count} records are refused: {shown}", records=texts)
 
 
 def _garbled(batch: bytes, error: Exception) -> Blamed | None:

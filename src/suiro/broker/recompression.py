@@ -1,8 +1,8 @@
 """A batch in the codec that its topic asks for (`compression.type`), where the producer used another one.
 
 The records are taken out and put in again as bytes, and it is seen that they are as many as the batch claims. It
-costs what compressing costs, on the node's one thread, so it is for topics that are worth it: producers that
-compress as the topic asks for cost nothing. The codecs are loaded with the first batch that needs one.
+costs what compressing costs, in a thread, so it is for topics that are worth it: producers that compress as the topic
+asks for cost nothing. The codecs are loaded with the first batch that needs one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from suiro.protocol import compression
 from suiro.protocol.crc32c import crc32c
 from suiro.protocol.messages import ErrorCode
 from suiro.protocol.record_batch import COMPRESSION_BITS, HEADER_SIZE, pack_header, read_header, verify
-from suiro.protocol.records import count_without_key
+from suiro.protocol.record_check import check_records
 
 _PREFIX_SIZE = 12  # base offset and length, which the length does not count
 _OF_THE_PRODUCER = "producer"
@@ -55,7 +55,7 @@ def recompressed(batch: bytes, config: LogConfig) -> bytes:
             memoryview(batch)[HEADER_SIZE:],
             limit=max(len(batch), EXPANSION * config.max_message_bytes),
         )
-        count_without_key(batch[:HEADER_SIZE] + plain)  # for what it raises
+        check_records(plain, header)  # for what it raises
     except compression.TooMuchError as error:
         raise UnreadableBatchError(str(error), ErrorCode.message_too_large) from error
     except CorruptRecordError as error:

@@ -34,7 +34,15 @@ from suiro.protocol.record_batch import (
     read_header,
 )
 
-__all__ = ["Record", "control_batch", "control_type", "count_without_key", "decode_batch", "encode_batch"]
+__all__ = [
+    "Record",
+    "control_batch",
+    "control_type",
+    "count_without_key",
+    "decode_batch",
+    "decode_records",
+    "encode_batch",
+]
 
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
 _CONTROL_VALUE = struct.Struct(">hi")  # version, coordinator epoch
@@ -127,7 +135,12 @@ def decode_batch(
             f"the batch at byte {position} (offset {header.base_offset}) is cut:"
             f" {len(view)} of {header.size} bytes"
         )
-    reader = _Reader(decompress(header.compression, view[HEADER_SIZE:], limit=limit))
+    return decode_records(decompress(header.compression, view[HEADER_SIZE:], limit=limit), header)
+
+
+def decode_records(payload: bytes, header: BatchHeader) -> tuple[Record, ...]:
+    """The records of a batch out of what follows its header, decompressed. Raises `CorruptRecordError`."""
+    reader = _Reader(payload)
     if header.count < 0:
         raise CorruptRecordError(f"the batch at offset {header.base_offset} claims {header.count} records")
     try:
@@ -145,8 +158,9 @@ def count_without_key(batch: bytes) -> int:
     Raises `CorruptRecordError` where records lead out of the batch, or are not as many as it claims.
     """
     position, end, found, count = HEADER_SIZE, len(batch), 0, 0
+    claimed = int.from_bytes(batch[HEADER_SIZE - 4 : HEADER_SIZE], "big", signed=True)
     try:
-        while position < end:
+        while position < end and count <= claimed:
             count += 1
             byte = batch[position]
             position += 1
@@ -167,7 +181,6 @@ def count_without_key(batch: bytes) -> int:
             position += length >> 1
     except IndexError:
         raise CorruptRecordError("a record leads out of its batch") from None
-    claimed = int.from_bytes(batch[HEADER_SIZE - 4 : HEADER_SIZE], "big", signed=True)
     if position != end or count != claimed:
         raise CorruptRecordError(f"the batch claims {claimed} records and does not hold them")
     return found

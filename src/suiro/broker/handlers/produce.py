@@ -3,27 +3,34 @@
 In Kafka's order: who may write where, which partitions there are, whether each has one batch of the format that
 this version allows; then the transaction of transactional batches; then the log, which checks the batch itself
 (CRC, sizes, the producer's epoch and sequence). Nothing here looks at records one by one, except where a topic
-asks for what a batch's header does not tell: keys in a compacted topic, an oldest timestamp.
+asks for what a batch's header does not tell: keys in a compacted topic, an oldest timestamp, another codec. Where that
+may cost much it is done in a thread, before everything else, and what it found is taken up in its turn.
 """
 
 from __future__ import annotations
 
+import logging
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange, RawResponse
 from suiro.broker.fields import array_length, string
+from suiro.broker.produced_records import Blamed, blame, costs_much, is_looked_into, is_misdated
+from suiro.broker.recompression import UnreadableBatchError, recompressed
 from suiro.broker.security import Operation, ResourceType
 from suiro.broker.topics import Partition, Topic
 from suiro.broker.transactions.admission import admit_writes, is_open_in
 from suiro.broker.transactions.state import V1, V2, TopicPartition
 from suiro.log import Appended, LogConfig, LogError
-from suiro.log.config import MAX_LONG
 from suiro.log.errors import InvalidTimestampError
 from suiro.protocol.messages import ErrorCode
+from suiro.protocol.record_batch import HEADER_SIZE
+
+logger = logging.getLogger(__name__)
 
 _LENGTH = slice(8, 12)
 _MAGIC = 16
@@ -68,12 +75,21 @@ class _RefusedError(Exception):
         self.records = records or {}
 
 
+@dataclass(frozen=True, slots=True)
+class _LookedInto:
+    """What a thread found in a batch: the records to blame; the batch as its topic wants it, or why it cannot be."""
+
+    blamed: Blamed | None
+    batch: bytes | UnreadableBatchError
+
+
 @dataclass(slots=True)
 class _Write:
     """One partition of the request, and what became of it."""
 
     partition: Partition
     records: bytes
+    looked_into: _LookedInto | None = None
     outcome: Appended | _RefusedError | None = field(default=None)
 
 
@@ -86,11 +102,68 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
         request.transactional_id is not None
         and exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     ):
-        answers = _refuse_all(exchange, request)
-    else:
-        answers = _plan(broker, exchange, request)
-        writes = [w for of in answers.values() for w in of.values() if isinstance(w, _Write)]
-        _write(broker, exchange, request, writes)
+        return _answer(broker, exchange, request, _refuse_all(exchange, request))
+    answers = _plan(broker, exchange, request)
+    now_ms = broker.clock.wall_ms()
+    costly = [w for w in _writes(answers) if _costs_much(broker, w, now_ms)]
+    if not costly:
+        _write(broker, exchange, request, _writes(answers))
+        return _answer(broker, exchange, request, answers)
+    exchange.connection.hold_request(sum(len(write.records) for write in costly))
+    task = broker.loop.create_task(_look_into_and_write(broker, exchange, request, answers, costly))
+    if request.acks != 0:  # else the producer may be gone already, and its records count all the same
+
+        def abandoned() -> None:
+            task.cancel()
+
+        exchange.on_abandoned(abandoned)
+    return None
+
+
+async def _look_into_and_write(
+    broker: Broker, exchange: Exchange, request: Any, answers: _Answers, costly: Sequence[_Write]
+) -> None:
+    try:
+        now_ms = broker.clock.wall_ms()
+        for write in costly:
+            config = write.partition.log.config
+            write.looked_into = await broker.workers.run(partial(_look_into, write.records, config, now_ms))
+        _write(broker, exchange, request, _writes(answers))
+        response = _answer(broker, exchange, request, answers)
+        if response is not None:
+            exchange.answer(response)
+    except Exception:
+        logger.exception("a produce from %s failed; closing its connection", exchange.connection.peer)
+        exchange.connection.close()
+
+
+def _costs_much(broker: Broker, write: _Write, now_ms: int) -> bool:
+    records, log = write.records, write.partition.log
+    return (
+        len(records) >= HEADER_SIZE
+        and len(records) <= log.config.max_message_bytes  # else the log refuses it
+        and costs_much(records, log.config, now_ms=now_ms)
+    )
+
+
+def _look_into(batch: bytes, config: LogConfig, now_ms: int) -> _LookedInto:
+    """In a thread."""
+    blamed = None
+    if is_looked_into(config) or is_misdated(batch, config, now_ms=now_ms):
+        blamed = blame(batch, config, now_ms=now_ms)
+        if blamed is not None and is_looked_into(config):
+            return _LookedInto(blamed, batch)
+    try:
+        return _LookedInto(blamed, recompressed(batch, config))
+    except UnreadableBatchError as error:
+        return _LookedInto(blamed, error)
+
+
+def _writes(answers: _Answers) -> list[_Write]:
+    return [write for of in answers.values() for write in of.values() if isinstance(write, _Write)]
+
+
+def _answer(broker: Broker, exchange: Exchange, request: Any, answers: _Answers) -> RawResponse | None:
     if broker.quotas is not None:
         exchange.record_bytes("produce", sum(_sizes(request)))
     if request.acks == 0:
@@ -240,17 +313,29 @@ def _append(broker: Broker, write: _Write) -> Appended:
             f"{partition.topic} is written by the node only",
             log_start_offset=partition.log.log_start_offset,
         )
-    config = partition.log.config
-    if config.compacted or config.message_timestamp_before_max_ms != MAX_LONG:
-        _check_records(partition, write.records, config, now_ms=broker.clock.wall_ms())
-    records = write.records
-    if config.compression_type != "producer":
-        records = _recompressed(partition, records, config)
+    config, records, found = partition.log.config, write.records, write.looked_into
+    if is_looked_into(config):
+        _check_records(broker, write)
+    if found is not None:
+        records = _readable(partition, found.batch)
+    elif config.compression_type != "producer":
+        try:
+            records = recompressed(records, config)
+        except UnreadableBatchError as error:
+            records = _readable(partition, error)
     try:
         return partition.log.append(records)
     except InvalidTimestampError:
-        _check_records(partition, write.records, config, now_ms=broker.clock.wall_ms())
+        _check_records(broker, write)
         raise
+
+
+def _readable(partition: Partition, batch: bytes | UnreadableBatchError) -> bytes:
+    if isinstance(batch, UnreadableBatchError):
+        raise _RefusedError(
+            batch.code, str(batch), log_start_offset=partition.log.log_start_offset
+        ) from batch
+    return batch
 
 
 def _refused_by_transaction(
@@ -315,28 +400,16 @@ def _for_old_clients(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-def _recompressed(partition: Partition, batch: bytes, config: LogConfig) -> bytes:
-    from suiro.broker.recompression import UnreadableBatchError, recompressed
-
-    try:
-        return recompressed(batch, config)
-    except UnreadableBatchError as error:
-        raise _RefusedError(
-            error.code, str(error), log_start_offset=partition.log.log_start_offset
-        ) from error
-
-
-def _check_records(partition: Partition, batch: bytes, config: LogConfig, *, now_ms: int) -> None:
+def _check_records(broker: Broker, write: _Write) -> None:
     """Raises where single records are to blame."""
-    from suiro.broker.produced_records import blame
-
-    blamed = blame(batch, config, now_ms=now_ms)
+    log = write.partition.log
+    if write.looked_into is not None:
+        blamed = write.looked_into.blamed
+    else:
+        blamed = blame(write.records, log.config, now_ms=broker.clock.wall_ms())
     if blamed is not None:
         raise _RefusedError(
-            blamed.code,
-            blamed.message,
-            log_start_offset=partition.log.log_start_offset,
-            records=blamed.records,
+            blamed.code, blamed.message, log_start_offset=log.log_start_offset, records=blamed.records
         )
 
 
