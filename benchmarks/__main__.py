@@ -22,6 +22,7 @@ SMALL = {
     "restart.py": ["crash", "--rounds", "1", "--gigabytes", "0.2"],
     "spark.py": ["--rounds", "1"],
     "streams.py": ["--rounds", "1", "--records", "1000000"],
+    "flights.py": ["--rounds", "1", "--flights", "50000"],
     "nexmark.py": ["--rounds", "1", "--events", "200000", "--queries", "q1,q4,q8"],
     "latency.py": ["--seconds", "5", "--warm-up", "20"],
     "rebuild.py": ["--records", "2000000"],

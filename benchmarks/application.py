@@ -1,8 +1,9 @@
 """A streams application as a process of its own: started, watched until all of its input is committed, stopped.
 
-Time ends when the application has committed the offsets of all its input. It begins when the application says that it
-runs (by the file READY_FILE), or when its process is started. Memory is looked at several times a second: the sum of
-the peaks (VmHWM) of its processes, and the largest sum of their PSS, in which a page that processes share counts once.
+Time ends when the application has committed the offsets of all its input, and of its repartition topics if any. It
+begins when the application says that it runs (by the file READY_FILE), or when its process is started. Memory is looked
+at several times a second: the sum of the peaks (VmHWM) of its processes, and the largest sum of their PSS, in which a
+page that processes share counts once.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from peers import cost, peak_rss_mib, pss_mib, tree
 
@@ -49,18 +51,19 @@ def run(
     application: str,
     client: Client,
     inputs: Sequence[TopicPartition],
-    output: str,
+    outputs: Sequence[str],
     partitions: int,
+    configs: Mapping[str, str] = MappingProxyType({}),
     check: Callable[[], object],
     timeout_s: float,
 ) -> Measured:
-    """`command` is given the path of READY_FILE. The output topic is made before, with so many partitions.
+    """`command` is given the path of READY_FILE. The topics of the output are made before, with so many partitions.
 
-    `check` looks at the output; then all topics whose names begin with the application's are deleted.
+    `check` looks at them; then they are deleted, and all topics whose names begin with the application's.
     """
     with tempfile.TemporaryDirectory(prefix="suiro-bench-") as work:
-        client.create_topics([NewTopic(output, partitions)])
-        ends = {place: end.offset for place, end in client.list_offsets(dict.fromkeys(inputs, -1)).items()}
+        client.create_topics([NewTopic(output, partitions, configs=dict(configs)) for output in outputs])
+        ends = _ends(client, inputs)
         ready, log_path = Path(work) / "ready", Path(work) / "log"
         watch = _Watch()
         with log_path.open("wb") as log:
@@ -76,9 +79,9 @@ def run(
                 if look % MEMORY_EVERY == 0:
                     watch.look(process.pid)
                 look += 1
-                # Not `require_stable`: it would wait for the transaction under way.
-                committed = client.offset_fetch(application, list(inputs), require_stable=False)
-                if all((at := committed.get(place)) and at.offset >= ends[place] for place in inputs):
+                if _is_done(client, application, ends) and _is_done(
+                    client, application, _repartitions(client, application)
+                ):
                     ended = time.time()
                     break
                 if process.poll() is not None:
@@ -86,21 +89,39 @@ def run(
                         f"{application} ended with exit code {process.returncode}:\n{_tail(log_path)}"
                     )
                 if time.time() - started > timeout_s:
-                    so_far = {f"{place[0]}-{place[1]}": at and at.offset for place, at in committed.items()}
-                    raise Failed(
-                        f"{application}: not done after {timeout_s:.0f} s, at {so_far}\n{_tail(log_path)}"
-                    )
+                    raise Failed(f"{application}: not done after {timeout_s:.0f} s\n{_tail(log_path)}")
                 time.sleep(LOOK_S)
             watch.look(process.pid)
+            stop(process)
+            check()
         finally:
             stop(process)
-        check()
-        client.delete_topics([topic for topic in client.metadata() if topic.startswith(application)])
+            own = [topic for topic in client.metadata() if topic.startswith(application)]
+            client.delete_topics(sorted({*own, *outputs}))
         running = int(ready.read_text()) / 1000
     return Measured(
         seconds=ended - running, seconds_with_start=ended - started, memory_mib=watch.rss, pss_mib=watch.pss,
         cpu_s=sum(watch.cpu.values()),
     )  # fmt: skip
+
+
+def _ends(client: Client, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    return {place: end.offset for place, end in client.list_offsets(dict.fromkeys(places, -1)).items()}
+
+
+def _repartitions(client: Client, application: str) -> dict[TopicPartition, int]:
+    """Where the application's repartition topics end, as Kafka Streams calls them."""
+    topics = [
+        name for name in client.metadata() if name.startswith(application) and name.endswith("-repartition")
+    ]
+    found = client.metadata(topics) if topics else {}
+    return _ends(client, [(name, item.partition) for name, info in found.items() for item in info.partitions])
+
+
+def _is_done(client: Client, application: str, ends: Mapping[TopicPartition, int]) -> bool:
+    # Not `require_stable`: it would wait for the transaction under way.
+    committed = client.offset_fetch(application, list(ends), require_stable=False) if ends else {}
+    return all((at := committed.get(place)) and at.offset >= end for place, end in ends.items() if end)
 
 
 class _Watch:
@@ -125,6 +146,8 @@ def _tail(log_path: Path) -> str:
 
 def stop(process: subprocess.Popen[bytes]) -> None:
     """SIGTERM, then kill -9 for what is left of its processes."""
+    if process.poll() is not None and not tree(process.pid):
+        return
     ours = tree(process.pid)
     process.terminate()
     try:

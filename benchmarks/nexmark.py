@@ -95,7 +95,7 @@ class Nexmark:
                 return [sys.executable, str(app), *arguments, *([] if cut is None else [str(cut)])]
 
             measured = application.run(
-                command, application=made, client=self._client, inputs=sources(query), output=output,
+                command, application=made, client=self._client, inputs=sources(query), outputs=[output],
                 partitions=nexmark_events.PARTITIONS, check=lambda: found.update(self._checked(query, output)),
                 timeout_s=self._timeout_s,
             )  # fmt: skip

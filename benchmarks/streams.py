@@ -106,7 +106,7 @@ def run(
             return kafka_streams_command(kafka_streams(), [*arguments, state, str(THREADS)], heap=HEAP)
 
         return application.run(
-            command, application=made, client=client, inputs=inputs(workload), output=output,
+            command, application=made, client=client, inputs=inputs(workload), outputs=[output],
             partitions=PARTITIONS, check=lambda: check(client, workload, output, records), timeout_s=timeout_s,
         )  # fmt: skip
 
