@@ -150,6 +150,7 @@ class Plan:
         """`serde`: of the result's rows."""
         name = f"{left}-{join}-{right}"
         operator = TableTableJoin(
+            sends_old=True,
             join=join,
             joiner=joiner,
             left_store=f"{left}-rows",

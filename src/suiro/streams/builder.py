@@ -19,6 +19,7 @@ from suiro.streams.nodes import (
     Repartition,
     Source,
     StoreSpec,
+    StreamGlobalTableJoin,
     StreamStreamJoin,
     StreamTableJoin,
     TableSource,
@@ -266,7 +267,11 @@ def _with_null_keys_kept(nodes: list[Node]) -> list[Node]:
     found: list[Node] = []
     for node in reversed(nodes):
         match node.operator:
-            case StreamStreamJoin(join="left" | "outer") | StreamTableJoin(join="left"):
+            case (
+                StreamStreamJoin(join="left" | "outer")
+                | StreamTableJoin(join="left")
+                | StreamGlobalTableJoin(join="left")
+            ):
                 wanted.update(node.parents)
             case Repartition() if node.name in wanted and _filters_nulls(node):
                 node = replace(node, operator=replace(node.operator, keeps_null_keys=True))

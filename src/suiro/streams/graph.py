@@ -23,6 +23,7 @@ from suiro.streams.nodes import (
     TableFilter,
     TableMapValues,
     TableSource,
+    TableTableJoin,
 )
 from suiro.streams.serdes import Serde
 
@@ -152,28 +153,29 @@ class Graph:
         operator = self.nodes[node].operator
         return isinstance(operator, TableFilter | TableMapValues) and self.is_versioned(self._parent(node))
 
-    def knows_old(self, node: str) -> bool:
-        """Whether a table's changes carry the row they replace."""
+    def send_old(self, node: str, *, at_any_price: bool) -> bool:
+        """From now on the table's changes carry the row they replace, if that can be had; gives whether they do.
+
+        `at_any_price`: rows are kept for it that nobody keeps yet. As Kafka Streams' `enableSendingOldValues`: a filter
+        that knows old rows leaves out tombstones, so who asks decides how many updates there are.
+        """
         match self.nodes[node].operator:
             case TableSource(store=store) | ForeignKeyResolve(store=store):
-                return store is not None
-            case TableFilter(knows_old=knows_old):
-                return knows_old
-            case TableMapValues():
-                return self.knows_old(self._parent(node))
-            case _:
-                return True
-
-    def ensure_old(self, node: str) -> None:
-        """From now on the table's changes carry old rows: whatever is above it keeps what that takes."""
-        match self.nodes[node].operator:
-            case TableSource() | ForeignKeyResolve():
-                self.ensure_rows(node)
-            case TableFilter():
-                self.ensure_old(self._parent(node))
-                self.replace(node, knows_old=True)
-            case TableMapValues():
-                self.ensure_old(self._parent(node))
+                if store is None and at_any_price:
+                    self.ensure_rows(node)
+                return store is not None or at_any_price
+            case TableFilter(sends_old=sends_old) | TableMapValues(sends_old=sends_old):
+                if self._is_named(node) or self.send_old(self._parent(node), at_any_price=at_any_price):
+                    sends_old = True
+                    self.replace(node, sends_old=True)
+                return sends_old
+            case TableTableJoin():
+                for side in self.nodes[node].parents:
+                    self.send_old(side, at_any_price=True)
+                self.replace(node, sends_old=True)
+            case Suppress():
+                self.send_old(self._parent(node), at_any_price=at_any_price)
+        return True
 
     def ensure_rows(self, node: str) -> tuple[str, str]:
         """The table with a store for its rows, and the store: itself, or a copy where it cannot keep them itself."""
@@ -184,13 +186,29 @@ class Graph:
         if isinstance(self.nodes[node].operator, Suppress):
             copy = f"{node}-rows"
             if copy not in self.nodes:
-                self.add(copy, TableMapValues(mapper=_same, store=f"{copy}-store"), [node])
+                self.add(copy, TableMapValues(mapper=_same, sends_old=True, store=f"{copy}-store"), [node])
                 self._add_rows(copy, replace(rows, store=f"{copy}-store"))
             return copy, f"{copy}-store"
         versioned = self.is_versioned(node)
         self._add_rows(node, rows, self._history_of(node) if versioned else None)
         self.replace(node, store=rows.store)
         return node, rows.store
+
+    def ensure_source_rows(self, node: str) -> None:
+        """Kafka Streams takes the rows of unnamed filters and mappers from the table above, and keeps them for that."""
+        while self.store_of(node) is None:
+            match self.nodes[node].operator:
+                case TableFilter() | TableMapValues():
+                    node = self._parent(node)
+                case TableSource() | ForeignKeyResolve():
+                    self.ensure_rows(node)
+                case _:
+                    return
+
+    def _is_named(self, node: str) -> bool:
+        """Whether the table's rows are in a store that a user named."""
+        store = self.store_of(node)
+        return store is not None and self.stores[store].named_by_user
 
     def _add_rows(self, node: str, rows: TableRows, history_ms: int | None = None) -> None:
         self.add_store(

@@ -293,8 +293,15 @@ def _table_table(
     name: Name,
 ) -> KTable:
     graph, names = left.graph, left.graph.names
-    left_node, left_store = _with_old_rows(graph, left)
-    right_node, right_store = _with_old_rows(graph, right)
+    # Only a side that may stand alone asks for old rows: where both are None there is nothing to take back.
+    if join != "inner":
+        graph.send_old(left.node, at_any_price=True)
+    if join == "outer":
+        graph.send_old(right.node, at_any_price=True)
+    for table in (left, right):
+        graph.ensure_source_rows(table.node)
+    left_node, left_store = graph.ensure_rows(left.node)
+    right_node, right_store = graph.ensure_rows(right.node)
     node = names.processor("KTABLE-MERGE-", name)
     this = names.processor("KTABLE-JOINTHIS-", name, "-join-this")
     other = names.processor("KTABLE-JOINOTHER-", name, "-join-other")
@@ -344,8 +351,10 @@ def _foreign_key(
     graph, names = left.graph, left.graph.names
     given = name_of(name)
     named = given is not None
-    left_node, left_store = _with_old_rows(graph, left)
-    right_node, right_store = _with_old_rows(graph, right)
+    for table in (right, left):
+        graph.send_old(table.node, at_any_price=True)
+    left_node, left_store = graph.ensure_rows(left.node)
+    right_node, right_store = graph.ensure_rows(right.node)
     left_key, left_value = known(left.key), known(left.value)
     foreign, right_value = known(right.key), known(right.value)
 
@@ -449,8 +458,3 @@ def _foreign_key(
     if reserved is not None:
         graph.reserve_rows(node, reserved, key=key, value=value, logged=True)
     return KTable(graph, node, key=key, value=value)
-
-
-def _with_old_rows(graph: Graph, table: KTable) -> tuple[str, str]:
-    graph.ensure_old(table.node)
-    return graph.ensure_rows(table.node)

@@ -123,7 +123,7 @@ class KTable:
         grouped = grouped or Grouped()
         given = name_of(name) or grouped.name
         graph = self.graph
-        graph.ensure_old(self.node)
+        graph.send_old(self.node, at_any_price=True)
         node = graph.add(
             graph.names.processor("KTABLE-SELECT-", given),
             TableGroupBy(mapper=function(mapper, "the mapper of group_by")),
@@ -149,7 +149,7 @@ class KTable:
         given = name_of(name) or suppressed.name
         node = graph.names.generate("KTABLE-SUPPRESS-") if given is None else given
         store = graph.names.store("KTABLE-SUPPRESS-") if given is None else f"{given}-store"
-        graph.ensure_old(self.node)
+        graph.send_old(self.node, at_any_price=True)
         graph.add_store(
             StoreSpec(
                 name=store,
@@ -246,7 +246,8 @@ class KTable:
         operator = TableFilter(
             predicate=predicate,
             negated=negated,
-            knows_old=graph.knows_old(self.node) and not graph.is_versioned(self.node),
+            sends_old=graph.send_old(self.node, at_any_price=False),
+            of_versions=graph.is_versioned(self.node),
         )
         node = graph.names.processor("KTABLE-FILTER-", name)
         graph.add(node, operator, [self.node], named=name is not None)

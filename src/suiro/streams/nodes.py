@@ -255,17 +255,22 @@ class SessionAggregate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFilter:
-    """`knows_old`: the parent sends old values, so a tombstone that changes nothing is left out."""
+    """`sends_old`: somebody asked for old rows and they are known, so a tombstone that changes nothing is left out.
+
+    Not so below a versioned table (`of_versions`, KIP-914): a tombstone that changes nothing now is still a version.
+    """
 
     predicate: Function  # (key, value)
     negated: bool = False
-    knows_old: bool = False
+    sends_old: bool = False
+    of_versions: bool = False
     store: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMapValues:
     mapper: Function  # (value) -> value
+    sends_old: bool = False
     store: str | None = None
 
 
@@ -353,6 +358,7 @@ class TableTableJoin:
     """Port 0 left, port 1 right, both `Change`s. A side's rows are in its store; `left_store`, `right_store` name them.
 
     `left_versioned`, `right_versioned`: updates of that side that are not its latest are left out (KIP-914).
+    `sends_old`: somebody asked for the results that are replaced; else they are not made.
     """
 
     join: JoinType
@@ -361,6 +367,7 @@ class TableTableJoin:
     right_store: str
     left_versioned: bool = False
     right_versioned: bool = False
+    sends_old: bool = False
     store: str | None = None
 
 

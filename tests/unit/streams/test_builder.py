@@ -420,7 +420,7 @@ def test_joined_tables_know_what_their_rows_were() -> None:
         False,
         True,
     )
-    assert only(topology, TableFilter).knows_old
+    assert only(topology, TableFilter).sends_old
     assert all(source.store is not None for source in operators(topology, TableSource))
 
 
@@ -428,7 +428,7 @@ def test_joined_tables_know_what_their_rows_were() -> None:
     ("above", "knows"),
     [
         (lambda b: b.table("t"), False),
-        (lambda b: b.table("t").filter(yes, materialized=Materialized.as_("f")), False),
+        (lambda b: b.table("t").filter(yes, materialized=Materialized.as_("f")), True),
         (lambda b: b.table("t").map_values(same), False),
         (lambda b: b.table("t", materialized=Materialized.versioned("v", history=5)), False),
         (lambda b: b.table("t", materialized=Materialized.as_("rows")), True),
@@ -444,7 +444,7 @@ def test_which_filters_know_that_a_row_was_not_there(above: Any, knows: bool) ->
     above(builder).filter(yes, name="last").to_stream().to("out")
     operator = builder.build().node("last").operator
     assert isinstance(operator, TableFilter)
-    assert operator.knows_old is knows
+    assert (operator.sends_old and not operator.of_versions) is knows
 
 
 def test_windowed_stores() -> None:

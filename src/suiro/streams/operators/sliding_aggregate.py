@@ -135,10 +135,11 @@ class SlidingAggregateRule:
             (None, record.timestamp) if base is None else (base[0], max(base[1], record.timestamp))
         )
         new = self._updates[port](key, record.value, old)
-        if is_new:
-            old = None
-        elif new is old:
-            old = self._store.get_with_timestamp(key, start)[0]  # the aggregator may have changed it in place
+        if is_new or new is old:
+            # The aggregator may have changed the old row in place. Where the window that begins behind the record
+            # before is the one that ends at this record, it is made twice: the second time there is a row.
+            there = self._store.get_with_timestamp(key, start)
+            old = None if there is None else there[0]
         self._store.put(key, new, start, timestamp)
         if not self._emits_final:
             self._forward(Record(Windowed(key, start, end), Change(new, old), timestamp, record.headers))

@@ -65,49 +65,71 @@ class GlobalTableSourceRule:
             self._store.put(record.key, record.value, record.timestamp)
 
 
-class TableFilterRule:
+class _TableStepRule:
+    """What a filter and a mapper of a table share: their rows, and what is known of the row that is replaced.
+
+    A store that a user named is asked for the old row, and says whether an update is its latest or beyond its history.
+    Rows that are kept for joins only are those of the table above, seen through this operator.
+    """
+
+    def __init__(self, operator: TableFilter | TableMapValues, context: Context) -> None:
+        self._sends_old = operator.sends_old
+        self._store: Any = None if operator.store is None else context.store(operator.store)
+        self._is_named = self._store is not None and self._store.spec.named_by_user
+        self._context = context
+        self._forward = context.forward
+
+    def process(self, record: Record, port: int) -> None:
+        change: Change = record.value
+        key = record.key
+        new = None if change.new is None else self._made(key, change.new)
+        old = None
+        if self._sends_old and self._is_named:
+            old = self._store.get(key)
+        elif self._sends_old and change.old is not None:
+            old = self._made(key, change.old)
+        if self._is_idle(new, old):
+            return
+        is_latest = change.is_latest
+        if self._store is not None:
+            put = self._store.put(key, new, record.timestamp)
+            if self._store.spec.kind == "versioned" and put is None:
+                self._context.drop("beyond the history")
+                return
+            if self._is_named:
+                is_latest = bool(put) if self._store.spec.kind == "versioned" else True
+        self._forward(record.with_value(Change(new, old, is_latest)))
+
+    def _made(self, key: Any, value: Any) -> Any:
+        raise NotImplementedError
+
+    def _is_idle(self, new: Any, old: Any) -> bool:
+        return False
+
+
+class TableFilterRule(_TableStepRule):
     """A row that no longer passes becomes a tombstone; none is sent if it is known that the old row did not pass."""
 
     def __init__(self, operator: TableFilter, context: Context) -> None:
+        super().__init__(operator, context)
         self._predicate = callable_of(operator.predicate, "key_value")
         self._wanted = not operator.negated
-        self._knows_old = operator.knows_old
-        self._store = None if operator.store is None else context.store(operator.store)
-        # A store without versions has whatever came last; what is below goes by that.
-        self._keeps_versions = self._store is None or self._store.spec.kind == "versioned"
-        self._forward = context.forward
+        self._leaves_out = operator.sends_old and not operator.of_versions
 
-    def process(self, record: Record, port: int) -> None:
-        change: Change = record.value
-        new = self._passed(record.key, change.new)
-        old = self._passed(record.key, change.old) if self._knows_old else None
-        if self._knows_old and new is None and old is None:
-            return
-        if self._store is not None:
-            self._store.put(record.key, new, record.timestamp)
-        self._forward(record.with_value(Change(new, old, change.is_latest or not self._keeps_versions)))
-
-    def _passed(self, key: Any, value: Any) -> Any:
-        if value is None:
-            return None
+    def _made(self, key: Any, value: Any) -> Any:
         return value if bool(self._predicate(key, value)) is self._wanted else None
 
+    def _is_idle(self, new: Any, old: Any) -> bool:
+        return self._leaves_out and new is None and old is None
 
-class TableMapValuesRule:
+
+class TableMapValuesRule(_TableStepRule):
     def __init__(self, operator: TableMapValues, context: Context) -> None:
+        super().__init__(operator, context)
         self._mapper = callable_of(operator.mapper, "value")
-        self._store = None if operator.store is None else context.store(operator.store)
-        # A store without versions has whatever came last; what is below goes by that.
-        self._keeps_versions = self._store is None or self._store.spec.kind == "versioned"
-        self._forward = context.forward
 
-    def process(self, record: Record, port: int) -> None:
-        change: Change = record.value
-        new = None if change.new is None else self._mapper(change.new)
-        old = None if change.old is None else self._mapper(change.old)
-        if self._store is not None:
-            self._store.put(record.key, new, record.timestamp)
-        self._forward(record.with_value(Change(new, old, change.is_latest or not self._keeps_versions)))
+    def _made(self, key: Any, value: Any) -> Any:
+        return self._mapper(value)
 
 
 class ToStreamRule:

@@ -20,7 +20,7 @@ __all__ = ["TableAggregateRule", "TableGroupByRule"]
 
 
 class TableGroupByRule:
-    """A side whose new key or value is null is skipped; updates that are not the latest are left out (KIP-914)."""
+    """A side without a pair, or with a null in it, is skipped; updates that are not the latest are left out (KIP-914)."""
 
     def __init__(self, operator: TableGroupBy, context: Context) -> None:
         self._mapper = callable_of(operator.mapper, "key_value")
@@ -47,8 +47,10 @@ class TableGroupByRule:
     def _side(self, key: Any, value: Any) -> tuple[Any, Any]:
         if value is None:
             return None, None
-        new_key, new_value = self._mapper(key, value)
-        return (None, None) if new_key is None or new_value is None else (new_key, new_value)
+        pair = self._mapper(key, value)
+        if pair is None or pair[0] is None or pair[1] is None:
+            return None, None
+        return pair[0], pair[1]
 
 
 class TableAggregateRule:
@@ -72,8 +74,9 @@ class TableAggregateRule:
             (None, record.timestamp) if found is None else (found[0], max(found[1], record.timestamp))
         )
         aggregate = old
-        if change.old is not None and (old is not None or self._kind != "reduce"):
-            aggregate = self._taken_out(key, change.old, aggregate)
+        # Without an aggregate there is nothing to take out of (KAFKA-5315); the subtractor has made it None before.
+        if change.old is not None and old is not None:
+            aggregate = self._taken_out(key, change.old, old)
         if change.new is not None:
             aggregate = self._put_in(key, change.new, aggregate)
         if aggregate is old and old is not None:
@@ -84,11 +87,11 @@ class TableAggregateRule:
     def _taken_out(self, key: Any, value: Any, aggregate: Any) -> Any:
         match self._kind:
             case "count":
-                return (aggregate or 0) - 1
+                return aggregate - 1
             case "reduce":
                 return self._subtractor(aggregate, value)
             case "aggregate":
-                return self._subtractor(key, value, self._started(aggregate))
+                return self._subtractor(key, value, aggregate)
 
     def _put_in(self, key: Any, value: Any, aggregate: Any) -> Any:
         match self._kind:

@@ -58,6 +58,7 @@ class TableTableJoinRule:
                 is_versioned=operator.right_versioned,
             ),
         )
+        self._sends_old = operator.sends_old
         self._store = None if operator.store is None else context.store(operator.store)
         self._context = context
         self._forward = context.forward
@@ -78,7 +79,8 @@ class TableTableJoinRule:
             other, timestamp = None, record.timestamp
         else:
             other, timestamp = row[0], max(row[1], record.timestamp)
-        result = Change(side.join(change.new, other), side.join(change.old, other))
+        old = side.join(change.old, other) if self._sends_old else None
+        result = Change(side.join(change.new, other), old)
         if self._store is not None:
             stamp = timestamp
             if change.new is None and row is not None and not self._store.spec.named_by_user:
