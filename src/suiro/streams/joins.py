@@ -11,7 +11,7 @@ from suiro.streams import serdes
 from suiro.streams.checks import function
 from suiro.streams.durations import milliseconds
 from suiro.streams.errors import TopologyError
-from suiro.streams.graph import Graph, common_key, known
+from suiro.streams.graph import common_key, known
 from suiro.streams.kstream import KStream
 from suiro.streams.ktable import GlobalKTable, KTable, table_store
 from suiro.streams.named import Joined, Materialized, Name, StreamJoined, name_of

@@ -123,7 +123,9 @@ def test_a_filter_with_a_store_of_its_own_ends_the_versions() -> None:
     plan = Plan()
     table = plan.table("L", history=100)
     left = plan.add(
-        "kept", TableFilter(predicate=lambda key, value: True, store=plan.store("kept-rows", named_by_user=True)), table
+        "kept",
+        TableFilter(predicate=lambda key, value: True, store=plan.store("kept-rows", named_by_user=True)),
+        table,
     )
     plan.to("out", plan.foreign_key("left", left, plan.table("R"), _owner, _joined), table=True)
     run = Run(plan.topology())

@@ -189,7 +189,11 @@ def test_an_inner_join_with_a_global_table_does_not() -> None:
 
 def test_a_row_without_a_pair_is_in_no_group() -> None:
     def build(b: StreamsBuilder) -> Any:
-        return b.table("t", **TEXT).group_by(lambda key, value: everything(key, value) if value != "x" else None).count()
+        return (
+            b.table("t", **TEXT)
+            .group_by(lambda key, value: everything(key, value) if value != "x" else None)
+            .count()
+        )
 
     sent = [("t", "k", "x", 0), ("t", "k", "y", 1), ("t", "k", "x", 2)]
     assert updates(build, *sent) == [("all", 1, 1), ("all", 0, 2)]
@@ -244,7 +248,12 @@ def test_a_sliding_window_that_is_made_twice_is_counted_once() -> None:
     """[4, 14] begins behind the first record and ends at the second; both send it, and Kafka Streams counts 3."""
 
     def counts(b: StreamsBuilder) -> Any:
-        return b.stream("t", **TEXT).group_by_key().windowed_by(SlidingWindows.of_difference(10, grace=5)).count()
+        return (
+            b.stream("t", **TEXT)
+            .group_by_key()
+            .windowed_by(SlidingWindows.of_difference(10, grace=5))
+            .count()
+        )
 
     sent = [("t", "a", "x", 3), ("t", "a", "x", 14)]
     assert updates(counts, *sent) == [
@@ -287,7 +296,9 @@ def test_each_unmatched_record_leaves_by_its_own_window() -> None:
     never looks at A here, and gives A|B alone."""
 
     def build(b: StreamsBuilder) -> Any:
-        return b.stream("l", **TEXT).left_join(b.stream("r", **TEXT), both, JoinWindows.of(before=50, after=0))
+        return b.stream("l", **TEXT).left_join(
+            b.stream("r", **TEXT), both, JoinWindows.of(before=50, after=0)
+        )
 
     sent = [("l", "k", "A", 100), ("r", "z", "b", 101), ("r", "z", "c", 120), ("r", "k", "B", 80)]
     assert updates(build, *sent) == [("k", "A|None", 100), ("k", "A|B", 100)]
@@ -301,7 +312,9 @@ def test_a_stream_of_a_co_group_that_lags_needs_grace() -> None:
             fast, slow = b.stream("fast", **TEXT).group_by_key(), b.stream("slow", **TEXT).group_by_key()
             add = lambda key, value, found: found + value  # noqa: E731
             windows = TimeWindows.of_size(10).grace(grace)
-            return fast.cogroup(add).cogroup(slow, add).windowed_by(windows).aggregate(str, value=serdes.string)
+            return (
+                fast.cogroup(add).cogroup(slow, add).windowed_by(windows).aggregate(str, value=serdes.string)
+            )
 
         return together
 

@@ -20,7 +20,10 @@ __all__ = ["TableAggregateRule", "TableGroupByRule"]
 
 
 class TableGroupByRule:
-    """A side without a pair, or with a null in it, is skipped; updates that are not the latest are left out (KIP-914)."""
+    """A side without a pair, or with a null in it, is skipped.
+
+    Updates that are not the latest are left out (KIP-914).
+    """
 
     def __init__(self, operator: TableGroupBy, context: Context) -> None:
         self._mapper = callable_of(operator.mapper, "key_value")
