@@ -77,9 +77,9 @@ def serve(
     host, port = _listen_address(listen, settings, otherwise=DEFAULT_ADDRESS)
     listener = None
     if registry is not None:
-        from suiro.registry import listen_on
+        from suiro.foundation.http import listen_on
 
-        listener = listen_on(*parse_address(registry, option="--registry"))
+        listener = listen_on(*parse_address(registry, option="--registry"), name="the registry")
     temporary = Path(tempfile.mkdtemp(prefix="suiro-node-")) if data is None else None
     try:
         _serve(

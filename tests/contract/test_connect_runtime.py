@@ -343,6 +343,27 @@ def test_status_and_pause_over_http(tmp_path: Path, bootstrap: str, unique: str)
             server.stop()
 
 
+def test_without_a_token_no_web_page_commands_or_reads(tmp_path: Path, bootstrap: str, unique: str) -> None:
+    with running(tmp_path, bootstrap, source(unique, unique, 3)) as runtime:
+        reaches(runtime, unique, lambda at: at["records"] == 3, "three records")
+        server = serve_control(runtime, "127.0.0.1", 0)
+        try:
+            for page in (
+                {"Host": "pages.example"},  # a name that was made to point here
+                {"Origin": "http://pages.example"},
+                {"Sec-Fetch-Site": "cross-site"},
+            ):
+                with httpx.Client(base_url=server.url, headers=page) as http:
+                    assert http.put(f"/connectors/{unique}/pause").status_code == 403
+                    assert http.post(f"/connectors/{unique}/restart").status_code == 403
+            read = httpx.get(f"{server.url}/connectors?expand=status", headers={"Host": "pages.example"})
+            assert read.status_code == 403
+            assert (state(runtime, unique)["state"], state(runtime, unique)["restarts"]) == ("RUNNING", 0)
+            assert httpx.put(f"{server.url}/connectors/{unique}/pause").status_code == 202
+        finally:
+            server.stop()
+
+
 def _ask_everything(url: str, name: str, runtime: Runtime) -> None:
     assert httpx.get(f"{url}/connectors").status_code == 401
     with httpx.Client(base_url=url, headers={"Authorization": "Bearer secret"}) as http:

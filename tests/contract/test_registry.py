@@ -26,6 +26,7 @@ from suiro.errors import (
     RegistryUnavailableError,
     SchemaNotFoundError,
 )
+from suiro.foundation.http import hash_password
 from suiro.protocol.record_batch import iter_headers
 from suiro.protocol.records import decode_batch
 from suiro.registry import (
@@ -35,7 +36,6 @@ from suiro.registry import (
     RegistryConfig,
     RegistryProcess,
     Schema,
-    hash_password,
 )
 
 with warnings.catch_warnings():

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from starlette.applications import Starlette
 from support.view_stores import Described, cut
 
-from suiro.connect import BackgroundServer
+from suiro.foundation.http import HttpServer, listen_on
 from suiro.views import lifecycle
 from suiro.views.cuts import Cut
 from suiro.views.reads import ReadMetrics, Served, routes
@@ -92,7 +92,9 @@ class Examples:
 @pytest.fixture(scope="module")
 def asked() -> Iterator[tuple[httpx.Client, Examples]]:
     examples = Examples()
-    server = BackgroundServer(Starlette(routes=routes(examples)), "127.0.0.1", 0, name="views-test")
+    server = HttpServer(
+        Starlette(routes=routes(examples)), listen_on("127.0.0.1", 0, name="views-test"), name="views-test"
+    )
     with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=30) as http:
         yield http, examples
     server.stop()

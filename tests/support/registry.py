@@ -34,9 +34,9 @@ def apply(state: State, key: bytes, value: bytes | None, offset: int = 0) -> Non
 class Api:
     """The HTTP API over a `MemoryStorage`, without a socket. Calls return (status, JSON)."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, loopback_only: bool = False) -> None:
         self.storage = MemoryStorage()
-        self._app = RegistryApp(self.storage)  # type: ignore[arg-type]
+        self._app = RegistryApp(self.storage, loopback_only=loopback_only)  # type: ignore[arg-type]
 
     def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         response = self.raw(method, path, body, **headers)

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     try:
         if options.hash_password:
-            from suiro.registry import hash_password
+            from suiro.foundation.http import hash_password
 
             print(
                 hash_password(

@@ -3,7 +3,7 @@
 - `connectors`: what a source and a sink are; the values that pass. `settings`, `configuration`: the TOML file.
 - `source_task`, `sink_task`: run one, transaction by transaction. `task`: what both share. `positions`: where a source
   goes on. `values`: formats. `nesting`: how deep JSON may be. `runtime`: many of them, restarted, paused.
-  `control`, `http_server`: over HTTP.
+  `control`: over HTTP.
 - `sources`, `sinks`: those that come along, one file each, loaded when a configuration names them. `postgres`: capture.
 """
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
         check_expected,
     )
     from suiro.connect.control import serve_control
-    from suiro.connect.http_server import BackgroundServer
     from suiro.connect.postgres.capture import PostgresCapture
     from suiro.connect.postgres.options import CaptureOptions
     from suiro.connect.postgres.requests import request_snapshot
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "About",
-    "BackgroundServer",
     "BadRecordError",
     "CaptureOptions",
     "Configuration",
@@ -87,7 +85,6 @@ _PLACES = {
     **{name: ("configuration", name) for name in ("Configuration", "Connector", "read_configuration")},
     **{name: ("runtime", name) for name in ("Runtime", "UnknownConnectorError", "summary")},
     **{name: ("settings", name) for name in ("SettingError", "read_settings")},
-    "BackgroundServer": ("http_server", "BackgroundServer"),
     "serve_control": ("control", "serve_control"),
     "CaptureOptions": ("postgres.options", "CaptureOptions"),
     "PostgresCapture": ("postgres.capture", "PostgresCapture"),

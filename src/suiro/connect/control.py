@@ -20,11 +20,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from suiro.connect.http_server import BackgroundServer
 from suiro.connect.runtime import Runtime, UnknownConnectorError
+from suiro.foundation.http import Guard, HttpServer, Origins, listen_on
 
 __all__ = ["serve_control"]
 
+MAX_BODY_BYTES = 64 * 1024  # no request has anything to say there
 STATES = ("RUNNING", "PAUSED", "RESTARTING", "FAILED")
 METRICS = (
     ("records", "suiro_connect_records_total", "counter", "Records written by a source or taken by a sink."),
@@ -35,7 +36,7 @@ METRICS = (
 )
 
 
-def serve_control(runtime: Runtime, host: str, port: int, *, token: str | None = None) -> BackgroundServer:
+def serve_control(runtime: Runtime, host: str, port: int, *, token: str | None = None) -> HttpServer:
     """Serves until `stop`. With a token, requests must have `Authorization: Bearer TOKEN`."""
 
     async def names(request: Request) -> Response:
@@ -78,7 +79,9 @@ def serve_control(runtime: Runtime, host: str, port: int, *, token: str | None =
             Route("/metrics", guarded(metrics)),
         ]
     )
-    return BackgroundServer(application, host, port, name="connect-control")
+    origins = Origins(loopback_only=token is None, instead="set a token in section [connect]")
+    guard = Guard(application, origins=origins, max_body_bytes=MAX_BODY_BYTES)
+    return HttpServer(guard, listen_on(host, port, name="connect"), name="connect-control")
 
 
 def _error(code: int, message: str) -> Response:

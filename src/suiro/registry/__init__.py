@@ -2,7 +2,7 @@
 
 - `schemas`: `Schema`, `Reference`, `RegisteredSchema`. `client`: `RegistryClient`, for any registry with this API.
 - `process`: the registry as a child process, also beside a node.
-- `server`, `app`, `endpoints`, `users`: HTTP. They load Starlette and are imported when a registry is served.
+- `server`, `app`, `endpoints`: HTTP. They load Starlette and are imported when a registry is served.
 - `registration`, `deletion`, `settings`, `compatibility`, `queries`, `merging`, `associations`: the rules, pure.
 - `state`: the topic folded. `records`: its bytes. `storage`: reads and writes it, one registry at a time.
 - `codecs`: values to bytes and back by a registry's schemas. `in_memory`: a registry for tests (`mock://name`).
@@ -14,7 +14,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from suiro.registry.process import RegistryBeside, RegistryProcess, listen_on
+from suiro.registry.process import RegistryBeside, RegistryProcess
 from suiro.registry.schemas import (
     MOCK_SCHEME,
     Reference,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     )
     from suiro.registry.in_memory import registry_client
     from suiro.registry.server import InProcessRegistry, RegistryConfig, serve
-    from suiro.registry.users import Users, hash_password
 
 __all__ = [
     "MOCK_SCHEME",
@@ -57,10 +56,7 @@ __all__ = [
     "SubjectStrategy",
     "Undecodable",
     "Unencodable",
-    "Users",
     "codec_of",
-    "hash_password",
-    "listen_on",
     "registry_client",
     "serve",
 ]
@@ -78,8 +74,6 @@ _MODULES = {
     "InProcessRegistry": "server",
     "RegistryClient": "client",
     "RegistryConfig": "server",
-    "Users": "users",
-    "hash_password": "users",
     "serve": "server",
 }
 

@@ -1,4 +1,4 @@
-"""The registry's HTTP: an ASGI application that knows paths, content types, users and errors, and no schema.
+"""The registry's HTTP: an ASGI application that knows paths, content types and errors, and no schema.
 
 Paths are taken apart before they are decoded, because a subject may hold a slash (`orders%2Fvalue`). Whatever is below
 `/contexts/:.sandbox:/` is the same path for subjects of that context.
@@ -18,13 +18,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from suiro.errors import RefusedError, SuiroError, TransientError
+from suiro.foundation.http import Guard, Origins, Users
 from suiro.registry import refusals
 from suiro.registry.endpoints import ROUTES, WRITING, Call, Endpoint, PlainText
 from suiro.registry.records import compact_json
 from suiro.registry.refusals import ApiError
 from suiro.registry.storage import Storage
 from suiro.registry.subjects import DEFAULT_CONTEXT
-from suiro.registry.users import Users
 
 __all__ = ["RegistryApp"]
 
@@ -41,15 +41,31 @@ logger = logging.getLogger(__name__)
 
 
 class RegistryApp:
-    def __init__(self, storage: Storage, users: Users | None = None) -> None:
+    """`loopback_only`: it must be called by a name of this machine (`suiro.foundation.http.origins`)."""
+
+    def __init__(self, storage: Storage, users: Users | None = None, *, loopback_only: bool = False) -> None:
         self._storage = storage
-        self._users = users
+        # A body without a type is taken, as Confluent's registry takes it; that of a page has an Origin.
+        origins = Origins(
+            loopback_only=loopback_only,
+            instead="name users with --auth-file",
+            body_types=(*_REQUEST_TYPES, ""),
+        )
+        self._guard = Guard(
+            self._answer,
+            origins=origins,
+            users=users,
+            max_body_bytes=MAX_BODY_BYTES,
+            realm="schema-registry",
+            media_type=CONTENT_TYPE,
+        )
         self._reading = ThreadPoolExecutor(READING_THREADS, thread_name_prefix="registry-read")
         self._writing = ThreadPoolExecutor(WRITING_THREADS, thread_name_prefix="registry-write")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
+        await self._guard(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
             response = await self._respond(request)
@@ -62,12 +78,6 @@ class RegistryApp:
 
     async def _respond(self, request: Request) -> Response:
         loop = asyncio.get_running_loop()
-        if self._users is not None:
-            header = request.headers.get("authorization", "")
-            if not await loop.run_in_executor(self._reading, self._users.admit, header):
-                response = _error(ApiError(401, 401, "Unauthorized"))
-                response.headers["WWW-Authenticate"] = 'Basic realm="schema-registry"'
-                return response
         endpoint, call = await self._call(request)
         threads = self._writing if endpoint in WRITING else self._reading
         result = await loop.run_in_executor(threads, self._run, endpoint, call)
@@ -132,16 +142,9 @@ def _context(name: str) -> str:
 
 
 async def _body(request: Request) -> Any:
-    data = bytearray()
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > MAX_BODY_BYTES:
-            raise ApiError(413, 413, f"The request has more than {MAX_BODY_BYTES} bytes")
+    data = await request.body()
     if not data:
         return None
-    sent = request.headers.get("content-type", CONTENT_TYPE).partition(";")[0].strip().lower()
-    if sent not in _REQUEST_TYPES:
-        raise ApiError(415, 415, f"HTTP 415 Unsupported Media Type: {sent}; send {CONTENT_TYPE}")
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:

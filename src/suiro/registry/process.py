@@ -20,36 +20,16 @@ from pathlib import Path
 from typing import IO, Self
 
 from suiro.errors import ConfigError
+from suiro.foundation.http import url_of
 
-__all__ = ["RegistryBeside", "RegistryProcess", "listen_on", "url_of"]
+__all__ = ["RegistryBeside", "RegistryProcess"]
 
-BACKLOG = 512
 TRY_LATER = 75  # its exit code when the log cannot be reached
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 5.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 
 logger = logging.getLogger(__name__)
-
-
-def listen_on(host: str, port: int) -> socket.socket:
-    """Raises `ConfigError` where somebody else listens there."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise ConfigError(f"the registry cannot listen on {host}:{port}: {error.strerror or error}") from None
-    return listener
-
-
-def url_of(listener: socket.socket, *, tls: bool = False) -> str:
-    host, port = listener.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-    return f"{'https' if tls else 'http'}://{host}:{port}"
 
 
 def _start(

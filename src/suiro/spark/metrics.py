@@ -169,20 +169,14 @@ def serve_metrics(queries: Callable[[], Iterable[Any]], host: str, port: int) ->
 
     `queries`: which ones, asked at every scrape: `serve_metrics(lambda: spark.streams.active, "127.0.0.1", 9405)`.
     """
-    from prometheus_client import CollectorRegistry, start_http_server
+    from suiro.foundation.http import serve_metrics_page
 
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(queries))
-    server, _ = start_http_server(port, addr=host, registry=registry)
-    return f"http://{host}:{server.server_port}/metrics"
+    return serve_metrics_page(_Collector(queries), host, port, name="the metrics page")
 
 
 class _Collector:
     def __init__(self, queries: Callable[[], Iterable[Any]]) -> None:
         self._queries = queries
-
-    def describe(self) -> list[Any]:
-        return []  # asked while it is registered, when there may be no query yet
 
     def collect(self) -> Iterator[Any]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily

@@ -40,11 +40,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from suiro.errors import SuiroError, TransientError, UsageError
-from suiro.registry import Users
-from suiro.views.browsers import NotForPages
+from suiro.foundation.http import Guard, Origins, Users
 from suiro.views.host import Host
 from suiro.views.journal import MAX_CODE_BYTES, ConcurrentChangeError
 from suiro.views.reads import routes
@@ -66,7 +65,14 @@ def application(host: Host, users: Users | None = None) -> ASGIApp:
     """Reads and operations of a host; with users, for these only."""
     # Reads come first: what a request asks for is matched with one route after another.
     made: ASGIApp = Starlette(routes=[*routes(host), *_Operations(host).routes()])
-    return NotForPages(made if users is None else _ForUsers(made, users), loopback_only=users is None)
+    return Guard(
+        made,
+        origins=Origins(loopback_only=users is None, instead="name users with --auth-file"),
+        users=users,
+        max_body_bytes=MAX_BODY_BYTES,
+        realm="suiro views",
+        unknown="give the name and password of a user of this host: http://NAME:PASSWORD@HOST",
+    )
 
 
 class _Body:
@@ -158,11 +164,7 @@ class _Operations:
 
     def _do(self, command: Endable, threads: ThreadPoolExecutor) -> Any:
         async def answer(request: Request) -> Response:
-            text = b""
-            async for part in request.stream():
-                text += part
-                if len(text) > MAX_BODY_BYTES:
-                    return _error(413, f"a request has at most {MAX_BODY_BYTES} bytes")
+            text = await request.body()
             user = request.scope.get("suiro.user")
             peer = request.client.host if request.client is not None else "unknown"
             gone = threading.Event()
@@ -328,26 +330,3 @@ def _status(error: SuiroError) -> int:
 
 def _error(status: int, message: str) -> Response:
     return JSONResponse({"error_code": status, "message": message}, status_code=status)
-
-
-class _ForUsers:
-    """Everything is answered to users of the file only."""
-
-    def __init__(self, inner: ASGIApp, users: Users) -> None:
-        self._inner = inner
-        self._users = users
-        self._threads = ThreadPoolExecutor(4, thread_name_prefix="views-users")
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            header = Request(scope).headers.get("authorization", "")
-            if not await asyncio.get_running_loop().run_in_executor(self._threads, self._users.admit, header):
-                refused = _error(
-                    401, "give the name and password of a user of this host: http://NAME:PASSWORD@HOST"
-                )
-                refused.headers["WWW-Authenticate"] = 'Basic realm="suiro views"'
-                await refused(scope, receive, send)
-                return
-            name = base64.b64decode(header.partition(" ")[2]).decode().partition(":")[0]
-            scope = {**scope, "suiro.user": name}
-        await self._inner(scope, receive, send)

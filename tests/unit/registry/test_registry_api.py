@@ -140,6 +140,29 @@ def test_refusals(api: Api, method: str, path: str, body: Any, code: int) -> Non
     assert len(api.storage.log) == written
 
 
+def test_a_web_page_changes_nothing(api: Api) -> None:
+    api.register("s", "string")
+    page = {"origin": "http://pages.example"}
+    for method, path, body in (
+        ("POST", "subjects/x/versions", {"schema": '"string"'}),
+        ("PUT", "config", {"compatibility": "NONE"}),
+        ("PUT", "mode", {"mode": "READONLY"}),
+        ("DELETE", "subjects/s", None),
+    ):
+        assert api.raw(method, path, body, **page).status_code == 403
+        assert api.raw(method, path, body, sec_fetch_site="cross-site").status_code == 403
+    assert api.get("subjects") == ["s"]
+    own = {"origin": "http://registry", "sec_fetch_site": "same-origin"}  # of a page under its own address
+    assert api.raw("PUT", "config", {"compatibility": "NONE"}, **own).status_code == 200
+
+
+def test_without_users_it_answers_under_names_of_this_machine_only() -> None:
+    api = Api(loopback_only=True)
+    assert api.raw("GET", "subjects").status_code == 403
+    assert api.raw("GET", "subjects", host="pages.example").json()["error_code"] == 403
+    assert api.raw("GET", "subjects", host="localhost:8081").status_code == 200
+
+
 def test_content_types(api: Api) -> None:
     response = api.raw("GET", "subjects")
     assert response.headers["content-type"] == "application/vnd.schemaregistry.v1+json"

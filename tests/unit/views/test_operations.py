@@ -13,9 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from suiro.connect import BackgroundServer
 from suiro.errors import ConfigError, SuiroError, TransientError, UsageError
-from suiro.registry import Users
+from suiro.foundation.http import HttpServer, Users, listen_on
 from suiro.views import Listen, Views
 from suiro.views.journal import ConcurrentChangeError
 from suiro.views.operations import COMPARING_THREADS, application
@@ -49,7 +48,7 @@ def host() -> Told:
 
 @pytest.fixture
 def url(host: Told) -> Iterator[str]:
-    server = BackgroundServer(application(host), "127.0.0.1", 0, name="test")  # type: ignore[arg-type]
+    server = HttpServer(application(host), listen_on("127.0.0.1", 0, name="test"), name="test")  # type: ignore[arg-type]
     yield f"http://127.0.0.1:{server.port}"
     server.stop()
 
@@ -205,7 +204,7 @@ def test_a_read_is_asked_again_until_the_host_is_there(host: Told, url: str) -> 
             await send({"type": "http.response.start", "status": status, "headers": []})
             await send({"type": "http.response.body", "body": body})
 
-    server = BackgroundServer(Starting(), "127.0.0.1", 0, name="starting")
+    server = HttpServer(Starting(), listen_on("127.0.0.1", 0, name="starting"), name="starting")
     with Views(f"http://127.0.0.1:{server.port}", timeout_s=5) as views:
         assert views.get("delays", "UA") == {"row": None}
     assert Starting.asked == 4
@@ -215,7 +214,7 @@ def test_a_read_is_asked_again_until_the_host_is_there(host: Told, url: str) -> 
 def test_users(host: Told, tmp_path: Path) -> None:
     (tmp_path / "users").write_text("ada:secret\n")
     made = application(host, Users(tmp_path / "users"))  # type: ignore[arg-type]
-    server = BackgroundServer(made, "127.0.0.1", 0, name="users")
+    server = HttpServer(made, listen_on("127.0.0.1", 0, name="users"), name="users")
     address = f"127.0.0.1:{server.port}"
     for url in (f"http://{address}", f"http://ada:wrong@{address}"):
         answer = httpx.post(f"{url}/views/delays/rollback", json={})

@@ -18,8 +18,8 @@ from starlette.applications import Starlette
 from support.view_stores import Described, cut
 from support.waiting import wait_until
 
-from suiro.connect import BackgroundServer
 from suiro.errors import TransientError
+from suiro.foundation.http import HttpServer, listen_on
 from suiro.views import Views
 from suiro.views.cuts import Cut
 from suiro.views.reads import ReadMetrics, Served, routes
@@ -86,7 +86,9 @@ def router(tmp_path: Path) -> Iterator[TwoVersions]:
 
 @pytest.fixture
 def http(router: TwoVersions) -> Iterator[httpx.Client]:
-    server = BackgroundServer(Starlette(routes=routes(router)), "127.0.0.1", 0, name="views-test")
+    server = HttpServer(
+        Starlette(routes=routes(router)), listen_on("127.0.0.1", 0, name="views-test"), name="views-test"
+    )
     with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=30) as client:
         yield client
     server.stop()

@@ -58,9 +58,6 @@ class _Collector:
 
 def serve_metrics(status: CaptureStatus, name: str, host: str, port: int) -> str:
     """Serves /metrics; returns its URL."""
-    from prometheus_client import CollectorRegistry, start_http_server
+    from suiro.foundation.http import serve_metrics_page
 
-    registry = CollectorRegistry()
-    registry.register(_Collector(status, name))
-    server, _ = start_http_server(port, addr=host, registry=registry)
-    return f"http://{host}:{server.server_port}/metrics"
+    return serve_metrics_page(_Collector(status, name), host, port, name="the metrics page")

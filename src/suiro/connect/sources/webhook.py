@@ -35,19 +35,19 @@ from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from suiro.connect.connectors import About, Headers, Polled, SourceRecord
-from suiro.connect.http_server import BackgroundServer
 from suiro.connect.nesting import parse_json
 from suiro.connect.settings import SettingError, read_settings
+from suiro.foundation.http import Guard, HttpLimits, HttpServer, Tls, listen_on
 
 __all__ = ["WebhookSource"]
 
 POLL_S = 0.5
-WAITING_BYTES = 64 * 1024 * 1024
+WAITING_BYTES = 64 * 1024 * 1024  # of posts, from their first byte on: unsigned ones too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class WebhookSource:
         self._settings = read_settings(WebhookSettings, settings)
         self._settings.check()
         self._about = about
-        self._server: BackgroundServer | None = None
+        self._server: HttpServer | None = None
         self._lock = threading.Lock()
         self._forget()
 
@@ -113,7 +113,6 @@ class WebhookSource:
         self._seen: set[str] = set()
         self._next = 0
         self._closing = False
-        self._waiting_bytes = 0
 
     @property
     def port(self) -> int:
@@ -132,18 +131,21 @@ class WebhookSource:
         self._next = 0 if position is None else position["next"]
         settings = self._settings
         host, _, port = settings.listen.rpartition(":")
-        certificate = None
+        tls = None
         if settings.certificate is not None and settings.certificate_key is not None:
             folder = self._about.folder
-            certificate = (str(folder / settings.certificate), str(folder / settings.certificate_key))
+            tls = Tls(folder / settings.certificate, folder / settings.certificate_key)
         application = Starlette(routes=[Route(settings.path, self._receive, methods=["POST"])])
-        self._server = BackgroundServer(
+        # Its senders are strangers anywhere: what counts is the signature, not where a post comes from.
+        guard = Guard(
             application,
-            host.strip("[]"),
-            int(port),
-            name=f"webhook-{self._about.name}",
-            certificate=certificate,
+            origins=None,
+            max_body_bytes=settings.max_body_bytes,
+            limits=HttpLimits(held_body_bytes=WAITING_BYTES),
         )
+        name = f"webhook-{self._about.name}"
+        listener = listen_on(host.strip("[]"), int(port), name=self._about.name)
+        self._server = HttpServer(guard, listener, name=name, tls=tls)
 
     def poll(self) -> Polled | None:
         posts: list[_Post] = []
@@ -174,7 +176,6 @@ class WebhookSource:
                     self._pending.pop(post.id, None)
                     self._next += 1
             self._posts.difference_update(self._polled)
-            self._waiting_bytes -= sum(len(post.record.value) for post in self._polled)
         for post in self._polled:
             post.done.set_result(True)
         self._polled = []
@@ -197,15 +198,7 @@ class WebhookSource:
 
     async def _receive(self, request: Request) -> Response:
         settings = self._settings
-        body = bytearray()
-        try:
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > settings.max_body_bytes:
-                    return _answer(413, f"more than {settings.max_body_bytes} bytes")
-        except ClientDisconnect:
-            return _answer(400, "cut off")
-        data = bytes(body)
+        data = await request.body()
         if not self._signed(request, data):
             return _answer(401, f"{settings.signature_header} does not sign this body")
         id_ = None
@@ -260,10 +253,8 @@ class WebhookSource:
                     return _answer(200, "committed before")
                 if id_ in self._pending:
                     return self._pending[id_]
-            size = self._waiting_bytes + len(record.value)
-            if len(self._posts) >= self._settings.max_waiting or size > WAITING_BYTES:
+            if len(self._posts) >= self._settings.max_waiting:
                 return _later("too many are waiting")
-            self._waiting_bytes = size
             post = _Post(id=id_, record=record, done=Future())
             self._posts.add(post)
             if id_ is not None:

@@ -1,4 +1,4 @@
-"""Who may call the registry."""
+"""Who may call a server, and what a refusal costs and says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from suiro.errors import ConfigError
-from suiro.registry.users import Users, hash_password
+from suiro.foundation.http.users import Users, hash_password
 
 
 def basic(name: str, password: str) -> str:

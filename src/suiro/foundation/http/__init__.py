@@ -1,0 +1,58 @@
+"""How everything that answers HTTP listens: registry, connect, views, metrics.
+
+- `listening`: sockets, addresses, TLS. `limits`: every limit, with its name.
+- `server`: an ASGI application on a thread of its own. `connections`: who is kept when too many come, and for how long.
+- `guard`: what each request passes before an application sees it: `origins` (what web pages may not do), `users`
+  (a file of names and passwords), `bodies` (how much is held for whom).
+- `page`: one page without a web framework, for metrics.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from suiro.foundation.http.listening import Tls, is_loopback, listen_on, url_of
+
+if TYPE_CHECKING:
+    from suiro.foundation.http.guard import Guard
+    from suiro.foundation.http.limits import HttpLimits
+    from suiro.foundation.http.origins import Origins
+    from suiro.foundation.http.page import MetricsPage, serve_metrics_page
+    from suiro.foundation.http.server import HttpServer, warn_if_open_to_all
+    from suiro.foundation.http.users import Users, hash_password
+
+__all__ = [
+    "Guard",
+    "HttpLimits",
+    "HttpServer",
+    "MetricsPage",
+    "Origins",
+    "Tls",
+    "Users",
+    "hash_password",
+    "is_loopback",
+    "listen_on",
+    "serve_metrics_page",
+    "url_of",
+    "warn_if_open_to_all",
+]
+
+# A node with a metrics page loads no web framework.
+_MODULES = {
+    "Guard": "guard",
+    "HttpLimits": "limits",
+    "HttpServer": "server",
+    "MetricsPage": "page",
+    "Origins": "origins",
+    "Users": "users",
+    "hash_password": "users",
+    "serve_metrics_page": "page",
+    "warn_if_open_to_all": "server",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,0 +1,235 @@
+"""The connections of a server: taken here, so that each counts from its first moment on, before TLS and before HTTP.
+
+Where all places are taken, whoever says nothing makes room for whoever comes: first connections whose TLS handshake or
+whose request's head is not complete, then those that are idle between two requests, then those whose body is on its
+way; of each the one that waits longest. A request that is being answered is never ended for another. So a thousand
+silent connections keep nobody out. Once in a while all are looked at, and those that are over a limit of `HttpLimits`
+are closed: no timer per request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from suiro.foundation.http.limits import HttpLimits, Places
+
+__all__ = ["Connection", "Connections"]
+
+LONGEST_LOOK_S = 1.0  # between two looks at all connections
+ACCEPT_PAUSE_S = 0.1  # after a failure, such as no descriptor left
+_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+HEAD, IDLE, BODY, ANSWER = range(4)  # in the order in which they make room
+
+logger = logging.getLogger(__name__)
+
+
+class Connection(HttpToolsProtocol):
+    """Uvicorn's, which also knows what it waits for, and since when."""
+
+    def __init__(
+        self, config: Config, state: ServerState, limits: HttpLimits, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        super().__init__(config=config, server_state=state, app_state={}, _loop=loop)
+        self._limits = limits
+        self._waits_for = HEAD
+        self._since = loop.time()
+        self._answering = 0  # requests; several where they are pipelined
+        self._head_bytes = 0
+        self._body_bytes = 0
+        self._unsent = 0  # at the last look
+        self._unsent_since = 0.0
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._waits_for == HEAD:
+            self._head_bytes += len(data)
+            if self._head_bytes > self._limits.max_head_bytes and not self.transport.is_closing():
+                self.transport.write(_TOO_LARGE)
+                self.transport.close()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._now(HEAD)
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._head_bytes = self._body_bytes = 0
+        self._answering += 1
+        self._now(BODY)
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        self._body_bytes += len(body)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._now(ANSWER if self._answering else IDLE)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._answering -= 1
+        if self._waits_for == ANSWER and not self._answering:
+            self._now(IDLE)
+
+    def _now(self, waits_for: int) -> None:
+        self._waits_for = waits_for
+        self._since = self.loop.time()
+
+    # -- what the server decides -----------------------------------------------------------------------------
+
+    def place_in_line(self) -> tuple[int, float]:
+        """Whose turn it is to make room: the least. ANSWER never does."""
+        return ANSWER if self._is_for_us_to_go_on() else self._waits_for, self._since
+
+    def _is_for_us_to_go_on(self) -> bool:
+        """An earlier request is being answered, or we do not take what is sent."""
+        earlier = self._answering - (self._waits_for == BODY)
+        return earlier > 0 or (self._waits_for == BODY and self.flow.read_paused)
+
+    def close_if_over_a_limit(self, now: float) -> None:
+        if self._is_stuck(now):
+            self.transport.abort()
+            return
+        if self.transport.is_closing() or self._is_for_us_to_go_on():
+            return
+        limits, waited_ms = self._limits, (now - self._since) * 1_000
+        match self._waits_for:
+            case 0:  # HEAD
+                if waited_ms > limits.head_timeout_ms:
+                    self._close_late()
+            case 1:  # IDLE
+                if waited_ms > limits.idle_timeout_ms:
+                    self.transport.close()
+            case 2:  # BODY
+                allowed_ms = limits.body_timeout_ms + self._body_bytes / limits.body_bytes_per_ms
+                if waited_ms > allowed_ms:
+                    self._close_late()
+
+    def _is_stuck(self, now: float) -> bool:
+        """It takes nothing of what is sent to it."""
+        unsent = self.transport.get_write_buffer_size()
+        if not unsent or unsent < self._unsent or not self._unsent:
+            self._unsent, self._unsent_since = unsent, now
+            return False
+        self._unsent = unsent
+        return (now - self._unsent_since) * 1_000 > self._limits.write_timeout_ms
+
+    def _close_late(self) -> None:
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            self.transport.write(_TOO_SLOW)
+        self.transport.close()
+
+
+class Connections:
+    """Takes connections from a socket that listens, until `close`."""
+
+    def __init__(
+        self,
+        config: Config,
+        state: ServerState,
+        listener: socket.socket,
+        limits: HttpLimits,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self._config = config
+        self._open: set[Any] = state.connections
+        self._state = state
+        self._listener = listener
+        self._limits = limits
+        self._tls = tls
+        self._loop = asyncio.get_running_loop()
+        self._handshakes: dict[asyncio.Task[None], float] = {}  # since when, in the order in which they came
+        self._warned_at: float | None = None
+        listener.setblocking(False)
+        Places.share(self)  # from now on there is one more
+        self._tasks = [self._loop.create_task(work()) for work in (self._accept, self._look)]
+
+    def close(self) -> None:
+        Places.give_back(self)
+        for task in (*self._tasks, *self._handshakes):
+            task.cancel()
+
+    async def _accept(self) -> None:
+        while True:
+            try:
+                peer, _ = await self._loop.sock_accept(self._listener)
+            except OSError as error:
+                self._warn("cannot accept a connection: %s", error)
+                self._make_room()
+                await asyncio.sleep(ACCEPT_PAUSE_S)
+                continue
+            limit = min(self._limits.max_connections, Places.share(self))
+            while self._taken() >= limit and self._make_room():
+                pass
+            if self._taken() >= limit:
+                self._warn(
+                    "all %d connections have requests that are being answered; others are closed", limit
+                )
+                peer.close()
+                continue
+            task = self._loop.create_task(self._begin(peer))
+            if self._tls is None:
+                await task  # takes no time
+            else:
+                self._handshakes[task] = self._loop.time()
+                task.add_done_callback(lambda done: self._handshakes.pop(done, None))
+
+    def _taken(self) -> int:
+        return len(self._open) + len(self._handshakes)
+
+    async def _begin(self, peer: socket.socket) -> None:
+        timeout = {} if self._tls is None else {"ssl_handshake_timeout": self._limits.head_timeout_ms / 1_000}
+        try:
+            await self._loop.connect_accepted_socket(self._made, peer, ssl=self._tls, **timeout)
+        except (OSError, asyncio.CancelledError):
+            peer.close()  # no TLS, or not in time
+        except Exception:  # whatever it is, it is of one connection, and the others are to be taken
+            logger.exception("a connection could not begin")
+            peer.close()
+
+    def _made(self) -> Connection:
+        return Connection(self._config, self._state, self._limits, self._loop)
+
+    def _make_room(self) -> bool:
+        place: Callable[[Connection], tuple[int, float]] = Connection.place_in_line
+        first = min(self._open, key=place, default=None)
+        state, since = (ANSWER, 0.0) if first is None else place(first)
+        task = next(iter(self._handshakes), None)
+        if task is not None and (HEAD, self._handshakes[task]) < (state, since):
+            del self._handshakes[task]
+            task.cancel()
+            return True
+        if first is None or state == ANSWER:
+            return False
+        self._open.discard(first)
+        first.transport.abort()
+        return True
+
+    async def _look(self) -> None:
+        limits = self._limits
+        shortest_ms = min(
+            limits.head_timeout_ms, limits.body_timeout_ms, limits.idle_timeout_ms, limits.write_timeout_ms
+        )
+        while True:
+            await asyncio.sleep(min(LONGEST_LOOK_S, shortest_ms / 2_000))
+            now = self._loop.time()
+            for connection in list(self._open):
+                connection.close_if_over_a_limit(now)
+
+    def _warn(self, message: str, *values: object) -> None:
+        """Once a minute: a line for each refused connection would be one more thing to fill."""
+        now = self._loop.time()
+        if self._warned_at is None or now - self._warned_at > 60:
+            self._warned_at = now
+            logger.warning(message, *values)

@@ -1,0 +1,123 @@
+"""What each request passes before an application sees it: what pages may not do, who calls, how large its body is.
+
+The body is whole when the application is called, and counted until it has answered. A user's name is then in
+`scope["suiro.user"]`. Refusals are `{"error_code": status, "message": what, and what to do}`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from suiro.foundation.http.bodies import Bodies, Body, CutOffError, TooLargeError, TooManyError
+from suiro.foundation.http.limits import HttpLimits
+from suiro.foundation.http.origins import Origins
+from suiro.foundation.http.users import Users, Verdict
+
+__all__ = ["Guard"]
+
+LOGIN_THREADS = 2  # of their own: guesses keep each other waiting, and nobody who is known
+MAX_WAITING_LOGINS = 64  # beyond them, 503
+
+
+class Guard:
+    """`max_body_bytes` is of one request; `realm` and `unknown` what is said to whom the users do not know."""
+
+    def __init__(
+        self,
+        application: ASGIApp,
+        *,
+        origins: Origins | None,
+        users: Users | None = None,
+        max_body_bytes: int,
+        limits: HttpLimits | None = None,
+        realm: str = "suiro",
+        unknown: str = "Unauthorized",
+        media_type: str = "application/json",
+    ) -> None:
+        self._application = application
+        self._origins = origins
+        self._users = users
+        self._max_body_bytes = max_body_bytes
+        self._bodies = Bodies(max((limits or HttpLimits()).held_body_bytes, max_body_bytes))
+        self._realm = realm
+        self._unknown = unknown
+        self._media_type = media_type
+        self._logins = ThreadPoolExecutor(LOGIN_THREADS, thread_name_prefix="http-login")
+        self._waiting_logins = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        refused = self._origins.refusal(scope["method"], headers) if self._origins is not None else None
+        if refused is not None:
+            await self._refuse(*refused)(scope, receive, send)
+            return
+        if self._users is not None:
+            verdict = await self._login(self._users, headers.get("authorization", ""))
+            if verdict is None:
+                busy = self._refuse(
+                    503, "too many logins are being checked; try again", **{"retry-after": "1"}
+                )
+                await busy(scope, receive, send)
+                return
+            if verdict.name is None:
+                asked = {"www-authenticate": f'Basic realm="{self._realm}"'}
+                await self._refuse(401, self._unknown, **asked)(scope, receive, send)
+                return
+            scope["suiro.user"] = verdict.name
+        if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
+            await self._application(scope, receive, send)
+            return
+        await self._with_body(headers.get("content-length", ""), scope, receive, send)
+
+    async def _login(self, users: Users, header: str) -> Verdict | None:
+        """None: too many others wait for theirs."""
+        verdict = users.recall(header)
+        if verdict is not None:
+            return verdict
+        if self._waiting_logins >= MAX_WAITING_LOGINS:
+            return None
+        self._waiting_logins += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._logins, users.verify, header)
+        finally:
+            self._waiting_logins -= 1
+
+    async def _with_body(self, length: str, scope: Scope, receive: Receive, send: Send) -> None:
+        body = Body(self._bodies)
+        try:
+            if length.isdigit() and int(length) > self._max_body_bytes:
+                raise TooLargeError
+            data = await body.read(receive, self._max_body_bytes)
+            await self._application(scope, _first({"type": "http.request", "body": data}, receive), send)
+        except CutOffError:
+            pass
+        except TooLargeError:
+            too_large = self._refuse(413, f"The request has more than {self._max_body_bytes} bytes")
+            await too_large(scope, receive, send)
+        except TooManyError:
+            again = {"retry-after": "1", "connection": "close"}
+            busy = self._refuse(503, "the bodies of too many requests are held; send it again", **again)
+            await busy(scope, receive, send)
+        finally:
+            body.close()
+
+    def _refuse(self, status: int, message: str, **headers: str) -> JSONResponse:
+        content: dict[str, Any] = {"error_code": status, "message": message}
+        return JSONResponse(content, status_code=status, headers=headers, media_type=self._media_type)
+
+
+def _first(message: Message, receive: Receive) -> Receive:
+    """`message`, then whatever comes."""
+    waiting = [message]
+
+    async def next_one() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return next_one

@@ -1,0 +1,73 @@
+"""Sockets that listen, their addresses, and TLS. Light to import."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+import ssl
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from suiro.errors import ConfigError
+
+__all__ = ["Tls", "is_loopback", "listen_on", "url_of"]
+
+BACKLOG = 512
+
+
+def listen_on(host: str, port: int, *, name: str) -> socket.socket:
+    """Raises `ConfigError` that says who cannot listen there."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"{name} cannot listen on {host}:{port}: {error.strerror or error}") from None
+    return listener
+
+
+def url_of(listener: socket.socket, *, tls: bool = False) -> str:
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"{'https' if tls else 'http'}://{host}:{port}"
+
+
+@lru_cache(maxsize=64)
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address is that of this machine for itself."""
+    if host.lower() == "localhost":
+        return True
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM files: a certificate with its chain, and its key."""
+
+    certificate: Path
+    key: Path
+
+    @classmethod
+    def of(cls, certificate: Path | None, key: Path | None, *, options: str) -> Tls | None:
+        """None for neither. Raises `ConfigError` for one of two; `options` are their names."""
+        if certificate is None and key is None:
+            return None
+        if certificate is None or key is None:
+            raise ConfigError(f"TLS takes both: {options}")
+        return cls(certificate, key)
+
+    def context(self) -> ssl.SSLContext:
+        """Raises `ConfigError` for files that do not serve."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(self.certificate, self.key)
+        except OSError as error:  # an ssl.SSLError is one
+            raise ConfigError(f"TLS: {self.certificate}, {self.key}: {error}") from None
+        return context

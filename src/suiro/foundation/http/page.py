@@ -1,0 +1,122 @@
+"""`/metrics` over HTTP: one page without arguments, for which a web framework would cost more than all else.
+
+It speaks just enough HTTP/1.1: GET and HEAD, one answer, close. The text is made on a thread, because ten thousand
+partitions make many lines. Scrapers are few, so places are, too; where all are taken, the connection that has waited
+longest without a whole request makes room for the one that comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from suiro.foundation.http.listening import is_loopback, listen_on, url_of
+from suiro.foundation.http.origins import Origins
+
+__all__ = ["MetricsPage", "serve_metrics_page"]
+
+PATH = "/metrics"
+HEAD_LIMIT_BYTES = 16 << 10
+TIMEOUT_S = 10.0  # for all of it: the request, and the answer to be taken
+CONNECTIONS = 16  # at once
+
+logger = logging.getLogger(__name__)
+
+
+class MetricsPage:
+    """Serves on the loop that `listen` runs on, until `stop`. `render` makes the text, on a thread; `prepare` is called
+    before, on the loop, and gives what is rendered."""
+
+    def __init__(
+        self, listener: socket.socket, *, prepare: Callable[[], Any], render: Callable[[Any], bytes]
+    ) -> None:
+        self._listener = listener
+        self._prepare = prepare
+        self._render = render
+        self._origins = Origins(
+            loopback_only=is_loopback(str(listener.getsockname()[0])),
+            instead="listen on an address that others reach",
+        )
+        self._server: asyncio.Server | None = None
+        self._open: dict[
+            asyncio.StreamWriter, bool
+        ] = {}  # in the order in which they came; true: it has asked
+        self.url = url_of(listener) + PATH
+
+    async def listen(self) -> None:
+        self._server = await asyncio.start_server(self._serve, sock=self._listener, limit=HEAD_LIMIT_BYTES)
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self._listener.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._open) >= CONNECTIONS:
+            silent = next((other for other, asked in self._open.items() if not asked), None)
+            if silent is None:
+                writer.transport.abort()
+                return
+            del self._open[silent]
+            silent.transport.abort()
+        self._open[writer] = False
+        try:
+            await asyncio.wait_for(self._answer(reader, writer), TIMEOUT_S)
+        except TimeoutError:
+            writer.transport.abort()  # closing would wait for who takes nothing to take the page
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # who asked is gone, or does not speak HTTP
+        except Exception:
+            logger.exception("cannot answer a request for %s", PATH)
+        finally:
+            self._open.pop(writer, None)
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        self._open[writer] = True
+        method, _, rest = first.partition(" ")
+        path = rest.partition(" ")[0].partition("?")[0]
+        headers = {
+            name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
+        }
+        status, kind, body = "200 OK", "text/plain", b""
+        if refused := self._origins.refusal("GET", headers):
+            status, body = "403 Forbidden", f"{refused[1]}\n".encode()
+        elif method not in ("GET", "HEAD"):
+            status, body = "405 Method Not Allowed", b"GET only\n"
+        elif path != PATH:
+            status, body = "404 Not Found", f"see {PATH}\n".encode()
+        else:
+            prepared = self._prepare()
+            body = await asyncio.get_running_loop().run_in_executor(None, self._render, prepared)
+            kind = "text/plain; version=0.0.4; charset=utf-8"
+        writer.write(
+            f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+            "Connection: close\r\n\r\n".encode()
+        )
+        if method != "HEAD":
+            writer.write(body)
+        await writer.drain()
+
+
+def serve_metrics_page(collector: Any, host: str, port: int, *, name: str) -> str:
+    """Serves what a collector of `prometheus_client` says, from a thread, for as long as the process lives; returns the
+    URL. Raises `ConfigError`."""
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(collector)
+    page = MetricsPage(listen_on(host, port, name=name), prepare=lambda: registry, render=generate_latest)
+
+    async def serve() -> None:
+        await page.listen()
+        await asyncio.Event().wait()
+
+    threading.Thread(target=asyncio.run, args=(serve(),), name="metrics", daemon=True).start()
+    return page.url

@@ -1,0 +1,131 @@
+"""What a request passes before an application sees it, with users that guess and users that are known."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from suiro.foundation.http import Guard, Origins, Users, hash_password
+from suiro.foundation.http import users as module
+from suiro.foundation.http.guard import LOGIN_THREADS, MAX_WAITING_LOGINS
+
+
+def basic(name: str, password: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    request = Request(scope, receive)
+    answer = JSONResponse({"user": scope.get("suiro.user"), "body": (await request.body()).decode()})
+    await answer(scope, receive, send)
+
+
+def client(guard: Guard) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=guard), base_url="http://127.0.0.1")
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Users:
+    path = tmp_path / "users"
+    path.write_text(f"ada:{hash_password('secret')}\nbob:plain\n")
+    return Users(path)
+
+
+def guard(users: Users | None = None) -> Guard:
+    return Guard(
+        echo, origins=Origins(loopback_only=users is None), users=users, max_body_bytes=10, realm="here"
+    )
+
+
+def test_a_request_arrives_with_its_user_and_its_body(users: Users) -> None:
+    async def test() -> None:
+        async with client(guard(users)) as http:
+            for name, password in (("ada", "secret"), ("bob", "plain"), ("ada", "secret")):
+                answer = await http.post("/", json=[1], headers=basic(name, password))
+                assert answer.json() == {"user": name, "body": "[1]"}
+            answer = await http.get("/", headers=basic("ada", "guess"))
+            assert (answer.status_code, answer.headers["www-authenticate"]) == (401, 'Basic realm="here"')
+            assert (await http.get("/")).status_code == 401
+
+    asyncio.run(test())
+
+
+def test_what_is_refused_is_refused_before_anything_else_is_done(users: Users) -> None:
+    async def test() -> None:
+        async with client(guard()) as http:
+            assert (await http.get("/", headers={"Host": "pages.example"})).status_code == 403
+            large = await http.post("/", content=b"[" * 11, headers={"Content-Type": "application/json"})
+            assert large.status_code == 413
+            assert large.json() == {"error_code": 413, "message": "The request has more than 10 bytes"}
+
+            async def parts() -> Any:
+                for _ in range(3):
+                    yield b"[[[["
+
+            chunked = await http.post("/", content=parts(), headers={"Content-Type": "application/json"})
+            assert chunked.status_code == 413
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("name", ["ada", "bob", "nobody"])
+def test_every_refusal_costs_one_scrypt(users: Users, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Its time does not tell who exists, nor how a password is kept."""
+    salts: list[int] = []
+    scrypt = module._scrypt
+    monkeypatch.setattr(module, "_scrypt", lambda given, salt: salts.append(len(salt)) or scrypt(given, salt))
+    header = basic(name, "guess")["Authorization"]
+    assert not users.admit(header)
+    assert salts == [16]
+    assert not users.admit(header)  # a client that keeps on trying costs nothing more
+    assert salts == [16]
+
+
+def test_guesses_push_out_guesses_only(users: Users, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert users.admit(basic("ada", "secret")["Authorization"])
+    calls: list[str] = []
+    monkeypatch.setattr(module, "_scrypt", lambda given, salt: calls.append(given) or b"")
+    for number in range(2 * module._REMEMBERED + 1):
+        assert not users.admit(basic("ada", f"guess {number}")["Authorization"])
+    assert len(users._judged) <= 2 * module._REMEMBERED
+    calls.clear()
+    assert users.admit(basic("ada", "secret")["Authorization"])
+    assert calls == []
+
+
+def test_guesses_keep_nobody_waiting_who_is_known(users: Users, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with client(guard(users)) as http:
+            assert (await http.get("/", headers=basic("ada", "secret"))).status_code == 200
+            released = threading.Event()
+
+            def slow(given: str, salt: bytes) -> bytes:
+                assert released.wait(60)
+                return b""
+
+            monkeypatch.setattr(module, "_scrypt", slow)
+            guesses = [
+                asyncio.create_task(http.get("/", headers=basic("ada", f"guess {number}")))
+                for number in range(MAX_WAITING_LOGINS + 10)
+            ]
+            too_many, _ = await asyncio.wait(guesses, return_when=asyncio.FIRST_COMPLETED)
+            while len(too_many) < 10:
+                too_many = {task for task in guesses if task.done()}
+                await asyncio.sleep(0)
+            assert {task.result().status_code for task in too_many} == {503}
+            for name, password in (("ada", "secret"), ("bob", "plain")):
+                assert (await http.get("/", headers=basic(name, password))).status_code == 200
+            released.set()
+            answers = await asyncio.gather(*guesses)
+            assert sorted({answer.status_code for answer in answers}) == [401, 503]
+            assert LOGIN_THREADS < MAX_WAITING_LOGINS
+
+    asyncio.run(asyncio.wait_for(test(), 60))
