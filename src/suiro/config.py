@@ -206,6 +206,27 @@ class NodeSettings:
         1_800_000, "Longest session.timeout.ms of a member.", low=1, high=MAX_INT
     )
     group_max_size: int = _setting(MAX_INT, "Members in one group.", low=1, high=MAX_INT)
+    group_max_member_bytes: int = _setting(
+        1_048_576,
+        "What a member may bring to its group with its join: the metadata of its protocols, its subscription, its ids. "
+        "(Not a Kafka setting.)",
+        low=4096,
+        high=MAX_INT,
+        dynamic=True,
+    )
+    group_max_bytes: int = _setting(
+        16_777_216,
+        "The same for all members of one group together. (Not a Kafka setting.)",
+        low=4096,
+        high=MAX_INT,
+        dynamic=True,
+    )
+    group_max_total_bytes: int = _setting(
+        268_435_456,
+        "The same for the members of all groups together. (Not a Kafka setting.)",
+        low=4096,
+        dynamic=True,
+    )
     group_consumer_max_size: int = _setting(
         MAX_INT, "Members in one group of the new consumer protocol.", low=1, high=MAX_INT
     )

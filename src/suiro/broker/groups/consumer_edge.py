@@ -21,6 +21,7 @@ from suiro.broker.groups.group import (
     JoinRequest,
     SyncReply,
 )
+from suiro.broker.groups.group_memory import classic_size, subscription_size
 from suiro.broker.groups.migration import check_upgrade, downgraded, goes_down, upgraded
 from suiro.broker.groups.records import encode_group_key, encode_group_value
 from suiro.broker.groups.refusals import GroupRefusal, code_of
@@ -130,6 +131,7 @@ class ConsumerGroups:
             self._commit(group, left.records)
             return left.reply
         group, before = self._found_or_new(group_id, joins=request.member_epoch == JOINING_EPOCH)
+        self._check_memory(group, request)
         limits = self.limits(group_id)
         outcome = group.heartbeat(
             request,
@@ -147,6 +149,24 @@ class ConsumerGroups:
             group.is_resolving = True
             self._broker.loop.call_soon(self._resolve, group, outcome.resolve, may_describe)
         return outcome.reply
+
+    def _check_memory(self, group: ConsumerGroup, request: Heartbeat) -> None:
+        if request.topic_names is None and request.topic_regex is None:
+            return
+        known = request.member_id
+        if known not in group.members and request.instance_id is not None:
+            known = group.static_ids.get(request.instance_id, known)
+        names = (
+            request.member_id,
+            request.instance_id,
+            request.rack_id,
+            request.client_id,
+            request.topic_regex,
+        )
+        after = classic_size((), *names) + subscription_size(request.topic_names or ())
+        why = self._coordinator.refuses(group.group_id, before=group.sizes.of(known), after=after)
+        if why is not None:
+            raise GroupRefusal(ErrorCode.group_max_size_reached, why)
 
     # Members of the classic protocol
 
@@ -344,6 +364,7 @@ class ConsumerGroups:
         self._coordinator.groups[group.group_id] = group
         for record in records:
             self._coordinator.apply(group.group_id, record)
+        self._coordinator.measure(group.group_id)
         if isinstance(predecessor, Group) and predecessor.members:
             logger.info("group %s is of the new consumer protocol now", group.group_id)
             self.loaded(group)

@@ -46,6 +46,7 @@ from suiro.broker.groups.consumer_records import (
     TargetEpoch,
     TopicMetadata,
 )
+from suiro.broker.groups.group_memory import ConsumerSizes
 from suiro.broker.groups.java_order import hash_order, string_hash
 from suiro.broker.groups.member_timers import MemberTimers
 from suiro.broker.groups.reconciliation import reconcile
@@ -79,6 +80,7 @@ class ConsumerGroup:
     static_ids: dict[str, str] = field(default_factory=dict)  # instance id -> member id
     regexes: dict[str, ResolvedRegex] = field(default_factory=dict)
     timers: MemberTimers = field(default_factory=MemberTimers)
+    sizes: ConsumerSizes = field(default_factory=ConsumerSizes)
     is_resolving: bool = False
     _owners: dict[tuple[UUID, int], str] = field(default_factory=dict)
     _name_counts: Counter[str] = field(default_factory=Counter)

@@ -29,6 +29,7 @@ from suiro.broker.groups.group import (
     Persist,
     SyncReply,
 )
+from suiro.broker.groups.group_memory import GroupMemory
 from suiro.broker.groups.offset_edge import GroupOffsets
 from suiro.broker.groups.offsets import CommittedOffset
 from suiro.broker.groups.records import GroupKey, OffsetKey
@@ -62,6 +63,7 @@ class GroupCoordinator:
             max_size=settings.group_max_size,
         )
         self.groups: dict[str, AnyGroup] = {}
+        self.memory = GroupMemory(lambda: broker.settings)
         self.offsets = GroupOffsets(broker, self)
         self.consumers = ConsumerGroups(broker, self)
         self._timers: dict[str, TimerHandle] = {}
@@ -83,6 +85,7 @@ class GroupCoordinator:
             if isinstance(group, ConsumerGroup):
                 self.consumers.loaded(group)
             self.schedule(group)
+            self.measure(group.group_id)
 
     def _replay(self, index: int, record: Record, producer_id: int | None, now: int) -> None:
         key = records.decode_key(record.key or b"")
@@ -131,6 +134,7 @@ class GroupCoordinator:
         group.apply(record)
         if record == GroupEpoch(None):
             self.groups.pop(group_id, None)
+            self.measure(group_id)
 
     def _makes_group(self, record: ConsumerRecord) -> bool:
         """A tombstone makes none."""
@@ -229,12 +233,37 @@ class GroupCoordinator:
         self.write(group_id, gone + self.tombstones(group))
         self.offsets.store.remove(group_id, places)
         self.groups.pop(group_id, None)
+        self.measure(group_id)
         self._cancel(group_id)
+
+    def measure(self, group_id: str) -> None:
+        """Count what the group keeps in memory now."""
+        match self.groups.get(group_id):
+            case Group() as group:
+                self.memory.hold(group_id, group.held_bytes)
+            case ConsumerGroup() as group:
+                self.memory.hold(group_id, group.sizes.measure(group.members.values()))
+            case None:
+                self.memory.hold(group_id, 0)
+
+    def refuses(self, group_id: str, *, before: int, after: int) -> str | None:
+        """Why a member of `before` bytes cannot have `after`, which is in the log then; None: it can."""
+        why = self.memory.refusal(group_id, before=before, after=after)
+        if why is not None:
+            logger.warning("group %.300s takes no member: %s", group_id, why)
+        return why
 
     # Membership of the classic protocol
 
     def join(self, group_id: str, request: JoinRequest, waiter: JoinWaiter) -> None:
         group = self.groups.get(group_id)
+        before = group.held_for(request) if isinstance(group, Group) else 0
+        if isinstance(group, ConsumerGroup):
+            before = group.sizes.of(request.member_id)
+        if self.refuses(group_id, before=before, after=request.size):
+            code = ErrorCode.group_max_size_reached
+            waiter(JoinReply(token=waiter, code=code, member_id=request.member_id))
+            return
         if isinstance(group, ConsumerGroup):
             if group.members:
                 self.consumers.join_classic(group, request, waiter)
@@ -336,6 +365,7 @@ class GroupCoordinator:
             self.carry_out(group, group.assignment_lost(self.now()))
             return
         self.schedule(group)
+        self.measure(group.group_id)
 
     def _persist(self, group: Group) -> ErrorCode:
         group.changed_ms = self._broker.clock.wall_ms()

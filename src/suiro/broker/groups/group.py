@@ -24,6 +24,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from suiro.broker.fields import FieldReader
+from suiro.broker.groups.group_memory import classic_size, pending_size
 from suiro.protocol.messages import ErrorCode
 
 Token: TypeAlias = object
@@ -64,6 +65,14 @@ class Member:
     session_deadline: int = 0
     join_token: Token | None = None
     sync_token: Token | None = None
+    size: int = field(init=False)
+    """Bytes that it keeps (`group_memory`), without its assignment."""
+
+    def __post_init__(self) -> None:
+        self.measure()
+
+    def measure(self) -> None:
+        self.size = classic_size(self.protocols, self.member_id, self.instance_id, self.client_id)
 
     def metadata(self, protocol: str | None) -> bytes:
         return next((data for name, data in self.protocols if name == protocol), b"")
@@ -81,6 +90,11 @@ class JoinRequest:
     protocols: tuple[tuple[str, bytes], ...]
     needs_known_member_id: bool = False
     may_skip_assignment: bool = False
+
+    @property
+    def size(self) -> int:
+        """Of the member that it makes."""
+        return classic_size(self.protocols, self.member_id, self.instance_id, self.client_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +154,22 @@ class Group:
     _joined_meanwhile: bool = False
 
     # Look-ups
+
+    @property
+    def held_bytes(self) -> int:
+        """What its members keep in memory."""
+        if not self.members and not self.pending:
+            return 0
+        of_members = sum(member.size + len(member.assignment) for member in self.members.values())
+        return len(self.group_id) + of_members + pending_size(self.pending)
+
+    def held_for(self, request: JoinRequest) -> int:
+        """What the member that joins with this request keeps already."""
+        known = request.member_id or self.static_ids.get(request.instance_id or "", "")
+        member = self.members.get(known)
+        if member is not None:
+            return member.size
+        return pending_size([known]) if known in self.pending else 0
 
     @property
     def is_simple(self) -> bool:
@@ -416,9 +446,10 @@ class Group:
                 )
             )
         member.protocols = request.protocols
+        member.client_id, member.client_host = request.client_id, request.client_host
+        member.measure()
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
-        member.client_id, member.client_host = request.client_id, request.client_host
         member.join_token = token
         return effects
 

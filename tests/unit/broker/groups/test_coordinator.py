@@ -29,9 +29,11 @@ WEEK_MS = 7 * 24 * 3600 * 1000
 
 
 @contextmanager
-def started(path: Path, clock: ManualClock) -> Iterator[Broker]:
+def started(path: Path, clock: ManualClock, **settings_: Any) -> Iterator[Broker]:
     loop = uvloop.new_event_loop()
-    settings = NodeSettings(offsets_topic_num_partitions=1, group_consumer_assignment_interval_ms=0)
+    settings = NodeSettings(
+        offsets_topic_num_partitions=1, group_consumer_assignment_interval_ms=0, **settings_
+    )
     broker = Broker(BrokerConfig(data=path, port=0, settings=settings), loop=loop, clock=clock)
     broker.start()
     try:
@@ -337,3 +339,70 @@ def test_offsets_of_an_empty_group_expire_from_when_it_became_empty(
         clock.advance(1)
         broker.groups.expire_offsets()
         assert "g" not in broker.groups.groups
+
+
+def join_with(broker: Broker, group_id: str, size: int) -> JoinReply | None:
+    """What a consumer of the classic protocol with so much metadata hears at once."""
+    replies: list[JoinReply] = []
+    request = JoinRequest(
+        member_id="",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(("range", bytes(size)),),
+    )
+    broker.groups.join(group_id, request, replies.append)
+    return replies[0] if replies else None
+
+
+def test_members_that_bring_too_much_are_refused_until_others_are_gone(
+    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = {"group_max_member_bytes": 100_000, "group_max_bytes": 150_000, "group_max_total_bytes": 250_000}
+    with started(tmp_path, clock, **limits) as broker:
+        memory = broker.groups.memory
+
+        def refused(group_id: str, size: int) -> bool:
+            reply = join_with(broker, group_id, size)
+            return reply is not None and reply.code is ErrorCode.group_max_size_reached
+
+        assert refused("g", 100_000)
+        assert "group g takes no member: a member of" in caplog.text
+        assert "group.max.member.bytes = 100000" in caplog.text
+        assert "g" not in broker.groups.groups
+        assert not refused("g", 90_000)
+        assert refused("g", 90_000)
+        assert "over group.max.bytes = 150000" in caplog.text
+        assert not refused("h", 90_000)
+        assert refused("i", 90_000)
+        assert "over group.max.total.bytes = 250000" in caplog.text
+        topics = [f"{number}".zfill(200) for number in range(250)]
+        with pytest.raises(GroupRefusal, match=r"group\.max\.total\.bytes") as told:
+            broker.groups.consumers.heartbeat(
+                "j",
+                Heartbeat(member_id="m", member_epoch=0, topic_names=tuple(topics), owned={}),
+                may_describe=lambda _: True,
+            )
+        assert told.value.code is ErrorCode.group_max_size_reached
+        clock.advance(10_001)  # nobody says anything any more
+        broker.groups.look_again()
+        assert memory.used == 0
+        assert not refused("i", 90_000)
+
+
+def test_members_of_the_new_protocol_count_from_a_start_on(tmp_path: Path, clock: ManualClock) -> None:
+    topics = [f"{number}".zfill(200) for number in range(100)]
+    with started(tmp_path, clock) as broker:
+        join(broker, "a", *topics)
+        held = broker.groups.memory.used
+        assert held > 100 * 200
+        join(broker, "b", *topics)
+        assert broker.groups.memory.used == 2 * held
+        beat(broker, "b", -1)
+        assert broker.groups.memory.used == held
+    with started(tmp_path, clock, group_max_bytes=held + 1000) as broker:
+        assert broker.groups.memory.used == held
+        with pytest.raises(GroupRefusal) as told:
+            join(broker, "b", *topics)
+        assert told.value.code is ErrorCode.group_max_size_reached
+        join(broker, "a", *topics)  # who is there may say everything again

@@ -1,0 +1,103 @@
+"""What groups keep for their members is counted for a member, a group and all groups, and given back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from suiro.broker.groups.consumer_member import ClassicMember, ConsumerMember
+from suiro.broker.groups.group import Group, GroupLimits, JoinRequest
+from suiro.broker.groups.group_memory import A_MEMBER, A_NAME, ConsumerSizes, GroupMemory, pending_size
+from suiro.config import NodeSettings
+
+SETTINGS = NodeSettings(group_max_member_bytes=10_000, group_max_bytes=25_000, group_max_total_bytes=40_000)
+
+
+@pytest.fixture
+def memory() -> GroupMemory:
+    return GroupMemory(lambda: SETTINGS)
+
+
+def test_the_limit_of_a_member(memory: GroupMemory) -> None:
+    assert memory.refusal("g", before=0, after=10_000) is None
+    assert "group.max.member.bytes = 10000" in (memory.refusal("g", before=0, after=10_001) or "")
+
+
+def test_the_limit_of_a_group(memory: GroupMemory) -> None:
+    memory.hold("g", 20_000)
+    assert memory.refusal("g", before=0, after=5_000) is None
+    assert "group.max.bytes = 25000" in (memory.refusal("g", before=0, after=5_001) or "")
+    assert memory.refusal("g", before=4_000, after=9_000) is None
+    assert memory.refusal("other", before=0, after=10_000) is None
+
+
+def test_the_limit_of_all_groups(memory: GroupMemory) -> None:
+    memory.hold("g", 20_000)
+    memory.hold("h", 15_000)
+    assert memory.refusal("i", before=0, after=5_000) is None
+    assert "group.max.total.bytes = 40000" in (memory.refusal("i", before=0, after=5_001) or "")
+    memory.hold("h", 0)
+    assert memory.used == 20_000
+    assert memory.refusal("i", before=0, after=10_000) is None
+
+
+def test_who_is_there_may_stay_whatever_the_limits_have_become(memory: GroupMemory) -> None:
+    memory.hold("g", 100_000)
+    assert memory.refusal("g", before=50_000, after=50_000) is None
+    assert memory.refusal("g", before=50_000, after=40_000) is None
+
+
+def request(metadata: int, **fields: str) -> JoinRequest:
+    return JoinRequest(
+        **{"member_id": "", "client_id": "c", **fields},  # type: ignore[arg-type]
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(("range", bytes(metadata)),),
+    )
+
+
+def test_what_a_classic_group_holds() -> None:
+    group = Group(group_id="g", limits=GroupLimits())
+    assert group.held_bytes == 0
+    asked = replace(request(5_000), needs_known_member_id=True)
+    group.join(asked, "first", now=0, new_member_id=lambda: "m1")
+    assert group.held_bytes == 1 + pending_size(["m1"])
+    again = request(5_000, member_id="m1")
+    assert group.held_for(again) == pending_size(["m1"])
+    group.join(again, "second", now=0, new_member_id=lambda: "")
+    assert again.size == A_MEMBER + A_NAME + len("m1" + "c" + "range") + 5_000
+    assert group.held_bytes == 1 + again.size
+    larger = request(7_000, member_id="m1")
+    assert group.held_for(larger) == again.size
+    group.join(larger, "third", now=0, new_member_id=lambda: "")
+    assert group.held_bytes == 1 + larger.size
+    group.sync(
+        member_id="m1",
+        instance_id=None,
+        generation=group.generation,
+        protocol_type=None,
+        protocol=None,
+        assignments={"m1": bytes(300), "nobody": bytes(10_000)},
+        token="sync",
+        now=0,
+    )
+    assert group.held_bytes == 1 + larger.size + 300
+    group.leave(member_id="m1", instance_id=None, now=0)
+    assert group.held_bytes == 0
+
+
+def test_what_members_of_the_new_protocol_hold() -> None:
+    sizes = ConsumerSizes()
+    one = ConsumerMember(member_id="a", topic_names=frozenset({"t" * 50, "u" * 50}))
+    two = ConsumerMember(
+        member_id="b", classic=ClassicMember(session_timeout_ms=1, protocols=(("p", bytes(200)),))
+    )
+    of_one = A_MEMBER + len("a") + 2 * (A_NAME + 50)
+    assert sizes.measure([one]) == of_one
+    assert sizes.measure([one, two]) == of_one + A_MEMBER + len("b") + A_NAME + len("p") + 200
+    assert (sizes.of("a"), sizes.of("c")) == (of_one, 0)
+    assert sizes.measure([replace(one, topic_names=frozenset())]) == A_MEMBER + len("a")
+    assert sizes.measure([]) == 0
+    assert sizes.of("a") == 0
