@@ -14,6 +14,7 @@ from typing import Any
 import typer
 
 from suiro.broker.apis import APIS
+from suiro.broker.kafka_settings import ALTERABLE
 from suiro.broker.metric_families import FAMILIES
 from suiro.cli.app import app
 from suiro.cli.capture import capture_parser
@@ -48,6 +49,19 @@ def settings() -> str:
         default = str(field.default).lower() if isinstance(field.default, bool) else field.default
         topic = f"`{field.metadata['topic']}`" if field.metadata.get("topic") else ""
         lines.append(f"| `{field.name.replace('_', '.')}` | {default} | {topic} | {field.metadata['doc']} |")
+    lines += [
+        "",
+        "## Settings of Kafka that only admin clients give",
+        "",
+        "Apache Kafka lets admin clients alter these while a broker runs. The node takes them in the same way",
+        "(AlterConfigs and IncrementalAlterConfigs), keeps them, shows them with their source, and logs that they have no",
+        "effect. Where another value would promise what the node does not do, it is refused.",
+        "",
+        "| setting | Kafka's default | meaning |",
+        "|---|---|---|",
+    ]
+    for name, setting in sorted(ALTERABLE.items()):
+        lines.append(f"| `{name}` | {setting.default or ''} | {setting.doc} |")
     return "\n".join(lines) + "\n"
 
 

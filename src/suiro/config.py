@@ -368,7 +368,7 @@ class NodeSettings:
         topic="delete.retention.ms",
     )
     log_cleaner_enable: bool = _setting(True, "Compact the topics whose cleanup.policy asks for it.")
-    log_cleaner_threads: int = _setting(1, "Cleaners; a node has one.", low=1, high=1)
+    log_cleaner_threads: int = _without_effect(1, "one process cleans one log at a time", low=1, dynamic=True)
     log_cleaner_dedupe_buffer_size: int = _setting(
         134_217_728,
         "Memory for the keys of one cleaning: 24 bytes a key.",
@@ -385,7 +385,7 @@ class NodeSettings:
         MAX_DOUBLE, "The cleaner reads and writes at most so much.", low=1, high=MAX_DOUBLE, dynamic=True
     )
     log_cleaner_backoff_ms: int = _setting(
-        15_000, "How often the cleaner looks whether there is something to clean.", low=1
+        15_000, "How often the cleaner looks whether there is something to clean.", low=0, dynamic=True
     )
     log_cleaner_min_cleanable_ratio: float = _setting(
         0.5,
@@ -486,9 +486,11 @@ class NodeSettings:
         30_000, "How often it is looked for segments to copy and to delete.", low=1
     )
     remote_log_manager_copier_thread_pool_size: int = _setting(
-        4, "Threads that copy and delete segments. (Kafka 10.)", low=1, high=1000
+        4, "Threads that copy and delete segments. (Kafka 10.)", low=1, high=1000, dynamic=True
     )
-    remote_log_reader_threads: int = _setting(10, "Threads that read remote segments.", low=1, high=1000)
+    remote_log_reader_threads: int = _setting(
+        10, "Threads that read remote segments.", low=1, high=1000, dynamic=True
+    )
     remote_log_manager_task_retry_backoff_ms: int = _setting(
         500, "After a failure of the remote store, wait so long, and twice as long after the next.", low=1
     )
@@ -502,7 +504,10 @@ class NodeSettings:
         MAX_LONG, "Most bytes read from the remote store in a second.", low=1, dynamic=True
     )
     remote_log_index_file_cache_total_size_bytes: int = _setting(
-        67_108_864, "Indexes of remote segments kept in memory. (Kafka 1073741824, on disk.)", low=1
+        67_108_864,
+        "Indexes of remote segments kept in memory. (Kafka 1073741824, on disk.)",
+        low=1,
+        dynamic=True,
     )
     remote_log_chunk_cache_total_size_bytes: int = _setting(
         268_435_456, "Records of remote segments kept on this disk. (Not a Kafka setting.)", low=1
@@ -587,9 +592,13 @@ class NodeSettings:
         "PLAIN",
         "SASL mechanisms that clients may choose from. (Kafka GSSAPI, which a node does not have.)",
         kind="LIST",
+        dynamic=True,
     )
     sasl_jaas_config: str = _setting(
-        "", "Kafka's JAAS line of a mechanism, best given for one listener and mechanism.", sensitive=True
+        "",
+        "Kafka's JAAS line of a mechanism, best given for one listener and mechanism.",
+        sensitive=True,
+        dynamic=True,
     )
     sasl_server_callback_handler_class: str = _setting(
         "",
@@ -600,7 +609,9 @@ class NodeSettings:
         524_288, "Largest request of a connection that has not logged in yet.", low=1, high=MAX_INT
     )
     connections_max_reauth_ms: int = _setting(
-        0, "A login holds for so long, then the client must log in again; 0: for ever.", low=0
+        0,
+        "A login holds for so long, then the client must log in again; 0: for ever.",
+        low=0,
     )
     connection_failed_authentication_delay_ms: int = _setting(
         100, "A login that failed is answered, and its connection closed, after so long.", low=0, high=MAX_INT
@@ -625,11 +636,15 @@ class NodeSettings:
     sasl_oauthbearer_clock_skew_seconds: int = _setting(
         30, "How far a token issuer's clock may be from ours.", low=0, high=MAX_INT
     )
-    ssl_keystore_type: str = _setting("PEM", "Format of the node's key and certificates. (Kafka JKS.)")
+    ssl_keystore_type: str = _setting(
+        "PEM", "Format of the node's key and certificates. (Kafka JKS.)", dynamic=True
+    )
     ssl_keystore_location: str = _setting(
         "", "PEM file with the node's private key and its certificate chain.", dynamic=True
     )
-    ssl_keystore_password: str = _setting("", "Not for PEM, whose key has its own.", sensitive=True)
+    ssl_keystore_password: str = _setting(
+        "", "Not for PEM, whose key has its own.", sensitive=True, dynamic=True
+    )
     ssl_keystore_key: str = _setting("", "The private key itself, PEM, PKCS#8.", dynamic=True, sensitive=True)
     ssl_keystore_certificate_chain: str = _setting(
         "", "The certificate chain itself, PEM.", dynamic=True, verbatim=True
@@ -637,11 +652,13 @@ class NodeSettings:
     ssl_key_password: str = _setting(
         "", "Password of the private key, if it has one.", dynamic=True, sensitive=True
     )
-    ssl_truststore_type: str = _setting("PEM", "Format of the certificates trusted. (Kafka JKS.)")
+    ssl_truststore_type: str = _setting(
+        "PEM", "Format of the certificates trusted. (Kafka JKS.)", dynamic=True
+    )
     ssl_truststore_location: str = _setting(
         "", "PEM file with the certificates that sign clients' certificates.", dynamic=True
     )
-    ssl_truststore_password: str = _setting("", "Not for PEM.", sensitive=True)
+    ssl_truststore_password: str = _setting("", "Not for PEM.", sensitive=True, dynamic=True)
     ssl_truststore_certificates: str = _setting(
         "", "Those certificates themselves, PEM.", dynamic=True, verbatim=True
     )
@@ -649,8 +666,9 @@ class NodeSettings:
         "none",
         "Whether clients must show a certificate. With SASL_SSL only what is set for the listener itself counts.",
         choices=("none", "requested", "required"),
+        dynamic=True,
     )
-    ssl_enabled_protocols: str = _setting("TLSv1.2,TLSv1.3", "Versions of TLS.", kind="LIST")
+    ssl_enabled_protocols: str = _setting("TLSv1.2,TLSv1.3", "Versions of TLS.", kind="LIST", dynamic=True)
     ssl_principal_mapping_rules: str = _setting(
         "DEFAULT",
         "How the name in a client's certificate becomes a principal: `RULE:PATTERN/REPLACEMENT/[LU]`, DEFAULT.",
@@ -679,7 +697,7 @@ class NodeSettings:
         of_listeners = dict(self.listener_settings)
         for name in [name for name in values if name.startswith(LISTENER_PREFIX)]:
             text = values.pop(name)
-            parse(_setting_of_listener(name, source), text, source=source)
+            parse(setting_of_listener(name, source), text, source=source)
             of_listeners[name.lower()] = text
         fields = {_field_of(n, source): parse(n, v, source=source) for n, v in values.items()}
         return replace(self, **fields, listener_settings=tuple(sorted(of_listeners.items())))
@@ -725,7 +743,8 @@ def is_sensitive(name: str) -> bool:
 def is_dynamic(name: str) -> bool:
     """Whether a node setting, or one of a listener, may be altered while the node runs."""
     if name.startswith(LISTENER_PREFIX):
-        name = _setting_of_listener(name, "AlterConfigs")
+        name = setting_of_listener(name, "AlterConfigs")
+        return bool(_fields()[name].metadata["dynamic"]) or name.startswith(_ALTERED_FOR_LISTENERS)
     return bool(_fields()[name].metadata["dynamic"])
 
 
@@ -823,8 +842,8 @@ def _whole_lines(text: str) -> Iterator[tuple[int, str]]:
         begun, so_far = 0, ""
 
 
-def _setting_of_listener(name: str, source: str) -> str:
-    """The setting that `listener.name.NAME.[MECHANISM.]SETTING` gives to a listener."""
+def setting_of_listener(name: str, source: str) -> str:
+    """The setting that `listener.name.NAME.[MECHANISM.]SETTING` gives to a listener. Raises `ConfigError`."""
     listener, _, rest = name.lower().removeprefix(LISTENER_PREFIX).partition(".")
     for setting in (rest, rest.partition(".")[2]):
         if listener and setting in _fields() and setting.startswith(_OF_LISTENERS):
@@ -855,7 +874,13 @@ def _like(name: str, known: Mapping[str, Any]) -> str:
 
 
 # What a listener may have for itself.
-_OF_LISTENERS = ("connections.max.reauth.ms", "max.connections", "sasl.", "ssl.")
+_OF_LISTENERS = (
+    "connection.authentication.timeout.ms", "connections.max.reauth.ms", "max.connection.creation.rate",
+    "max.connections", "max.unauthenticated.connections", "sasl.", "ssl.",
+)  # fmt: skip
+
+# Of those, what may be altered for one listener and not for all.
+_ALTERED_FOR_LISTENERS = ("connections.max.reauth.ms", "sasl.oauthbearer.", "ssl.principal.mapping.rules")
 
 # Kafka gives some times in several units; the finer one wins, and we keep milliseconds.
 _UNITS = {
@@ -890,21 +915,27 @@ KAFKA_PREFIXES_WE_LACK = (
 KAFKA_SETTINGS_WE_LACK = frozenset(
     (
         "add.partitions.to.txn.retry.backoff.max.ms", "add.partitions.to.txn.retry.backoff.ms",
-        "alter.config.policy.class.name", "auto.include.jmx.reporter",
+        "alter.config.policy.class.name", "alter.log.dirs.replication.quota.window.num",
+        "alter.log.dirs.replication.quota.window.size.seconds", "auto.include.jmx.reporter",
         "broker.id", "broker.id.generation.enable", "broker.rack", "client.quota.callback.class",
         "config.providers",
-        "create.topic.policy.class.name", "delegation.token.expiry.time.ms",
-        "delegation.token.max.lifetime.ms", "delegation.token.secret.key", "early.start.listeners",
+        "cordoned.log.dirs", "create.topic.policy.class.name",
+        "delegation.token.expiry.check.interval.ms", "delegation.token.expiry.time.ms",
+        "delegation.token.max.lifetime.ms", "delegation.token.secret.key",
+        "delete.records.purgatory.purge.interval.requests", "early.start.listeners",
+        "follower.fetch.last.tiered.offset.enable", "kafka.metrics.polling.interval.secs",
+        "kafka.metrics.reporters",
         "leader.imbalance.check.interval.seconds", "leader.imbalance.per.broker.percentage",
         "log.dir", "log.dir.failure.timeout.ms", "log.dirs", "log.initial.task.delay.ms",
         "log.message.downconversion.enable",
         "log.preallocate",
         "log.flush.start.offset.checkpoint.interval.ms",
-        "metadata.max.idle.interval.ms", "node.id.generation.enable",
+        "metadata.max.idle.interval.ms", "metadata.max.retention.bytes", "metadata.max.retention.ms",
+        "node.id.generation.enable",
         "num.replica.alter.log.dirs.threads", "offset.metadata.max.bytes.per.group",
         "offsets.commit.timeout.ms", "offsets.load.buffer.size",
-        "producer.purgatory.purge.interval.requests", "request.timeout.ms",
-        "server.max.startup.time.ms",
+        "producer.purgatory.purge.interval.requests", "replication.quota.window.num",
+        "replication.quota.window.size.seconds", "request.timeout.ms", "server.max.startup.time.ms",
         "transaction.two.phase.commit.enable",
         "unclean.leader.election.interval.ms", "unstable.api.versions.enable",
     )

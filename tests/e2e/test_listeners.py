@@ -258,8 +258,12 @@ def test_a_certificate_is_altered_by_an_admin_client(authority: Authority, serve
         assert shown() == first
         assert alter(name, str(other)) == ("none", None)
         assert shown() != first
-        assert alter("listener.name.out.sasl.enabled.mechanisms", "PLAIN")[1] == (
-            "Cannot update these configs dynamically: [listener.name.out.sasl.enabled.mechanisms]"
+        code, message = alter("listener.name.out.ssl.client.auth", "required")
+        assert (code, "ssl.truststore.location" in str(message)) == ("invalid_request", True)
+        code, message = alter("listener.name.out.ssl.principal.mapping.rules", "RULE:")
+        assert (code, "ssl.principal.mapping.rules" in str(message)) == ("invalid_request", True)
+        assert alter("listener.name.out.sasl.server.max.receive.size", "9")[1] == (
+            "Cannot update these configs dynamically: [listener.name.out.sasl.server.max.receive.size]"
         )
         running.restart()
         assert shown() != first
@@ -323,6 +327,37 @@ def test_a_login_ends_unless_it_is_renewed(guarded: InProcessNode) -> None:
         with pytest.raises(ConnectionError):
             cluster(wire)
     assert guarded.broker.server.killed_when_expired == 1
+
+
+def test_users_and_mechanisms_are_altered_while_the_node_runs() -> None:
+    """They hold for logins from then on; what nobody could log in with is refused."""
+    jaas = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+    bob = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_bob="builder";'
+    settings = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", jaas.replace(".", "__"): PLAIN_JAAS}
+    with node(**settings) as guarded, Wire(guarded.bootstrap_servers) as wire:
+        assert login(wire, "alice", "wonder").error_code.name == "none"
+
+        def alter(name: str, value: str) -> tuple[str, str]:
+            configs = [{"name": name, "config_operation": 0, "value": value}]
+            resource = {"resource_type": 4, "resource_name": "1", "configs": configs}
+            (answer,) = ask(wire, "incremental_alter_configs", 1, resources=[resource])["responses"]
+            return answer["error_code"], str(answer["error_message"])
+
+        code, message = alter(jaas, "org.example.Module required;")
+        assert (code, "plain.sasl.jaas.config" in message) == ("invalid_request", True)
+        code, message = alter("sasl.enabled.mechanisms", "GSSAPI")
+        assert (code, "a node has PLAIN" in message) == ("invalid_request", True)
+        assert alter("sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-512")[0] == "none"
+        assert alter(jaas, bob)[0] == "none"
+        for user, password, code in (
+            ("bob", "builder", "none"),
+            ("alice", "wonder", "sasl_authentication_failed"),
+        ):
+            with Wire(guarded.bootstrap_servers) as other:
+                chosen = other.call(request_class(API_KEYS["sasl_handshake"], 1)(mechanism="SCRAM-SHA-1"))
+                assert chosen.mechanisms == ("PLAIN", "SCRAM-SHA-512")
+            with Wire(guarded.bootstrap_servers) as other:
+                assert login(other, user, password).error_code.name == code
 
 
 def test_a_large_frame_before_a_login_is_refused(guarded: InProcessNode) -> None:

@@ -168,7 +168,7 @@ class Broker:
         if self.settings.log_flush_scheduler_interval_ms < MAX_LONG:
             every(self.settings.log_flush_scheduler_interval_ms, self._sync_due)
         every(_DELETED_FILES_CHECK_MS, self._remove_deleted_files)
-        every(self.settings.log_cleaner_backoff_ms, self.cleaner.check)
+        every(lambda: self.settings.log_cleaner_backoff_ms, self.cleaner.check)
         every(_IDLE_CHECK_MS, self.server.close_idle)
         every(_LATE_CHECK_MS, self.server.close_late)
         every(NAMED_FOR_MS, self.server.let_go_of_named_files)
@@ -208,7 +208,9 @@ class Broker:
     def logins(self) -> Logins:
         from suiro.broker.security.logins import Logins
 
-        return Logins(self.settings, self.scram, clock=self.clock)
+        logins = Logins(self.settings, self.scram, clock=self.clock)
+        self.on_settings(logins.settings_changed)
+        return logins
 
     @cached_property
     def client_quotas(self) -> ClientQuotas:
@@ -331,6 +333,11 @@ class Broker:
         for callback in self._settings_listeners:
             callback(settings)
 
+    def check_settings(self, settings: NodeSettings) -> None:
+        """Raises `ConfigError` where a listener could not work by these settings."""
+        self.server.check_settings(settings)
+        self.logins.check(settings)
+
     def group_configs(self, group_id: str) -> Mapping[str, str]:
         """The settings given to one group by AlterConfigs, such as `consumer.session.timeout.ms`."""
         found: Mapping[str, str] = self.cluster_state.read(GROUP_CONFIGS, {}).get(group_id, {})
@@ -408,21 +415,24 @@ class Broker:
         self.tier.load()
         self.every(self.settings.remote_log_manager_task_interval_ms, self.tier.work)
 
-    def every(self, interval_ms: int, action: Callable[[], None]) -> None:
-        """Run an action again and again; a failure is logged, not the end of it."""
+    def every(self, interval_ms: int | Callable[[], int], action: Callable[[], None]) -> None:
+        """Run an action again and again; a failure is logged, not the end of it. An interval that may be altered is
+        asked for each time."""
         self._periodic.append(action)
         self._schedule(interval_ms, action)
 
-    def _schedule(self, interval_ms: int, action: Callable[[], None]) -> None:
+    def _schedule(self, interval_ms: int | Callable[[], int], action: Callable[[], None]) -> None:
+        wait_ms = max(1, interval_ms() if callable(interval_ms) else interval_ms)
+
         def run() -> None:
             self._timers.discard(handle)
             try:
                 action()
             except Exception:
-                logger.exception("%s failed; it runs again in %d ms", action, interval_ms)
+                logger.exception("%s failed; it runs again in %d ms", action, wait_ms)
             self._schedule(interval_ms, action)
 
-        handle = self.loop.call_later(interval_ms / 1000, run)
+        handle = self.loop.call_later(wait_ms / 1000, run)
         self._timers.add(handle)
 
     def _expire_producers(self) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.configs import GROUP_SETTINGS, ResourceKind, check_group_configs, text_of
 from suiro.broker.dynamic_settings import Layer
 from suiro.broker.features import ELIGIBLE_LEADERS
+from suiro.broker.kafka_settings import ALTERABLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.topics import InvalidTopicError, check_topic_name
 from suiro.config import kind as kind_of_setting
@@ -136,6 +137,8 @@ def list_default(broker: Broker, kind: ResourceKind, name: str) -> str | None:
         case ResourceKind.BROKER:
             if name in node_setting_names() and kind_of_setting(name) == "LIST":
                 return text_of(settings.value(name))
+            if name in ALTERABLE and ALTERABLE[name].kind == "LIST":
+                return ALTERABLE[name].default or ""
     return None
 
 
@@ -167,7 +170,7 @@ def _alter_node(broker: Broker, name: str, make_content: MakeContent, *, validat
     before = broker.dynamic_settings.layer(layer)
     content = make_content(before)
     try:
-        broker.server.check_settings(broker.dynamic_settings.checked(layer, content))
+        broker.check_settings(broker.dynamic_settings.checked(layer, content))
     except ConfigError as error:
         raise RefusedError(ErrorCode.invalid_request, str(error)) from None
     if broker.features.finalized[ELIGIBLE_LEADERS] > 0:

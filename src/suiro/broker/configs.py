@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from suiro.broker.dynamic_settings import REPLICATION_RATES, DynamicSettings
+from suiro.broker.dynamic_settings import REPLICATION_RATES, DynamicSettings, kafka_setting
+from suiro.broker.kafka_settings import ALTERABLE
 from suiro.config import (
     LISTENER_PREFIX,
     NodeSettings,
@@ -155,7 +156,7 @@ def describe_node_configs(settings: DynamicSettings) -> list[DescribedConfig]:
     described = [_node_config(name, settings) for name in sorted(node_setting_names())]
     described += [_coarse_config(name) for name in _COARSE]
     return described + [
-        _stored_config(name, tuple(_stored(name, settings)))
+        _stored_config(name, _with_kafkas_default(name, tuple(_stored(name, settings))))
         for name in sorted(
             {*settings.layer("broker"), *settings.layer("default")} - set(node_setting_names())
         )
@@ -216,24 +217,42 @@ def _synonym(name: str, value: object, source: Source) -> Synonym:
 
 
 def _stored_config(name: str, synonyms: tuple[Synonym, ...]) -> DescribedConfig:
-    known = name in node_setting_names()
+    known, kafkas = name in node_setting_names(), kafka_setting(name)
+    if known:
+        kind_name, doc = kind(name), describe(name)
+    elif kafkas is not None:
+        kind_name, doc = kafkas.kind, kafkas.doc
+    else:
+        kind_name, doc = "LONG" if name in REPLICATION_RATES else "UNKNOWN", ""
     return DescribedConfig(
         name=name,
         value=synonyms[0].value,
         source=synonyms[0].source,
-        kind=kind(name) if known else "LONG" if name in REPLICATION_RATES else "UNKNOWN",
-        doc=describe(name) if known else "",
+        kind=kind_name,
+        doc=doc,
         synonyms=synonyms,
-        read_only=not (is_dynamic(name) if known else name in REPLICATION_RATES),
+        read_only=not (is_dynamic(name) if known else name in REPLICATION_RATES or name in ALTERABLE),
         sensitive=_hidden(name),
     )
+
+
+def _with_kafkas_default(name: str, synonyms: tuple[Synonym, ...]) -> tuple[Synonym, ...]:
+    known = ALTERABLE.get(name)
+    if known is None or known.default is None:
+        return synonyms
+    return (*synonyms, Synonym(name=name, value=known.default, source=Source.DEFAULT))
 
 
 def _hidden(name: str) -> bool:
     """Nobody knows what a name that nobody knows is for: it may be a password."""
     if name.startswith(LISTENER_PREFIX):
-        return any(name.endswith(known) and is_sensitive(known) for known in node_setting_names())
-    return is_sensitive(name) if name in node_setting_names() else name not in REPLICATION_RATES
+        if kafka_setting(name) is not None:
+            return False
+        ours = [known for known in node_setting_names() if name.endswith(f".{known}")]
+        return not ours or any(is_sensitive(known) for known in ours)
+    if name in node_setting_names():
+        return is_sensitive(name)
+    return name not in REPLICATION_RATES and name not in ALTERABLE
 
 
 _HOUR_MS = 3_600_000

@@ -1,24 +1,28 @@
 """The node's settings in layers: what it was started with, the cluster's default over that, this node's own on top.
 
 The two upper layers are changed while the node runs (AlterConfigs) and kept in the cluster's state. One node is a
-cluster, so the layers differ in name only, but tools write to one and read the other. A change is checked whole,
-written down, and then in force; the layers themselves hold texts, as they were given.
+cluster, so the layers differ in little, but tools write to one and read the other. A change is checked whole,
+written down, and then in force; the layers themselves hold texts, as they were given. What Kafka alters and the node
+does not have (`kafka_settings`) is kept too, and the log says that it has no effect.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from suiro.broker.cluster_state import ClusterState
+from suiro.broker.kafka_settings import ALTERABLE, OF_A_LISTENER_ONLY, KafkaSetting, is_of_one_broker
 from suiro.config import (
     LISTENER_PREFIX,
     NodeSettings,
+    describe,
     is_dynamic,
     is_known_to_kafka,
     node_setting_names,
     parse,
+    setting_of_listener,
 )
 from suiro.errors import ConfigError
 
@@ -64,9 +68,16 @@ class DynamicSettings:
 
     def checked(self, layer: Layer, content: Mapping[str, str]) -> NodeSettings:
         """What the node would work by if the layer had this content. Raises `ConfigError`."""
-        fixed = sorted(name for name in content if _is_ours(name) and not is_dynamic(name))
-        if fixed:
-            raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+        _refuse("Cannot update these configs dynamically", (n for n in content if _is_fixed(n)))
+        _refuse(
+            "These security configs can be dynamically updated only per-listener using the listener prefix",
+            OF_A_LISTENER_ONLY & content.keys(),
+        )
+        if layer == "default":
+            _refuse(
+                "Cannot update these configs at default cluster level, broker id must be specified",
+                (name for name in content if is_of_one_broker(name)),
+            )
         for name, text in content.items():
             _check(name, text, source=_SOURCES[layer])
         return self._over_static({**self._layers, layer: dict(content)})
@@ -76,6 +87,10 @@ class DynamicSettings:
         settings = self.checked(layer, content)
         layers = {**self._layers, layer: dict(content)}
         self._state.write(SECTION, layers)
+        for name in content.keys() - {n for n, text in self._layers[layer].items() if text == content.get(n)}:
+            why = why_without_effect(name)
+            if why:
+                logger.warning("%s (%s) is kept. %s", name, _SOURCES[layer], why)
         self._layers = layers
         return settings
 
@@ -103,17 +118,62 @@ def _known() -> frozenset[str]:
 
 
 def _is_ours(name: str) -> bool:
-    return name in _known() or name.startswith(LISTENER_PREFIX)
+    """Whether it changes what the node works by."""
+    return name in _known() or _setting_of_one_listener(name) is not None
+
+
+def _setting_of_one_listener(name: str) -> str | None:
+    """The node's setting that this gives to a listener, if it is one that listeners have for themselves."""
+    if not name.startswith(LISTENER_PREFIX):
+        return None
+    try:
+        return setting_of_listener(name, "")
+    except ConfigError:
+        return None
+
+
+def kafka_setting(name: str) -> KafkaSetting | None:
+    """The setting of Kafka's that the node does not have, also with a listener's and a mechanism's name in front."""
+    if not name.startswith(LISTENER_PREFIX):
+        return ALTERABLE.get(name)
+    rest = name.removeprefix(LISTENER_PREFIX).partition(".")[2]
+    return ALTERABLE.get(rest) or ALTERABLE.get(rest.partition(".")[2])
+
+
+def why_without_effect(name: str) -> str:
+    """What to say of a setting that is kept and changes nothing; empty where it does, or nobody knows it."""
+    known = kafka_setting(name)
+    if known is not None:
+        return known.doc
+    if _is_ours(name):
+        meaning = describe(name) if name in _known() else ""
+        return meaning if meaning.startswith("Accepted without effect") else ""
+    return "A listener has no setting of this name" if name.startswith(LISTENER_PREFIX) else ""
+
+
+def _is_fixed(name: str) -> bool:
+    if _is_ours(name):
+        return not is_dynamic(name)
+    return is_known_to_kafka(name) and not name.startswith(LISTENER_PREFIX) and not _is_kept(name)
+
+
+def _is_kept(name: str) -> bool:
+    return name in REPLICATION_RATES or kafka_setting(name) is not None
+
+
+def _refuse(message: str, names: Iterable[str]) -> None:
+    found = ", ".join(sorted(names))
+    if found:
+        raise ConfigError(f"{message}: [{found}]")
 
 
 def _check(name: str, text: str, *, source: str) -> None:
+    known = kafka_setting(name)
     if name in _known():
         parse(name, text, source=source)
     elif name in REPLICATION_RATES:
         if not text.strip().isdigit():
             raise ConfigError(f"{name} = {text!r} ({source}): expected a whole number")
-    elif is_known_to_kafka(name) and not name.startswith(LISTENER_PREFIX):
-        raise ConfigError(
-            f"{name} ({source}): this is a setting of Apache Kafka that cannot be altered on a suiro node"
-        )
+    elif known is not None:
+        known.check(name, text, source=source)
     # A name that nobody knows is kept, as Kafka keeps it: there it may be a plugin's.

@@ -341,7 +341,10 @@ class Server:
         """Raises `ConfigError` where a listener could not work by these settings."""
         for door in self._doors.values():
             if door.tls is not None:
+                from suiro.broker.certificate_names import check_rules
+
                 door.tls.check(settings)
+                check_rules(settings.for_listener(door.listener.name).ssl_principal_mapping_rules)
 
     def settings_changed(self, settings: NodeSettings) -> None:
         """Limits may have been raised, certificates replaced."""

@@ -25,6 +25,13 @@ class Workers:
         self._threads = 0
         self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
 
+    def resize(self, count: int) -> None:
+        """So many at a time from now on; threads that are too many end after their calls."""
+        self._count = count
+        while self._threads > count:
+            self._threads -= 1
+            self._calls.put(None)
+
     async def run(self, call: Callable[[], T]) -> T:
         """What `call` returns or raises. Who stops waiting does not stop a call that has begun; others are left out."""
         future: Future[T] = self._loop.create_future()

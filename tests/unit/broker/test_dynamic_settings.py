@@ -39,7 +39,18 @@ def test_the_next_start_finds_them(state: ClusterState, tmp_path: Path) -> None:
         ("num.partitions", "3", "Cannot update these configs dynamically: [num.partitions]"),
         ("message.max.bytes", "-7", "between 0 and"),
         ("message.max.bytes", "x", "a whole number"),
-        ("log.dirs", "/x", "cannot be altered"),
+        ("log.dirs", "/x", "Cannot update these configs dynamically: [log.dirs]"),
+        (
+            "ssl.keystore.location",
+            "/x",
+            "only per-listener using the listener prefix: [ssl.keystore.location]",
+        ),
+        ("ssl.cipher.suites", "TLS_AES_128_GCM_SHA256", "it leaves the choice of cipher suites to OpenSSL"),
+        ("listener.name.out.ssl.cipher.suites", "X", "it leaves the choice of cipher suites to OpenSSL"),
+        ("principal.builder.class", "com.example.Builder", "it loads no Java classes"),
+        ("sasl.kerberos.ticket.renew.jitter", "much", "not a number of type DOUBLE"),
+        ("sasl.login.refresh.buffer.seconds", "40000", "between -32768 and 32767"),
+        ("group.coordinator.cached.buffer.max.bytes", "1", "between 524288 and"),
         ("leader.replication.throttled.rate", "fast", "a whole number"),
     ],
 )
@@ -66,3 +77,39 @@ def test_a_stored_setting_that_no_longer_fits_does_not_keep_the_node_from_starti
     )
     settings = DynamicSettings(NodeSettings(), state)
     assert settings.effective == NodeSettings(log_retention_ms=5)
+
+
+def test_what_kafka_has_for_one_broker_is_no_clusters_default(state: ClusterState) -> None:
+    settings = DynamicSettings(NodeSettings(), state)
+    names = ["listener.name.out.ssl.client.auth", "sasl.kerberos.service.name", "ssl.client.auth"]
+    with pytest.raises(ConfigError, match="at default cluster level, broker id must be specified") as caught:
+        settings.checked("default", {**dict.fromkeys(names, "none"), "log.retention.ms": "5"})
+    assert f"[{', '.join(names)}]" in str(caught.value)
+    assert settings.checked("broker", dict.fromkeys(names, "none"))
+    assert settings.checked("default", {"listener.name.out.max.connections": "5"})
+
+
+def test_what_has_no_effect_is_kept_and_told_once(
+    state: ClusterState, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = {
+        "sasl.kerberos.service.name": "kafka",
+        "num.io.threads": "9",
+        "listener.name.out.num.io.threads": "3",
+        "log.retention.ms": "5",
+    }
+    settings = DynamicSettings(NodeSettings(), state)
+    settings.checked("broker", kept)
+    assert not caplog.records, "nothing is kept yet"
+    settings.replace("broker", kept)
+    settings.replace("broker", {**kept, "log.retention.ms": "6"})
+    told = sorted(record.getMessage() for record in caplog.records)
+    assert told == [
+        "listener.name.out.num.io.threads (this node's own setting) is kept. A listener has no setting of this name",
+        "num.io.threads (this node's own setting) is kept. Accepted without effect: one thread serves all.",
+        "sasl.kerberos.service.name (this node's own setting) is kept. Accepted without effect: Kerberos is not "
+        "offered.",
+    ]
+    again = DynamicSettings(NodeSettings(), ClusterState(tmp_path))
+    assert again.layer("broker") == {**kept, "log.retention.ms": "6"}
+    assert again.effective == NodeSettings(log_retention_ms=6, num_io_threads=9)

@@ -17,7 +17,7 @@ from suiro.broker.security.sasl import SaslServer
 from suiro.broker.security.scram import HASHES, ScramServer
 from suiro.broker.security.scram_store import ScramStore
 from suiro.clock import Clock
-from suiro.config import NodeSettings
+from suiro.config import NodeSettings, node_setting_names
 from suiro.errors import ConfigError
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -93,9 +93,31 @@ class Logins:
         self._clock = clock
         self._by_listener: dict[str, ListenerLogins] = {}
 
+    def check(self, settings: NodeSettings) -> None:
+        """Raises `ConfigError` where a listener that clients log in at could not work by these settings."""
+        if _of_logins(settings) != _of_logins(self._settings):
+            for listener in self._by_listener:
+                ListenerLogins(listener, settings, self._scram, clock=self._clock)
+
+    def settings_changed(self, settings: NodeSettings) -> None:
+        """They hold for logins that begin from now on."""
+        if _of_logins(settings) != _of_logins(self._settings):
+            self._by_listener = {
+                listener: ListenerLogins(listener, settings, self._scram, clock=self._clock)
+                for listener in self._by_listener
+            }
+        self._settings = settings
+
     def of(self, listener: str) -> ListenerLogins:
         found = self._by_listener.get(listener)
         if found is None:
             found = ListenerLogins(listener, self._settings, self._scram, clock=self._clock)
             self._by_listener[listener] = found
         return found
+
+
+def _of_logins(settings: NodeSettings) -> tuple[object, ...]:
+    """All that logins depend on."""
+    names = (name for name in node_setting_names() if name.startswith("sasl."))
+    every = tuple(settings.value(name) for name in names)
+    return (*every, settings.connections_max_reauth_ms, settings.listener_settings)

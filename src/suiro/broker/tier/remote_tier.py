@@ -38,6 +38,7 @@ from suiro.broker.tier.workers import RateLimit, sync
 from suiro.broker.topics import Partition
 from suiro.broker.workers import Workers
 from suiro.clock import SystemClock
+from suiro.config import NodeSettings
 from suiro.log import (
     CleanerSettings,
     LogError,
@@ -109,6 +110,12 @@ class RemoteTier:
         self._cleaned: dict[str, int] = dict(broker.cluster_state.read(_CLEANED, {}))
         self.run_cleaning: RunCleaning = clean_in_a_process
         self._open = True
+        broker.on_settings(self._settings_changed)
+
+    def _settings_changed(self, settings: NodeSettings) -> None:
+        self._copiers.resize(settings.remote_log_manager_copier_thread_pool_size)
+        self._readers.resize(settings.remote_log_reader_threads)
+        self._reader.keep_indexes(settings.remote_log_index_file_cache_total_size_bytes)
 
     def load(self) -> None:
         """Replay the metadata, and tell the logs what is in the tier."""

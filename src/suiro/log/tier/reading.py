@@ -92,6 +92,10 @@ class RemoteReader:
         self._chunk_bytes = 0
         self._reading: dict[UUID, threading.Lock] = {}
 
+    def keep_indexes(self, most_bytes: int) -> None:
+        """So many bytes of them from the next one on."""
+        self._index_limit = most_bytes
+
     def read(self, segment: RemoteSegment, offset: int, *, max_bytes: int) -> RemoteRead | None:
         """The batches from the one that holds `offset` on; at least one, then no more than `max_bytes`.
 
