@@ -27,7 +27,7 @@ from typing import Any
 import httpx
 
 from suiro.connect.connectors import About, SinkBatch, SinkRecord
-from suiro.connect.http_retry import is_temporary, retry_after_ms, said
+from suiro.connect.http_answers import ask, is_temporary, retry_after_ms, said
 from suiro.connect.nesting import parse_json
 from suiro.connect.settings import SettingError, read_settings
 from suiro.connect.values import plain_json
@@ -36,6 +36,7 @@ from suiro.errors import TransientError, UsageError
 __all__ = ["SearchSink"]
 
 LONGEST_WAIT_MS = 5_000
+ANSWER_BYTES = 64 * 1024 * 1024  # unpacked; it has some hundred for each document
 ID_BYTES = 512
 _BUSY = frozenset({429, 503})
 _OLDER = 409
@@ -136,7 +137,7 @@ class SearchSink:
                 wait_ms = min(wait_ms * 2, LONGEST_WAIT_MS)
             try:
                 response = self._post(b"".join(item.lines for item in items))
-            except httpx.TransportError as error:
+            except (httpx.TransportError, httpx.DecodingError) as error:
                 failure = f"{type(error).__name__}: {error}"
                 continue
             if response.status_code == 413 and len(items) > 1:
@@ -163,8 +164,12 @@ class SearchSink:
 
     def _post(self, content: bytes) -> httpx.Response:
         assert self._http is not None
-        return self._http.post(
+        return ask(
+            self._http,
+            "POST",
             f"{self._settings.url.rstrip('/')}/_bulk",
+            clock=self._about.clock,
+            max_bytes=ANSWER_BYTES,
             content=content,
             headers={"Content-Type": "application/x-ndjson"},
         )

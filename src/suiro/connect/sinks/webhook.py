@@ -31,7 +31,7 @@ from typing import Any
 import httpx
 
 from suiro.connect.connectors import About, SinkBatch, SinkRecord
-from suiro.connect.http_retry import is_temporary, retry_after_ms, said
+from suiro.connect.http_answers import ask, is_temporary, retry_after_ms, said
 from suiro.connect.rules import rule
 from suiro.connect.settings import SettingError, read_settings
 from suiro.connect.values import plain_json
@@ -153,8 +153,16 @@ class WebhookSink:
                 threading.Event().wait(wait_ms / 1_000)
                 wait_ms = min(wait_ms * 2, LONGEST_WAIT_MS)
             try:
-                response = self._http.request(settings.method, settings.url, content=content, headers=headers)
-            except httpx.TransportError as error:
+                response = ask(
+                    self._http,
+                    settings.method,
+                    settings.url,
+                    clock=self._about.clock,
+                    max_bytes=None,
+                    content=content,
+                    headers=headers,
+                )
+            except (httpx.TransportError, httpx.DecodingError) as error:
                 failure = f"{type(error).__name__}: {error}"
                 continue
             if response.is_success:

@@ -20,7 +20,7 @@
 Exactly once as far as the API answers the same question the same way: what was written is never asked for as new. With
 `only_changed = true` a record whose key was seen with the same content is left out (a hash of each is kept in the
 position), which makes polling a whole list a feed of its changes. Answers 304 (by ETag) cost nothing. On 429 and 5xx
-it waits as Retry-After says, else `interval_ms` doubling up to `longest_wait_ms`; other refusals stop the connector.
+it waits as Retry-After says, else `interval_ms` doubling, `longest_wait_ms` at most; other refusals stop the connector.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 
 from suiro.connect.connectors import About, Polled, SourceRecord
-from suiro.connect.http_retry import is_temporary, retry_after_ms, said
+from suiro.connect.http_answers import ask, is_temporary, retry_after_ms, said
 from suiro.connect.nesting import parse_json
 from suiro.connect.settings import SettingError, read_settings
 from suiro.errors import UsageError
@@ -63,6 +63,7 @@ class RestSettings:
     interval_ms: int = 60_000
     longest_wait_ms: int = 600_000
     timeout_ms: int = 30_000
+    max_answer_bytes: int = 16 * 1024 * 1024  # unpacked
 
     def check(self) -> None:
         if not self.url.startswith(("http://", "https://")):
@@ -71,7 +72,7 @@ class RestSettings:
             raise SettingError("paging", f"expected one of {', '.join(PAGING)}, got {self.paging!r}")
         if self.only_changed and not self.key:
             raise SettingError("key", "is missing: only_changed tells records apart by their key")
-        for name in ("interval_ms", "longest_wait_ms", "timeout_ms"):
+        for name in ("interval_ms", "longest_wait_ms", "timeout_ms", "max_answer_bytes"):
             if getattr(self, name) < 1:
                 raise SettingError(name, f"must be at least 1, got {getattr(self, name)}")
 
@@ -111,6 +112,10 @@ class RestSource:
         except httpx.TransportError:
             self._back_off(None)
             return None
+        except httpx.DecodingError as error:
+            raise UsageError(
+                f"{self._about.name}: the answer of {self._settings.url} cannot be unpacked: {error}"
+            ) from None
         if response.status_code == httpx.codes.NOT_MODIFIED:
             self._rest()
             return None
@@ -141,12 +146,22 @@ class RestSource:
         if "etag" in position:
             headers["If-None-Match"] = position["etag"]
         assert self._http is not None
-        return self._http.get(url, params=parameters or None, headers=headers)
+        return ask(
+            self._http,
+            "GET",
+            url,
+            clock=self._about.clock,
+            max_bytes=settings.max_answer_bytes,
+            params=parameters or None,
+            headers=headers,
+        )
 
     def _back_off(self, asked_ms: int | None) -> None:
         wait_ms = min(self._settings.interval_ms * 2**self._failures, self._settings.longest_wait_ms)
         self._failures = min(self._failures + 1, 30)
-        self._not_before_ms = self._about.clock.monotonic_ms() + (wait_ms if asked_ms is None else asked_ms)
+        if asked_ms is not None:
+            wait_ms = min(asked_ms, self._settings.longest_wait_ms)
+        self._not_before_ms = self._about.clock.monotonic_ms() + wait_ms
 
     def _rest(self) -> None:
         self._failures = 0
