@@ -319,7 +319,7 @@ class ConsumerGroups:
         )
 
     def _existing(self, group_id: str) -> ConsumerGroup:
-        group = self._coordinator.groups.get(group_id)
+        group = self._coordinator.current(group_id)
         if group is None:
             raise GroupRefusal(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
         if not isinstance(group, ConsumerGroup):
@@ -328,7 +328,7 @@ class ConsumerGroups:
 
     def _found_or_new(self, group_id: str, *, joins: bool) -> tuple[ConsumerGroup, list[KeyedRecord]]:
         """The group, and what must be written before anything of it."""
-        group = self._coordinator.groups.get(group_id)
+        group = self._coordinator.current(group_id)
         if isinstance(group, ConsumerGroup):
             return group, []
         if group is None:

@@ -67,6 +67,7 @@ class GroupCoordinator:
         self.offsets = GroupOffsets(broker, self)
         self.consumers = ConsumerGroups(broker, self)
         self._timers: dict[str, TimerHandle] = {}
+        self._due: dict[str, int] = {}  # what the timers wait for, by the node's clock
 
     def load(self) -> None:
         """Replay `__consumer_offsets`."""
@@ -173,8 +174,25 @@ class GroupCoordinator:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        self._due.clear()
 
     # Look-ups
+
+    def current(self, group_id: str) -> AnyGroup | None:
+        """The group as it is now, for a request about it. Its timer may be late: the event loop serves sockets first,
+        and its time has whole milliseconds that begin elsewhere than those of the clock."""
+        due_ms = self._due.get(group_id)
+        if due_ms is not None and due_ms <= self.now():
+            self._cancel(group_id)
+            self._tick(group_id)
+        return self.groups.get(group_id)
+
+    def all_current(self) -> dict[str, AnyGroup]:
+        """Every group as it is now."""
+        now_ms = self.now()
+        for group_id in [name for name, due_ms in self._due.items() if due_ms <= now_ms]:
+            self.current(group_id)
+        return self.groups
 
     def partition_of(self, group_id: str) -> Partition:
         """The partition of `__consumer_offsets` that holds this group."""
@@ -212,7 +230,7 @@ class GroupCoordinator:
 
     def delete(self, group_id: str) -> ErrorCode:
         """DeleteGroups."""
-        group = self.groups.get(group_id)
+        group = self.current(group_id)
         if group is None:
             return ErrorCode.group_id_not_found
         if group.members or (isinstance(group, Group) and group.state is not GroupState.EMPTY):
@@ -256,7 +274,7 @@ class GroupCoordinator:
     # Membership of the classic protocol
 
     def join(self, group_id: str, request: JoinRequest, waiter: JoinWaiter) -> None:
-        group = self.groups.get(group_id)
+        group = self.current(group_id)
         before = group.held_for(request) if isinstance(group, Group) else 0
         if isinstance(group, ConsumerGroup):
             before = group.sizes.of(request.member_id)
@@ -300,7 +318,7 @@ class GroupCoordinator:
         assignments: Mapping[str, bytes],
         waiter: SyncWaiter,
     ) -> None:
-        group = self.groups.get(group_id)
+        group = self.current(group_id)
         if group is None:
             waiter(SyncReply(token=waiter, code=ErrorCode.unknown_member_id))
             return
@@ -330,7 +348,7 @@ class GroupCoordinator:
     def heartbeat(
         self, group_id: str, *, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
-        group = self.groups.get(group_id)
+        group = self.current(group_id)
         if group is None:
             return ErrorCode.unknown_member_id
         if isinstance(group, ConsumerGroup):
@@ -342,7 +360,7 @@ class GroupCoordinator:
         )
 
     def leave(self, group_id: str, *, member_id: str, instance_id: str | None) -> ErrorCode:
-        group = self.groups.get(group_id)
+        group = self.current(group_id)
         if group is None:
             return ErrorCode.unknown_member_id
         if isinstance(group, ConsumerGroup):
@@ -391,9 +409,11 @@ class GroupCoordinator:
         if timer is not None:
             timer.cancel()
         self._timers[group.group_id] = loop.call_at(when, self._tick, group.group_id)
+        self._due[group.group_id] = deadline
 
     def _tick(self, group_id: str) -> None:
         self._timers.pop(group_id, None)
+        self._due.pop(group_id, None)
         match self.groups.get(group_id):
             case Group() as group:
                 self.carry_out(group, group.tick(self.now()))
@@ -409,6 +429,7 @@ class GroupCoordinator:
 
     def _cancel(self, group_id: str) -> None:
         timer = self._timers.pop(group_id, None)
+        self._due.pop(group_id, None)
         if timer is not None:
             timer.cancel()
 

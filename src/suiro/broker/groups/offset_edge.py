@@ -46,7 +46,7 @@ class GroupOffsets:
         places: Iterable[tuple[UUID, int]] = (),
     ) -> ErrorCode:
         """Whether this consumer may commit for these partitions: one that may not for one may not for any."""
-        group = self._coordinator.groups.get(group_id)
+        group = self._coordinator.current(group_id)
         if group is None:
             if generation < 0:
                 return ErrorCode.none
@@ -78,7 +78,7 @@ class GroupOffsets:
         return ErrorCode.none
 
     def check_fetch(self, group_id: str, *, member_id: str | None, member_epoch: int) -> ErrorCode:
-        group = self._coordinator.groups.get(group_id)
+        group = self._coordinator.current(group_id)
         if isinstance(group, ConsumerGroup):
             try:
                 group.check_fetch(member_id=member_id, member_epoch=member_epoch)
@@ -115,7 +115,7 @@ class GroupOffsets:
 
     def delete(self, group_id: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
         """OffsetDelete. Raises `GroupRefusal` where the group as a whole refuses."""
-        group = self._coordinator.groups.get(group_id)
+        group = self._coordinator.current(group_id)
         if group is None:
             raise GroupRefusal(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
         if isinstance(group, Group) and group.members and not group.is_of_consumers:

@@ -31,7 +31,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
 
 
 def _one(broker: Broker, exchange: Exchange, request: Any, group_id: str) -> Any:
-    group = broker.groups.groups.get(group_id)
+    group = broker.groups.current(group_id)
     if not isinstance(group, ConsumerGroup):
         why = "not found" if group is None else "is not a consumer group"
         return _refused(exchange, group_id, ErrorCode.group_id_not_found, f"Group {group_id} {why}.")

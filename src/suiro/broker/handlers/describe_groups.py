@@ -31,7 +31,7 @@ def _one(broker: Broker, exchange: Exchange, request: Any, group_id: str) -> Any
         operations = authorized_operations(
             broker.authorizer, exchange.connection.session, ResourceType.GROUP, group_id
         )
-    group = broker.groups.groups.get(group_id)
+    group = broker.groups.current(group_id)
     if not isinstance(group, Group):
         why = "not found" if group is None else "is not a classic group"
         if exchange.version >= _FIRST_VERSION_WITH_NOT_FOUND:

@@ -21,7 +21,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     states = {state.strip().lower() for state in getattr(request, "states_filter", ())}
     types = {kind.lower() for kind in getattr(request, "types_filter", ())}
     listed = []
-    for group_id, group in sorted(broker.groups.groups.items()):
+    for group_id, group in sorted(broker.groups.all_current().items()):
         kind = _CONSUMER if isinstance(group, ConsumerGroup) else _CLASSIC
         state = group.state.value
         if (states and state.lower() not in states) or (types and kind not in types):

@@ -328,8 +328,9 @@ def test_offsets_of_an_empty_group_expire_from_when_it_became_empty(
         joined, sync = join_classic(broker, "t")
         sync()
         commit(broker, 1)
-        clock.advance(WEEK_MS)
-        assert broker.groups.leave("g", member_id=joined.member_id, instance_id=None) is ErrorCode.none
+        clock.advance(WEEK_MS)  # its session ends, which is seen now
+        code = broker.groups.leave("g", member_id=joined.member_id, instance_id=None)
+        assert code is ErrorCode.unknown_member_id
         broker.groups.expire_offsets()
         assert committed(broker) == {PLACE: 1}
     with started(tmp_path, clock) as broker:
@@ -339,6 +340,55 @@ def test_offsets_of_an_empty_group_expire_from_when_it_became_empty(
         clock.advance(1)
         broker.groups.expire_offsets()
         assert "g" not in broker.groups.groups
+
+
+@pytest.mark.parametrize("asked", ["delete", "heartbeat", "commit", "delete offsets", "list"])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_session_is_over_when_its_time_is_whatever_the_timer_does(
+    tmp_path: Path, clock: ManualClock, protocol: str, asked: str
+) -> None:
+    """The event loop does not run here: no timer ever fires. The request itself finds the member gone."""
+    with started(tmp_path, clock) as broker:
+        groups = broker.groups
+        broker.create_topic("t")
+        if protocol == "classic":
+            joined, sync = join_classic(broker, "t")
+            sync()
+            member_id, generation, session_ms = joined.member_id, joined.generation, 10_000
+        else:
+            member_id, session_ms = "a", 45_000
+            generation = join(broker, member_id, "t").member_epoch
+
+        def is_over() -> bool:
+            match asked:
+                case "delete":
+                    return groups.delete("g") is ErrorCode.none
+                case "heartbeat" if protocol == "classic":
+                    code = groups.heartbeat("g", member_id=member_id, instance_id=None, generation=generation)
+                    return code is ErrorCode.unknown_member_id
+                case "heartbeat":
+                    try:
+                        beat(broker, member_id, generation)
+                    except GroupRefusal as refusal:
+                        return refusal.code is ErrorCode.unknown_member_id
+                    return False
+                case "commit":
+                    code = groups.offsets.check_commit(
+                        "g",
+                        member_id=member_id,
+                        instance_id=None,
+                        generation=generation,
+                        transactional=False,
+                    )
+                    return code is ErrorCode.unknown_member_id
+                case "delete offsets":
+                    return groups.offsets.delete("g", [PLACE]) == {PLACE: ErrorCode.none}
+            return not groups.all_current()["g"].members
+
+        clock.advance(session_ms - 1)
+        assert asked in ("heartbeat", "commit") or not is_over()
+        clock.advance(1)
+        assert is_over()
 
 
 def join_with(broker: Broker, group_id: str, size: int) -> JoinReply | None:
