@@ -16,8 +16,11 @@ from suiro.client import Client, NewTopic
 from suiro.errors import ConfigError, DeadlineExceededError, OffsetOutOfRangeError, UsageError
 from suiro.views import lifecycle
 from suiro.views.journal import ConcurrentChangeError, Journal, JournalGoneError
+from suiro.views.journal_keys import Keys
 from suiro.views.journal_records import event_records
 from suiro.views.state import Change, RefusedChangeError, UnknownViewError, View
+
+KEYS = Keys.of(b"the secret of all hosts in these tests")
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +38,7 @@ def start(log_under_test: LogUnderTest, topic: str) -> Iterator[Callable[..., Jo
     with ExitStack() as stack:
 
         def begin(**options: Any) -> Journal:
-            journal = Journal(log_under_test.bootstrap_servers, topic=topic, **options)
+            journal = Journal(log_under_test.bootstrap_servers, topic=topic, **{"keys": KEYS, **options})
             stack.callback(journal.stop)
             journal.start()
             return journal
@@ -153,7 +156,7 @@ def test_what_a_dead_host_left_open_does_not_count(
     journal = start()
     two(journal)
     other = start()
-    producer = other._taken_over("suiro-views/delays")
+    producer = other._taken_over()
     change = lifecycle.shift(other.view("delays"), 100, lag_ms=0)
     assert change.event is not None
     records = event_records(change.view, change.event, event_id="x", who="bob", time_ms=1)
@@ -275,7 +278,7 @@ def test_a_topic_that_is_not_fit(
     log_under_test: LogUnderTest, client: Client, topic: str, partitions: int, policy: str, said: str
 ) -> None:
     client.create_topics([NewTopic(topic, partitions, configs={"cleanup.policy": policy})])
-    journal = Journal(log_under_test.bootstrap_servers, topic=topic)
+    journal = Journal(log_under_test.bootstrap_servers, topic=topic, keys=KEYS)
     with pytest.raises(ConfigError, match=said):
         journal.start()
     journal.stop()

@@ -17,6 +17,7 @@ import pytest
 
 from suiro.views import lifecycle
 from suiro.views.journal import Journal
+from suiro.views.journal_keys import Keys
 from suiro.views.state import Change, View
 
 CHANGE = """
@@ -24,6 +25,7 @@ import os, signal, sys
 from suiro.client import TransactionalProducer
 from suiro.views import lifecycle
 from suiro.views.journal import Journal
+from suiro.views.journal_keys import Keys
 
 bootstrap, topic, step, command = sys.argv[1:]
 
@@ -37,7 +39,7 @@ def dies(when, name):
         return done
     setattr(TransactionalProducer, name, run)
 
-journal = Journal(bootstrap, topic=topic)
+journal = Journal(bootstrap, topic=topic, keys=Keys.of(b"a secret of both, the killed one and its heir"))
 journal.start()
 dies(*step.split())
 commands = {
@@ -49,6 +51,7 @@ commands = {
 journal.change("delays", commands[command], who="killed", codes={"abc": b"zip"})
 """
 
+KEYS = Keys.of(b"a secret of both, the killed one and its heir")
 STEPS = {"after init": False, "after add_partitions": False, "before end": False, "after end": True}
 """Whether the change is there."""
 
@@ -85,7 +88,7 @@ def cases() -> list[Any]:
 @pytest.mark.parametrize(("step", "command"), cases())
 def test_a_change_is_there_whole_or_not_at_all(suiro_node: Any, step: str, command: str) -> None:
     topic = f"_views-{uuid4().hex[:8]}"
-    journal = Journal(suiro_node.bootstrap_servers, topic=topic)
+    journal = Journal(suiro_node.bootstrap_servers, topic=topic, keys=KEYS)
     journal.start()
     try:
         for earlier in BEFORE[command]:

@@ -50,6 +50,16 @@ _Timeout = Annotated[
 _Old = Annotated[int | None, typer.Option("--old", metavar="N", help="Default: the serving version.")]
 _New = Annotated[int | None, typer.Option("--new", metavar="N", help="Default: the candidate.")]
 
+_JournalKey = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        dir_okay=False,
+        help="The key that signs what is decided, the same for all hosts of a log: lines of at least 32 characters, "
+        "the first of which signs. Default: the folder's own.",
+    ),
+]
+
 
 @view.command()
 def serve(
@@ -101,6 +111,7 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help="PEM, with its chain: serve https.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM.")] = None,
+    journal_key: _JournalKey = None,
     read_cpus: Annotated[
         int,
         typer.Option(
@@ -133,6 +144,7 @@ def serve(
                 schema_registry_url=registry,
                 postgres=postgres,
                 replication_factor=replication_factor,
+                journal_key=journal_key,
             ),
             Listen(
                 host=host,
@@ -147,6 +159,56 @@ def serve(
     if why is not None:
         typer.echo(f"suiro view serve: {why}", err=True)
         raise typer.Exit(1)
+
+
+@view.command()
+def adopt(
+    bootstrap_servers: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="As of `suiro view serve`.")
+    ] = "127.0.0.1:9092",
+    data: Annotated[
+        Path, typer.Option(file_okay=False, metavar="DIR", help="As of `suiro view serve`.")
+    ] = Path("views"),
+    client_config: Annotated[
+        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="As of `suiro view serve`.")
+    ] = None,
+    journal_key: _JournalKey = None,
+    unsigned: Annotated[
+        bool,
+        typer.Option(
+            "--unsigned",
+            help="Also what no key of this host has signed, as it stands in the topic: of a release without "
+            "signatures, of a lost key, of a topic that was copied.",
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Show what the topic _suiro_views says, and sign it with the key of this host, which must not run.
+
+    Once signed it is believed: the code of these versions will run here. So look at their hashes, and at names.
+    """
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
+    from suiro.config import read_properties
+    from suiro.errors import UsageError
+    from suiro.views import Adoption, HostConfig
+
+    with _errors():
+        config = HostConfig(
+            bootstrap_servers=bootstrap_servers,
+            data=data.absolute(),
+            client_settings={} if client_config is None else read_properties(client_config),
+            journal_key=journal_key,
+        )
+        with Adoption(config, unsigned=unsigned) as adoption:
+            for line in adoption.lines():
+                typer.echo(line)
+            if not yes:
+                if not sys.stdin.isatty():
+                    raise UsageError("signing this lets the code above run; say --yes")
+                if not typer.confirm("Sign this? The code above will run on the host"):
+                    raise typer.Exit(1)
+            adoption.sign()
+            typer.echo("signed; start the host: suiro view serve")
 
 
 @view.command()

@@ -1,4 +1,4 @@
-"""Topics: create, delete, describe their settings."""
+"""Topics: create, delete, describe their settings. Whether anybody is asked for rights."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from suiro.client.error_codes import error_for, raise_for
 from suiro.errors import KafkaError, RetriableKafkaError, TopicExistsError, UnknownTopicError
 from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
 
-__all__ = ["NewTopic", "create_topics", "delete_topics", "describe_configs"]
+__all__ = ["NewTopic", "create_topics", "delete_topics", "describe_configs", "has_authorizer"]
 
 DEFAULT = -1  # the broker's default number of partitions or replicas
 _TOPIC_RESOURCE = 2
+_NOBODY = "User:"  # no rule is asked for, only whether there are any
+_ANY_ACL = 1  # resource, pattern, operation, permission: each has 1 for any
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,3 +157,27 @@ def describe_configs(
         }
 
     return cluster.attempts("describe topic settings", timeout_ms).run(once)
+
+
+def has_authorizer(cluster: Cluster, *, timeout_ms: int | None) -> bool:
+    """Whoever may not see the rules is refused by one."""
+
+    def once(deadline_ms: int) -> bool:
+        connection = cluster.any_broker(deadline_ms)
+        version = connection.version("describe_acls", 1, 3)
+        request = request_class(API_KEYS["describe_acls"], version)(
+            resource_type_filter=_ANY_ACL,
+            resource_name_filter=_NOBODY,
+            pattern_type_filter=_ANY_ACL,
+            principal_filter=_NOBODY,
+            host_filter=None,
+            operation=_ANY_ACL,
+            permission_type=_ANY_ACL,
+        )
+        code = connection.call(request, deadline_ms=deadline_ms).error_code
+        if code in (ErrorCode.security_disabled, ErrorCode.cluster_authorization_failed):
+            return code is not ErrorCode.security_disabled
+        raise_for(code, "ask whether the brokers have an authorizer")
+        return True
+
+    return cluster.attempts("ask whether the brokers have an authorizer", timeout_ms).run(once)

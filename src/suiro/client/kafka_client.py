@@ -89,6 +89,10 @@ class Client:
         """{topic: {setting: value}}, defaults included."""
         return admin.describe_configs(self._cluster, topics, timeout_ms=timeout_ms)
 
+    def has_authorizer(self, *, timeout_ms: int | None = None) -> bool:
+        """False where the brokers ask nobody for rights: whoever reaches them may do everything."""
+        return admin.has_authorizer(self._cluster, timeout_ms=timeout_ms)
+
     # -- records -----------------------------------------------------------------------------------------
 
     def list_offsets(

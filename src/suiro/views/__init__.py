@@ -25,6 +25,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from suiro.views.adoption import Adoption
     from suiro.views.client import Views
     from suiro.views.cuts import Cut, CutLog
     from suiro.views.definition import RowCodec, VersionSpec, ViewDefinition, topology_of, view
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from suiro.views.serving import Listen, serve
 
 __all__ = [
+    "Adoption",
     "Cut",
     "CutLog",
     "HostConfig",
@@ -49,6 +51,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Adoption": "adoption",
     "Cut": "cuts",
     "CutLog": "cuts",
     "HostConfig": "host",

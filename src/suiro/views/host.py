@@ -32,6 +32,8 @@ from suiro.views.definition import VersionSpec
 from suiro.views.inputs import check_names
 from suiro.views.isolated import run_isolated
 from suiro.views.journal import ConcurrentChangeError, Journal
+from suiro.views.journal_doubts import SEEN_FILE
+from suiro.views.journal_keys import KEY_FILE, Keys
 from suiro.views.keeper import Keeper
 from suiro.views.limit import Limit
 from suiro.views.pace import ask_throttle
@@ -50,7 +52,7 @@ from suiro.views.state import (
     version_for,
 )
 
-__all__ = ["Host", "HostConfig"]
+__all__ = ["Host", "HostConfig", "locked"]
 
 CHECK_TIMEOUT_S = 120.0
 CHECKS, LOCK = ".checks", ".lock"  # beside the folders of views, whose names begin with a letter
@@ -67,6 +69,14 @@ class HostConfig:
     schema_registry_url: str | None = None
     postgres: str | None = None
     replication_factor: int = -1
+    journal_key: Path | None = None
+    """The file of the key by which what is decided is signed; None: one of the folder's own."""
+
+    @property
+    def keys(self) -> Keys:
+        """Raises `ConfigError`."""
+        own = self.data / KEY_FILE
+        return Keys.kept(own) if self.journal_key is None else Keys.read(self.journal_key)
 
 
 class Host:
@@ -80,7 +90,7 @@ class Host:
         self._url = url
         self._id = uuid.uuid4().hex
         self._clock = SystemClock()
-        self._lock_file = _locked(config.data)
+        self._lock_file = locked(config.data)
         self._place = Place(
             data=config.data,
             bootstrap_servers=config.bootstrap_servers,
@@ -89,6 +99,8 @@ class Host:
         )
         self._journal = Journal(
             config.bootstrap_servers,
+            keys=config.keys,
+            seen=config.data / SEEN_FILE,
             client_settings=config.client_settings,
             replication_factor=config.replication_factor,
             changed=self._on_change,
@@ -105,6 +117,7 @@ class Host:
     # -- starting and stopping -----------------------------------------------------------------------------------
 
     def start(self) -> None:
+        self._warn_unless_guarded()
         self._journal.start()
         self._journal.take_over(
             {"id": self._id, "url": self._url, "pid": os.getpid(), "on": socket.gethostname()}
@@ -112,6 +125,18 @@ class Host:
         self._is_ours = True
         shutil.rmtree(self.config.data / CHECKS, ignore_errors=True)  # of a host that was killed
         self._open_keepers()
+
+    def _warn_unless_guarded(self) -> None:
+        with Client(self.config.bootstrap_servers, settings=self.config.client_settings) as client:
+            if client.has_authorizer():
+                return
+        logger.warning(
+            "the Kafka at %s asks nobody for rights: whoever reaches it can read the code of all versions in topic %s, "
+            "and write to that topic. What they write there does not run, since this host has not signed it, but they "
+            "can stop the host, make what was decided unreadable, and delete the topic; and they can write into the "
+            "views' input and output. Name users and rules on the brokers (ACLs), or keep that network closed",
+            self.config.bootstrap_servers, self._journal.topic,
+        )  # fmt: skip
 
     def stop(self) -> None:
         """Safe to call again. Versions go on where they were, at the next start."""
@@ -358,6 +383,10 @@ class Host:
     def status(self, view: str) -> dict[str, Any]:
         return self._keeper(view).status()
 
+    def journal(self) -> dict[str, Any]:
+        """Whether what the log says of views is believed, and how much of it was refused."""
+        return self._journal.status()
+
     def history(self, view: str) -> list[dict[str, Any]]:
         self._journal.view(view)
         return self._journal.history(view)
@@ -371,7 +400,7 @@ def _next(view: View) -> dict[str, Any]:
     }
 
 
-def _locked(data: Path) -> Any:
+def locked(data: Path) -> Any:
     """The lock ends with the process, however that ends."""
     try:
         data.mkdir(parents=True, exist_ok=True)

@@ -1,51 +1,147 @@
-"""What is in the topic `_suiro_views`, folded: records in order become what is known. No I/O."""
+"""What is in the topic `_suiro_views`, folded: signed records in order become what is known. No I/O.
+
+Each record has a signature in its header `suiro.signature` (`journal_keys`), which holds at its own offset only. The
+last record of each transaction is `head`: a digest of the signatures of all records that count then, one for each key:
+
+- what others wrote, changed or copied is refused, and what is known stays as it was;
+- what is gone, by whatever way, is missing in the digest of the last head: another record of the same key that was
+  written by somebody, after which compaction drops ours; records that were deleted; a topic set back to an earlier end.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from suiro.protocol.records import Record
+from suiro.views.journal_keys import Signer, key_id_of
 from suiro.views.state import Event, View
 
 __all__ = [
+    "HEAD_KEY",
     "HOST_KEY",
+    "SIGNATURE",
     "JournalRecord",
     "Known",
+    "Live",
     "apply",
     "as_bytes",
     "code_key",
     "comparison_record",
     "event_records",
     "forgetting_records",
+    "mending_records",
+    "sealed",
 ]
 
-HOST_KEY = "host"
+HOST_KEY, HEAD_KEY = "host", "head"
+SIGNATURE = "suiro.signature"
+"""The header."""
 KEPT_EVENTS = 1_000
 """Of each view's history."""
+MAX_SHADOWED, MAX_SHADOWED_KEY_BYTES = 10_000, 1_024
+"""Keys of which we know nothing and for which others wrote a record: so many are remembered, to be cleaned away."""
+MAX_FAULTS = 20
+"""Kinds of what was wrong with records, which are counted apart."""
 JournalRecord = tuple[str, bytes | None]
 """Key and value; None forgets it."""
 
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The record of a key that counts. `signature` is empty where it has none, and was taken for ours all the same."""
+
+    value: bytes
+    signature: bytes
+
+
 @dataclass(slots=True)
 class Known:
-    """The topic, folded."""
+    """The topic, folded. `live` are its records, all else is what they say."""
 
+    live: dict[str, Live] = field(default_factory=dict)
     views: dict[str, View] = field(default_factory=dict)
     history: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
     codes: dict[str, bytes] = field(default_factory=dict)  # by what follows `code/` in their keys
     comparisons: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     host: dict[str, Any] | None = None
     position: int = 0
+    head: str | None = None
+    """The digest that the last head told, and where it is."""
+    head_offset: int = -1
+    shadowed: dict[str, None] = field(default_factory=dict)
+    """Keys whose last record is not ours: compaction would keep that one."""
+    refused: dict[str, int] = field(default_factory=dict)
+    """How many records, by what was wrong with them."""
+    last_refused: str = ""
+
+    @property
+    def refusals(self) -> int:
+        return sum(self.refused.values())
+
+    @property
+    def is_whole(self) -> bool:
+        """Once all was read: that nothing is missing since the last head. A topic without any record is whole."""
+        if self.head is None:
+            return not self.live and not self.refused
+        return self.head == _digest({key: record.signature for key, record in self.live.items()})
+
+    def signed_by_others(self, key_id: str) -> list[str]:
+        """The keys of records that another key has signed than this one."""
+        return [key for key, record in self.live.items() if key_id_of(record.signature) != key_id]
 
 
-def apply(known: Known, key: bytes | None, value: bytes | None) -> bool:
-    """True where a host has to look at it."""
-    kind, _, rest = (key or b"").decode(errors="replace").partition("/")
+def apply(
+    known: Known,
+    signer: Signer | None,
+    offset: int,
+    key: bytes | None,
+    value: bytes | None,
+    signature: bytes | None,
+) -> bool:
+    """True where a host has to look at it. Without a signer everything is taken for ours."""
+    name = _text(key or b"")
+    fault = None if signer is None else signer.fault(signature, offset, key or b"", value)
+    if fault is not None:
+        _refuse(known, fault, f"offset {offset}, key {name[:80]!r}: it {fault}")
+        is_counted = name in known.live or name == HEAD_KEY
+        if is_counted or (key and len(key) <= MAX_SHADOWED_KEY_BYTES and len(known.shadowed) < MAX_SHADOWED):
+            known.shadowed[name] = None
+        return False
+    known.shadowed.pop(name, None)
+    if name == HEAD_KEY:
+        _apply_head(known, offset, value)
+        return False
+    if value is None:
+        known.live.pop(name, None)
+    else:
+        known.live[name] = Live(value, (signature or b"") if signer is not None else b"")
+    return _understand(known, name, value)
+
+
+def _refuse(known: Known, fault: str, which: str) -> None:
+    if fault not in known.refused and len(known.refused) >= MAX_FAULTS:
+        fault = "is not ours, for another reason"
+    known.refused[fault] = known.refused.get(fault, 0) + 1
+    known.last_refused = which
+
+
+def _apply_head(known: Known, offset: int, value: bytes | None) -> None:
+    try:
+        known.head = str(json.loads(value or b"")["digest"])
+    except (ValueError, KeyError, TypeError):
+        known.head = ""  # which no digest is
+    known.head_offset = offset
+
+
+def _understand(known: Known, key: str, value: bytes | None) -> bool:
+    kind, _, rest = key.partition("/")
     try:
         match kind:
             case "view":
@@ -74,10 +170,57 @@ def apply(known: Known, key: bytes | None, value: bytes | None) -> bool:
                 known.host = None if value is None else json.loads(value)
                 return True
             case _:
-                logger.warning("a record of key %r is not ours, and is skipped", key)
-    except (ValueError, KeyError, TypeError) as error:
+                logger.warning("a record of key %r is of a kind that this release does not know", key)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         logger.warning("the record of key %r cannot be understood, and is skipped: %r", key, error)
     return False
+
+
+def sealed(
+    known: Known, records: Sequence[JournalRecord], signer: Signer, *, base_offset: int, time_ms: int
+) -> list[Record]:
+    """A transaction as it is written from that offset on: the records, signed, and the head that they lead to."""
+    signatures = {key: record.signature for key, record in known.live.items()}
+    made: list[Record] = []
+
+    def add(key: str, value: bytes | None) -> bytes:
+        offset, key_bytes = base_offset + len(made), _bytes(key)
+        signature = signer.sign(offset, key_bytes, value)
+        headers = ((SIGNATURE, signature),)
+        made.append(Record(offset=offset, timestamp=time_ms, key=key_bytes, value=value, headers=headers))
+        return signature
+
+    for key, value in records:
+        signature = add(key, value)
+        if value is None:
+            signatures.pop(key, None)
+        else:
+            signatures[key] = signature
+    add(HEAD_KEY, as_bytes({"digest": _digest(signatures)}))
+    return made
+
+
+def mending_records(known: Known) -> list[JournalRecord]:
+    """For each key of which others wrote the last record, ours again; and none, where we have none."""
+    keys = [key for key in known.shadowed if key != HEAD_KEY]  # each transaction writes a head anyway
+    return [(key, known.live[key].value if key in known.live else None) for key in keys]
+
+
+def _digest(signatures: Mapping[str, bytes]) -> str:
+    made = hashlib.sha256()
+    for key in sorted(signatures):
+        part = _bytes(key)
+        made.update(b"%d %d " % (len(part), len(signatures[key])) + part + signatures[key])
+    return made.hexdigest()
+
+
+def _text(key: bytes) -> str:
+    """Any bytes, and the same ones back."""
+    return key.decode(errors="surrogateescape")
+
+
+def _bytes(key: str) -> bytes:
+    return key.encode(errors="surrogateescape")
 
 
 def event_records(view: View, event: Event, *, event_id: str, who: str, time_ms: int) -> list[JournalRecord]:

@@ -5,6 +5,8 @@
 | `GET /views`, `GET /views/V` | how they stand: versions, routing, lag, progress, processes |
 | `GET /views/V/history` | the last 1,000 changes: when, who, what |
 | `GET /views/V/comparisons` | the last results, by id |
+| `GET /journal` | whether the topic `_suiro_views` is believed; how many of its records were refused |
+| `GET /metrics` | the same for Prometheus |
 | `POST /views` | deploy `{"code": base64 of a zip, "entry": "app.py:function", "settings": {}, "throttle": n}` |
 | `POST /views/V/throttle` | `{"records_per_second": n}`, null for no limit |
 | `POST /views/V/compare` | `{"old": n, "new": n, "tolerances": {}, "ignored": [], "timeout_ms": n}`, all optional |
@@ -36,6 +38,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, Counter, Gauge, generate_latest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -120,6 +123,7 @@ class _Operations:
         host = self._host
         looks: dict[str, Callable[[str], Any]] = {
             "/views": lambda view: host.views(),
+            "/journal": lambda view: host.journal(),
             "/views/{view}": host.status,
             "/views/{view}/history": host.history,
             "/views/{view}/comparisons": host.comparing.kept,
@@ -141,6 +145,7 @@ class _Operations:
         }
         return [
             *(Route(path, self._look(look), methods=["GET"]) for path, look in looks.items()),
+            Route("/metrics", self._metrics, methods=["GET"]),
             *(
                 Route(path, self._do(_to_its_end(command), self._deciding), methods=["POST"])
                 for path, command in short.items()
@@ -154,6 +159,23 @@ class _Operations:
                 for path, command in endable.items()
             ),
         ]
+
+    def _metrics(self, request: Request) -> Response:
+        journal = self._host.journal()
+        registry = CollectorRegistry()
+        refused = Counter(
+            "suiro_views_journal_refused_records",
+            "Records of the topic of decisions that no host with these keys signed, since the start",
+            registry=registry,
+        )
+        refused.inc(journal["refused_records"])
+        trusted = Gauge(
+            "suiro_views_journal_trusted",
+            "1: the topic of decisions is believed; 0: records of it are missing, and nothing is changed",
+            registry=registry,
+        )
+        trusted.set(journal["error"] is None)
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     def _look(self, look: Callable[[str], Any]) -> Any:
         async def answer(request: Request) -> Response:

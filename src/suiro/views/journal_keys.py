@@ -1,0 +1,149 @@
+"""The keys by which a host signs what it decides, and knows its own records again. A secret each, one a line of a file.
+
+The first line signs; all lines are known. So a key is changed by a new first line and a start of the host, which signs
+everything anew with it; after that the old line can go. Several hosts of one log have the same file.
+
+A signature (HMAC-SHA256) covers the topic and its id, the record's offset, key and value: a record that was changed,
+copied to another place of the topic, or brought from another topic does not match. What was taken away is noticed by
+the record `head` (`journal_records`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from suiro.errors import ConfigError
+
+__all__ = ["KEY_FILE", "Keys", "Signer", "key_id_of"]
+
+KEY_FILE = ".journal-key"
+"""In the host's folder, where no other file is named."""
+MIN_SECRET_BYTES = 32
+MAX_FILE_BYTES = 64 * 1024
+SCHEME = b"1"
+_KEY_ID_DIGITS = 12
+_KEY_ID = re.compile(rb"[0-9a-f]{%d}" % _KEY_ID_DIGITS)
+_LENGTH = struct.Struct(">q")
+_NULL = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """By their ids, the one that signs first."""
+
+    secrets: dict[str, bytes]
+    where: str = "memory"
+
+    @classmethod
+    def of(cls, *given: bytes, where: str = "memory") -> Keys:
+        return cls(secrets={_id_of(secret): secret for secret in given}, where=where)
+
+    @classmethod
+    def read(cls, path: Path) -> Keys:
+        """Raises `ConfigError` for a file that is not there, that others may read, or that has no keys."""
+        try:
+            with path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                data = file.read(MAX_FILE_BYTES + 1)
+        except OSError as error:
+            raise ConfigError(
+                f"the journal's key {path} cannot be read: {error.strerror or error}"
+            ) from error
+        # As PostgreSQL does with its private key: root may share it with a group, which is how secrets are mounted.
+        if status.st_mode & (0o037 if status.st_uid == 0 and os.geteuid() != 0 else 0o077):
+            raise ConfigError(
+                f"others may read the journal's key {path} (mode {status.st_mode & 0o777:04o}), and so sign what "
+                f"runs code on this machine: chmod 600 {path}. Where somebody may have read it, change it, too"
+            )
+        if status.st_uid not in (0, os.geteuid()):
+            raise ConfigError(
+                f"the journal's key {path} belongs to user id {status.st_uid}, who could give another one; it must "
+                "belong to the host's user, or to root"
+            )
+        lines = [line.strip() for line in data.splitlines() if line.strip()]
+        if not lines or len(data) > MAX_FILE_BYTES or any(len(line) < MIN_SECRET_BYTES for line in lines):
+            raise ConfigError(
+                f"the journal's key {path}: expected lines of at least {MIN_SECRET_BYTES} characters each, the first "
+                "of which signs; `openssl rand -hex 32` makes one"
+            )
+        return cls.of(*lines, where=str(path))
+
+    @classmethod
+    def kept(cls, path: Path) -> Keys:
+        """The same, and where there is no file a new one is made: whole, or not at all."""
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            beside = path.with_name(f"{path.name}.{os.getpid()}")
+            beside.unlink(missing_ok=True)
+            with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(secrets.token_hex(MIN_SECRET_BYTES).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        return cls.read(path)
+
+    @property
+    def id(self) -> str:
+        """Of the key that signs."""
+        return next(iter(self.secrets))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signer:
+    """Signs and checks records of one topic. `topic_id`: empty where the brokers are older than such ids."""
+
+    keys: Keys
+    topic: str
+    topic_id: str
+
+    def sign(self, offset: int, key: bytes, value: bytes | None) -> bytes:
+        """What goes into the record's header: scheme, id of the key, code."""
+        key_id = self.keys.id
+        return b" ".join((SCHEME, key_id.encode(), self._code(key_id, offset, key, value)))
+
+    def fault(self, signature: bytes | None, offset: int, key: bytes, value: bytes | None) -> str | None:
+        """What is wrong with a record; None: it is ours."""
+        if signature is None:
+            return "is not signed"
+        key_id = key_id_of(signature)
+        if key_id is None:
+            return "has a signature that is none of ours"
+        if key_id not in self.keys.secrets:
+            return f"is signed with key {key_id}, which this host does not have"
+        if not hmac.compare_digest(signature.split(b" ")[2], self._code(key_id, offset, key, value)):
+            return "was changed, or copied from another place: its signature does not match"
+        return None
+
+    def _code(self, key_id: str, offset: int, key: bytes, value: bytes | None) -> bytes:
+        made = hmac.new(self.keys.secrets[key_id], b"suiro views journal\0", hashlib.sha256)
+        for part in (self.topic.encode(), self.topic_id.encode(), _LENGTH.pack(offset), key):
+            made.update(_LENGTH.pack(len(part)))
+            made.update(part)
+        made.update(_LENGTH.pack(_NULL if value is None else len(value)))
+        made.update(value or b"")
+        return made.hexdigest().encode()
+
+
+def key_id_of(signature: bytes) -> str | None:
+    """None: this is no signature."""
+    parts = signature.split(b" ")
+    if len(parts) != 3 or parts[0] != SCHEME or not _KEY_ID.fullmatch(parts[1]):
+        return None
+    return parts[1].decode()
+
+
+def _id_of(secret: bytes) -> str:
+    """Tells keys apart, and nothing about them."""
+    return hmac.digest(secret, b"suiro views key id", "sha256").hex()[:_KEY_ID_DIGITS]
