@@ -110,6 +110,7 @@ NODE_ONLY = {
     "test_view_cuts.py",
     "test_view_inputs.py",
     "test_views_journal.py",
+    "test_views_journal_forged.py",
 }
 """What these do on Apache Kafka, they do in `make soak` only: CI has 25 minutes, and its contract tests hold the node
 to Apache Kafka, request by request."""

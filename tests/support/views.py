@@ -6,6 +6,7 @@ row must be can be computed from any prefix of the inputs.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import random
@@ -17,8 +18,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import groupby
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 from uuid import uuid4
 
@@ -116,11 +119,22 @@ class Feed:
         self._client.close()
 
 
+@cache
+def journal_key() -> Path:
+    """Of all hosts of a test session: they share a node, and so a journal, each with a folder of its own."""
+    with NamedTemporaryFile(prefix="journal-key-", delete=False) as file:
+        atexit.register(Path(file.name).unlink)
+        file.write(b"the key of all hosts of this test session")
+    return Path(file.name)
+
+
 class HostProcess:
     """`suiro view serve`, to be killed and started again on the same folder and port."""
 
     def __init__(self, bootstrap_servers: str, data: Path, *options: str) -> None:
         self._arguments = ("--bootstrap-servers", bootstrap_servers, "--data", str(data), *options)
+        if "--journal-key" not in options:
+            self._arguments += ("--journal-key", str(journal_key()))
         self.data = data
         self.log = data.parent / "host.log"
         self._listen = "127.0.0.1:0"

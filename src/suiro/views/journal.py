@@ -150,6 +150,7 @@ class Journal:
         self._known = Known()  # while the topic is read anew: what was known before
         self._is_current = False
         self._doubt: str | None = None
+        self._host: dict[str, Any] | None = None  # once this one has taken over
         self._refused_records = 0
         self._looked_to = -1  # refused records below this offset were told already
         self.topic_id: UUID | None = None
@@ -346,9 +347,15 @@ class Journal:
         raise ConcurrentChangeError(f"view {name} is changed by others all the time; repeat this later")
 
     def take_over(self, host: Mapping[str, Any]) -> None:
-        """This host serves from now on; an earlier one sees it, and ends. What an older key has signed is signed anew,
-        and what others write in place of ours is mended from now on."""
+        """This host serves from now on; an earlier one sees it, changes nothing more, and ends. What an older key has
+        signed is signed anew, and what others write in place of ours is mended from now on."""
         with self._writing:
+            with self._read_on:
+                key_id = self._known.head_key
+            if key_id is not None and key_id != self.keys.id:
+                # An earlier host may still run, and know the older key only: it must believe that it is over.
+                producer = self._taken_over()
+                self._write(producer, [(HOST_KEY, as_bytes(host))], keys=self.keys.signing_with(key_id))
             for _ in range(TRIES):
                 producer = self._taken_over(timeout_ms=LONG_TRANSACTION_TIMEOUT_MS)
                 with self._read_on:
@@ -360,6 +367,8 @@ class Journal:
                 raise ConcurrentChangeError(
                     "other hosts take these views over at the same moment; start one host only"
                 )
+        with self._read_on:
+            self._host = dict(host)
         if count:
             logger.warning(
                 "%d records of topic %s are signed anew with key %s; the keys below it in %s are not needed any more",
@@ -388,8 +397,10 @@ class Journal:
         few were written by others, so rarely that nobody could be kept busy by it."""
         while True:
             with self._read_on:
-                self._read_on.wait_for(lambda: self._stopping or (self._known.shadowed and not self._doubt))
-                if self._stopping:
+                self._read_on.wait_for(
+                    lambda: self._stopping or self._is_over() or (self._known.shadowed and not self._doubt)
+                )
+                if self._stopping or self._is_over():
                     return
             try:
                 with self._writing:
@@ -408,15 +419,26 @@ class Journal:
         producer = self._writer.transaction(f"suiro-views/{self.topic}", timeout_ms=timeout_ms)
         producer.init(timeout_ms=self._timeout_ms)
         self._catch_up()
+        with self._read_on:
+            if self._is_over():
+                raise ConcurrentChangeError(
+                    f"another host has taken these views over: {self._known.host}; ask that one"
+                )
         return producer
 
-    def _write(self, producer: TransactionalProducer, records: Sequence[JournalRecord]) -> bool:
+    def _is_over(self) -> bool:
+        """This host served, and another one does now."""
+        return self._host is not None and self._known.host != self._host
+
+    def _write(
+        self, producer: TransactionalProducer, records: Sequence[JournalRecord], *, keys: Keys | None = None
+    ) -> bool:
         """One transaction; False where it did not come through, as far as can be told."""
         target = (self.topic, PARTITION)
         end = self._writer.list_offsets({target: LATEST}, timeout_ms=self._timeout_ms)[target].offset
         with self._read_on:
             made = sealed(
-                self._known, records, self._signer(), base_offset=end, time_ms=self._clock.wall_ms()
+                self._known, records, self._signer(keys), base_offset=end, time_ms=self._clock.wall_ms()
             )
         try:
             producer.add_partitions([target])
@@ -438,8 +460,8 @@ class Journal:
             self._seen.note(str(self.topic_id or ""), made[-1].offset)
         return True
 
-    def _signer(self) -> Signer:
-        return Signer(keys=self.keys, topic=self.topic, topic_id=str(self.topic_id or ""))
+    def _signer(self, keys: Keys | None = None) -> Signer:
+        return Signer(keys=keys or self.keys, topic=self.topic, topic_id=str(self.topic_id or ""))
 
     def _catch_up(self) -> None:
         """Returns once all that is in the topic now is read, what is still in a transaction too: it ends soon, or the

@@ -52,10 +52,18 @@ class Seen:
 
 def doubt_of(topic: str, known: Known, keys: Keys, seen: int) -> str | None:
     """All was read. `seen`: offset of the last head that a host of this folder has written."""
-    if known.is_whole and known.head_offset >= seen:
-        return None
     if known.head is None and not known.live and known.refused:
         return _of_others(topic, known, keys)
+    if known.head_of_others is not None:
+        return (
+            f"the last decision in topic {topic} is signed with key {known.head_of_others}, which this host does not "
+            f"have ({keys.id} in {keys.where}): another host has gone on with another key. Give this one the same key: "
+            "copy the file, or name it with --journal-key. If none of yours has that key, somebody else may write to "
+            "the topic: guard it with ACLs, and sign what is yours with `suiro view adopt`, with the same "
+            "--bootstrap-servers and --data"
+        )
+    if known.is_whole and known.head_offset >= seen:
+        return None
     if known.is_whole:
         what = (
             f"was set back: its last decision is at offset {known.head_offset}, and this host has written one at "

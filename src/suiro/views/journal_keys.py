@@ -16,7 +16,7 @@ import os
 import re
 import secrets
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from suiro.errors import ConfigError
@@ -98,6 +98,10 @@ class Keys:
     def id(self) -> str:
         """Of the key that signs."""
         return next(iter(self.secrets))
+
+    def signing_with(self, key_id: str) -> Keys:
+        """The same keys, of which that one signs."""
+        return replace(self, secrets={key_id: self.secrets[key_id], **self.secrets})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,6 +75,10 @@ class Known:
     head: str | None = None
     """The digest that the last head told, and where it is."""
     head_offset: int = -1
+    head_key: str | None = None
+    """The key that signed it."""
+    head_of_others: str | None = None
+    """Where the last head is signed with a key that is not known: that key."""
     shadowed: dict[str, None] = field(default_factory=dict)
     """Keys whose last record is not ours: compaction would keep that one."""
     refused: dict[str, int] = field(default_factory=dict)
@@ -110,13 +114,16 @@ def apply(
     fault = None if signer is None else signer.fault(signature, offset, key or b"", value)
     if fault is not None:
         _refuse(known, fault, f"offset {offset}, key {name[:80]!r}: it {fault}")
+        if name == HEAD_KEY and signer is not None:
+            key_id = key_id_of(signature or b"")
+            known.head_of_others = None if key_id in signer.keys.secrets else key_id
         is_counted = name in known.live or name == HEAD_KEY
         if is_counted or (key and len(key) <= MAX_SHADOWED_KEY_BYTES and len(known.shadowed) < MAX_SHADOWED):
             known.shadowed[name] = None
         return False
     known.shadowed.pop(name, None)
     if name == HEAD_KEY:
-        _apply_head(known, offset, value)
+        _apply_head(known, offset, value, signature or b"")
         return False
     if value is None:
         known.live.pop(name, None)
@@ -132,12 +139,13 @@ def _refuse(known: Known, fault: str, which: str) -> None:
     known.last_refused = which
 
 
-def _apply_head(known: Known, offset: int, value: bytes | None) -> None:
+def _apply_head(known: Known, offset: int, value: bytes | None, signature: bytes) -> None:
     try:
         known.head = str(json.loads(value or b"")["digest"])
     except (ValueError, KeyError, TypeError):
         known.head = ""  # which no digest is
     known.head_offset = offset
+    known.head_key, known.head_of_others = key_id_of(signature), None
 
 
 def _understand(known: Known, key: str, value: bytes | None) -> bool:
