@@ -18,6 +18,7 @@ from suiro.registry.records import Key
 from suiro.registry.registration import Registered, Request, register
 from suiro.registry.state import State
 from suiro.registry.storage import Decision, Storage
+from suiro.registry.work import Work
 
 
 @pytest.fixture
@@ -39,7 +40,12 @@ def start(log_under_test: LogUnderTest, topic: str) -> Iterator[Callable[[], Sto
 
 
 def registering(subject: str, text: str) -> Callable[[State], Decision[Registered]]:
-    return register(subject, Request(text=text), normalize=None)
+    work = Work()
+
+    def decide(state: State) -> Decision[Registered]:
+        return work.settled(lambda: register(subject, Request(text=text), normalize=None, work=work)(state))
+
+    return decide
 
 
 def schemas(storage: Storage) -> dict[str, int]:

@@ -36,7 +36,7 @@ class Api:
 
     def __init__(self, *, loopback_only: bool = False) -> None:
         self.storage = MemoryStorage()
-        self._app = RegistryApp(self.storage, loopback_only=loopback_only)  # type: ignore[arg-type]
+        self.app = RegistryApp(self.storage, loopback_only=loopback_only)  # type: ignore[arg-type]
 
     def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         response = self.raw(method, path, body, **headers)
@@ -47,7 +47,7 @@ class Api:
 
     def raw(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
         async def call() -> httpx.Response:
-            transport = httpx.ASGITransport(app=self._app)
+            transport = httpx.ASGITransport(app=self.app)
             async with httpx.AsyncClient(transport=transport, base_url="http://registry") as client:
                 content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
                 kept = {name.replace("_", "-"): value for name, value in headers.items()}

@@ -7,8 +7,11 @@ Paths are taken apart before they are decoded, because a subject may hold a slas
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import parse_qs, unquote
@@ -17,14 +20,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from suiro.clock import Clock, SystemClock
 from suiro.errors import RefusedError, SuiroError, TransientError
 from suiro.foundation.http import Guard, Origins, Users
 from suiro.registry import refusals
-from suiro.registry.endpoints import ROUTES, WRITING, Call, Endpoint, PlainText
+from suiro.registry.endpoints import ROUTES, WORKING, WRITING, Call, Endpoint, PlainText
 from suiro.registry.records import compact_json
 from suiro.registry.refusals import ApiError
 from suiro.registry.storage import Storage
 from suiro.registry.subjects import DEFAULT_CONTEXT
+from suiro.registry.work import Work
 
 __all__ = ["RegistryApp"]
 
@@ -33,18 +38,37 @@ _TYPES = (CONTENT_TYPE, "application/vnd.schemaregistry+json", "application/json
 _REQUEST_TYPES = (*_TYPES, "application/octet-stream")
 _ACCEPTED = (*_TYPES, "application/*", "*/*")
 MAX_BODY_BYTES = 16 * 1024 * 1024
+CLIENT_CLOSED_REQUEST = 499  # nobody gets it
 READING_THREADS = 16
 WRITING_THREADS = 16  # of their own: while the log is away they all wait, and reading goes on
+WORKING_THREADS = 8  # of those that parse and compare: reading goes on beside them
+MAX_AT_WORK = 3
+"""Parse or compare at the same time, in one process: more of them would only take turns, and hold the others up."""
+WORK_TIMEOUT_MS = 30_000
+"""Of what one request lets be parsed and compared, with the waiting for its turn."""
+TURN_LOOK_S = 0.1
 LOOK_AGAIN_TIMEOUT_MS = 3_000
 
 logger = logging.getLogger(__name__)
 
 
+class _ClientGone(Exception):
+    """Nobody waits for the answer."""
+
+
 class RegistryApp:
     """`loopback_only`: it must be called by a name of this machine (`suiro.foundation.http.origins`)."""
 
-    def __init__(self, storage: Storage, users: Users | None = None, *, loopback_only: bool = False) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        users: Users | None = None,
+        *,
+        loopback_only: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
         self._storage = storage
+        self._clock = clock or SystemClock()
         # A body without a type is taken, as Confluent's registry takes it; that of a page has an Origin.
         origins = Origins(
             loopback_only=loopback_only,
@@ -59,6 +83,8 @@ class RegistryApp:
             realm="schema-registry",
             media_type=CONTENT_TYPE,
         )
+        self._at_work = threading.BoundedSemaphore(MAX_AT_WORK)
+        self._working = ThreadPoolExecutor(WORKING_THREADS, thread_name_prefix="registry-work")
         self._reading = ThreadPoolExecutor(READING_THREADS, thread_name_prefix="registry-read")
         self._writing = ThreadPoolExecutor(WRITING_THREADS, thread_name_prefix="registry-write")
 
@@ -78,15 +104,48 @@ class RegistryApp:
 
     async def _respond(self, request: Request) -> Response:
         loop = asyncio.get_running_loop()
-        endpoint, call = await self._call(request)
+        gone = threading.Event()
+        endpoint, call = await self._call(request, self._work(gone))
         threads = self._writing if endpoint in WRITING else self._reading
-        result = await loop.run_in_executor(threads, self._run, endpoint, call)
+        if endpoint in WORKING or call.text("format"):
+            threads = self._working if endpoint not in WRITING else self._writing
+        watch = asyncio.ensure_future(_until_gone(request, gone))
+        try:
+            result = await loop.run_in_executor(threads, self._run, endpoint, call)
+        except _ClientGone:
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        finally:
+            gone.set()  # also where this task is cancelled, because the server stops
+            watch.cancel()
         if result is None:
             return Response(status_code=204)
         text = result.text if isinstance(result, PlainText) else compact_json(result)
         return Response(text, media_type=_answer_type(request))
 
-    async def _call(self, request: Request) -> tuple[Endpoint, Call]:
+    def _work(self, gone: threading.Event) -> Work:
+        deadline_ms = self._clock.monotonic_ms() + WORK_TIMEOUT_MS
+
+        def pause() -> None:
+            if gone.is_set():
+                raise _ClientGone
+            if self._clock.monotonic_ms() > deadline_ms:
+                raise refusals.timed_out(
+                    f"Parsing and comparing took more than {WORK_TIMEOUT_MS} ms; nothing was written. Try again, or "
+                    "send a smaller schema"
+                )
+
+        return Work(pause, lambda: self._turn(pause))
+
+    @contextlib.contextmanager
+    def _turn(self, pause: Callable[[], None]) -> Iterator[None]:
+        while not self._at_work.acquire(timeout=TURN_LOOK_S):
+            pause()
+        try:
+            yield
+        finally:
+            self._at_work.release()
+
+    async def _call(self, request: Request, work: Work) -> tuple[Endpoint, Call]:
         raw_path: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
         parts = [unquote(part) for part in raw_path.partition(b"?")[0].decode().strip("/").split("/")]
         context = DEFAULT_CONTEXT
@@ -99,7 +158,7 @@ class RegistryApp:
         _answer_type(request)
         body = await _body(request)
         query = parse_qs(request.url.query, keep_blank_values=True)
-        return endpoint, Call(path=path, query=query, body=body, context=context)
+        return endpoint, Call(path=path, query=query, body=body, context=context, work=work)
 
     def _run(self, endpoint: Endpoint, call: Call) -> Any:
         try:
@@ -121,6 +180,12 @@ class RegistryApp:
             raise
         except SuiroError as error:
             raise refusals.store_failed(str(error)) from error
+
+
+async def _until_gone(request: Request, gone: threading.Event) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    gone.set()
 
 
 def _route(parts: list[str]) -> tuple[dict[str, Endpoint], dict[str, str]]:
@@ -146,9 +211,16 @@ async def _body(request: Request) -> Any:
     if not data:
         return None
     try:
-        return json.loads(data)
+        body = json.loads(data)
+        if b"\\u" in data:
+            compact_json(body).encode()
+    except UnicodeEncodeError:
+        raise ApiError(
+            422, 422, "The request holds half of a surrogate pair, which is no character"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise ApiError(400, 400, f"The request's body is not JSON: {error}") from None
+    return body
 
 
 def _answer_type(request: Request) -> str:

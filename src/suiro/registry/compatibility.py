@@ -13,88 +13,83 @@ value for the property of that name.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from suiro.registry.formats import Import, InvalidSchema, Parsed, format_of, parse
-from suiro.registry.refusals import ApiError, invalid_schema
+from suiro.registry.formats import Import, InvalidSchema, Parsed, TooComplex
+from suiro.registry.refusals import invalid_schema
 from suiro.registry.settings import config_in_scope
 from suiro.registry.state import State, StoredSchema
 from suiro.registry.subjects import qualify_reference
+from suiro.registry.work import Work
 
-__all__ = ["Text", "check", "imports_of", "parse_for", "parse_stored", "prepare", "previous_versions"]
+__all__ = ["check", "imports_of", "parse_for", "parse_stored", "previous_versions"]
+
+MAX_IMPORTS = 2_000
+"""Schemas that one schema needs, over all its references' references."""
+MAX_IMPORT_CHARS = 16 << 20
+MAX_MESSAGES = 200
+"""Differences that one version is answered with."""
+COMPARED_AT_ONCE = 50
 
 
 def imports_of(state: State, references: Sequence[dict[str, Any]], parent: str) -> tuple[Import, ...]:
     """What is referred to, and what that refers to, each before whoever needs it. Raises `ApiError` 42201."""
     found: dict[str, Import] = {}
+    visited: set[tuple[str, int]] = set()
+    chars = 0
 
-    def visit(one: dict[str, Any], parent: str, above: tuple[tuple[str, int], ...]) -> None:
-        subject, version = qualify_reference(one["subject"], parent), one["version"]
+    def visit(one: dict[str, Any], parent: str, above: frozenset[tuple[str, int]]) -> None:
+        nonlocal chars
+        place = subject, version = qualify_reference(one["subject"], parent), one["version"]
         schema = state.subjects.get(subject, {}).get(version)
         if schema is None:
             raise invalid_schema(
                 f'No schema reference found for subject "{subject}" and version {version} (reference {one["name"]!r}); '
                 "register it first"
             )
-        if (subject, version) in above:
+        if place in above:
             raise invalid_schema(
                 f"Reference {one['name']!r} leads back to itself: {subject} version {version}"
             )
-        for inner in schema.references:
-            visit(inner, schema.subject, (*above, (subject, version)))
-        found.setdefault(one["name"], Import(one["name"], schema.text))
+        if place not in visited:
+            for inner in schema.references:
+                visit(inner, schema.subject, above | {place})
+            visited.add(place)
+        if one["name"] not in found:
+            found[one["name"]] = Import(one["name"], schema.text)
+            chars += len(schema.text)
+        if len(found) > MAX_IMPORTS or chars > MAX_IMPORT_CHARS:
+            raise invalid_schema(
+                f"The references lead to more than {MAX_IMPORTS} schemas, or {MAX_IMPORT_CHARS} characters of them"
+            )
 
-    for one in references:
-        visit(one, parent, ())
+    try:
+        for one in references:
+            visit(one, parent, frozenset())
+    except RecursionError:
+        raise invalid_schema("The references lead too deep: one schema behind another") from None
     return tuple(found.values())
 
 
-def prepare(
-    state: State, subject: str, type_: str, text: str, references: Sequence[dict[str, Any]]
-) -> list[Text]:
-    """All that will be parsed to register this: parsing takes its time, and need not hold the state up."""
-    found: list[Text] = []
-    with contextlib.suppress(ApiError):  # what is wrong is said when it counts
-        found.append(Text(type_, text, imports_of(state, references, subject), True))
-    for one in state.versions(subject):
-        with contextlib.suppress(ApiError):
-            found.append(Text(one.type, one.text, imports_of(state, one.references, one.subject), False))
-    return found
-
-
-class Text(NamedTuple):
-    """What is parsed once and then known."""
-
-    type: str
-    text: str
-    imports: tuple[Import, ...]
-    strict: bool
-
-    def warm(self) -> None:
-        with contextlib.suppress(InvalidSchema):
-            parse(self.type, self.text, self.imports, strict=self.strict)
-
-
 def parse_for(
-    state: State, type_: str, text: str, references: Sequence[dict[str, Any]], subject: str
+    state: State, type_: str, text: str, references: Sequence[dict[str, Any]], subject: str, work: Work
 ) -> Parsed:
     """Raises `ApiError` 42201."""
     imports = imports_of(state, references, subject)
     try:
-        return parse(type_, text, imports, strict=True)
-    except InvalidSchema as error:
+        return work.parse(type_, text, imports, strict=True)
+    except (InvalidSchema, TooComplex) as error:
         shown = text if len(text) <= 500 else f"{text[:500]}..."
         raise invalid_schema(f"Invalid schema {shown} of type {type_}, details: {error}") from None
 
 
-def parse_stored(state: State, schema: StoredSchema) -> Parsed:
+def parse_stored(state: State, schema: StoredSchema, work: Work) -> Parsed:
     """Raises `ApiError` 42201 where what is registered cannot be understood any more."""
     imports = imports_of(state, schema.references, schema.subject)
     try:
-        return parse(schema.type, schema.text, imports, strict=False)
-    except InvalidSchema as error:
+        return work.parse(schema.type, schema.text, imports, strict=False)
+    except (InvalidSchema, TooComplex) as error:
         place = f"version {schema.version} of subject {schema.subject!r}"
         raise invalid_schema(f"{place}, which is registered, cannot be parsed: {error}") from None
 
@@ -114,35 +109,43 @@ def _property(metadata: dict[str, Any] | None, name: str) -> str | None:
     return value
 
 
-def check(state: State, level: str, new: Parsed, previous: Sequence[StoredSchema]) -> list[str]:
-    """Why the new schema breaks the level; empty: it does not. `previous` is oldest first."""
+def check(state: State, level: str, new: Parsed, previous: Sequence[StoredSchema], work: Work) -> list[str]:
+    """Why the new schema breaks the level; empty: it does not. `previous` is oldest first. Raises `ApiError` 42201
+    where that is not known."""
     if level == "NONE" or not previous:
         return []
     against = list(reversed(previous)) if level.endswith("_TRANSITIVE") else [previous[-1]]
     direction = level.removesuffix("_TRANSITIVE")
-    for old in against:
-        messages = _compare(state, direction, new, old)
-        if messages:
-            return [
-                *messages,
-                f"{{oldSchemaVersion: {old.version}}}",
-                f"{{oldSchema: '{old.text}'}}",
-                f"{{validateFields: 'false', compatibility: '{level}'}}",
-            ]
+    work.each(lambda old: parse_stored(state, old, work), [one for one in against if one.type == new.type])
+    for start in range(0, len(against), COMPARED_AT_ONCE):
+        some = against[start : start + COMPARED_AT_ONCE]
+        verdicts = work.each(lambda old: _compare(state, direction, new, old, work), some)
+        for old, messages in zip(some, verdicts, strict=True):
+            if messages:
+                return [
+                    *messages,
+                    f"{{oldSchemaVersion: {old.version}}}",
+                    f"{{oldSchema: '{old.text}'}}",
+                    f"{{validateFields: 'false', compatibility: '{level}'}}",
+                ]
     return []
 
 
-def _compare(state: State, direction: str, new: Parsed, old: StoredSchema) -> list[str]:
+def _compare(state: State, direction: str, new: Parsed, old: StoredSchema, work: Work) -> list[str]:
     if old.type != new.type:
         return [f"Incompatible because of different schema type: {new.type} after {old.type}"]
-    parsed = parse_stored(state, old)
-    rules = format_of(new.type)
+    parsed = parse_stored(state, old, work)
     messages: list[str] = []
     try:
         if direction in ("BACKWARD", "FULL"):
-            messages += [one.told(reader_is_new=True) for one in rules.incompatibilities(new, parsed)]
+            messages += [one.told(reader_is_new=True) for one in work.compare(new, parsed)]
         if direction in ("FORWARD", "FULL"):
-            messages += [one.told(reader_is_new=False) for one in rules.incompatibilities(parsed, new)]
-    except RecursionError:
-        return [f"The schemas are nested too deeply to be compared with version {old.version}"]
-    return list(dict.fromkeys(messages))
+            messages += [one.told(reader_is_new=False) for one in work.compare(parsed, new)]
+    except TooComplex as error:
+        raise invalid_schema(
+            f"Whether the schema is compatible with version {old.version} cannot be decided: {error}"
+        ) from None
+    messages = list(dict.fromkeys(messages))
+    if len(messages) > MAX_MESSAGES:
+        messages = [*messages[:MAX_MESSAGES], f"and {len(messages) - MAX_MESSAGES} more"]
+    return messages

@@ -6,23 +6,29 @@ of its own and may wait. What refuses raises `ApiError`.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from suiro.registry import associations, deletion, queries, settings
-from suiro.registry.compatibility import prepare
 from suiro.registry.queries import parse_version
-from suiro.registry.refusals import ApiError, schema_not_found, subject_not_found, unprocessable
+from suiro.registry.refusals import (
+    INVALID_SCHEMA,
+    ApiError,
+    schema_not_found,
+    subject_not_found,
+    unprocessable,
+    version_not_found,
+)
 from suiro.registry.registration import Registered, Request, compatible, look_up, register
 from suiro.registry.schemas import SCHEMA_TYPES
 from suiro.registry.settings import scoped
-from suiro.registry.state import State
+from suiro.registry.state import State, StoredSchema
 from suiro.registry.storage import Decision, Storage
 from suiro.registry.subjects import DEFAULT_CONTEXT, WILDCARD, QualifiedSubject, normal
+from suiro.registry.work import Work
 
-__all__ = ["ROUTES", "WRITING", "Call", "Endpoint", "PlainText"]
+__all__ = ["ROUTES", "WORKING", "WRITING", "Call", "Endpoint", "PlainText"]
 
 API_VERSION = "8.0.0"  # of Confluent's registry whose API this is
 
@@ -40,6 +46,7 @@ class Call:
     query: Mapping[str, Sequence[str]] = field(default_factory=dict)
     body: Any = None
     context: str = DEFAULT_CONTEXT  # of a path below /contexts
+    work: Work = field(default_factory=Work)
 
     def text(self, *names: str, default: str = "") -> str:
         return next((self.query[name][0] for name in names if self.query.get(name)), default)
@@ -92,6 +99,30 @@ class Call:
 
 Endpoint = Callable[[Storage, Call], Any]
 
+T = TypeVar("T")
+
+
+def _decided(storage: Storage, call: Call, decide: Callable[[State], T]) -> T:
+    """From the state as it is, which is not held while something is parsed or compared."""
+
+    def ask() -> T:
+        with storage.state() as state:
+            return decide(state)
+
+    return call.work.settled(ask)
+
+
+def _written(storage: Storage, call: Call, decide: Callable[[State], Decision[T]]) -> T:
+    """Answered from the state where nothing needs to be written: what every producer asks when it starts, also while
+    the log cannot be reached. What is refused by the state as it was read so far may be accepted by the log's end."""
+    try:
+        decision = _decided(storage, call, decide)
+        if not decision.changes:
+            return decision.result
+    except ApiError:
+        pass
+    return call.work.settled(lambda: storage.write(decide))
+
 
 def _aliased(state: State, subject: str) -> str:
     """A subject may stand for another (`alias` of its configuration)."""
@@ -113,28 +144,22 @@ def _subjects(storage: Storage, call: Call) -> Any:
     return call.paged(found)
 
 
-def _request(storage: Storage, call: Call) -> Request:
-    """The request's schema. It and what it will be held against are parsed here, before the state is held for it."""
-    request = Request.from_json(call.object())
-    with storage.state() as state:
-        subject = _aliased(state, call.subject())
-        texts = prepare(state, subject, request.type, request.text, request.references)
-    for one in texts:
-        one.warm()
-    return request
-
-
 def _look_up(storage: Storage, call: Call) -> Any:
-    request = _request(storage, call)
+    request = Request.from_json(call.object())
     deleted = call.flag("deleted")
-    with storage.state() as state:
+
+    def decide(state: State) -> dict[str, Any]:
         subject = _aliased(state, call.subject())
         if not state.versions(subject, deleted=deleted):
             raise subject_not_found(subject)
-        found = look_up(state, subject, request, normalize=call.asked("normalize"), deleted=deleted)
+        found = look_up(
+            state, subject, request, normalize=call.asked("normalize"), deleted=deleted, work=call.work
+        )
         if found is None:
             raise schema_not_found()
-        return queries.version_json(state, found, form=call.text("format"))
+        return queries.version_json(state, found, form=call.text("format"), work=call.work)
+
+    return _decided(storage, call, decide)
 
 
 def _delete_subject(storage: Storage, call: Call) -> Any:
@@ -156,32 +181,26 @@ def _versions(storage: Storage, call: Call) -> Any:
 
 
 def _register(storage: Storage, call: Call) -> Any:
-    request = _request(storage, call)
+    request = Request.from_json(call.object())
     normalize = call.asked("normalize")
 
     def decide(state: State) -> Decision[Registered]:
-        return register(_aliased(state, call.subject()), request, normalize=normalize)(state)
+        subject = _aliased(state, call.subject())
+        return register(subject, request, normalize=normalize, work=call.work)(state)
 
-    made = _settled(storage, decide) or storage.write(decide)
+    made = _written(storage, call, decide)
     return {"id": made.id, "version": made.version, "guid": made.guid}
-
-
-def _settled(storage: Storage, decide: Callable[[State], Decision[Registered]]) -> Registered | None:
-    """The answer, where nothing needs to be written: what every producer asks when it starts, and what is answered
-    also while the log cannot be reached."""
-    with contextlib.suppress(ApiError), storage.state() as state:
-        decision = decide(state)
-        if not decision.changes:
-            return decision.result
-    return None
 
 
 def _version(storage: Storage, call: Call) -> Any:
     version = parse_version(call.path["version"])
-    with storage.state() as state:
+
+    def decide(state: State) -> dict[str, Any]:
         subject = _aliased(state, call.subject())
         found = queries.version_of(state, subject, version, deleted=call.flag("deleted"))
-        return queries.version_json(state, found, form=call.text("format"))
+        return queries.version_json(state, found, form=call.text("format"), work=call.work)
+
+    return _decided(storage, call, decide)
 
 
 def _version_text(storage: Storage, call: Call) -> Any:
@@ -207,11 +226,14 @@ def _latest_with_metadata(storage: Storage, call: Call) -> Any:
     keys, values = call.query.get("key", ()), call.query.get("value", ())
     if len(keys) != len(values):
         raise unprocessable(f"{len(keys)} parameters 'key', {len(values)} 'value': each key has one value")
-    with storage.state() as state:
+
+    def decide(state: State) -> dict[str, Any]:
         subject = _aliased(state, call.subject())
         properties = dict(zip(keys, values, strict=True))
         found = queries.latest_with_metadata(state, subject, properties, deleted=call.flag("deleted"))
-        return queries.version_json(state, found, form=call.text("format"))
+        return queries.version_json(state, found, form=call.text("format"), work=call.work)
+
+    return _decided(storage, call, decide)
 
 
 # -- schemas ---------------------------------------------------------------------------------------------
@@ -226,7 +248,7 @@ def _schemas(storage: Storage, call: Call) -> Any:
             deleted_only=call.flag("deletedOnly", "deleted_only"),
             latest_only=call.flag("latestOnly"),
         )
-        return [queries.version_json(state, one) for one in call.paged(found)]
+        return [queries.version_json(state, one, form="", work=call.work) for one in call.paged(found)]
 
 
 def _types(storage: Storage, call: Call) -> Any:
@@ -241,14 +263,18 @@ def _schema_id(call: Call) -> int:
 
 
 def _by_id(storage: Storage, call: Call) -> Any:
-    with storage.state() as state:
-        return queries.by_id(
+    return _decided(
+        storage,
+        call,
+        lambda state: queries.by_id(
             state,
             _schema_id(call),
             call.subject_asked(),
             form=call.text("format"),
             max_id=call.flag("fetchMaxId"),
-        )
+            work=call.work,
+        ),
+    )
 
 
 def _text_by_id(storage: Storage, call: Call) -> Any:
@@ -276,8 +302,11 @@ def _places(storage: Storage, call: Call) -> list[dict[str, Any]]:
 
 
 def _by_guid(storage: Storage, call: Call) -> Any:
-    with storage.state() as state:
-        return queries.by_guid(state, call.path["guid"], form=call.text("format"))
+    return _decided(
+        storage,
+        call,
+        lambda state: queries.by_guid(state, call.path["guid"], form=call.text("format"), work=call.work),
+    )
 
 
 def _ids_by_guid(storage: Storage, call: Call) -> Any:
@@ -293,26 +322,44 @@ def _ids_by_guid(storage: Storage, call: Call) -> Any:
 
 def _compatible_with_version(storage: Storage, call: Call) -> Any:
     version = parse_version(call.path["version"])
-    request = _request(storage, call)
-    with storage.state() as state:
-        subject = _aliased(state, call.subject())
-        if version == queries.LATEST and not state.versions(subject):
-            messages: list[str] = []
-        else:
-            against = queries.version_of(state, subject, version, deleted=False)
-            messages = compatible(state, subject, request, version=against, normalize=call.asked("normalize"))
-    return _verdict(messages, call)
+
+    def against(state: State, subject: str) -> list[StoredSchema]:
+        found = queries.version_or_none(state, subject, version, deleted=False)
+        if found is None and version != queries.LATEST:
+            raise version_not_found(version)  # also where there is no such subject
+        return [found] if found is not None else []
+
+    return _verdict(storage, call, against)
 
 
 def _compatible_with_all(storage: Storage, call: Call) -> Any:
-    request = _request(storage, call)
-    with storage.state() as state:
+    return _verdict(storage, call, lambda state, subject: None)
+
+
+def _verdict(
+    storage: Storage, call: Call, against: Callable[[State, str], Sequence[StoredSchema] | None]
+) -> dict[str, Any]:
+    """With `verbose`, a schema that is invalid is an incompatible one, for the reason that is told."""
+    request = Request.from_json(call.object())
+
+    def decide(state: State) -> list[str]:
         subject = _aliased(state, call.subject())
-        messages = compatible(state, subject, request, version=None, normalize=call.asked("normalize"))
-    return _verdict(messages, call)
+        held_against = against(state, subject)
+        try:
+            return compatible(
+                state,
+                subject,
+                request,
+                against=held_against,
+                normalize=call.asked("normalize"),
+                work=call.work,
+            )
+        except ApiError as error:
+            if error.code != INVALID_SCHEMA or not call.flag("verbose"):
+                raise
+            return [error.message]
 
-
-def _verdict(messages: list[str], call: Call) -> dict[str, Any]:
+    messages = _decided(storage, call, decide)
     answer: dict[str, Any] = {"is_compatible": not messages}
     if call.flag("verbose"):
         answer["messages"] = messages
@@ -382,7 +429,11 @@ def _create_associations(storage: Storage, call: Call, *, replace: bool = False)
                 one.get("subject") or f":.{body.get('resourceNamespace')}:{body.get('resourceName')}-{type_}"
             )
             request = Request.from_json(one["schema"])
-            storage.write(register(normal(name), request, normalize=one.get("normalize")))
+            _written(
+                storage,
+                call,
+                register(normal(name), request, normalize=one.get("normalize"), work=call.work),
+            )
     return storage.write(lambda state: associations.create(state, body, replace=replace))
 
 
@@ -452,3 +503,6 @@ WRITING = frozenset(
     if method in ("PUT", "DELETE") or endpoint in (_register, _create_associations)
 )
 """Those that wait for the log; each sees all of it before it decides."""
+
+WORKING = frozenset({_look_up, _compatible_with_all, _compatible_with_version})
+"""Those that parse and compare."""

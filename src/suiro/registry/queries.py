@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from suiro.registry.compatibility import imports_of
-from suiro.registry.formats import InvalidSchema, format_of, parse
+from suiro.registry.formats import InvalidSchema, TooComplex
 from suiro.registry.refusals import (
     invalid_version,
     schema_not_found,
@@ -14,9 +14,9 @@ from suiro.registry.refusals import (
     unprocessable,
     version_not_found,
 )
-from suiro.registry.schemas import AVRO
 from suiro.registry.state import State, StoredSchema
 from suiro.registry.subjects import WILDCARD, QualifiedSubject
+from suiro.registry.work import Work
 
 __all__ = [
     "LATEST",
@@ -32,6 +32,7 @@ __all__ = [
     "schema_json",
     "version_json",
     "version_of",
+    "version_or_none",
     "with_id",
 ]
 
@@ -97,12 +98,17 @@ def version_of(state: State, subject: str, version: int, *, deleted: bool) -> St
     versions = state.versions(subject, deleted=deleted)
     if not versions:
         raise subject_not_found(subject)
-    if version == LATEST:
-        return versions[-1]
-    found = state.subjects[subject].get(version)
-    if found is None or (found.deleted and not deleted):
+    found = version_or_none(state, subject, version, deleted=deleted)
+    if found is None:
         raise version_not_found(version)
     return found
+
+
+def version_or_none(state: State, subject: str, version: int, *, deleted: bool) -> StoredSchema | None:
+    if version == LATEST:
+        return next(reversed(state.versions(subject, deleted=deleted)), None)
+    found = state.subjects.get(subject, {}).get(version)
+    return None if found is None or (found.deleted and not deleted) else found
 
 
 def latest_with_metadata(
@@ -138,11 +144,13 @@ def with_id(state: State, schema_id: int, subject: str | None) -> list[StoredSch
     return sorted(found, key=lambda one: (one.subject, one.version))
 
 
-def by_id(state: State, schema_id: int, subject: str | None, *, form: str, max_id: bool) -> dict[str, Any]:
+def by_id(
+    state: State, schema_id: int, subject: str | None, *, form: str, max_id: bool, work: Work
+) -> dict[str, Any]:
     found = with_id(state, schema_id, subject)
     in_subject = [one for one in found if subject and one.subject == subject]
     schema = in_subject[-1] if in_subject else found[0]
-    answer = schema_json(state, schema, form=form)
+    answer = schema_json(state, schema, form=form, work=work)
     if in_subject:
         answer = {"subject": schema.subject, "version": schema.version, "id": schema.id, **answer}
     if max_id:
@@ -150,11 +158,11 @@ def by_id(state: State, schema_id: int, subject: str | None, *, form: str, max_i
     return answer
 
 
-def by_guid(state: State, guid: str, *, form: str) -> dict[str, Any]:
+def by_guid(state: State, guid: str, *, form: str, work: Work) -> dict[str, Any]:
     found = state.with_guid(guid)
     if not found:
         raise schema_not_found(guid)
-    return schema_json(state, found[0], form=form)
+    return schema_json(state, found[0], form=form, work=work)
 
 
 def list_schemas(
@@ -167,11 +175,10 @@ def list_schemas(
     return found
 
 
-def schema_json(state: State, schema: StoredSchema, *, form: str = "") -> dict[str, Any]:
+def schema_json(state: State, schema: StoredSchema, *, form: str, work: Work) -> dict[str, Any]:
     """Without the place it is registered in."""
-    answer: dict[str, Any] = {"schema": _formatted(state, schema, form)}
-    if schema.type != AVRO:
-        answer["schemaType"] = schema.type
+    answer: dict[str, Any] = {"schema": _formatted(state, schema, form, work)}
+    answer["schemaType"] = schema.type
     if schema.references:
         answer["references"] = list(schema.references)
     if schema.metadata is not None:
@@ -182,22 +189,20 @@ def schema_json(state: State, schema: StoredSchema, *, form: str = "") -> dict[s
     return answer
 
 
-def version_json(state: State, schema: StoredSchema, *, form: str = "") -> dict[str, Any]:
+def version_json(state: State, schema: StoredSchema, *, form: str, work: Work) -> dict[str, Any]:
     answer = {"subject": schema.subject, "version": schema.version, "id": schema.id}
-    answer |= schema_json(state, schema, form=form)
+    answer |= schema_json(state, schema, form=form, work=work)
     answer["ts"] = schema.timestamp
     if schema.deleted:
         answer["deleted"] = True
     return answer
 
 
-def _formatted(state: State, schema: StoredSchema, form: str) -> str:
+def _formatted(state: State, schema: StoredSchema, form: str, work: Work) -> str:
     if not form:
         return schema.text
     imports = imports_of(state, schema.references, schema.subject)
     try:
-        return format_of(schema.type).formatted(
-            parse(schema.type, schema.text, imports, strict=False), imports, form
-        )
-    except InvalidSchema as error:
+        return work.formatted(work.parse(schema.type, schema.text, imports, strict=False), form)
+    except (InvalidSchema, TooComplex) as error:
         raise unprocessable(str(error)) from None

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from suiro.errors import UsageError
 from suiro.registry.subjects import QualifiedSubject
 
-__all__ = ["ApiError"]
+__all__ = ["INVALID_SCHEMA", "ApiError"]
+
+INVALID_SCHEMA = 42201
 
 _COMPATIBILITIES = (
     "none, backward, forward, full, backward_transitive, forward_transitive, and full_transitive"
@@ -87,7 +89,7 @@ def unprocessable(message: str) -> ApiError:
 
 
 def invalid_schema(message: str) -> ApiError:
-    return ApiError(422, 42201, message)
+    return ApiError(422, INVALID_SCHEMA, message)
 
 
 def invalid_version(version: object) -> ApiError:

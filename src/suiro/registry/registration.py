@@ -10,7 +10,8 @@ metadata, ruleSet, and id and version where the mode is IMPORT.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,6 +40,7 @@ from suiro.registry.settings import (
 from suiro.registry.state import State, StoredSchema
 from suiro.registry.storage import Change, Decision
 from suiro.registry.subjects import QualifiedSubject, qualify_reference
+from suiro.registry.work import Work
 
 __all__ = ["Registered", "Request", "compatible", "look_up", "register"]
 
@@ -70,7 +72,7 @@ class Request:
         check_rule_set(body.get("ruleSet"))
         return cls(
             text=body.get("schema") or "",
-            type=(body.get("schemaType") or AVRO).upper(),
+            type=body.get("schemaType") or AVRO,
             references=tuple(
                 {"name": one["name"], "subject": one["subject"], "version": one["version"]}
                 for one in references
@@ -99,7 +101,7 @@ class Registered:
 
 
 def register(
-    subject: str, request: Request, *, normalize: bool | None
+    subject: str, request: Request, *, normalize: bool | None, work: Work
 ) -> Callable[[State], Decision[Registered]]:
     """`normalize` None: as the configuration says."""
 
@@ -107,15 +109,15 @@ def register(
         check_name(subject)
         refuse_read_only(state, subject)
         config = config_in_scope(state, subject)
-        candidate = _prepare(state, subject, request, config, normalize=normalize)
+        candidate = _prepare(state, subject, request, config, normalize=normalize, work=work)
         mode = mode_in_scope(state, subject)
-        found = _find(state, subject, candidate, deleted=False)
+        found = _find(state, subject, candidate, deleted=False, work=work)
         if found is not None and request.id in (-1, found.id):
             return Decision(Registered(id=found.id, version=found.version, guid=found.guid))
         _check_import(mode, subject, request)
         if mode != IMPORT:
             previous = previous_versions(state, subject, candidate.metadata)
-            messages = compatibility.check(state, level_of(state, subject), candidate.parsed, previous)
+            messages = compatibility.check(state, level_of(state, subject), candidate.parsed, previous, work)
             if messages:
                 raise incompatible(subject, messages)
         version = _version(state, subject, request, importing=mode == IMPORT)
@@ -130,12 +132,12 @@ def register(
 
 
 def look_up(
-    state: State, subject: str, request: Request, *, normalize: bool | None, deleted: bool
+    state: State, subject: str, request: Request, *, normalize: bool | None, deleted: bool, work: Work
 ) -> StoredSchema | None:
     """The newest version of the subject that is this schema."""
     config = config_in_scope(state, subject)
     references = _pinned(state, subject, request)
-    parsed = parse_for(state, request.type, request.text, references, subject)
+    parsed = parse_for(state, request.type, request.text, references, subject, work)
     normalized = bool(config.get("normalize")) if normalize is None else normalize
     candidate = _Candidate(
         parsed=parsed,
@@ -145,21 +147,28 @@ def look_up(
         rule_set=request.rule_set,
         normalized=normalized,
     )
-    found = _find(state, subject, candidate, deleted=deleted)
+    found = _find(state, subject, candidate, deleted=deleted, work=work)
     if found is None and request.metadata is None and request.rule_set is None:
         # A client that says nothing of metadata means the schema, whatever metadata it was registered with.
-        found = _find_text(state, subject, candidate, deleted=deleted)
+        found = _find_text(state, subject, candidate, deleted=deleted, work=work)
     return found
 
 
 def compatible(
-    state: State, subject: str, request: Request, *, version: StoredSchema | None, normalize: bool | None
+    state: State,
+    subject: str,
+    request: Request,
+    *,
+    against: Sequence[StoredSchema] | None,
+    normalize: bool | None,
+    work: Work,
 ) -> list[str]:
-    """Messages; empty: it would be accepted. Against one version, or those that the subject's level asks for."""
+    """Messages; empty: it would be accepted. Against these, or (None) those that the subject's level asks for."""
     config = config_in_scope(state, subject)
-    candidate = _prepare(state, subject, request, config, normalize=normalize)
-    against = [version] if version is not None else previous_versions(state, subject, candidate.metadata)
-    return compatibility.check(state, level_of(state, subject), candidate.parsed, against)
+    candidate = _prepare(state, subject, request, config, normalize=normalize, work=work)
+    if against is None:
+        against = previous_versions(state, subject, candidate.metadata)
+    return compatibility.check(state, level_of(state, subject), candidate.parsed, against, work)
 
 
 # -- steps -----------------------------------------------------------------------------------------------
@@ -197,7 +206,13 @@ class _Candidate:
 
 
 def _prepare(
-    state: State, subject: str, request: Request, config: Mapping[str, Any], *, normalize: bool | None
+    state: State,
+    subject: str,
+    request: Request,
+    config: Mapping[str, Any],
+    *,
+    normalize: bool | None,
+    work: Work,
 ) -> _Candidate:
     versions = state.versions(subject)
     latest = versions[-1] if versions else None
@@ -207,7 +222,7 @@ def _prepare(
         # Only metadata or rules are to change.
         request = replace(request, text=latest.text, type=latest.type, references=latest.references)
     references = _pinned(state, subject, request)
-    parsed = parse_for(state, request.type, request.text, references, subject)
+    parsed = parse_for(state, request.type, request.text, references, subject, work)
     metadata = request.metadata if request.metadata is not None else (latest.metadata if latest else None)
     rule_set = request.rule_set if request.rule_set is not None else (latest.rule_set if latest else None)
     normalized = bool(config.get("normalize")) if normalize is None else normalize
@@ -235,7 +250,9 @@ def _pinned(state: State, subject: str, request: Request) -> tuple[dict[str, Any
     return tuple(pinned)
 
 
-def _find(state: State, subject: str, candidate: _Candidate, *, deleted: bool) -> StoredSchema | None:
+def _find(
+    state: State, subject: str, candidate: _Candidate, *, deleted: bool, work: Work
+) -> StoredSchema | None:
     context = QualifiedSubject.parse(subject).context
     found = [
         one
@@ -245,22 +262,35 @@ def _find(state: State, subject: str, candidate: _Candidate, *, deleted: bool) -
     if found:
         return max(found, key=lambda one: one.version)
     return _find_text(
-        state, subject, candidate, deleted=deleted, metadata=candidate.metadata, rule_set=candidate.rule_set
+        state,
+        subject,
+        candidate,
+        deleted=deleted,
+        work=work,
+        metadata=candidate.metadata,
+        rule_set=candidate.rule_set,
     )
 
 
 def _find_text(
-    state: State, subject: str, candidate: _Candidate, *, deleted: bool, **same: Any
+    state: State, subject: str, candidate: _Candidate, *, deleted: bool, work: Work, **same: Any
 ) -> StoredSchema | None:
     """By what the text means: another registry may have stored it in another form."""
-    for one in reversed(state.versions(subject, deleted=deleted)):
-        if one.type != candidate.parsed.type or one.references != candidate.references:
-            continue
-        if any(getattr(one, name) != value for name, value in same.items()):
-            continue
-        try:
-            stored = parse_stored(state, one)
-        except ApiError:
+    versions = [
+        one
+        for one in reversed(state.versions(subject, deleted=deleted))
+        if one.type == candidate.parsed.type
+        and one.references == candidate.references
+        and all(getattr(one, name) == value for name, value in same.items())
+    ]
+
+    def parsed(one: StoredSchema) -> Parsed | None:
+        with contextlib.suppress(ApiError):
+            return parse_stored(state, one, work)
+        return None
+
+    for one, stored in zip(versions, work.each(parsed, versions), strict=True):
+        if stored is None:
             continue
         if candidate.normalized and stored.normalized == candidate.parsed.normalized:
             return one

@@ -51,7 +51,7 @@ def test_a_schema_is_registered_once_and_found_in_every_way(api: Api) -> None:
         "id": schema_id,
         "schema": text(ONE),
     }
-    assert "schemaType" not in first  # Avro is what clients take a schema for
+    assert first["schemaType"] == "AVRO"
     assert api.get("subjects/s/versions/latest")["version"] == 2
     assert api.get("subjects/s/versions/-1")["version"] == 2
     assert api.get(f"schemas/ids/{schema_id}")["schema"] == text(ONE)

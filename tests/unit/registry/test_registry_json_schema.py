@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from suiro.registry.formats import Import, InvalidSchema, format_of, parse
+from suiro.registry.formats import Import, InvalidSchema, compare, parse
 
 TEXT = {"type": "string"}
 NUMBER = {"type": "number"}
@@ -15,9 +15,7 @@ WHOLE = {"type": "integer"}
 
 
 def kinds(reader: Any, writer: Any) -> list[str]:
-    found = format_of("JSON").incompatibilities(
-        parse("JSON", json.dumps(reader)), parse("JSON", json.dumps(writer))
-    )
+    found = compare(parse("JSON", json.dumps(reader)), parse("JSON", json.dumps(writer)))
     return [one.kind for one in found]
 
 
@@ -185,9 +183,8 @@ def test_a_reference_is_found_by_its_name_and_compared_through() -> None:
         imports = (Import("price.json", json.dumps(price)),)
         return parse("JSON", json.dumps(closed({"price": {"$ref": "price.json"}})), imports)
 
-    rules = format_of("JSON")
-    assert not rules.incompatibilities(order(NUMBER), order(WHOLE))
-    assert rules.incompatibilities(order(WHOLE), order(NUMBER))
+    assert not compare(order(NUMBER), order(WHOLE))
+    assert compare(order(WHOLE), order(NUMBER))
 
 
 def test_forms() -> None:

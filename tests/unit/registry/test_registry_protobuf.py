@@ -7,7 +7,7 @@ import base64
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from suiro.registry.formats import Import, InvalidSchema, format_of, parse
+from suiro.registry.formats import Import, InvalidSchema, compare, format_of, parse
 
 OTHER = (Import("other.proto", 'syntax = "proto3"; package other; message Other { string s = 1; }'),)
 EVERYTHING = """\
@@ -124,11 +124,11 @@ def test_a_text_a_descriptor_and_the_text_again(text: str) -> None:
     rules = format_of("PROTOBUF")
     parsed = parse("PROTOBUF", text, OTHER)
     assert parsed.canonical == text
-    serialized = rules.formatted(parsed, OTHER, "serialized")
+    serialized = rules.formatted(parsed, "serialized")
     from_descriptor = parse("PROTOBUF", serialized, OTHER)
     assert from_descriptor.normalized == parsed.normalized
-    assert rules.formatted(from_descriptor, OTHER, "serialized") == serialized
-    assert not rules.incompatibilities(parsed, from_descriptor)
+    assert rules.formatted(from_descriptor, "serialized") == serialized
+    assert not compare(parsed, from_descriptor)
 
 
 def test_layout_does_not_count_comments_do() -> None:
@@ -212,7 +212,7 @@ E = " enum E { X = 0; }"
 def test_changes(new: str, old: str, expected: str) -> None:
     start = 'syntax = "proto3"; package a; '
     reader, writer = parse("PROTOBUF", start + new), parse("PROTOBUF", start + old)
-    found = [one.kind for one in format_of("PROTOBUF").incompatibilities(reader, writer)]
+    found = [one.kind for one in compare(reader, writer)]
     assert found == ([expected] if expected else [])
 
 
@@ -220,10 +220,9 @@ def test_required_fields_of_proto2() -> None:
     def message(body: str) -> object:
         return parse("PROTOBUF", f'syntax = "proto2"; message A {{ {body} }}')
 
-    rules = format_of("PROTOBUF")
     with_it, without = message("required int32 a = 1;"), message("")
-    assert [one.kind for one in rules.incompatibilities(with_it, without)] == ["REQUIRED_FIELD_ADDED"]  # type: ignore[arg-type]
-    assert [one.kind for one in rules.incompatibilities(without, with_it)] == ["REQUIRED_FIELD_REMOVED"]  # type: ignore[arg-type]
+    assert [one.kind for one in compare(with_it, without)] == ["REQUIRED_FIELD_ADDED"]  # type: ignore[arg-type]
+    assert [one.kind for one in compare(without, with_it)] == ["REQUIRED_FIELD_REMOVED"]  # type: ignore[arg-type]
 
 
 def test_a_package_may_change() -> None:
@@ -231,4 +230,4 @@ def test_a_package_may_change() -> None:
     other = parse(
         "PROTOBUF", 'syntax = "proto3"; package b; message A { B b = 1; } message B { int32 x = 1; }'
     )
-    assert not format_of("PROTOBUF").incompatibilities(one, other)
+    assert not compare(one, other)

@@ -10,11 +10,17 @@ import json
 from typing import Any, NoReturn
 
 from suiro.registry.codecs.wire import PREFIX, CodecSettings, Undecodable, Unencodable, WireFormat
-from suiro.registry.formats import parse
+from suiro.registry.formats import Budget, TooComplex, parse
 from suiro.registry.formats.json_format import validator
+from suiro.registry.formats.json_values import Validator
 from suiro.registry.schemas import JSON, Schema
 
 __all__ = ["JsonSchemaCodec"]
+
+STEPS_OF_A_VALUE = 200_000
+STEPS_OF_A_BYTE = 100
+"""What validating one value may cost. Who writes a record may have written its schema, too: one that asks for more
+would stop its readers."""
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -28,8 +34,8 @@ _READER = json.JSONDecoder(parse_constant=_refuse_constant)
 class JsonSchemaCodec:
     def __init__(self, settings: CodecSettings) -> None:
         self._wire = WireFormat(JSON, settings)
-        self._by_id: dict[int, Any] = {}
-        self._given: Any = None
+        self._by_id: dict[int, Validator] = {}
+        self._given: Validator | None = None
 
     def decode(self, data: bytes) -> Any:
         schema_id = self._wire.split(data)
@@ -45,9 +51,12 @@ class JsonSchemaCodec:
             if settings.schema is not None:
                 self._given = self._given or self._validator(settings.schema)
                 found = self._given
-            problem = _problem(found, value)
+            which = "the reader's schema" if settings.schema is not None else f"schema {schema_id}"
+            try:
+                problem = found.problem(value, _budget(len(data)))
+            except TooComplex as error:
+                raise Undecodable(f"it cannot be validated by {which}: {error}") from None
             if problem is not None:
-                which = "the reader's schema" if settings.schema is not None else f"schema {schema_id}"
                 raise Undecodable(f"not valid by {which}: {problem}")
         return value
 
@@ -56,16 +65,20 @@ class JsonSchemaCodec:
         found = self._by_id.get(schema_id)
         if found is None:
             found = self._by_id[schema_id] = self._validator(schema)
-        if self._wire.settings.validate:
-            problem = _problem(found, value)
-            if problem is not None:
-                raise Unencodable(f"it is not valid by its schema (id {schema_id}): {problem}")
         try:
-            return PREFIX.pack(0, schema_id) + _WRITER.encode(value).encode()
+            body = _WRITER.encode(value).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise Unencodable(f"JSON has no form for it: {error}") from None
+        if self._wire.settings.validate:
+            try:
+                problem = found.problem(value, _budget(len(body)))
+            except TooComplex as error:
+                raise Unencodable(f"it cannot be validated by its schema (id {schema_id}): {error}") from None
+            if problem is not None:
+                raise Unencodable(f"it is not valid by its schema (id {schema_id}): {problem}")
+        return PREFIX.pack(0, schema_id) + body
 
-    def _validator(self, schema: Schema) -> Any:
+    def _validator(self, schema: Schema) -> Validator:
         return validator(schema.text, self._wire.imports(schema))
 
     def _title(self) -> str | None:
@@ -77,11 +90,5 @@ class JsonSchemaCodec:
         return title if isinstance(title, str) else None
 
 
-def _problem(found: Any, value: Any) -> str | None:
-    from jsonschema.exceptions import best_match
-
-    error = best_match(found.iter_errors(value))
-    if error is None:
-        return None
-    place = "/".join(str(part) for part in error.absolute_path)
-    return f"at /{place}: {error.message[:500]}"
+def _budget(size: int) -> Budget:
+    return Budget(STEPS_OF_A_VALUE + STEPS_OF_A_BYTE * size)

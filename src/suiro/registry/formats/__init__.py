@@ -6,27 +6,36 @@ to others is parsed with their texts, which come in the order in which they can 
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Protocol
 
 from suiro.errors import UsageError
+from suiro.registry.formats.budget import MAX_COMPARED_STEPS, MAX_STEPS, Budget, TooComplex
 from suiro.registry.schemas import AVRO, JSON, PROTOBUF
 
 __all__ = [
+    "MAX_COMPARED_STEPS",
+    "MAX_STEPS",
     "READER",
     "WRITER",
+    "Budget",
     "Format",
     "Import",
     "Incompatibility",
     "InvalidSchema",
     "Parsed",
+    "TooComplex",
+    "compare",
     "format_of",
     "parse",
 ]
 
 CACHE_SIZE = 1_000
+CACHE_CHARS = 32 << 20
+"""Of the texts whose parsed form is kept, and of what they refer to."""
 
 READER, WRITER = "\u27eareader\u27eb", "\u27eawriter\u27eb"
 """Stand in a description for "new" and "old", or the other way round where the old schema is the one that reads."""
@@ -70,15 +79,16 @@ class Parsed:
 
 
 class Format(Protocol):
-    def parse(self, text: str, imports: Sequence[Import], *, strict: bool) -> Parsed:
-        """Raises `InvalidSchema`. What is registered already is not parsed strictly: it may be older than a check."""
+    def parse(self, text: str, imports: Sequence[Import], *, strict: bool, budget: Budget) -> Parsed:
+        """Raises `InvalidSchema` and `TooComplex`. What is registered already is not parsed strictly: it may be older
+        than a check."""
         ...
 
-    def incompatibilities(self, reader: Parsed, writer: Parsed) -> list[Incompatibility]:
-        """Why data written with `writer` cannot be read with `reader`; empty: it can."""
+    def incompatibilities(self, reader: Parsed, writer: Parsed, budget: Budget) -> list[Incompatibility]:
+        """Why data written with `writer` cannot be read with `reader`; empty: it can. Raises `TooComplex`."""
         ...
 
-    def formatted(self, parsed: Parsed, imports: Sequence[Import], form: str) -> str:
+    def formatted(self, parsed: Parsed, form: str) -> str:
         """The schema in another form that clients ask for. Raises `InvalidSchema` for one we do not have."""
         ...
 
@@ -101,10 +111,69 @@ def format_of(type_: str) -> Format:
     raise InvalidSchema(f"Invalid schema type {type_}; there are {AVRO}, {JSON} and {PROTOBUF}")
 
 
-@lru_cache(maxsize=CACHE_SIZE)
-def parse(type_: str, text: str, imports: tuple[Import, ...] = (), *, strict: bool = True) -> Parsed:
-    """Raises `InvalidSchema`."""
+def parse(
+    type_: str,
+    text: str,
+    imports: tuple[Import, ...] = (),
+    *,
+    strict: bool = True,
+    budget: Budget | None = None,
+) -> Parsed:
+    """Raises `InvalidSchema`, and `TooComplex` for what the budget does not suffice for."""
+    key = (type_, text, imports, strict)
+    known = _parsed.get(key)
+    if known is not None:
+        return known
     try:
-        return format_of(type_).parse(text, imports, strict=strict)
+        text.encode()
+        parsed = format_of(type_).parse(text, imports, strict=strict, budget=budget or Budget())
+        parsed.canonical.encode()
     except RecursionError:
         raise InvalidSchema("nested too deeply") from None
+    except UnicodeEncodeError:
+        raise InvalidSchema("it holds half of a surrogate pair, which is no character") from None
+    _parsed.put(key, parsed)
+    return parsed
+
+
+def compare(reader: Parsed, writer: Parsed, budget: Budget | None = None) -> list[Incompatibility]:
+    """Of two schemas of one language. Raises `TooComplex`: nothing is known then."""
+    try:
+        return format_of(reader.type).incompatibilities(reader, writer, budget or Budget(MAX_COMPARED_STEPS))
+    except RecursionError:
+        raise TooComplex("the schemas are nested too deeply to be compared") from None
+
+
+_Key = tuple[str, str, tuple[Import, ...], bool]
+
+
+class _Cache:
+    """What was parsed last, bounded by the length of the texts."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[_Key, Parsed] = OrderedDict()
+        self._chars = 0
+
+    def get(self, key: _Key) -> Parsed | None:
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+            return found
+
+    def put(self, key: _Key, parsed: Parsed) -> None:
+        with self._lock:
+            if key in self._kept:
+                return
+            self._kept[key] = parsed
+            self._chars += _chars(key)
+            while self._chars > CACHE_CHARS or len(self._kept) > CACHE_SIZE:
+                self._chars -= _chars(self._kept.popitem(last=False)[0])
+
+
+def _chars(key: _Key) -> int:
+    return len(key[1]) + sum(len(one.text) for one in key[2])
+
+
+_parsed = _Cache()

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from suiro.registry.formats import Import, Incompatibility, InvalidSchema, Parsed
+from suiro.registry.formats import Budget, Import, Incompatibility, InvalidSchema, Parsed
 from suiro.registry.records import compact_json
 from suiro.registry.schemas import AVRO
 
@@ -38,7 +38,7 @@ _FIELD_RESERVED = {"name", "type", "doc", "default", "order", "aliases"}
 _ABSENT: Any = object()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Field:
     name: str
     type: Node
@@ -53,7 +53,7 @@ class Field:
         return self.default is not _ABSENT
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)  # a graph has no end to show
 class Node:
     """One type. A name used again is the same node, so a recursive schema is a graph."""
 
@@ -69,25 +69,30 @@ class Node:
     items: Node | None = None  # of an array, or a map's values
     branches: tuple[Node, ...] = ()
     properties: dict[str, Any] = field(default_factory=dict)
+    _by_name: dict[str, Field] = field(default_factory=dict)
 
     @property
     def full_name(self) -> str:
         return f"{self.namespace}.{self.name}" if self.namespace else self.name
 
     def field_named(self, name: str) -> Field | None:
-        return next((one for one in self.fields if one.name == name), None)
+        return self._by_name.get(name)
+
+    def add(self, one: Field) -> None:
+        self.fields.append(one)
+        self._by_name[one.name] = one
 
 
 class AvroFormat:
-    def parse(self, text: str, imports: Sequence[Import], *, strict: bool) -> Parsed:
+    def parse(self, text: str, imports: Sequence[Import], *, strict: bool, budget: Budget) -> Parsed:
         names: dict[str, Node] = {}
         for one in imports:
             try:
-                _Parser(names, strict=False).parse_text(one.text)
+                _Parser(names, budget, strict=False).parse_text(one.text)
             except InvalidSchema as error:
                 raise InvalidSchema(f"reference {one.name!r}: {error}") from None
         known = set(names)
-        node = _Parser(names, strict=strict).parse_text(text)
+        node = _Parser(names, budget, strict=strict).parse_text(text)
         return Parsed(
             type=AVRO,
             canonical=compact_json(_write(node, None, set(known), ordered=False)),
@@ -95,12 +100,12 @@ class AvroFormat:
             model=node,
         )
 
-    def incompatibilities(self, reader: Parsed, writer: Parsed) -> list[Incompatibility]:
+    def incompatibilities(self, reader: Parsed, writer: Parsed, budget: Budget) -> list[Incompatibility]:
         from suiro.registry.formats.avro_rules import incompatibilities
 
-        return incompatibilities(reader.model, writer.model)
+        return incompatibilities(reader.model, writer.model, budget)
 
-    def formatted(self, parsed: Parsed, imports: Sequence[Import], form: str) -> str:
+    def formatted(self, parsed: Parsed, form: str) -> str:
         """`resolved`: with what it refers to written out."""
         if form != "resolved":
             raise InvalidSchema(f"format={form}: an Avro schema has the format 'resolved', or none")
@@ -108,8 +113,9 @@ class AvroFormat:
 
 
 class _Parser:
-    def __init__(self, names: dict[str, Node], *, strict: bool) -> None:
+    def __init__(self, names: dict[str, Node], budget: Budget, *, strict: bool) -> None:
         self._names = names
+        self._budget = budget
         self._strict = strict
         self._defaults: list[tuple[str, Node, Any]] = []
 
@@ -123,13 +129,14 @@ class _Parser:
                 raise InvalidSchema(f"not JSON: {error}") from None
         node = self._type(data, None)
         for where, type_, default in self._defaults if self._strict else ():
-            if not _is_value(default, type_.branches[0] if type_.type == "union" else type_):
+            if not _Defaults(self._budget).fits(default, type_):
                 raise InvalidSchema(
-                    f"Invalid default for field {where}: {json.dumps(default)} is not a {type_.type}"
+                    f"Invalid default for field {where}: {json.dumps(default)[:500]} is not a {type_.type}"
                 )
         return node
 
     def _type(self, data: Any, namespace: str | None) -> Node:
+        self._budget.spend()
         if isinstance(data, str):
             return self._reference(data, namespace)
         if isinstance(data, list):
@@ -251,7 +258,7 @@ class _Parser:
                 aliases=tuple(one.get("aliases") or ()),
                 properties={k: v for k, v in one.items() if k not in _FIELD_RESERVED},
             )
-            node.fields.append(made)
+            node.add(made)
             if made.has_default:
                 self._defaults.append((f"{node.full_name}.{made.name}", made.type, made.default))
 
@@ -268,41 +275,51 @@ def _aliases(data: dict[str, Any], namespace: str | None) -> tuple[str, ...]:
     return tuple(one if "." in one or not namespace else f"{namespace}.{one}" for one in aliases)
 
 
-def _is_value(value: Any, node: Node) -> bool:
-    """Is this JSON a default of the type (Avro specification, "Complex Types")?"""
-    match node.type:
-        case "null":
-            return value is None
-        case "boolean":
-            return isinstance(value, bool)
-        case "int" | "long":
-            limit = _INT_RANGE[node.type]
-            return isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
-        case "float" | "double":
-            if isinstance(value, str):
-                return value in ("NaN", "Infinity", "-Infinity")
-            return isinstance(value, int | float) and not isinstance(value, bool)
-        case "string" | "bytes":
-            return isinstance(value, str)
-        case "fixed":
-            return isinstance(value, str) and len(value) == node.size
-        case "enum":
-            return isinstance(value, str) and value in node.symbols
-        case "array":
-            assert node.items is not None
-            items = node.items
-            return isinstance(value, list) and all(_is_value(one, items) for one in value)
-        case "map":
-            assert node.items is not None
-            values = node.items
-            return isinstance(value, dict) and all(_is_value(one, values) for one in value.values())
-        case "union":
-            return any(_is_value(value, branch) for branch in node.branches)
-        case _:
-            return isinstance(value, dict) and all(
-                _is_value(value[one.name], one.type) if one.name in value else one.has_default
-                for one in node.fields
-            )
+class _Defaults:
+    """Is this JSON a default of the type? As Java's Avro decides (`Schema.isValidDefault`), which is what producers
+    use: any branch of a union may give the default, an enum's may be no symbol, a fixed one's of any length."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._known: dict[tuple[int, int], bool] = {}  # by identity; the default keeps the values
+
+    def fits(self, value: Any, node: Node) -> bool:
+        self._budget.spend()
+        match node.type:
+            case "null":
+                return value is None
+            case "boolean":
+                return isinstance(value, bool)
+            case "int" | "long":
+                limit = _INT_RANGE[node.type]
+                return isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
+            case "float" | "double":
+                if isinstance(value, str):
+                    return value in ("NaN", "Infinity", "-Infinity")
+                return isinstance(value, int | float) and not isinstance(value, bool)
+            case "string" | "bytes" | "fixed" | "enum":
+                return isinstance(value, str)
+            case "array":
+                return isinstance(value, list) and all(self._fits(one, node.items) for one in value)
+            case "map":
+                return isinstance(value, dict) and all(self._fits(one, node.items) for one in value.values())
+            case "union":
+                return any(self._fits(value, branch) for branch in node.branches)
+            case _:
+                return isinstance(value, dict) and all(
+                    self._fits(value[one.name], one.type) if one.name in value else one.has_default
+                    for one in node.fields
+                )
+
+    def _fits(self, value: Any, node: Node | None) -> bool:
+        assert node is not None
+        if not isinstance(value, dict | list):
+            return self.fits(value, node)
+        pair = (id(value), id(node))
+        known = self._known.get(pair)
+        if known is None:
+            known = self._known[pair] = self.fits(value, node)
+        return known
 
 
 def _write(node: Node, namespace: str | None, written: set[str], *, ordered: bool) -> Any:

@@ -11,8 +11,9 @@ field without default whose type is an enum with one by looking the enum up in t
 
 from __future__ import annotations
 
-from suiro.registry.formats import READER, WRITER, Incompatibility
+from suiro.registry.formats import READER, WRITER, Budget, Incompatibility
 from suiro.registry.formats.avro_format import PRIMITIVES, Field, Node
+from suiro.registry.formats.pairs import Pairs
 
 __all__ = ["incompatibilities"]
 
@@ -26,23 +27,19 @@ _PROMOTIONS = {
 _RECORDS = ("record", "error")
 
 
-def incompatibilities(reader: Node, writer: Node) -> list[Incompatibility]:
-    return _Check().compare(reader, writer, "")
+def incompatibilities(reader: Node, writer: Node, budget: Budget) -> list[Incompatibility]:
+    return _Check(budget).compare(reader, writer, "")
 
 
 class _Check:
-    def __init__(self) -> None:
-        # Of pairs seen, by identity: None while it is being compared, which counts as compatible (recursion).
-        self._known: dict[tuple[int, int], list[Incompatibility] | None] = {}
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._pairs = Pairs(budget)
 
     def compare(self, reader: Node, writer: Node, path: str) -> list[Incompatibility]:
         pair = (id(reader), id(writer))
-        if pair in self._known:
-            return self._known[pair] or []
-        self._known[pair] = None
-        found = self._compare(reader, writer, path)
-        self._known[pair] = found
-        return found
+        known = self._pairs.known(pair)
+        return known if known is not None else self._pairs.decided(pair, self._compare(reader, writer, path))
 
     def _compare(self, reader: Node, writer: Node, path: str) -> list[Incompatibility]:
         if writer.type == "union":
@@ -88,7 +85,9 @@ class _Check:
                 )
             )
         elif reader.type == "enum" and reader.enum_default is None:
-            missing = [symbol for symbol in writer.symbols if symbol not in reader.symbols]
+            symbols = set(reader.symbols)
+            self._budget.spend(len(symbols) + len(writer.symbols))
+            missing = [symbol for symbol in writer.symbols if symbol not in symbols]
             if missing:
                 found.append(
                     Incompatibility(
@@ -105,6 +104,7 @@ class _Check:
 
     def _compare_field(self, field: Field, writer: Node, path: str) -> list[Incompatibility]:
         names = (field.name, *field.aliases)
+        self._budget.spend(len(names))
         written = next((one for name in names if (one := writer.field_named(name)) is not None), None)
         if written is not None:
             return self.compare(field.type, written.type, f"{path}/type")

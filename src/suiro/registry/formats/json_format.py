@@ -14,21 +14,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from jsonschema import FormatChecker
-from jsonschema.exceptions import SchemaError
 from jsonschema.validators import Draft7Validator, validator_for
 from jsonschema_specifications import REGISTRY
 from referencing import Registry, Resource
 from referencing.exceptions import NoSuchAnchor, PointerToNowhere, Unresolvable
 from referencing.jsonschema import DRAFT7, specification_with
 
-from suiro.registry.formats import Import, Incompatibility, InvalidSchema, Parsed
+from suiro.registry.formats import Budget, Import, Incompatibility, InvalidSchema, Parsed
+from suiro.registry.formats.json_values import Validator
 from suiro.registry.records import compact_json
 from suiro.registry.schemas import JSON
 
 __all__ = ["JsonFormat", "Place", "validator"]
 
 ROOT_URI = "suiro:schema"
+STEPS_OF_A_REFERENCE = 100
 _SIBLINGS_COUNT_FROM = ("2019-09", "2020-12")
 _DATA = frozenset({"enum", "const", "default", "examples"})  # what looks like a schema in these is none
 
@@ -60,24 +60,26 @@ class Place:
 
 
 class JsonFormat:
-    def parse(self, text: str, imports: Sequence[Import], *, strict: bool) -> Parsed:
+    def parse(self, text: str, imports: Sequence[Import], *, strict: bool, budget: Budget) -> Parsed:
         schema = _load(text)
         registry = _registry(imports)
         root = Resource.from_contents(schema, default_specification=DRAFT7)
-        validator = validator_for(schema, default=Draft7Validator)
-        try:
-            if strict:
-                # Patterns are ECMAScript's; a check by Python's own would refuse some.
-                validator.check_schema(schema, format_checker=FormatChecker(formats=()))
-        except SchemaError as error:
-            place = "/".join(str(part) for part in error.absolute_path)
-            raise InvalidSchema(f"at /{place}: {error.message}") from None
+        if strict:
+            draft = validator_for(schema, default=Draft7Validator)
+            # Without formats: patterns are ECMAScript's, and a check by Python's own would refuse some.
+            problem = Validator(draft.META_SCHEMA, REGISTRY).problem(schema, budget)
+            if problem is not None:
+                raise InvalidSchema(problem)
         uri = root.id() or ROOT_URI
         resolver = registry.with_resource(uri, root).resolver(uri)
         dialect = schema.get("$schema", "") if isinstance(schema, dict) else ""
         place_of_root = Place(schema, resolver, any(draft in dialect for draft in _SIBLINGS_COUNT_FROM))
-        for reference, inside in _references(place_of_root):
-            inside.follow(reference)
+        followed: set[tuple[int, str]] = set()
+        for reference, inside in _references(place_of_root, budget):
+            if (id(inside.resolver), reference) not in followed:
+                budget.spend(STEPS_OF_A_REFERENCE)
+                followed.add((id(inside.resolver), reference))
+                inside.follow(reference)
         return Parsed(
             type=JSON,
             canonical=compact_json(schema),
@@ -85,20 +87,18 @@ class JsonFormat:
             model=place_of_root,
         )
 
-    def incompatibilities(self, reader: Parsed, writer: Parsed) -> list[Incompatibility]:
+    def incompatibilities(self, reader: Parsed, writer: Parsed, budget: Budget) -> list[Incompatibility]:
         from suiro.registry.formats.json_rules import incompatibilities
 
-        return incompatibilities(reader.model, writer.model)
+        return incompatibilities(reader.model, writer.model, budget)
 
-    def formatted(self, parsed: Parsed, imports: Sequence[Import], form: str) -> str:
+    def formatted(self, parsed: Parsed, form: str) -> str:
         raise InvalidSchema(f"format={form}: a JSON Schema has one format only; leave it out")
 
 
-def validator(text: str, imports: Sequence[Import]) -> Any:
-    """One of `jsonschema`'s, for values. Raises `InvalidSchema`."""
-    schema = _load(text)
-    draft = validator_for(schema, default=Draft7Validator)
-    return draft(schema, registry=_registry(imports))
+def validator(text: str, imports: Sequence[Import]) -> Validator:
+    """For values. Raises `InvalidSchema`."""
+    return Validator(_load(text), _registry(imports))
 
 
 def _registry(imports: Sequence[Import]) -> Registry[Any]:
@@ -129,17 +129,18 @@ def _load(text: str) -> Any:
     return schema
 
 
-def _references(place: Place) -> Iterator[tuple[str, Place]]:
+def _references(place: Place, budget: Budget) -> Iterator[tuple[str, Place]]:
+    budget.spend()
     schema = place.schema
     if isinstance(schema, list):
         for one in schema:
-            yield from _references(place.below(one))
+            yield from _references(place.below(one), budget)
     elif isinstance(schema, dict):
         for name, value in schema.items():
             if name == "$ref" and isinstance(value, str):
                 yield value, place
             elif name not in _DATA:
-                yield from _references(place.below(value))
+                yield from _references(place.below(value), budget)
 
 
 def _sorted(value: Any) -> Any:

@@ -26,12 +26,14 @@ Not looked at, because they are notes and no conditions to most validators: `for
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from suiro.registry.formats import READER, WRITER, Incompatibility
-from suiro.registry.formats.json_format import Place
+from suiro.registry.formats import READER, WRITER, Budget, Incompatibility, TooComplex
+from suiro.registry.formats.json_format import STEPS_OF_A_REFERENCE, Place
+from suiro.registry.formats.json_values import json_key
+from suiro.registry.formats.pairs import Pairs
+from suiro.registry.formats.patterns import InvalidPattern, search
 
 __all__ = ["incompatibilities"]
 
@@ -48,36 +50,84 @@ _ONLY_THE_SAME = (
     ("$recursiveRef", ""),
 )
 _NEVER_IDLE = ("contains", "minContains", "maxContains")  # `contains: true` asks for an item
-_NO_SCHEMA = object()
+MAX_SHOWN_CHARS = 500  # of values in a message
 
 Found = list[Incompatibility]
 
 
-def incompatibilities(reader: Place, writer: Place) -> Found:
-    return _Check().compare(reader, writer, "#")
+def incompatibilities(reader: Place, writer: Place, budget: Budget) -> Found:
+    return _Check(budget).compare(reader, writer, "#")
 
 
 class _Check:
-    def __init__(self) -> None:
-        # Pairs being compared: a schema that contains itself is compatible if all around the circle is.
-        self._open: set[tuple[int, int]] = set()
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._pairs = Pairs(budget)
+        # By the identity of a schema, which is kept with it. None: being taken apart.
+        self._conditions_of: dict[int, tuple[Any, list[_Condition] | None]] = {}
+        self._conjunctions: dict[tuple[int, ...], Place] = {}
 
     def compare(self, reader: Place, writer: Place, path: str) -> Found:
         if reader.schema is True or writer.schema is False or reader.schema == {}:
             return []
         pair = (id(reader.schema), id(writer.schema))
-        if pair in self._open:
-            return []
-        self._open.add(pair)
-        try:
-            return self._compare_conditions(_conditions(reader), _conditions(writer), path)
-        finally:
-            self._open.discard(pair)
+        known = self._pairs.known(pair)
+        if known is not None:
+            return known
+        found = self._compare_conditions(self._conditions(reader), self._conditions(writer), path)
+        return self._pairs.decided(pair, found)
+
+    def _conditions(self, place: Place) -> list[_Condition]:
+        """All must hold: ("plain", schema), ("anyOf", branches), ("oneOf", branches), ("not", schema), ("if", ...)."""
+        schema, key = place.schema, id(place.schema)
+        if key in self._conditions_of:
+            return self._conditions_of[key][1] or []  # a schema that asks for itself says nothing more
+        self._conditions_of[key] = (schema, None)
+        self._budget.spend()
+        unique = {id(one): one for one in self._taken_apart(place)}
+        self._budget.spend(len(unique))
+        found = list(unique.values())
+        self._conditions_of[key] = (schema, found)
+        return found
+
+    def _taken_apart(self, place: Place) -> Iterator[_Condition]:
+        schema = place.schema
+        if schema is False:
+            yield ("plain", place)
+        if not isinstance(schema, dict):
+            return
+        if isinstance(schema.get("$ref"), str):
+            self._budget.spend(STEPS_OF_A_REFERENCE)
+            yield from self._conditions(place.follow(schema["$ref"]))
+            if not place.siblings_count:
+                return
+            schema = {name: value for name, value in schema.items() if name != "$ref"}
+        plain = {name: value for name, value in schema.items() if name not in _COMBINING}
+        if plain:
+            yield ("plain", Place(plain, place.resolver, place.siblings_count))
+        for one in schema.get("allOf") or ():
+            yield from self._conditions(place.below(one))
+        for kind in ("anyOf", "oneOf"):
+            if schema.get(kind):
+                yield (kind, [place.below(one) for one in schema[kind]])
+        if "not" in schema:
+            yield ("not", place.below(schema["not"]))
+        if "if" in schema and ("then" in schema or "else" in schema):
+            yield ("if", json.dumps([schema.get(name) for name in ("if", "then", "else")], sort_keys=True))
+
+    def _conjunction(self, place: Place, schemas: list[Any]) -> Place:
+        if len(schemas) == 1:
+            return place.below(schemas[0])
+        key = tuple(map(id, schemas))
+        if key not in self._conjunctions:
+            self._conjunctions[key] = Place({"allOf": schemas}, place.resolver, True)
+        return self._conjunctions[key]
 
     def _compare_conditions(self, reader: list[_Condition], writer: list[_Condition], path: str) -> Found:
         found: Found = []
         anything = [("plain", Place({}, None, False))]
         for condition in reader:
+            self._budget.spend(len(writer))
             results = [self._follows(condition, one, path) for one in writer or anything]
             if all(results):
                 found += _most_telling(condition, writer or anything, results)
@@ -117,6 +167,7 @@ class _Check:
         taken: dict[int, int] = {}
 
         def place(writer: int, tried: set[int]) -> bool:
+            self._budget.spend(1 + len(fits[writer]))
             for reader in fits[writer]:
                 if reader in tried:
                     continue
@@ -149,7 +200,8 @@ class _Check:
             kind = "TYPE_NARROWED" if overlap else "TYPE_CHANGED"
             lost = ", ".join(sorted(old_types - shared))
             return [_found(kind, path, f"does not take the type {lost} any more at")]
-        found = _compare_values(new, old, path)
+        self._budget.spend(len(new) + len(old))
+        found = self._compare_values(new, old, path)
         if "string" in shared:
             found += _compare_strings(new, old, path)
         if shared & {"number", "integer"}:
@@ -161,7 +213,7 @@ class _Check:
         for name, type_ in _ONLY_THE_SAME:
             applies = name in new and (not type_ or type_ in shared)
             says_nothing = name not in _NEVER_IDLE and new.get(name) in (True, {})
-            if applies and not says_nothing and not _equal(new[name], old.get(name, _NO_SCHEMA)):
+            if applies and not says_nothing and not (name in old and self._equal(new[name], old[name])):
                 found.append(_found("KEYWORD_CHANGED", f"{path}/{name}", f"has another '{name}' at"))
         return found
 
@@ -169,8 +221,11 @@ class _Check:
         new, old = _object(reader.schema), _object(writer.schema)
         found = _compare_limits(new, old, path, "maxProperties", "minProperties", "PROPERTIES")
         properties, old_properties = new.get("properties") or {}, old.get("properties") or {}
+        required = set(old.get("required") or ())
+        self._budget.spend(len(required))
         for name in new.get("required") or ():
-            if name in (old.get("required") or ()):
+            self._budget.spend()
+            if name in required:
                 continue
             described = properties.get(name)
             if not (isinstance(described, dict) and "default" in described):
@@ -187,8 +242,8 @@ class _Check:
                 kind = f"PROPERTY_ADDED_{_model(_others(old))}"
             elif name not in properties:
                 kind = f"PROPERTY_REMOVED_{_model(_others(new))}"
-            old_schema = _conjunction(writer, _schemas_of(old, name, in_doubt=False))
-            for schema in _schemas_of(new, name, in_doubt=True):
+            old_schema = self._conjunction(writer, self._schemas_of(old, name, in_doubt=False))
+            for schema in self._schemas_of(new, name, in_doubt=True):
                 inner = self.compare(reader.below(schema), old_schema, f"{path}/properties/{name}")
                 if inner and kind != "PROPERTY_TYPE":
                     inner = [
@@ -214,12 +269,12 @@ class _Check:
         for pattern in dict.fromkeys([*patterns, *old_patterns]):
             schema = patterns.get(pattern, _others(new))
             place = f"{path}/patternProperties/{pattern}"
+            # A name that matches a new pattern may have matched any of the old ones.
             before = (
                 [old_patterns[pattern]] if pattern in old_patterns else [*old_patterns.values(), _others(old)]
             )
-            for (
-                old_schema
-            ) in before:  # a name that matches a new pattern may have matched any of the old ones
+            self._budget.spend(len(before))
+            for old_schema in before:
                 found += self.compare(reader.below(schema), writer.below(old_schema), place)
         return found
 
@@ -253,42 +308,48 @@ class _Check:
         found += self.compare(reader.below(rest), writer.below(old_rest), f"{path}/items")
         return found
 
+    def _compare_values(self, new: dict[str, Any], old: dict[str, Any], path: str) -> Found:
+        values, old_values = self._values(new), self._values(old)
+        if values is None:
+            return []
+        if old_values is None:
+            if old.get("type") == "null" and None in values:
+                return []
+            return [_found("ENUM_ARRAY_CHANGED", f"{path}/enum", "names the only values at")]
+        lost = [value for key, value in old_values.items() if key not in values]
+        if lost:
+            shown = json.dumps(lost)[:MAX_SHOWN_CHARS]
+            return [_found("ENUM_ARRAY_NARROWED", f"{path}/enum", f"lacks the values {shown} at")]
+        return []
+
+    def _values(self, schema: dict[str, Any]) -> dict[Hashable, Any] | None:
+        """The only ones allowed, by what makes them equal; None: any."""
+        found = None
+        for name in ("enum", "const"):
+            if name in schema:
+                given = schema["enum"] if name == "enum" else [schema["const"]]
+                named = {json_key(one, self._budget): one for one in given}
+                found = {key: one for key, one in named.items() if found is None or key in found}
+        return found
+
+    def _equal(self, one: Any, other: Any) -> bool:
+        return json_key(one, self._budget) == json_key(other, self._budget)
+
+    def _schemas_of(self, schema: dict[str, Any], name: str, *, in_doubt: bool) -> list[Any]:
+        """What a property of this name must be valid for. `in_doubt`: does a pattern match that nobody can run?"""
+        found = [schema["properties"][name]] if name in (schema.get("properties") or {}) else []
+        for pattern, one in (schema.get("patternProperties") or {}).items():
+            self._budget.spend()
+            try:
+                matches = search(pattern, name)
+            except (InvalidPattern, TooComplex):
+                matches = in_doubt
+            if matches:
+                found.append(one)
+        return found or [_others(schema)]
+
 
 _Condition = tuple[str, Any]
-
-
-def _conditions(place: Place) -> list[_Condition]:
-    """All of which must hold: ("plain", schema), ("anyOf", branches), ("oneOf", ...), ("not", schema), ("if", ...)."""
-    schema, seen = place.schema, set()
-    while isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
-        if id(schema) in seen:
-            return []  # a reference to itself says nothing
-        seen.add(id(schema))
-        beside = {name: value for name, value in schema.items() if name != "$ref"}
-        target = place.follow(schema["$ref"])
-        if beside and place.siblings_count:
-            return [*_conditions(target), *_conditions(place.below(beside))]
-        place, schema = target, target.schema
-    if schema is False:
-        return [("plain", place)]
-    if not isinstance(schema, dict):
-        return []
-    found: list[_Condition] = []
-    plain = {name: value for name, value in schema.items() if name not in _COMBINING}
-    if plain:
-        found.append(("plain", Place(plain, place.resolver, place.siblings_count)))
-    for one in schema.get("allOf") or ():
-        found += _conditions(place.below(one))
-    for kind in ("anyOf", "oneOf"):
-        if schema.get(kind):
-            found.append((kind, [place.below(one) for one in schema[kind]]))
-    if "not" in schema:
-        found.append(("not", place.below(schema["not"])))
-    if "if" in schema and ("then" in schema or "else" in schema):
-        found.append(
-            ("if", json.dumps([schema.get(name) for name in ("if", "then", "else")], sort_keys=True))
-        )
-    return found
 
 
 def _most_telling(reader: _Condition, writers: list[_Condition], results: list[Found]) -> Found:
@@ -315,8 +376,9 @@ def _types(schema: dict[str, Any]) -> set[str]:
     if type_ is not None:
         found = set(type_) if isinstance(type_, list) else {type_}
         return found - {"integer"} if "number" in found else found
-    values = _values(schema)
-    return {_type_of(value) for value in values} if values is not None else set(_TYPES)
+    if "const" in schema:
+        return {_type_of(schema["const"])}
+    return {_type_of(value) for value in schema["enum"]} if "enum" in schema else set(_TYPES)
 
 
 def _type_of(value: Any) -> str:
@@ -334,40 +396,6 @@ def _type_of(value: Any) -> str:
         case list():
             return "array"
     return "object"
-
-
-def _equal(one: Any, other: Any) -> bool:
-    """As JSON: 1 is 1.0, and true is not 1."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    return bool(one == other)
-
-
-def _values(schema: dict[str, Any]) -> list[Any] | None:
-    """The only ones allowed; None: any."""
-    if "enum" in schema and "const" in schema:
-        return [value for value in schema["enum"] if _equal(value, schema["const"])]
-    if "const" in schema:
-        return [schema["const"]]
-    return list(schema["enum"]) if "enum" in schema else None
-
-
-def _compare_values(new: dict[str, Any], old: dict[str, Any], path: str) -> Found:
-    values, old_values = _values(new), _values(old)
-    if values is None:
-        return []
-    if old_values is None:
-        if old.get("type") == "null" and None in values:
-            return []
-        return [_found("ENUM_ARRAY_CHANGED", f"{path}/enum", "names the only values at")]
-    lost = [value for value in old_values if not any(_equal(value, one) for one in values)]
-    if lost:
-        return [_found("ENUM_ARRAY_NARROWED", f"{path}/enum", f"lacks the values {json.dumps(lost)} at")]
-    return []
 
 
 def _compare_limits(
@@ -430,26 +458,6 @@ def _compare_numbers(new: dict[str, Any], old: dict[str, Any], path: str) -> Fou
 
 def _others(schema: dict[str, Any]) -> Any:
     return schema.get("additionalProperties", True)
-
-
-def _schemas_of(schema: dict[str, Any], name: str, *, in_doubt: bool) -> list[Any]:
-    """What a property of this name must be valid for. `in_doubt`: does a pattern match that Python cannot read?"""
-    found = [schema["properties"][name]] if name in (schema.get("properties") or {}) else []
-    for pattern, one in (schema.get("patternProperties") or {}).items():
-        if _matches(pattern, name, in_doubt=in_doubt):
-            found.append(one)
-    return found or [_others(schema)]
-
-
-def _matches(pattern: str, name: str, *, in_doubt: bool) -> bool:
-    try:
-        return re.search(pattern, name) is not None
-    except re.error:
-        return in_doubt
-
-
-def _conjunction(place: Place, schemas: list[Any]) -> Place:
-    return place.below(schemas[0]) if len(schemas) == 1 else Place({"allOf": schemas}, place.resolver, True)
 
 
 def _model(others: Any) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import importlib.util
 import shutil
 import subprocess
@@ -25,13 +26,16 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
-from suiro.registry.formats import Import, Incompatibility, InvalidSchema, Parsed
+from suiro.registry.formats import Budget, Import, Incompatibility, InvalidSchema, Parsed, TooComplex
 from suiro.registry.schemas import PROTOBUF
 
 __all__ = ["ProtobufFormat", "ProtobufModel", "compiled"]
 
 DEFAULT_NAME = "default.proto"
 PROTOC_TIMEOUT_S = 20
+PAUSE_S = 0.1  # between looks whether anybody still waits for protoc
+MAX_TOLD_CHARS = 10_000  # of protoc's complaints
+_BAD_NAME = (errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.EILSEQ, errno.EINVAL)
 _OWN_PROTOS = Path(__file__).parent / "protos"
 _FILE_SET = "google.protobuf.FileDescriptorSet"
 
@@ -48,11 +52,11 @@ class ProtobufModel:
 
 
 class ProtobufFormat:
-    def parse(self, text: str, imports: Sequence[Import], *, strict: bool) -> Parsed:
+    def parse(self, text: str, imports: Sequence[Import], *, strict: bool, budget: Budget) -> Parsed:
         from suiro.registry.formats.protobuf_text import write
 
         given = _descriptor(text)
-        files = _compile(text, imports) if given is None else _link(given, imports)
+        files = _compile(text, imports, budget) if given is None else _link(given, imports, budget)
         file = files.file[-1]
         names = _names(files)
         model = ProtobufModel(
@@ -70,12 +74,12 @@ class ProtobufFormat:
             model=model,
         )
 
-    def incompatibilities(self, reader: Parsed, writer: Parsed) -> list[Incompatibility]:
+    def incompatibilities(self, reader: Parsed, writer: Parsed, budget: Budget) -> list[Incompatibility]:
         from suiro.registry.formats.protobuf_rules import incompatibilities
 
-        return incompatibilities(reader.model, writer.model)
+        return incompatibilities(reader.model, writer.model, budget)
 
-    def formatted(self, parsed: Parsed, imports: Sequence[Import], form: str) -> str:
+    def formatted(self, parsed: Parsed, form: str) -> str:
         if form == "serialized":
             return base64.standard_b64encode(parsed.model.serialized).decode()
         if form in ("default", "ignore_extensions"):
@@ -85,8 +89,8 @@ class ProtobufFormat:
 
 def compiled(text: str, imports: Sequence[Import]) -> list[bytes]:
     """FileDescriptorProtos: what the schema needs, each behind what it needs itself, and the schema as the last."""
-    given = _descriptor(text)
-    files = _compile(text, imports) if given is None else _link(given, imports)
+    given, budget = _descriptor(text), Budget()
+    files = _compile(text, imports, budget) if given is None else _link(given, imports, budget)
     return [one.SerializeToString() for one in files.file]
 
 
@@ -110,15 +114,17 @@ def _serialized(file: Any) -> bytes:
 # -- compiling -------------------------------------------------------------------------------------------
 
 
-def _compile(text: str, imports: Sequence[Import]) -> Any:
+def _compile(text: str, imports: Sequence[Import], budget: Budget) -> Any:
     """A FileDescriptorSet; the schema is its last file. Its class knows the options that the files define."""
-    return _with_options(_run_protoc(text, imports))
+    return _with_options(_run_protoc(text, imports, budget))
 
 
-def _link(given: Any, imports: Sequence[Import]) -> Any:
+def _link(given: Any, imports: Sequence[Import], budget: Budget) -> Any:
     """The same, of a descriptor that somebody else compiled."""
     needed = "".join(f'import "{name}";\n' for name in given.dependency)
-    files = descriptor_pb2.FileDescriptorSet.FromString(_run_protoc(f'syntax = "proto3";\n{needed}', imports))
+    files = descriptor_pb2.FileDescriptorSet.FromString(
+        _run_protoc(f'syntax = "proto3";\n{needed}', imports, budget)
+    )
     given.name = given.name or DEFAULT_NAME
     files.file[-1].CopyFrom(given)
     return _with_options(files.SerializeToString())
@@ -139,42 +145,72 @@ def _with_options(data: bytes) -> Any:
     return kind.FromString(data)
 
 
-def _run_protoc(text: str, imports: Sequence[Import]) -> bytes:
+def _run_protoc(text: str, imports: Sequence[Import], budget: Budget) -> bytes:
     with tempfile.TemporaryDirectory(prefix="suiro-protoc-") as name:
         folder = Path(name)
-        taken = set()
-        for one in imports:
-            inner = _descriptor(one.text)
-            path = folder / _checked(one.name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(one.text if inner is None else _text_of(inner, imports))
-            taken.add(one.name)
-        main = DEFAULT_NAME if DEFAULT_NAME not in taken else f"schema-{DEFAULT_NAME}"
-        (folder / main).write_text(text)
-        out = folder / ".set"
-        command = [str(_protoc()), *(f"-I{path}" for path in (folder, _OWN_PROTOS, *_common_protos()))]
-        command += ["--include_imports", "--include_source_info", f"--descriptor_set_out={out}", main]
+        main = _lay_out(folder, text, imports, budget)
+        with tempfile.TemporaryDirectory(prefix="suiro-protoc-") as out:  # apart: an import may have any name
+            result = Path(out) / "set"
+            command = [str(_protoc()), *(f"-I{path}" for path in (folder, _OWN_PROTOS, *_common_protos()))]
+            command += ["--include_imports", "--include_source_info", f"--descriptor_set_out={result}", main]
+            told = _finish(command, folder, budget)
+            if told is not None:
+                raise InvalidSchema(told.replace(f"{folder}/", "").replace(f"{main}:", "line "))
+            return result.read_bytes()
+
+
+def _lay_out(folder: Path, text: str, imports: Sequence[Import], budget: Budget) -> str:
+    """Every import is a file below the folder. The schema is one too, whose name is returned."""
+    taken = set()
+    for one in imports:
+        inner = _descriptor(one.text)
+        path = folder / _checked(one.name)
         try:
-            done = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=PROTOC_TIMEOUT_S, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise InvalidSchema(f"protoc did not finish in {PROTOC_TIMEOUT_S} s") from None
-        if done.returncode != 0:
-            raise InvalidSchema(done.stderr.strip().replace(f"{folder}/", "").replace(f"{main}:", "line "))
-        return out.read_bytes()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(one.text if inner is None else _text_of(inner, imports, budget))
+        except OSError as error:
+            if error.errno not in _BAD_NAME:
+                raise
+            raise InvalidSchema(
+                f"reference {one.name[:200]!r}: its name cannot be the path of an import beside those of the "
+                f"other references ({error.strerror}); give the references other names"
+            ) from None
+        taken.add(PurePosixPath(one.name).parts[0])
+    main = DEFAULT_NAME if DEFAULT_NAME not in taken else f"schema-{DEFAULT_NAME}"
+    while main in taken:
+        main = f"schema-{main}"
+    (folder / main).write_text(text)
+    return main
 
 
-def _text_of(given: Any, imports: Sequence[Import]) -> str:
+def _finish(command: Sequence[str], folder: Path, budget: Budget) -> str | None:
+    """What protoc complains of. Whoever waits may end it at any time."""
+    with subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
+    ) as running:
+        try:
+            for _ in range(round(PROTOC_TIMEOUT_S / PAUSE_S)):
+                try:
+                    _, told = running.communicate(timeout=PAUSE_S)
+                except subprocess.TimeoutExpired:
+                    budget.pause()
+                    continue
+                return None if running.returncode == 0 else told.strip()[:MAX_TOLD_CHARS]
+            raise TooComplex(f"protoc did not finish in {PROTOC_TIMEOUT_S} s")
+        finally:
+            running.kill()
+
+
+def _text_of(given: Any, imports: Sequence[Import], budget: Budget) -> str:
     from suiro.registry.formats.protobuf_text import write
 
-    files = _link(given, [one for one in imports if one.name in given.dependency])
+    files = _link(given, [one for one in imports if one.name in given.dependency], budget)
     return write(files.file[-1], {name for name, _, _ in _names(files)}, normalized=False)
 
 
 def _checked(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or not path.parts or "\\" in name:
+    if path.is_absolute() or ".." in path.parts or not path.parts or "\\" in name or not name.isprintable():
         raise InvalidSchema(f"reference {name!r}: the name of a Protobuf reference is the path of its import")
     return path
 
@@ -189,11 +225,11 @@ def _protoc() -> Path:
     return Path(found)
 
 
-def _common_protos() -> Iterator[Path]:
-    """The folder above `google/type`, where googleapis-common-protos is installed."""
+def _common_protos() -> Iterator[str]:
+    """Where googleapis-common-protos keeps `google/type`. Nothing else of what is installed can be imported."""
     spec = importlib.util.find_spec("google.type")
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
-        yield Path(place).parent.parent
+        yield f"google/type={place}"
 
 
 def _names(files: Any) -> list[tuple[str, Any, str]]:

@@ -25,7 +25,8 @@ from typing import Any
 
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 
-from suiro.registry.formats import READER, WRITER, Incompatibility
+from suiro.registry.formats import READER, WRITER, Budget, Incompatibility
+from suiro.registry.formats.pairs import Pairs
 from suiro.registry.formats.protobuf_format import ProtobufModel
 
 __all__ = ["incompatibilities"]
@@ -55,52 +56,58 @@ _MESSAGES = (Field.TYPE_MESSAGE, Field.TYPE_GROUP)
 Found = list[Incompatibility]
 
 
-def incompatibilities(reader: ProtobufModel, writer: ProtobufModel) -> Found:
-    return _Check(reader, writer).compare_scopes(
-        {one.name: one for one in reader.file.message_type},
-        {one.name: one for one in writer.file.message_type},
-        "#",
+def incompatibilities(reader: ProtobufModel, writer: ProtobufModel, budget: Budget) -> Found:
+    return _Check(reader, writer, budget).compare_scopes(
+        reader.file.message_type, reader.file.package, writer.file.message_type, writer.file.package, "#"
     )
 
 
 class _Check:
-    def __init__(self, reader: ProtobufModel, writer: ProtobufModel) -> None:
+    def __init__(self, reader: ProtobufModel, writer: ProtobufModel, budget: Budget) -> None:
         self._reader = reader
         self._writer = writer
-        self._open: set[tuple[int, int]] = set()
+        self._budget = budget
+        self._pairs = Pairs(budget)  # of full names
 
-    def compare_scopes(self, readers: dict[str, Any], writers: dict[str, Any], path: str) -> Found:
+    def compare_scopes(self, readers: Any, scope: str, writers: Any, old_scope: str, path: str) -> Found:
         found: Found = []
-        for name, writer in writers.items():
+        by_name = {one.name: one for one in readers}
+        for writer in writers:
             if writer.options.map_entry:
                 continue
-            reader = readers.get(name)
+            name = writer.name
+            reader = by_name.get(name)
             if reader is None or reader.options.map_entry:
                 found.append(_found("MESSAGE_REMOVED", f"{path}/{name}", f"lacks the message {name} at"))
             else:
-                found += self.compare_messages(reader, writer, f"{path}/{name}")
+                found += self.compare_messages(
+                    _within(scope, name), _within(old_scope, name), f"{path}/{name}"
+                )
         return found
 
-    def compare_messages(self, reader: Any, writer: Any, path: str) -> Found:
-        pair = (id(reader), id(writer))
-        if pair in self._open:
-            return []
-        self._open.add(pair)
-        try:
-            found = self._compare_fields(reader, writer, path)
-            nested = {one.name: one for one in reader.nested_type}
-            return found + self.compare_scopes(nested, {one.name: one for one in writer.nested_type}, path)
-        finally:
-            self._open.discard(pair)
+    def compare_messages(self, name: str, old_name: str, path: str) -> Found:
+        pair = (name, old_name)
+        known = self._pairs.known(pair)
+        if known is not None:
+            return known
+        return self._pairs.decided(pair, self._compare_messages(name, old_name, path))
+
+    def _compare_messages(self, name: str, old_name: str, path: str) -> Found:
+        reader, writer = self._reader.messages[name], self._writer.messages[old_name]
+        found = self._compare_fields(reader, writer, path)
+        return found + self.compare_scopes(reader.nested_type, name, writer.nested_type, old_name, path)
 
     def _compare_fields(self, reader: Any, writer: Any, path: str) -> Found:
         new, old = {one.number: one for one in reader.field}, {one.number: one for one in writer.field}
+        self._budget.spend(len(new) + len(old))
         new_oneofs, old_oneofs = _oneof_of(reader), _oneof_of(writer)
+        kept_oneofs = set(new_oneofs.values())
+        entries, old_entries = _map_entries(reader), _map_entries(writer)
         found = _moved_to_oneofs(new_oneofs, old_oneofs, old, path)
         for number in dict.fromkeys([*old, *new]):
             place = f"{path}/{number}"
             if number not in new:
-                kept = old_oneofs.get(number) in set(new_oneofs.values()) if number in old_oneofs else False
+                kept = old_oneofs.get(number) in kept_oneofs
                 if old[number].label == Field.LABEL_REQUIRED:
                     found.append(
                         _found(
@@ -120,11 +127,13 @@ class _Check:
                         _found("REQUIRED_FIELD_ADDED", place, f"requires the field {new[number].name} at")
                     )
             else:
-                found += self._compare_field(new[number], reader, old[number], writer, place)
+                found += self._compare_field(new[number], entries, old[number], old_entries, place)
         return found
 
-    def _compare_field(self, new: Any, reader: Any, old: Any, writer: Any, path: str) -> Found:
-        new_entry, old_entry = _map_entry(new, reader), _map_entry(old, writer)
+    def _compare_field(
+        self, new: Any, entries: dict[str, Any], old: Any, old_entries: dict[str, Any], path: str
+    ) -> Found:
+        new_entry, old_entry = _map_entry(new, entries), _map_entry(old, old_entries)
         if new_entry is not None and old_entry is not None:
             pairs = zip(new_entry.field, old_entry.field, strict=True)
             return [
@@ -150,14 +159,13 @@ class _Check:
 
     def _compare_named(self, new: Any, old: Any, path: str) -> Found:
         name, old_name = new.type_name.removeprefix("."), old.type_name.removeprefix(".")
-        message, old_message = self._reader.messages.get(name), self._writer.messages.get(old_name)
         local = name.removeprefix(f"{self._reader.packages.get(name, '')}.")
         old_local = old_name.removeprefix(f"{self._writer.packages.get(old_name, '')}.")
         if local != old_local:
             return [_found("FIELD_NAMED_TYPE_CHANGED", path, f"has the type {name} instead of {old_name} at")]
-        if message is None or old_message is None:
+        if name not in self._reader.messages or old_name not in self._writer.messages:
             return []
-        inner = self.compare_messages(message, old_message, path)
+        inner = self.compare_messages(name, old_name, path)
         if inner:
             inner.append(_found("FIELD_NAMED_TYPE_CHANGED", path, f"has another type {name} at"))
         return inner
@@ -180,8 +188,10 @@ def _moved_to_oneofs(
     new: dict[int, str], old: dict[int, str], old_fields: dict[int, Any], path: str
 ) -> Found:
     found: Found = []
-    for name in dict.fromkeys(new.values()):
-        members = [number for number, oneof in new.items() if oneof == name]
+    members_of: dict[str, list[int]] = {}
+    for number, name in new.items():
+        members_of.setdefault(name, []).append(number)
+    for name, members in members_of.items():
         moved = [number for number in members if number in old_fields and number not in old]
         existing = [number for number in members if number in old]
         if len(moved) > 1:
@@ -193,6 +203,13 @@ def _moved_to_oneofs(
     return found
 
 
-def _map_entry(field: Any, message: Any) -> Any:
-    name = field.type_name.rpartition(".")[2]
-    return next((one for one in message.nested_type if one.name == name and one.options.map_entry), None)
+def _map_entries(message: Any) -> dict[str, Any]:
+    return {one.name: one for one in message.nested_type if one.options.map_entry}
+
+
+def _map_entry(field: Any, entries: dict[str, Any]) -> Any:
+    return entries.get(field.type_name.rpartition(".")[2])
+
+
+def _within(scope: str, name: str) -> str:
+    return f"{scope}.{name}" if scope else name

@@ -1,0 +1,49 @@
+"""How much work one schema may cost. A few hundred bytes can ask for more steps than any machine has.
+
+Work is counted in steps, not in seconds: the same schema gets the same answer on every machine. Whoever waits for the
+work may end it: `pause` is called every so often, and raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from suiro.errors import UsageError
+
+__all__ = ["MAX_COMPARED_STEPS", "MAX_STEPS", "Budget", "TooComplex"]
+
+MAX_STEPS = 1_000_000
+"""Of one text that is parsed. A step is a part, a keyword, a name."""
+
+MAX_COMPARED_STEPS = 300_000
+"""Of one schema that is held against another. A step is a pair of parts, or a name."""
+
+STEPS_BETWEEN_PAUSES = 500
+
+
+class TooComplex(UsageError):
+    """The work was ended where its budget did. Nothing is known of its outcome."""
+
+
+def _go_on() -> None:
+    pass
+
+
+class Budget:
+    __slots__ = ("_left", "_limit", "_next_pause", "pause")
+
+    def __init__(self, limit: int = MAX_STEPS, pause: Callable[[], None] = _go_on) -> None:
+        self._limit = self._left = limit
+        self._next_pause = limit - STEPS_BETWEEN_PAUSES
+        self.pause = pause
+
+    def spend(self, steps: int = 1) -> None:
+        """Raises `TooComplex` once all is spent, and whatever `pause` does."""
+        self._left -= steps
+        if self._left < 0:
+            raise TooComplex(
+                f"more than {self._limit} steps would be needed; use fewer references, combinations, names or values"
+            )
+        if self._left <= self._next_pause:
+            self._next_pause = self._left - STEPS_BETWEEN_PAUSES
+            self.pause()

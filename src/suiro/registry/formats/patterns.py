@@ -1,0 +1,82 @@
+"""Regular expressions that strangers wrote: in time that grows with the text, whatever the expression.
+
+JSON Schema's are ECMAScript's. RE2 runs those that need no looking around and no back references, in linear time. The
+others are run by `regex`, which gives up after `BACKTRACKING_TIMEOUT_S`; it lets other threads run meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import re2
+import regex
+
+from suiro.registry.formats.budget import TooComplex
+
+__all__ = ["InvalidPattern", "search"]
+
+BACKTRACKING_TIMEOUT_S = 1.0
+MAX_BACKTRACKING_CHARS = 4_000
+"""Of an expression that RE2 does not know: `regex` takes longer than linear to read one."""
+RE2_BYTES = 2 << 20
+"""Of one expression. What needs more is run by `regex`."""
+MAX_LINEAR_STEPS = 500_000_000
+"""Of one search: the expression's instructions times the text's characters, some 150 million a second."""
+CACHE_SIZE = 128
+
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|c([A-Za-z])|.)", re.DOTALL)
+
+
+class InvalidPattern(ValueError):
+    """No regular expression in a language that we have."""
+
+
+def search(pattern: str, text: str) -> bool:
+    """Is it anywhere in the text? Raises `InvalidPattern`, and `TooComplex` where the time was not enough."""
+    linear, backtracking = _compiled(pattern)
+    if linear is not None:
+        if linear.programsize * len(text) > MAX_LINEAR_STEPS:
+            raise TooComplex(
+                f"the pattern {pattern[:100]!r} is too large for a text of {len(text)} characters"
+            )
+        try:
+            return linear.search(text) is not None
+        except UnicodeEncodeError:  # half of a surrogate pair: no UTF-8
+            linear, backtracking = None, _backtracking(pattern)
+    if backtracking is None:
+        raise InvalidPattern(pattern)
+    try:
+        return backtracking.search(text, timeout=BACKTRACKING_TIMEOUT_S) is not None
+    except TimeoutError:
+        raise TooComplex(
+            f"the pattern {pattern[:100]!r} took more than {BACKTRACKING_TIMEOUT_S} s on a text of {len(text)} "
+            "characters; write it without look-around and back references, then it is searched in linear time"
+        ) from None
+
+
+@lru_cache(maxsize=CACHE_SIZE)
+def _compiled(pattern: str) -> tuple[re2._Regexp | None, regex.Pattern[str] | None]:
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = RE2_BYTES
+    try:
+        return re2.compile(_ESCAPE.sub(_as_re2, pattern), options), None
+    except (re2.error, UnicodeEncodeError):
+        return None, _backtracking(pattern)
+
+
+def _backtracking(pattern: str) -> regex.Pattern[str] | None:
+    if len(pattern) > MAX_BACKTRACKING_CHARS:
+        return None
+    try:
+        return regex.compile(pattern)
+    except (regex.error, RecursionError, OverflowError):
+        return None
+
+
+def _as_re2(escape: re.Match[str]) -> str:
+    code, letter = escape.groups()
+    if code:
+        return rf"\x{{{code}}}"
+    return rf"\x{{{ord(letter) & 31:x}}}" if letter else escape.group()

@@ -1,0 +1,116 @@
+"""What one request parses and compares, done while the state is not held.
+
+Rules decide from the `State`, and everybody else waits for it meanwhile; one schema may take seconds to parse or to
+compare. So the rules ask their `Work` for results. What it does not know yet it raises as `Unready`; `settled` does
+that without the state, and lets the rules decide again. Where everything is known, a decision takes no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
+
+from suiro.errors import UsageError
+from suiro.registry.formats import (
+    MAX_COMPARED_STEPS,
+    MAX_STEPS,
+    Budget,
+    Import,
+    Incompatibility,
+    InvalidSchema,
+    Parsed,
+    TooComplex,
+    compare,
+    format_of,
+    parse,
+)
+
+__all__ = ["Unready", "Work"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Unready(Exception):
+    """Parts that must be done before the rules can decide."""
+
+    def __init__(self, parts: dict[Hashable, Callable[[], Any]]) -> None:
+        super().__init__(len(parts))
+        self.parts = parts
+
+
+class Work:
+    """`pause` is called every so often while something is done, and ends it by raising. `turn` is held meanwhile."""
+
+    def __init__(
+        self,
+        pause: Callable[[], None] = lambda: None,
+        turn: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        self._pause = pause
+        self._turn = turn
+        self._done: dict[Hashable, Any] = {}
+        self._refused: dict[Hashable, UsageError] = {}
+
+    def settled(self, decide: Callable[[], T]) -> T:
+        """What `decide` returns once everything it asks for is done."""
+        while True:
+            self._pause()
+            try:
+                return decide()
+            except Unready as unready:
+                parts = unready.parts
+            with self._turn():
+                for key, do in parts.items():
+                    self._do(key, do)
+
+    def _do(self, key: Hashable, do: Callable[[], Any]) -> None:
+        try:
+            self._done[key] = do()
+        except (InvalidSchema, TooComplex) as error:
+            self._refused[key] = error
+
+    def parse(self, type_: str, text: str, imports: tuple[Import, ...], *, strict: bool) -> Parsed:
+        """Raises `Unready`, `InvalidSchema`, `TooComplex`."""
+        found: Parsed = self._ask(
+            ("parse", type_, text, imports, strict),
+            lambda: parse(type_, text, imports, strict=strict, budget=Budget(MAX_STEPS, self._pause)),
+        )
+        return found
+
+    def compare(self, reader: Parsed, writer: Parsed) -> list[Incompatibility]:
+        """Of schemas that this has parsed. Raises `Unready` and `TooComplex`."""
+        found: list[Incompatibility] = self._ask(
+            ("compare", id(reader), id(writer)),
+            lambda: compare(reader, writer, Budget(MAX_COMPARED_STEPS, self._pause)),
+        )
+        return found
+
+    def formatted(self, parsed: Parsed, form: str) -> str:
+        """Raises `Unready` and `InvalidSchema`."""
+        found: str = self._ask(
+            ("format", id(parsed), form), lambda: format_of(parsed.type).formatted(parsed, form)
+        )
+        return found
+
+    @staticmethod
+    def each(ask: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """Asks for all at once: what is unready of any of them is done together."""
+        found: list[R] = []
+        parts: dict[Hashable, Callable[[], Any]] = {}
+        for one in items:
+            try:
+                found.append(ask(one))
+            except Unready as unready:
+                parts |= unready.parts
+        if parts:
+            raise Unready(parts)
+        return found
+
+    def _ask(self, key: Hashable, do: Callable[[], Any]) -> Any:
+        if key in self._refused:
+            raise self._refused[key]
+        if key not in self._done:
+            raise Unready({key: do})
+        return self._done[key]
