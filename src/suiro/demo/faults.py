@@ -27,7 +27,7 @@ __all__ = [
     "unfinished_micro_batch",
 ]
 
-HUNT_TIMEOUT_S = 60
+HUNT_TIMEOUT_S = 600  # on a machine with nothing else to do it takes seconds
 LOOK_EVERY_S = 0.001
 SETTLE_S = 0.05
 
