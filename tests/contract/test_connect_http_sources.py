@@ -20,8 +20,15 @@ from support.waiting import wait_until
 from suiro.client import Client
 from suiro.clock import SystemClock
 from suiro.connect import About, SettingError
+from suiro.connect.positions import (
+    POSITIONS_TOPIC,
+    create_positions_topic,
+    position_partition,
+    position_record,
+)
 from suiro.connect.sources.rest import RestSource
 from suiro.connect.sources.webhook import WebhookSource
+from suiro.protocol.records import Record, encode_batch
 
 SECRET = "s3cret"
 HTTP = httpx.Client(verify=False, timeout=30, limits=httpx.Limits(max_keepalive_connections=0))
@@ -312,6 +319,22 @@ def test_an_answer_that_is_no_use_is_said(
         with running(tmp_path, bootstrap, text) as runtime:
             told = reaches(runtime, unique, lambda at: at["error"], "an error")
     assert said in told["error"]
+
+
+def test_a_position_that_somebody_wrote_sends_the_headers_nowhere(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str, api: HttpPeer
+) -> None:
+    """The next page's address is read from the topic of positions, where others may write, too."""
+    with HttpPeer(lambda asked: Answer(body=[])) as thief:
+        create_positions_topic(client)
+        key, value = position_record(unique, {"next": f"{thief.url}/things"})
+        batch = encode_batch([Record(offset=0, timestamp=1, key=key, value=value)])
+        client.produce({(POSITIONS_TOPIC, position_partition(client, unique)): batch})
+        text = poll(unique, api, 'paging = "link"\nheaders = { Authorization = "Bearer secret" }')
+        with running(tmp_path, bootstrap, text) as runtime:
+            told = reaches(runtime, unique, lambda at: at["error"], "an error")
+        assert f"the next page is {thief.url}/things, on another host" in told["error"]
+        assert not thief.asked
 
 
 @pytest.mark.parametrize(

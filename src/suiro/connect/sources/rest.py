@@ -92,6 +92,8 @@ class RestSource:
         self._hashes = parts
 
     def open(self, position: dict[str, Any] | None) -> None:
+        if position is not None and "next" in position:
+            self._require_own_host(str(position["next"]))  # whoever may write positions gets no headers by it
         self._position = position or {}
         self._not_before_ms = 0
         self._failures = 0
@@ -155,6 +157,13 @@ class RestSource:
             params=parameters or None,
             headers=headers,
         )
+
+    def _require_own_host(self, url: str) -> None:
+        if urlsplit(url)[:2] != urlsplit(self._settings.url)[:2]:
+            raise UsageError(
+                f"{self._about.name}: the next page is {url}, on another host than {self._settings.url}, which "
+                "would be sent the headers"
+            )
 
     def _back_off(self, asked_ms: int | None) -> None:
         wait_ms = min(self._settings.interval_ms * 2**self._failures, self._settings.longest_wait_ms)
@@ -228,11 +237,7 @@ class RestSource:
                 if link is None:
                     return self._last(response, position, found)
                 after = urljoin(str(response.url), link)
-                if urlsplit(after)[:2] != urlsplit(settings.url)[:2]:
-                    raise UsageError(
-                        f"{self._about.name}: the next page is {after}, on another host than {settings.url}, which "
-                        "would be sent the headers"
-                    )
+                self._require_own_host(after)
                 return {"next": after}, _behind(position, found), True
         etag = response.headers.get("etag")
         if etag is not None and etag == position.get("etag"):  # it does not know If-None-Match
