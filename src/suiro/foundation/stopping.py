@@ -28,10 +28,13 @@ class Stopping:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Until it is to stop, then true, at every later call too; false once the time is over."""
-        watched = [self._told] if self._stdin is None else [self._told, self._stdin]
-        while ready := select.select(watched, [], [], timeout_s)[0]:
-            if self._told in ready:
+        poll = select.poll()
+        for watched in (self._told, self._stdin):
+            if watched is not None:
+                poll.register(watched, select.POLLIN)
+        while ready := poll.poll(None if timeout_s is None else timeout_s * 1_000):
+            if any(readable == self._told for readable, _ in ready):
                 return True
-            if not os.read(ready[0], 4096):
+            if not os.read(ready[0][0], 4096):
                 self._signalled()
         return False

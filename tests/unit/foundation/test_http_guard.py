@@ -102,30 +102,40 @@ def test_guesses_push_out_guesses_only(users: Users, monkeypatch: pytest.MonkeyP
 
 
 def test_guesses_keep_nobody_waiting_who_is_known(users: Users, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And who logs in for the first time waits for the guesses that are being checked, not for those that wait."""
+    checked: list[str] = []
+    released = threading.Event()
+    scrypt = module._scrypt
+
+    def slow(given: str, salt: bytes) -> bytes:
+        assert released.wait(60)
+        checked.append(given)
+        return scrypt(given, salt)
+
     async def test() -> None:
-        async with client(guard(users)) as http:
-            assert (await http.get("/", headers=basic("ada", "secret"))).status_code == 200
-            released = threading.Event()
+        made = guard(users)
+        async with client(made) as http:
 
-            def slow(given: str, salt: bytes) -> bytes:
-                assert released.wait(60)
-                return b""
+            def ask(name: str, password: str) -> asyncio.Task[httpx.Response]:
+                return asyncio.create_task(http.get("/", headers=basic(name, password)))
 
+            assert (await ask("ada", "secret")).status_code == 200
             monkeypatch.setattr(module, "_scrypt", slow)
-            guesses = [
-                asyncio.create_task(http.get("/", headers=basic("ada", f"guess {number}")))
-                for number in range(MAX_WAITING_LOGINS + 10)
-            ]
-            too_many, _ = await asyncio.wait(guesses, return_when=asyncio.FIRST_COMPLETED)
-            while len(too_many) < 10:
-                too_many = {task for task in guesses if task.done()}
+            guesses = [ask("ada", f"guess {number}") for number in range(LOGIN_THREADS + MAX_WAITING_LOGINS)]
+            while len(made._waiting_logins) < MAX_WAITING_LOGINS:
                 await asyncio.sleep(0)
-            assert {task.result().status_code for task in too_many} == {503}
             for name, password in (("ada", "secret"), ("bob", "plain")):
-                assert (await http.get("/", headers=basic(name, password))).status_code == 200
+                assert (await ask(name, password)).status_code == 200
+            newcomer = ask("eve", "right")
+            oldest, _ = await asyncio.wait(guesses, return_when=asyncio.FIRST_COMPLETED)
+            assert {task.result().status_code for task in oldest} == {503}
             released.set()
-            answers = await asyncio.gather(*guesses)
-            assert sorted({answer.status_code for answer in answers}) == [401, 503]
-            assert LOGIN_THREADS < MAX_WAITING_LOGINS
+            answers = await asyncio.gather(*guesses, newcomer)
+            statuses = [answer.status_code for answer in answers]
+            assert (statuses.count(503), statuses.count(401), statuses.count(200)) == (1, len(guesses) - 1, 1)
+            assert checked.index("right") <= LOGIN_THREADS + 1
+            assert (made._logins_checked, len(made._waiting_logins)) == (0, 0)
 
+    path = users._path
+    path.write_text(path.read_text() + f"eve:{hash_password('right')}\n")
     asyncio.run(asyncio.wait_for(test(), 60))

@@ -80,7 +80,10 @@ class ReplicationStream:
 
     def wait(self, timeout_s: float, *others: Any) -> bool:
         """Until the server says something, or one of `others` can be read; False: nothing came."""
-        return bool(select.select([self._connection, *others], [], [], timeout_s)[0])
+        poll = select.poll()  # `select` knows no descriptor beyond 1,023
+        for one in (self._connection, *others):
+            poll.register(one, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1_000))
 
     def blocks(self) -> Iterator[Block]:
         """What is there now, at most one block of small transactions; the parts of one that is larger."""

@@ -7,6 +7,7 @@ The body is whole when the application is called, and counted until it has answe
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,7 +22,7 @@ from suiro.foundation.http.users import Users, Verdict
 __all__ = ["Guard"]
 
 LOGIN_THREADS = 2  # of their own: guesses keep each other waiting, and nobody who is known
-MAX_WAITING_LOGINS = 64  # beyond them, 503
+MAX_WAITING_LOGINS = 64  # beyond them, 503 for those that have waited longest
 
 
 class Guard:
@@ -48,7 +49,8 @@ class Guard:
         self._unknown = unknown
         self._media_type = media_type
         self._logins = ThreadPoolExecutor(LOGIN_THREADS, thread_name_prefix="http-login")
-        self._waiting_logins = 0
+        self._logins_checked = 0  # at this moment
+        self._waiting_logins: deque[asyncio.Future[bool]] = deque()  # true: it is your turn
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -81,13 +83,37 @@ class Guard:
         verdict = users.recall(header)
         if verdict is not None:
             return verdict
-        if self._waiting_logins >= MAX_WAITING_LOGINS:
+        if not await self._turn_to_login():
             return None
-        self._waiting_logins += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._logins, users.verify, header)
         finally:
-            self._waiting_logins -= 1
+            self._next_login()
+
+    async def _turn_to_login(self) -> bool:
+        """Who came last is first: those who guess wait for each other, and who logs in for those only that are being
+        checked. Where too many wait, the first that came is told to try again."""
+        if self._logins_checked < LOGIN_THREADS:
+            self._logins_checked += 1
+            return True
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting_logins.append(turn)
+        if len(self._waiting_logins) > MAX_WAITING_LOGINS:
+            self._waiting_logins.popleft().set_result(False)
+        try:
+            return bool(await turn)
+        except asyncio.CancelledError:
+            if turn in self._waiting_logins:
+                self._waiting_logins.remove(turn)
+            elif not turn.cancelled() and turn.result():
+                self._next_login()
+            raise
+
+    def _next_login(self) -> None:
+        if self._waiting_logins:
+            self._waiting_logins.pop().set_result(True)
+        else:
+            self._logins_checked -= 1
 
     async def _with_body(self, length: str, scope: Scope, receive: Receive, send: Send) -> None:
         body = Body(self._bodies)
