@@ -22,6 +22,7 @@ from conftest import LogUnderTest
 from support.waiting import wait_until
 
 from suiro.client import EARLIEST, Client, NewTopic
+from suiro.errors import OffsetOutOfRangeError
 from suiro.protocol import columnar
 from suiro.protocol.records import Record, encode_batch
 from suiro.views import journal as journal_module
@@ -316,10 +317,9 @@ def test_a_key_is_changed_by_a_new_first_line(decided: Journal, start: Callable[
     assert start(Keys.of(NEW)).view("delays").routing.share == 0
 
 
-def test_records_that_are_gone_are_missed(
-    decided: Journal, start: Callable[..., Journal], log_under_test: LogUnderTest, client: Client, topic: str
-) -> None:
-    first = next(one for one in records_of(client, topic) if one.key == b"code/delays/code1")
+@pytest.fixture
+def lose_code(log_under_test: LogUnderTest, client: Client, topic: str) -> Callable[[], None]:
+    """Deletes the beginning of the topic, up to the code of the first version."""
     admin = AdminClient({"bootstrap.servers": log_under_test.bootstrap_servers})
 
     def set_policy(policy: str) -> None:
@@ -328,10 +328,20 @@ def test_records_that_are_gone_are_missed(
         for done in admin.incremental_alter_configs([resource]).values():
             done.result()
 
-    set_policy("delete")  # of a compacted topic nobody may delete records
-    for gone in admin.delete_records([TopicPartition(topic, 0, first.offset + 1)]).values():
-        gone.result()
-    set_policy("compact")
+    def lose() -> None:
+        first = next(one for one in records_of(client, topic) if one.key == b"code/delays/code1")
+        set_policy("delete")  # of a compacted topic nobody may delete records
+        for gone in admin.delete_records([TopicPartition(topic, 0, first.offset + 1)]).values():
+            gone.result()
+        set_policy("compact")
+
+    return lose
+
+
+def test_records_that_are_gone_are_missed(
+    decided: Journal, start: Callable[..., Journal], lose_code: Callable[[], None]
+) -> None:
+    lose_code()
     with pytest.raises(JournalNotTrustedError, match="lacks records") as told:
         start()
     assert "suiro view adopt" in str(told.value)
@@ -343,6 +353,36 @@ def test_records_that_are_gone_are_missed(
     assert after.code("delays", "code2") == b"zip2"
     with pytest.raises(Exception, match="does not hold the code code1"):
         after.code("delays", "code1")
+
+
+def test_a_host_that_runs_reads_on_and_changes_nothing_until_what_is_gone_is_settled(
+    decided: Journal,
+    start: Callable[..., Journal],
+    lose_code: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has to read the topic anew, in many small pieces, and finds that records are missing."""
+    monkeypatch.setattr("suiro.views.journal.MAX_CODE_BYTES", 1)
+    monkeypatch.setattr("suiro.views.journal.GONE_PAUSE_S", 0.1)
+    lose_code()
+    fetch, failed = Journal._fetch, list[int]()
+
+    def fail_once(self: Journal, client: Client, known: Any) -> None:
+        if self is decided and not failed:
+            failed.append(1)
+            raise OffsetOutOfRangeError("delays", 0, 7, log_start_offset=0, log_end_offset=3)
+        fetch(self, client, known)
+
+    monkeypatch.setattr(Journal, "_fetch", fail_once)
+    wait_until(lambda: decided.status()["error"] is not None, what="the host to miss it")
+    with pytest.raises(JournalNotTrustedError, match="lacks records"):
+        decided.change("delays", lifecycle.rollback, who="ada")
+    assert decided.view("delays").routing.share == 5_000
+    assert decided.code("delays", "code1") == b"zip1"
+    start(trust="signed").adopt()
+    wait_until(lambda: decided.status()["error"] is None, what="the host to believe it again")
+    decided.change("delays", lifecycle.rollback, who="ada")
+    assert start().view("delays").routing.share == 0
 
 
 def test_a_topic_that_was_set_back_is_missed(

@@ -550,7 +550,8 @@ class Journal:
             self._looked_to = max(self._looked_to, known.position)
             self._refused_records += refused
             is_all = known.position >= part.last_stable_offset
-            if is_all and (known is not self._known or known.head_offset != head):
+            is_judged = is_all and (known is not self._known or known.head_offset != head)
+            if is_judged:
                 self._doubt = self._doubt_of(known)
             if is_all and known is not self._known and self._doubt is None:
                 self._known, self._is_current, is_ours = known, True, True
@@ -558,7 +559,7 @@ class Journal:
             is_ours &= known is self._known
         if refused:
             logger.error("%s", said_of(self.topic, refused, known))
-        if self._doubt is not None:
+        if is_judged and self._doubt is not None:
             logger.error("%s", self._doubt)
             raise JournalNotTrustedError(self._doubt)
         if is_ours:
