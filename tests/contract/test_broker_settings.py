@@ -158,3 +158,18 @@ def test_what_is_taken_is_kept_and_shown_with_its_source(
     finally:
         assert alter(wire, name, None, broker=broker, operation=DELETE)[0] == "none"
     wait_until(lambda: shown().get("value") in (None, default))
+
+
+def test_what_is_set_for_a_listener_is_shown_before_what_is_set_for_all(wire: Wire) -> None:
+    name = "listener.name.plaintext.ssl.client.auth"
+    assert alter(wire, name, "none") == ("none", None)
+    try:
+        found = wait_until(lambda: described(wire).get(name))
+        assert (found["value"], found["config_source"], found["config_type"]) == ("none", OF_BROKER, 2)
+        assert found["read_only"]
+        assert found["synonyms"] == [
+            {"name": name, "value": "none", "source": OF_BROKER},
+            {"name": "ssl.client.auth", "value": "none", "source": DEFAULT},
+        ]
+    finally:
+        assert alter(wire, name, None, operation=DELETE)[0] == "none"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from support.certificates import Authority
 from support.waiting import wait_until
 from support.wire import TIMEOUT_S, Wire
 
@@ -138,6 +141,28 @@ def test_a_login_takes_only_so_long() -> None:
         assert is_closed(strangers.connect())
         assert is_closed(strangers.half_sent(AUTHENTICATE, claims=500, sends=20))
         assert is_served(known)
+
+
+def test_a_tls_handshake_takes_only_so_long(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    settings = {
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl__keystore__location": str(authority.sign("server", subject="/CN=localhost")),
+        "connection__authentication__timeout__ms": "1000",
+    }
+    context = ssl.create_default_context(cafile=str(authority.certificate))
+    with node(**settings) as running, Strangers(running) as strangers:
+        newcomers = running.broker.server._doors["SSL"].newcomers
+        known = strangers.enter_context(context.wrap_socket(strangers.connect(), server_hostname="localhost"))
+        frame = struct.pack(">hhih", 18, 0, 7, -1)
+        known.sendall(struct.pack(">i", len(frame)) + frame)
+        assert len(known.recv(4)) == 4
+        assert len(newcomers) == 0
+        silent = strangers.connect()
+        wait_until(lambda: len(newcomers) == 1)
+        assert is_closed(silent)
+        known.sendall(struct.pack(">i", len(frame)) + frame)
+        assert len(known.recv(4)) > 0
 
 
 def test_a_renewed_login_is_not_a_strangers() -> None:

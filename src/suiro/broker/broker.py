@@ -92,6 +92,7 @@ class Broker:
         self.port = config.port
         self._timers: set[TimerHandle] = set()
         self._periodic: list[Callable[[], None]] = []
+        self._alterable: dict[Callable[[], None], tuple[Callable[[], int], int, TimerHandle]] = {}
         self.faults: Faults | None = None
         self._settings_listeners: list[Callable[[NodeSettings], None]] = []
         self._directory: DataDirectory | None = None
@@ -117,6 +118,7 @@ class Broker:
             settings=lambda: self.settings,
         )
         self.on_settings(self.server.settings_changed)
+        self.on_settings(self._reschedule)
 
     def start(self) -> None:
         """Lock the data directory, recover its logs, replay groups and transactions, then listen.
@@ -433,7 +435,17 @@ class Broker:
             self._schedule(interval_ms, action)
 
         handle = self.loop.call_later(wait_ms / 1000, run)
+        if callable(interval_ms):
+            self._alterable[action] = (interval_ms, wait_ms, handle)
         self._timers.add(handle)
+
+    def _reschedule(self, _: NodeSettings) -> None:
+        """A shorter interval holds at once, not after the longer one is over."""
+        for action, (interval_ms, wait_ms, handle) in list(self._alterable.items()):
+            if interval_ms() != wait_ms:
+                handle.cancel()
+                self._timers.discard(handle)
+                self._schedule(interval_ms, action)
 
     def _expire_producers(self) -> None:
         oldest = self.clock.wall_ms() - self.settings.producer_id_expiration_ms

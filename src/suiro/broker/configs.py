@@ -10,7 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from suiro.broker.dynamic_settings import REPLICATION_RATES, DynamicSettings, kafka_setting
+from suiro.broker.dynamic_settings import (
+    REPLICATION_RATES,
+    DynamicSettings,
+    kafka_setting,
+    setting_of_one_listener,
+)
 from suiro.broker.kafka_settings import ALTERABLE
 from suiro.config import (
     LISTENER_PREFIX,
@@ -156,7 +161,7 @@ def describe_node_configs(settings: DynamicSettings) -> list[DescribedConfig]:
     described = [_node_config(name, settings) for name in sorted(node_setting_names())]
     described += [_coarse_config(name) for name in _COARSE]
     return described + [
-        _stored_config(name, _with_kafkas_default(name, tuple(_stored(name, settings))))
+        _stored_config(name, (*_stored(name, settings), *_behind(name, settings)))
         for name in sorted(
             {*settings.layer("broker"), *settings.layer("default")} - set(node_setting_names())
         )
@@ -218,8 +223,9 @@ def _synonym(name: str, value: object, source: Source) -> Synonym:
 
 def _stored_config(name: str, synonyms: tuple[Synonym, ...]) -> DescribedConfig:
     known, kafkas = name in node_setting_names(), kafka_setting(name)
-    if known:
-        kind_name, doc = kind(name), describe(name)
+    ours = name if known else setting_of_one_listener(name)
+    if ours is not None:
+        kind_name, doc = kind(ours), describe(ours)
     elif kafkas is not None:
         kind_name, doc = kafkas.kind, kafkas.doc
     else:
@@ -236,11 +242,15 @@ def _stored_config(name: str, synonyms: tuple[Synonym, ...]) -> DescribedConfig:
     )
 
 
-def _with_kafkas_default(name: str, synonyms: tuple[Synonym, ...]) -> tuple[Synonym, ...]:
+def _behind(name: str, settings: DynamicSettings) -> list[Synonym]:
+    """What holds if the stored setting is taken back: that of all listeners, or Kafka's default."""
+    of_all = setting_of_one_listener(name)
+    if of_all is not None:
+        return _synonyms(of_all, settings)
     known = ALTERABLE.get(name)
     if known is None or known.default is None:
-        return synonyms
-    return (*synonyms, Synonym(name=name, value=known.default, source=Source.DEFAULT))
+        return []
+    return [Synonym(name=name, value=known.default, source=Source.DEFAULT)]
 
 
 def _hidden(name: str) -> bool:

@@ -119,10 +119,10 @@ def _known() -> frozenset[str]:
 
 def _is_ours(name: str) -> bool:
     """Whether it changes what the node works by."""
-    return name in _known() or _setting_of_one_listener(name) is not None
+    return name in _known() or setting_of_one_listener(name) is not None
 
 
-def _setting_of_one_listener(name: str) -> str | None:
+def setting_of_one_listener(name: str) -> str | None:
     """The node's setting that this gives to a listener, if it is one that listeners have for themselves."""
     if not name.startswith(LISTENER_PREFIX):
         return None
