@@ -18,7 +18,7 @@ from suiro.broker.transactions.producer_ids import NoProducerIdError, ProducerId
 from suiro.broker.transactions.state import V1
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
-from suiro.log import DataDirectory, PartitionLog
+from suiro.log import DataDirectory, PartitionLog, StorageError
 from suiro.protocol.messages import ErrorCode
 from suiro.protocol.records import Record, encode_batch
 
@@ -213,7 +213,7 @@ def test_a_topic_that_could_not_be_made_whole_is_not_there(
     with started(tmp_path, clock) as broker:
         with monkeypatch.context() as patch:
             patch.setattr(DataDirectory, "open_partition", no_descriptor_left)
-            with pytest.raises(OSError, match="Too many"):
+            with pytest.raises(StorageError, match="Too many"):
                 broker.create_topic("t", partitions=3)
         assert broker.topics.topic("t") is None
         assert len(broker.create_topic("t", partitions=3).partitions) == 3
