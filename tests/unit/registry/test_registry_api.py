@@ -525,3 +525,39 @@ def test_a_log_that_another_registry_wrote(api: Api) -> None:
     api("DELETE", "config")
     assert api.storage.log[-1] == (old_key, None)  # or compaction would keep it
     assert api.get("config") == {"compatibilityLevel": "BACKWARD"}
+
+
+# -- as Confluent's registry answers ---------------------------------------------------------------------------
+
+
+def test_a_version_of_no_subject_is_a_version_that_is_not_there(api: Api) -> None:
+    body = {"schema": '"int"'}
+    assert api.refused("POST", "compatibility/subjects/nope/versions/1", body) == 40402
+    assert api("POST", "compatibility/subjects/nope/versions/latest", body) == (200, {"is_compatible": True})
+    assert api("POST", "compatibility/subjects/nope/versions", body) == (200, {"is_compatible": True})
+    assert api.refused("GET", "subjects/nope/versions/1") == 40401
+
+
+@pytest.mark.parametrize("version", ["", "/latest"])
+def test_an_invalid_schema_is_not_compatible_with_nothing(api: Api, version: str) -> None:
+    path, body = f"compatibility/subjects/nope/versions{version}", {"schema": '{"type": "nix"}'}
+    assert api.refused("POST", path, body) == 42201
+    status, answer = api("POST", f"{path}?verbose=true", body)
+    assert (status, answer["is_compatible"]) == (200, False)
+    assert "Undefined schema: nix" in answer["messages"][0]
+    assert api.refused("POST", path, {"schema": ""}) == 42201
+
+
+def test_types_of_schemas_are_always_told_and_are_case_sensitive(api: Api) -> None:
+    avro, other = api.register("a", '"int"'), api.register("j", "{}", schemaType="JSON")
+    assert api.get(f"schemas/ids/{avro}")["schemaType"] == "AVRO"
+    assert api.get(f"schemas/ids/{other}")["schemaType"] == "JSON"
+    assert {one["schemaType"] for one in api.get("schemas")} == {"AVRO", "JSON"}
+    assert api("POST", "subjects/a", {"schema": '"int"'})[1]["schemaType"] == "AVRO"
+    assert api.refused("POST", "subjects/x/versions", {"schema": '"int"', "schemaType": "avro"}) == 42201
+
+
+def test_a_schema_is_found_with_attributes_that_are_dropped(api: Api) -> None:
+    schema_id = api.register("s", {"type": "int", "name": "n"})
+    assert api.register("s", '"int"') == schema_id
+    assert api("POST", "subjects/s", {"schema": '{"type": "int", "doc": "d"}'})[1]["id"] == schema_id

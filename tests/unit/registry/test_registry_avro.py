@@ -102,6 +102,59 @@ def test_the_form_that_is_stored(text: str, expected: str) -> None:
     assert canonical(expected) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"type": "int", "name": "n", "namespace": "m", "doc": "d", "aliases": ["b"]}', '"int"'),
+        ('{"type": "string", "size": 1, "x": 2}', '{"type":"string","x":2}'),
+        (
+            '{"type": "array", "items": "int", "name": "n", "values": 1, "default": []}',
+            '{"type":"array","items":"int","default":[]}',
+        ),
+        (
+            '{"type": "fixed", "name": "F", "size": 1, "symbols": 1, "fields": 2}',
+            '{"type":"fixed","name":"F","size":1}',
+        ),
+    ],
+)
+def test_reserved_attributes_are_dropped_from_every_type(text: str, expected: str) -> None:
+    assert canonical(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        (["string", "null"], None),
+        (["null", "int"], 1),
+        (["null", {"type": "array", "items": ["int", "string"]}], ["a", 1]),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, "NO_SYMBOL"),
+        ({"type": "fixed", "name": "F", "size": 4}, "x"),
+        ({"type": "map", "values": ["null", "double"]}, {"a": 1.5, "b": None}),
+    ],
+)
+def test_defaults_that_java_takes(kind: Any, default: Any) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": kind, "default": default}]}
+    parsed = parse("AVRO", json.dumps(schema))
+    assert json.loads(parsed.canonical)["fields"][0]["default"] == default
+    assert compare(parsed, parse("AVRO", '{"type": "record", "name": "R", "fields": []}')) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        (["null", "int"], "x"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, 1),
+        ({"type": "fixed", "name": "F", "size": 4}, 7),
+        (["string", {"type": "array", "items": "int"}], ["a"]),
+        ("boolean", 0),
+    ],
+)
+def test_defaults_that_java_refuses(kind: Any, default: Any) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": kind, "default": default}]}
+    with pytest.raises(InvalidSchema, match="Invalid default"):
+        parse("AVRO", json.dumps(schema))
+
+
 def test_the_normalised_form_orders_what_users_added() -> None:
     one = parse("AVRO", '{"type": "string", "b": 1, "a": 2}')
     other = parse("AVRO", '{"type": "string", "a": 2, "b": 1}')

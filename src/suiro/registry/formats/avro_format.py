@@ -4,8 +4,8 @@ The canonical form is what Java's `Schema.toString()` writes, which is what Conf
 members in a fixed order, names without a namespace they inherit; documentation, defaults, aliases and properties of
 users are kept. The normalised form has those properties in the order of their names besides.
 
-Checked as strictly as Java's parser: names, duplicates, what a name means, unions, and that a default is a value of its
-field's type.
+Checked as strictly as Java's parser, and no more: names, duplicates, what a name means, unions, and that a default is a
+value of its field's type.
 """
 
 from __future__ import annotations
@@ -26,15 +26,12 @@ PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "str
 _NAMED = ("record", "error", "enum", "fixed")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _INT_RANGE = {"int": 1 << 31, "long": 1 << 63}
-_RESERVED = {
-    "record": {"type", "name", "namespace", "doc", "aliases", "fields"},
-    "error": {"type", "name", "namespace", "doc", "aliases", "fields"},
-    "enum": {"type", "name", "namespace", "doc", "aliases", "symbols", "default"},
-    "fixed": {"type", "name", "namespace", "doc", "aliases", "size"},
-    "array": {"type", "items"},
-    "map": {"type", "values"},
-}
-_FIELD_RESERVED = {"name", "type", "doc", "default", "order", "aliases"}
+# Of every type, whether it has them or not: Java's Avro drops them from "int", too (`Schema.SCHEMA_RESERVED`).
+_RESERVED = frozenset(
+    {"doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases"}
+)
+_ENUM_RESERVED = _RESERVED | {"default"}
+_FIELD_RESERVED = frozenset({"name", "type", "doc", "default", "order", "aliases"})
 _ABSENT: Any = object()
 
 
@@ -149,7 +146,7 @@ class _Parser:
         if not isinstance(type_, str):
             return self._type(type_, namespace)  # {"type": {"type": ...}}: Java looks through it
         if type_ in PRIMITIVES:
-            return Node(type=type_, properties={k: v for k, v in data.items() if k != "type"})
+            return Node(type=type_, properties=_properties(data, _RESERVED))
         if type_ in _NAMED:
             return self._named(type_, data, namespace)
         if type_ == "array" or type_ == "map":
@@ -159,7 +156,7 @@ class _Parser:
             return Node(
                 type=type_,
                 items=self._type(data[inner], namespace),
-                properties={k: v for k, v in data.items() if k not in _RESERVED[type_]},
+                properties=_properties(data, _RESERVED),
             )
         return self._reference(type_, namespace)
 
@@ -201,7 +198,7 @@ class _Parser:
             namespace=namespace,
             doc=data.get("doc"),
             aliases=_aliases(data, namespace),
-            properties={k: v for k, v in data.items() if k not in _RESERVED[type_]},
+            properties=_properties(data, _ENUM_RESERVED if type_ == "enum" else _RESERVED),
         )
         if node.full_name in self._names:
             raise InvalidSchema(f"Can't redefine: {node.full_name}")
@@ -256,11 +253,15 @@ class _Parser:
                 default=one.get("default", _ABSENT),
                 order=order,
                 aliases=tuple(one.get("aliases") or ()),
-                properties={k: v for k, v in one.items() if k not in _FIELD_RESERVED},
+                properties=_properties(one, _FIELD_RESERVED),
             )
             node.add(made)
             if made.has_default:
                 self._defaults.append((f"{node.full_name}.{made.name}", made.type, made.default))
+
+
+def _properties(data: dict[str, Any], reserved: frozenset[str]) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name not in reserved}
 
 
 def _check_name(name: Any) -> None:
