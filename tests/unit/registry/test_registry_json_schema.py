@@ -191,3 +191,124 @@ def test_forms() -> None:
     parsed = parse("JSON", '{ "type": "object",\n "additionalProperties": false, "title": "é" }')
     assert parsed.canonical == '{"type":"object","additionalProperties":false,"title":"é"}'
     assert parsed.normalized == '{"additionalProperties":false,"title":"é","type":"object"}'
+
+
+NEW_DRAFT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+
+
+def new_draft(**members: Any) -> dict[str, Any]:
+    return {**NEW_DRAFT, **members}
+
+
+def tuple_of(*first: Any, **members: Any) -> dict[str, Any]:
+    return new_draft(type="array", prefixItems=list(first), **members)
+
+
+BOTH = {"properties": {"a": True, "b": True}}
+CONTENT_MODELS: dict[str, tuple[Any, Any, bool]] = {
+    "closed by unevaluatedProperties": (
+        new_draft(properties={"a": TEXT, "b": NUMBER}, unevaluatedProperties=False),
+        new_draft(properties={"a": TEXT}, unevaluatedProperties=False),
+        True,
+    ),
+    "others by unevaluatedProperties, and one of them named": (
+        new_draft(properties={"b": TEXT}, unevaluatedProperties=TEXT),
+        new_draft(unevaluatedProperties=TEXT),
+        True,
+    ),
+    "others by unevaluatedProperties, and one named that does not fit": (
+        new_draft(properties={"b": NUMBER}, unevaluatedProperties=TEXT),
+        new_draft(unevaluatedProperties=TEXT),
+        False,
+    ),
+    "additionalProperties leave nothing unevaluated": (
+        new_draft(properties={"b": NUMBER}, additionalProperties=True, unevaluatedProperties=False),
+        new_draft(properties={"b": NUMBER}),
+        True,
+    ),
+    "what allOf looked at is not closed": (
+        new_draft(
+            properties={"b": NUMBER},
+            unevaluatedProperties=False,
+            allOf=[BOTH],
+        ),
+        new_draft(
+            properties={"a": NUMBER},
+            unevaluatedProperties=False,
+            allOf=[BOTH],
+        ),
+        False,
+    ),
+    "what a $ref looked at is not closed": (
+        new_draft(properties={"b": NUMBER}),
+        new_draft(
+            unevaluatedProperties=False, **{"$ref": "#/$defs/A", "$defs": {"A": {"properties": {"b": TEXT}}}}
+        ),
+        False,
+    ),
+    "an item of those that unevaluatedItems take": (
+        tuple_of(TEXT, TEXT, unevaluatedItems=TEXT),
+        tuple_of(TEXT, unevaluatedItems=TEXT),
+        True,
+    ),
+    "an item less, which was none of them": (
+        tuple_of(TEXT, unevaluatedItems=TEXT),
+        tuple_of(TEXT, NUMBER, unevaluatedItems=TEXT),
+        False,
+    ),
+    "an item of a closed tuple": (
+        tuple_of(TEXT, NUMBER, unevaluatedItems=False),
+        tuple_of(TEXT, items=False),
+        True,
+    ),
+    "an item of an open tuple": (tuple_of(TEXT, NUMBER), tuple_of(TEXT), False),
+    "any item of an open tuple": (tuple_of(TEXT, True), tuple_of(TEXT), True),
+    "additionalItems without items": ({"additionalItems": False}, {"additionalItems": True}, False),
+    "additionalItems of another type": ({"additionalItems": NUMBER}, {"additionalItems": TEXT}, False),
+    "additionalItems taken away": ({}, {"additionalItems": TEXT}, True),
+    "fewer that contain": (
+        new_draft(type="array", contains=NUMBER, minContains=1),
+        new_draft(type="array", contains=NUMBER, minContains=2),
+        True,
+    ),
+    "more that contain": (
+        new_draft(type="array", contains=NUMBER, minContains=2),
+        new_draft(type="array", contains=NUMBER),
+        False,
+    ),
+    "one that contains, where none had to": (
+        new_draft(type="array", contains=NUMBER),
+        new_draft(type="array", contains=NUMBER, minContains=0),
+        False,
+    ),
+    "a limit of those that contain": (
+        new_draft(type="array", contains=NUMBER, maxContains=2),
+        new_draft(type="array", contains=NUMBER, maxContains=3),
+        False,
+    ),
+    "no limit of those that contain": (
+        new_draft(type="array", contains=NUMBER),
+        new_draft(type="array", contains=NUMBER, maxContains=3),
+        True,
+    ),
+    "another one is required, which is not described": (
+        thing({"a": TEXT}, required=["b"]),
+        thing({"a": TEXT}, required=["a"]),
+        True,
+    ),
+    "one is required that was described": (thing({"a": TEXT}, required=["a"]), thing({"a": TEXT}), False),
+    "true for a schema": (thing({"a": True}), thing({"a": TEXT}), True),
+    "a schema for true": (thing({"a": TEXT}), thing({"a": True}), False),
+    "a schema for false": (thing({"a": TEXT}), thing({"a": False}), True),
+    "false for a schema": (thing({"a": False}), thing({"a": TEXT}), False),
+    "others that a pattern names": (
+        closed(patternProperties={"^x": TEXT, "^y": TEXT}),
+        closed({"x1": TEXT}, patternProperties={"^y": TEXT}),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("new", "old", "passes"), CONTENT_MODELS.values(), ids=CONTENT_MODELS.keys())
+def test_content_models(new: Any, old: Any, passes: bool) -> None:
+    assert (kinds(new, old) == []) is passes

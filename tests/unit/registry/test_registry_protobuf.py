@@ -7,7 +7,7 @@ import base64
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from suiro.registry.formats import Import, InvalidSchema, compare, format_of, parse
+from suiro.registry.formats import Import, InvalidSchema, Parsed, compare, format_of, parse
 
 OTHER = (Import("other.proto", 'syntax = "proto3"; package other; message Other { string s = 1; }'),)
 EVERYTHING = """\
@@ -225,9 +225,59 @@ def test_required_fields_of_proto2() -> None:
     assert [one.kind for one in compare(without, with_it)] == ["REQUIRED_FIELD_REMOVED"]  # type: ignore[arg-type]
 
 
-def test_a_package_may_change() -> None:
-    one = parse("PROTOBUF", 'syntax = "proto3"; package a; message A { B b = 1; } message B { int32 x = 1; }')
-    other = parse(
-        "PROTOBUF", 'syntax = "proto3"; package b; message A { B b = 1; } message B { int32 x = 1; }'
-    )
-    assert not compare(one, other)
+def test_a_package_does_not_change_and_types_are_compared_without_theirs() -> None:
+    def schema(package: str, kind: str) -> Parsed:
+        text = f'syntax = "proto3"; package {package}; message A {{ B b = 1; }} message B {{ {kind} x = 1; }}'
+        return parse("PROTOBUF", text)
+
+    assert [one.kind for one in compare(schema("a", "int32"), schema("b", "int64"))] == ["PACKAGE_CHANGED"]
+    found = {one.kind for one in compare(schema("a", "int32"), schema("b", "string"))}
+    assert found == {"PACKAGE_CHANGED", "FIELD_SCALAR_KIND_CHANGED", "FIELD_NAMED_TYPE_CHANGED"}
+
+
+ONEOFS = {
+    "a field from one oneof into another": (
+        "oneof x { int32 a = 1; } oneof y { int32 c = 3; int32 b = 2; }",
+        "oneof x { int32 a = 1; int32 b = 2; } oneof y { int32 c = 3; }",
+        ["FIELD_MOVED_TO_EXISTING_ONEOF"],
+    ),
+    "the only field of a oneof into another": (
+        "oneof y { int32 b = 2; int32 a = 1; }",
+        "oneof x { int32 a = 1; } oneof y { int32 b = 2; }",
+        ["FIELD_MOVED_TO_EXISTING_ONEOF"],
+    ),
+    "two oneofs into one": (
+        "oneof z { int32 a = 1; int32 b = 2; }",
+        "oneof x { int32 a = 1; } oneof y { int32 b = 2; }",
+        ["FIELD_MOVED_TO_EXISTING_ONEOF"],
+    ),
+    "a oneof renamed": ("oneof y { int32 a = 1; int32 b = 2; }", "oneof x { int32 a = 1; int32 b = 2; }", []),
+    "a oneof renamed, and a field lost": (
+        "oneof y { int32 a = 1; }",
+        "oneof x { int32 a = 1; int32 b = 2; }",
+        ["ONEOF_FIELD_REMOVED"],
+    ),
+    "a oneof renamed, and a field of another type": (
+        "oneof y { string a = 1; }",
+        "oneof x { int32 a = 1; }",
+        ["FIELD_SCALAR_KIND_CHANGED"],
+    ),
+    "a oneof gone, with all of its fields": ("int32 c = 3;", "oneof x { int32 a = 1; } int32 c = 3;", []),
+    "a oneof's fields made single ones": (
+        "int32 a = 1; int32 b = 2;",
+        "oneof x { int32 a = 1; int32 b = 2; }",
+        [],
+    ),
+    "a field and a new one into a new oneof": ("oneof x { int32 a = 1; int32 n = 9; }", "int32 a = 1;", []),
+    "two single fields into a oneof": (
+        "oneof x { int32 a = 1; int32 b = 2; }",
+        "int32 a = 1; int32 b = 2;",
+        ["MULTIPLE_FIELDS_MOVED_TO_ONEOF"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("new", "old", "expected"), ONEOFS.values(), ids=ONEOFS.keys())
+def test_fields_and_oneofs(new: str, old: str, expected: list[str]) -> None:
+    parsed = [parse("PROTOBUF", f'syntax = "proto3"; message M {{ {body} }}') for body in (new, old)]
+    assert [one.kind for one in compare(*parsed)] == expected

@@ -12,20 +12,22 @@ says otherwise. So
 |---|---|---|---|
 | the reader names one property less | fine | incompatible | fine if it fits |
 
-A new required property with a `default` passes, as in Confluent's registry, although a validator asks for it.
+As in Confluent's registry, and although a validator asks for them, a new required property with a `default` passes, and
+so does one that `properties` does not name.
 
 Where a part is combined (`allOf`, `anyOf`, `oneOf`, `not`) every condition of the reader must follow from one
 condition of the writer. That is careful: what passes is safe, and some pairs are refused that are safe for a reason
 which only several conditions together give.
 
 Not looked at, because they are notes and no conditions to most validators: `format`, `content*`, `default`, `title`,
-`description`, `examples`. Compared only for being the same: `contains` with its numbers, `if`/`then`/`else`,
-`propertyNames`, `unevaluatedProperties`, `unevaluatedItems`, `$dynamicRef`.
+`description`, `examples`. Compared only for being the same: `contains`, `if`/`then`/`else`, `propertyNames`,
+`$dynamicRef`, and beside combinations `unevaluatedProperties` and `unevaluatedItems`.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
@@ -39,17 +41,19 @@ __all__ = ["incompatibilities"]
 
 _TYPES = frozenset({"null", "boolean", "object", "array", "number", "string"})
 _COMBINING = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$ref")
+_APPLYING = frozenset(
+    {*_COMBINING, "$dynamicRef", "$recursiveRef", "dependencies", "dependentSchemas", "contains"}
+)
+"""Whose schemas may have looked at properties and items, so that they are not unevaluated."""
 _ONLY_THE_SAME = (
     ("contains", "array"),
-    ("minContains", "array"),
-    ("maxContains", "array"),
     ("unevaluatedItems", "array"),
     ("propertyNames", "object"),
     ("unevaluatedProperties", "object"),
     ("$dynamicRef", ""),
     ("$recursiveRef", ""),
 )
-_NEVER_IDLE = ("contains", "minContains", "maxContains")  # `contains: true` asks for an item
+_NEVER_IDLE = ("contains",)  # `contains: true` asks for an item
 MAX_SHOWN_CHARS = 500  # of values in a message
 
 Found = list[Incompatibility]
@@ -103,6 +107,8 @@ class _Check:
                 return
             schema = {name: value for name, value in schema.items() if name != "$ref"}
         plain = {name: value for name, value in schema.items() if name not in _COMBINING}
+        if place.siblings_count and not _APPLYING & place.schema.keys():
+            plain = _evaluated_alone(plain)
         if plain:
             yield ("plain", Place(plain, place.resolver, place.siblings_count))
         for one in schema.get("allOf") or ():
@@ -225,9 +231,9 @@ class _Check:
         self._budget.spend(len(required))
         for name in new.get("required") or ():
             self._budget.spend()
-            if name in required:
-                continue
             described = properties.get(name)
+            if name in required or described is None:
+                continue
             if not (isinstance(described, dict) and "default" in described):
                 found.append(
                     _found(
@@ -306,6 +312,20 @@ class _Check:
             old_schema = old_first[index] if index < len(old_first) else old_rest
             found += self.compare(reader.below(schema), writer.below(old_schema), f"{path}/items/{index}")
         found += self.compare(reader.below(rest), writer.below(old_rest), f"{path}/items")
+        place = f"{path}/additionalItems"
+        if not first and not old_first and "additionalItems" in new:
+            # It has no meaning without a list of items, and will have it once there is one.
+            others, old_others = new["additionalItems"], old.get("additionalItems", True)
+            found += self.compare(reader.below(others), writer.below(old_others), place)
+        if "contains" in new and "contains" in old:
+            least, old_least = new.get("minContains", 1), old.get("minContains", 1)
+            if least > old_least:
+                found.append(
+                    _found("MIN_CONTAINS_INCREASED", f"{path}/minContains", "asks for more items at")
+                )
+            most, old_most = (one.get("maxContains", math.inf) for one in (new, old))
+            if most < old_most:
+                found.append(_found("MAX_CONTAINS_DECREASED", f"{path}/maxContains", "takes fewer items at"))
         return found
 
     def _compare_values(self, new: dict[str, Any], old: dict[str, Any], path: str) -> Found:
@@ -454,6 +474,18 @@ def _compare_numbers(new: dict[str, Any], old: dict[str, Any], path: str) -> Fou
         kind = "MULTIPLE_OF_ADDED" if old_step is None else "MULTIPLE_OF_CHANGED"
         found.append(_found(kind, f"{path}/multipleOf", f"asks for multiples of {step} at"))
     return found
+
+
+def _evaluated_alone(schema: dict[str, Any]) -> dict[str, Any]:
+    """Where nothing else applies in this place, what is unevaluated is what is additional."""
+    schema = dict(schema)
+    if "unevaluatedProperties" in schema:
+        others = schema.pop("unevaluatedProperties")
+        schema.setdefault("additionalProperties", others)
+    if "unevaluatedItems" in schema:
+        others = schema.pop("unevaluatedItems")
+        schema.setdefault("additionalItems" if isinstance(schema.get("items"), list) else "items", others)
+    return schema
 
 
 def _others(schema: dict[str, Any]) -> Any:

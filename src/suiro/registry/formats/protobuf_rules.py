@@ -5,6 +5,7 @@ Fields are matched by number, messages by name within their package.
 
 | refused | |
 |---|---|
+| PACKAGE_CHANGED | the names of all messages are others |
 | MESSAGE_REMOVED | a message of the writer's that the reader lacks |
 | FIELD_KIND_CHANGED | a scalar for a message or a map, or the other way round |
 | FIELD_SCALAR_KIND_CHANGED | between groups: int32 int64 uint32 uint64 bool enums / sint32 sint64 / string bytes / |
@@ -12,7 +13,7 @@ Fields are matched by number, messages by name within their package.
 | FIELD_NUMERIC_LABEL_CHANGED | a number made repeated, or no longer so |
 | FIELD_NAMED_TYPE_CHANGED | a message for another one, or for one of the same name that cannot read it |
 | REQUIRED_FIELD_ADDED, REQUIRED_FIELD_REMOVED | (proto2) |
-| ONEOF_FIELD_REMOVED | a field of a oneof that the reader lacks |
+| ONEOF_FIELD_REMOVED | a field of a oneof that the reader lacks, unless all of that oneof's went |
 | MULTIPLE_FIELDS_MOVED_TO_ONEOF, FIELD_MOVED_TO_EXISTING_ONEOF | fields that now exclude one another |
 
 Everything else passes. Not looked at: names of fields (they count in JSON only), enum constants, defaults, options,
@@ -57,7 +58,10 @@ Found = list[Incompatibility]
 
 
 def incompatibilities(reader: ProtobufModel, writer: ProtobufModel, budget: Budget) -> Found:
-    return _Check(reader, writer, budget).compare_scopes(
+    found: Found = []
+    if reader.file.package != writer.file.package:
+        found.append(_found("PACKAGE_CHANGED", "#/", "has another package at"))
+    return found + _Check(reader, writer, budget).compare_scopes(
         reader.file.message_type, reader.file.package, writer.file.message_type, writer.file.package, "#"
     )
 
@@ -101,7 +105,10 @@ class _Check:
         new, old = {one.number: one for one in reader.field}, {one.number: one for one in writer.field}
         self._budget.spend(len(new) + len(old))
         new_oneofs, old_oneofs = _oneof_of(reader), _oneof_of(writer)
-        kept_oneofs = set(new_oneofs.values())
+        # A oneof that went with all its fields is no loss; one of its fields is.
+        kept_oneofs = set(new_oneofs.values()) | {
+            old_oneofs[number] for number in new if number in old_oneofs
+        }
         entries, old_entries = _map_entries(reader), _map_entries(writer)
         found = _moved_to_oneofs(new_oneofs, old_oneofs, old, path)
         for number in dict.fromkeys([*old, *new]):
@@ -187,17 +194,20 @@ def _oneof_of(message: Any) -> dict[int, str]:
 def _moved_to_oneofs(
     new: dict[int, str], old: dict[int, str], old_fields: dict[int, Any], path: str
 ) -> Found:
+    """Fields that did not exclude one another before: those of one oneof did, and new ones were never written."""
     found: Found = []
     members_of: dict[str, list[int]] = {}
     for number, name in new.items():
         members_of.setdefault(name, []).append(number)
     for name, members in members_of.items():
-        moved = [number for number in members if number in old_fields and number not in old]
-        existing = [number for number in members if number in old]
-        if len(moved) > 1:
+        single = [number for number in members if number in old_fields and number not in old]
+        oneofs = {old[number] for number in members if number in old}
+        if len(single) + len(oneofs) < 2:
+            continue
+        if len(single) > 1:
             what = "moves several fields into the oneof at"
             found.append(_found("MULTIPLE_FIELDS_MOVED_TO_ONEOF", f"{path}/{name}", what))
-        elif moved and existing:
+        else:
             what = "moves a field into the oneof at"
             found.append(_found("FIELD_MOVED_TO_EXISTING_ONEOF", f"{path}/{name}", what))
     return found
