@@ -168,6 +168,16 @@ def test_nobody_makes_results_that_nobody_asked_for() -> None:
     assert calls == [("x", None), ("x", "y"), ("x", "z")]
 
 
+def test_a_table_joined_with_a_filter_of_itself() -> None:
+    """Each side hears of the row in its turn. Kafka Streams gives a|a twice: it looks at the table above, for both."""
+
+    def build(b: StreamsBuilder) -> Any:
+        table = b.table("t", **TEXT)
+        return table.filter(begins_with_a).outer_join(table.filter(begins_with_a), both)
+
+    assert updates(build, ("t", "k", "a", 1)) == [("k", "a|None", 1), ("k", "a|a", 1)]
+
+
 # -- null keys, no pairs, no aggregates ---------------------------------------------------------------------------
 
 

@@ -1,0 +1,534 @@
+"""Chains of operators that are drawn, built for suiro, and answered by Kafka Streams' own TopologyTestDriver as well.
+
+A chain is a tree of lists: an operator, then its inputs and arguments. `KafkaStreamsAnswers.java` beside this file
+builds the same for Kafka Streams, with the same functions. Drawn is only what both do alike: what they do otherwise is
+in the docs (docs/explain/semantics.md), has tests of its own, and is named at the place where it is not drawn.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Any
+
+from suiro.kafka import KafkaUnavailable, java_command
+from suiro.streams import (
+    EmitStrategy,
+    Materialized,
+    SessionWindows,
+    SlidingWindows,
+    StreamsBuilder,
+    Suppressed,
+    TimeWindows,
+    serdes,
+)
+from suiro.streams.records import Windowed
+from suiro.testing import TopologyTestDriver
+
+VERSION = "4.3.1"
+MAVEN_TIMEOUT_S = 600
+RETENTION_MS = 100_000
+"""Of windowed stores: where Kafka Streams loses rows by its default retention, we do not."""
+
+POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>suiro</groupId><artifactId>kafka-streams-answers</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka-streams</artifactId><version>{VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka-streams-test-utils</artifactId><version>{VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.slf4j</groupId><artifactId>slf4j-nop</artifactId><version>1.7.36</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+Sent = tuple[str, str | None, str | None, int]
+Row = tuple[Any, Any, int]  # a windowed key is (key, start, end)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    chain: list[Any]
+    records: tuple[Sent, ...]
+
+    def __repr__(self) -> str:
+        return f"Drawn({json.dumps(self.chain)}, {self.records})"
+
+
+# -- Kafka Streams ------------------------------------------------------------------------------------------------
+
+
+class KafkaStreamsAnswers:
+    """A context manager: a JVM that answers. Raises `KafkaUnavailable` where there is no Java or no Maven."""
+
+    def __init__(self) -> None:
+        source = Path(__file__).parent / "KafkaStreamsAnswers.java"
+        command = [java_command(), "-XX:TieredStopAtLevel=1", "-Xmx512m", "-cp", f"{_jars()}/*", str(source)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __call__(self, drawn: Drawn) -> list[Row] | str:
+        """What comes out; a text says why nothing does."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"chain": drawn.chain, "records": drawn.records}) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, f"the JVM has ended: exit {self._process.poll()}"
+        answer = json.loads(line)
+        if "error" in answer:
+            return str(answer["error"])
+        return [
+            (tuple(key) if isinstance(key, list) else key, value, timestamp)
+            for key, value, timestamp in answer["records"]
+        ]
+
+    def __enter__(self) -> KafkaStreamsAnswers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def _jars() -> Path:
+    """Resolved by Maven on first use, cached after that."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "suiro"
+    folder = cache / f"kafka-streams-driver-{VERSION}"
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            _resolve(folder)
+    return folder
+
+
+def _resolve(folder: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise KafkaUnavailable(
+            f"Kafka Streams' jars are not in {folder} and Maven's `mvn` is not on the PATH"
+        )
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="resolving-") as work:
+        pom, filled = Path(work) / "pom.xml", Path(work) / "jars"
+        pom.write_text(POM)
+        command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+        done = subprocess.run(
+            [*command, f"-DoutputDirectory={filled}"],
+            capture_output=True,
+            text=True,
+            timeout=MAVEN_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise KafkaUnavailable(f"Maven could not resolve Kafka Streams' jars: {done.stdout[-1000:]}")
+        filled.rename(folder)
+
+
+# -- suiro --------------------------------------------------------------------------------------------------------
+
+
+def answer_of_suiro(drawn: Drawn) -> list[Row]:
+    builder = StreamsBuilder(key=serdes.string, value=serdes.json)
+    built = _build(builder, drawn.chain, {})
+    (built.to_stream() if hasattr(built, "to_stream") else built).to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        for topic, key, value, timestamp in drawn.records:
+            driver.create_input_topic(topic).pipe_input(key, value, timestamp)
+        found = driver.create_output_topic("out").read_records_to_list()
+    return [(_plain(record.key), record.value, record.timestamp) for record in found]
+
+
+def _plain(key: Any) -> Any:
+    return (key.key, key.start, key.end) if isinstance(key, Windowed) else key
+
+
+def _build(b: StreamsBuilder, chain: list[Any], shared: dict[int, Any]) -> Any:
+    """`shared`: tables that several operators are made of, by number."""
+    what, *rest = chain
+    if what == "shared":
+        number, above = rest
+        if above is not None:
+            shared[number] = _build(b, above, shared)
+        return shared[number]
+
+    def build(above: list[Any]) -> Any:
+        return _build(b, above, shared)
+
+    match what, rest:
+        case "stream", [topic]:
+            return b.stream(topic)
+        case "table", [topic, store, history]:
+            return b.table(topic, materialized=_rows(store, history))
+        case "to_table", [above, store, history]:
+            return build(above).to_table(materialized=_rows(store, history))
+        case "to_stream", [above]:
+            return build(above).to_stream()
+        case "repartition", [above]:
+            return build(above).repartition()
+        case "filter", [above, number]:
+            return build(above).filter(lambda key, value: passes(number, value))
+        case "map_values", [above, number]:
+            return build(above).map_values(lambda value: mapped(number, value), value=serdes.json)
+        case "select_key", [above, number]:
+            return build(above).select_key(lambda key, value: selected(number, value), key=serdes.string)
+        case "merge", [left, right]:
+            return build(left).merge(build(right))
+        case "table_filter" | "table_filter_not", [above, number, store, history]:
+            step = getattr(build(above), what.removeprefix("table_"))
+            return step(lambda key, value: passes(number, value), materialized=_rows(store, history))
+        case "table_map_values", [above, number, store, history]:
+            return build(above).map_values(
+                lambda value: mapped(number, value), value=serdes.json, materialized=_rows(store, history)
+            )
+        case "table_join", [kind, left, right, number, store]:
+            sides = build(left), build(right)
+            return getattr(sides[0], kind)(
+                sides[1],
+                lambda left, right: joined(number, left, right),
+                value=serdes.json,
+                materialized=_rows(store),
+            )
+        case "foreign_key", [kind, left, right, number, store]:
+            sides = build(left), build(right)
+            return getattr(sides[0], kind)(
+                sides[1],
+                lambda left, right: joined(0, left, right),
+                foreign_key=lambda value: selected(number, value),
+                value=serdes.json,
+                materialized=_rows(store),
+            )
+        case "stream_table", [kind, stream, table]:
+            sides = build(stream), build(table)
+            return getattr(sides[0], kind)(sides[1], lambda left, right: joined(0, left, right))
+        case "global", [kind, stream, topic, number]:
+            return getattr(build(stream), kind)(
+                b.global_table(topic),
+                lambda key, value: selected(number, value),
+                lambda left, right: joined(0, left, right),
+            )
+        case "table_group", [above, number, kind, store]:
+            grouped = build(above).group_by(
+                lambda key, value: paired(number, value), key=serdes.string, value=serdes.json
+            )
+            if kind == "count":
+                return grouped.count(materialized=_rows(store))
+            if kind == "reduce":
+                return grouped.reduce(_put("+"), _put("-"), materialized=_rows(store))
+            return grouped.aggregate(
+                str, _adder("+"), _adder("-"), value=serdes.json, materialized=_rows(store)
+            )
+        case "group", [above, number, window, kind, store]:
+            stream = build(above)
+            group = (
+                stream.group_by_key()
+                if number is None
+                else stream.group_by(
+                    lambda key, value: selected(number, value), key=serdes.string, value=serdes.json
+                )
+            )
+            return _aggregated(group, window, kind, store)
+        case "cogroup", [left, right, window, store]:
+            together = build(left).group_by_key().cogroup(_adder("+"))
+            together = together.cogroup(build(right).group_by_key(), _adder("*"))
+            if window is None:
+                return together.aggregate(str, value=serdes.json, materialized=_rows(store))
+            return together.windowed_by(_windows(window)).aggregate(str, value=serdes.json)
+        case "suppress", [above, "close"]:
+            return build(above).suppress(Suppressed.until_window_closes())
+        case "suppress", [above, "time", limit]:
+            return build(above).suppress(Suppressed.until_time_limit(limit))
+    raise AssertionError(chain)
+
+
+def _aggregated(group: Any, window: list[Any] | None, kind: str, store: str | None) -> Any:
+    options: dict[str, Any] = {"materialized": _rows(store)}
+    if window is not None:
+        group = group.windowed_by(_windows(window))
+        if window[0] != "session":
+            if store is not None:
+                options["materialized"] = Materialized.as_(store, retention=RETENTION_MS)
+            if window[4]:
+                group = group.emit_strategy(EmitStrategy.on_window_close())
+    if kind == "count":
+        return group.count(**options)
+    if kind == "reduce":
+        return group.reduce(_put("+"), **options)
+    merge = []
+    if window is not None and window[0] == "session":
+        merge = [lambda key, left, right: text(right) if left == "" else f"{text(left)}|{text(right)}"]
+    return group.aggregate(str, _adder("+"), *merge, value=serdes.json, **options)
+
+
+def _windows(window: list[Any]) -> Any:
+    kind, size, grace, *rest = window
+    match kind:
+        case "time":
+            return TimeWindows.of_size(size, advance=rest[0]).grace(grace)
+        case "sliding":
+            return SlidingWindows.of_difference(size, grace=grace)
+    return SessionWindows.of_gap(size).grace(grace)
+
+
+def _rows(store: str | None, history: int | None = None) -> Materialized | None:
+    if store is None:
+        return None
+    return Materialized.as_(store) if history is None else Materialized.versioned(store, history=history)
+
+
+# -- functions of both --------------------------------------------------------------------------------------------
+
+
+def text(value: Any) -> str:
+    return "null" if value is None else str(value)
+
+
+def passes(number: int, value: Any) -> bool:
+    first = text(value)[0]
+    return first == "a" if number == 0 else len(text(value)) % 2 == 0 if number == 1 else first != "c"
+
+
+def mapped(number: int, value: Any) -> Any:
+    if value is None:
+        return None
+    if number == 0:
+        return text(value) + "'"
+    if number == 1:
+        return None if text(value)[0] == "c" else value
+    return text(value)[0] + "1"
+
+
+def selected(number: int, value: Any) -> str | None:
+    if value is None or (number != 0 and text(value)[0] == "c"):
+        return None
+    return "all" if number == 2 else text(value)[0]
+
+
+def paired(number: int, value: Any) -> tuple[Any, Any] | None:
+    if number == 0:
+        return "all", value
+    if number == 1:
+        return selected(1, value), value
+    first = text(value)[0]
+    return None if first == "c" else (first, None if first == "b" else value)
+
+
+def joined(number: int, left: Any, right: Any) -> str | None:
+    return None if number == 1 and text(left)[0] == "c" else f"{text(left)}|{text(right)}"
+
+
+def _adder(sign: str) -> Any:
+    return lambda key, value, found: (
+        None if text(value)[0] == "d" else f"{'' if found is None else text(found)}{sign}{text(value)}"
+    )
+
+
+def _put(sign: str) -> Any:
+    return lambda left, right: f"{text(left)}{sign}{text(right)}"
+
+
+# -- drawing ------------------------------------------------------------------------------------------------------
+
+KEYS = ["k", "k", "k", "l", None]
+VALUES = ["a1", "a22", "b1", "b22", "c1", "d1", None, None]
+JOINS = ("join", "left_join", "outer_join")
+
+
+class _Pen:
+    """Draws one chain. Topics, stores and shared tables are numbered as they come; what is versioned is remembered."""
+
+    def __init__(self, random: Random) -> None:
+        self.one_of = lambda *values: random.choice(values)
+        self.topics: list[str] = []
+        self._stores = 0
+        self._shared = 0
+        self.has_versions = False
+
+    def topic(self) -> str:
+        self.topics.append(f"t{len(self.topics)}")
+        return self.topics[-1]
+
+    def store(self, *, named: bool = False) -> str | None:
+        if not named and self.one_of(True, False):
+            return None
+        self._stores += 1
+        return f"s{self._stores}"
+
+    def rows(self, *, named: bool = False) -> list[Any]:
+        """Store and history."""
+        store = self.store(named=named)
+        history = None if store is None else self.one_of(None, None, 1_000, 20)
+        self.has_versions |= history is not None
+        return [store, history]
+
+    def end(self) -> list[Any]:
+        """Something to send on: a stream, or a table."""
+        depth = self.one_of(2, 2, 3)
+        match self.one_of("table", "table", "table", "table", "stream", "windows", "last"):
+            case "table":
+                return self.table(depth)
+            case "stream":
+                return self.stream(depth)
+            case "windows":
+                return self.windows()
+        return self.last(depth)
+
+    def stream(self, depth: int) -> list[Any]:
+        if depth == 0:
+            return ["stream", self.topic()]
+        steps = (
+            "repartition",
+            "filter",
+            "map_values",
+            "select_key",
+            "merge",
+            "global",
+            "table",
+            "table",
+            "table",
+        )
+        match self.one_of(*steps):
+            case "repartition":
+                return ["repartition", self.stream(depth - 1)]
+            case "filter" | "map_values" as what:
+                return [what, self.stream(depth - 1), self.one_of(0, 1, 2)]
+            case "select_key":
+                return ["select_key", self.stream(depth - 1), self.one_of(0, 1, 2)]
+            case "merge":
+                return ["merge", self.stream(depth - 1), self.stream(0)]
+            case "global":
+                kind = self.one_of("join", "left_join")
+                return ["global", kind, self.stream(depth - 1), self.topic(), self.one_of(0, 1, 2)]
+        kind = self.one_of("join", "left_join")
+        return ["stream_table", kind, self.stream(self.one_of(0, depth - 1)), self.table(depth - 1)]
+
+    def table(self, depth: int) -> list[Any]:
+        if depth == 0:
+            return ["table", self.topic(), *self.rows()]
+        steps = (
+            "step",
+            "step",
+            "step",
+            "step",
+            "table_join",
+            "table_join",
+            "table_join",
+            "shared",
+            "foreign_key",
+        )
+        match self.one_of(*steps, "table_group", "table_group", "to_table", "group", "cogroup"):
+            case "step":
+                return self.step(self.table(depth - 1))
+            case "table_join":
+                return self.join(self.table(depth - 1), self.table(self.one_of(0, depth - 1)))
+            case "shared":
+                self._shared += 1
+                number = self._shared
+                left, right = ["shared", number, self.table(depth - 1)], ["shared", number, None]
+                # Named: the rows of others are those of the table above, at once, in Kafka Streams (difference 15).
+                left = self.step(left, named=True)
+                return self.join(left, self.one_of(right, self.step(right, named=True)))
+            case "foreign_key":
+                kind = self.one_of("join", "left_join")
+                left, right = self.table(depth - 1), self.table(self.one_of(0, depth - 1))
+                return ["foreign_key", kind, left, right, self.one_of(0, 1), self.store()]
+            case "table_group":
+                above, kind = self.table(depth - 1), self.one_of("count", "reduce", "aggregate")
+                return ["table_group", above, self.one_of(0, 1, 2), kind, self.store()]
+            case "to_table":
+                return ["to_table", self.stream(depth - 1), *self.rows()]
+            case "cogroup":
+                return ["cogroup", self.stream(0), self.stream(0), None, self.store()]
+        # Not counts: the old value of a new row is the initializer's in Kafka Streams (difference 14).
+        kind = self.one_of("reduce", "aggregate")
+        return ["group", self.stream(depth - 1), self.one_of(None, 0, 1), None, kind, self.store()]
+
+    def step(self, above: list[Any], *, named: bool = False) -> list[Any]:
+        what = self.one_of("table_filter", "table_filter", "table_filter_not", "table_map_values")
+        return [what, above, self.one_of(0, 1, 2), *self.rows(named=named)]
+
+    def join(self, left: list[Any], right: list[Any]) -> list[Any]:
+        return ["table_join", self.one_of(*JOINS), left, right, self.one_of(0, 1), self.store()]
+
+    def last(self, depth: int) -> list[Any]:
+        """What nothing may be made of that asks for old rows (difference 14)."""
+        if self.one_of(True, False) and not self.has_versions:
+            table = self.table(depth)
+            if not self.has_versions:  # Kafka Streams refuses to suppress versions
+                return ["suppress", table, "time", self.one_of(0, 3, 10)]
+            return table
+        return ["group", self.stream(depth - 1), self.one_of(None, 0, 1), None, "count", self.store()]
+
+    def windows(self) -> list[Any]:
+        above, number = self.stream(self.one_of(0, 1)), self.one_of(None, 0, 1)
+        kind = self.one_of("count", "reduce", "aggregate")
+        match self.one_of("time", "time", "sliding", "session", "cogroup"):
+            case "time":
+                return self._time_windows(above, number, kind)
+            case "sliding":
+                window = ["sliding", self.one_of(3, 10), self.one_of(0, 5, 30), None, False]
+            case "session":
+                window = ["session", self.one_of(3, 10), self.one_of(0, 5, 30)]
+            case _:
+                # A co-group has one time for all its streams (difference 8): nothing is late here.
+                return ["cogroup", above, self.stream(0), ["time", 10, 10_000, 10], None]
+        return ["group", above, number, window, kind, self.store()]
+
+    def _time_windows(self, above: list[Any], number: int | None, kind: str) -> list[Any]:
+        window = ["time", 10, self.one_of(0, 5, 30), self.one_of(4, 10), self.one_of(True, False, False)]
+        table = ["group", above, number, window, kind, self.store()]
+        if window[4]:
+            return table
+        if self.one_of(True, False):
+            return ["suppress", table, "close"]
+        if kind == "count":
+            return table
+        match self.one_of("nothing", "filter", "group", "join"):
+            case "filter":
+                return ["table_filter", table, self.one_of(0, 1, 2), None, None]
+            case "group":
+                grouped = self.one_of("count", "reduce", "aggregate")
+                return ["table_group", table, self.one_of(0, 1, 2), grouped, self.store()]
+            case "join":
+                other = ["group", self.stream(0), None, [*window[:4], False], "reduce", None]
+                return ["table_join", self.one_of(*JOINS), table, other, 0, None]
+        return table
+
+
+def drawn(seed: int) -> Drawn:
+    random = Random(seed)
+    pen = _Pen(random)
+    chain = pen.end()
+    now, records = 0, []
+    for _ in range(random.randint(3, 16)):
+        now += random.choice([1, 1, 2, 5, 30])
+        timestamp = max(0, now - random.choice([0, 0, 0, 1, 3, 12]))
+        # Versions of one timestamp are kept otherwise (difference 11).
+        if not pen.has_versions or all(timestamp != sent[3] for sent in records):
+            sent = random.choice(pen.topics), random.choice(KEYS), random.choice(VALUES), timestamp
+            records.append(sent)
+    return Drawn(chain, tuple(records))
+
+
+def smallest(found: Drawn, differs: Callable[[Drawn], bool]) -> Drawn:
+    """With no record that does not matter."""
+    for place in reversed(range(len(found.records))):
+        less = replace(found, records=found.records[:place] + found.records[place + 1 :])
+        if differs(less):
+            found = less
+    return found
