@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from support.batches import LEAST_RECORD, TIMESTAMP, batch_of, crafted_batch
 from support.waiting import wait_until
 from support.wire import Wire
 
+from suiro.broker import Broker
+from suiro.broker.handlers import create_topics as create_topics_handler
 from suiro.broker.handlers import produce as produce_handler
 from suiro.broker.handlers.metadata import MAX_PARTITIONS_CREATED
 from suiro.log import LogConfig, TimeLookup
@@ -194,6 +197,53 @@ def test_a_producer_that_waits_for_no_answer_may_be_gone() -> None:
         with Wire(node.bootstrap_servers) as gone:
             gone.send_bytes(write_request(request, correlation_id=1, client_id="gone"))
         wait_until(lambda: list_offsets(wire, "t", [-1]) == [("none", count)], what="the records")
+
+
+def test_a_request_for_many_topics_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+    shares = create_topics_handler._shares
+
+    def slowly(broker: Broker, wanted: Sequence[Any]) -> Iterator[list[Any]]:
+        """Has nothing to do after the first share until another client was answered."""
+        first, *rest = shares(broker, wanted)
+        yield first
+        ends = time.monotonic() + DEADLINE_S
+        while rest and not answered.is_set() and time.monotonic() < ends:
+            yield []
+        yield from rest
+
+    monkeypatch.setattr(create_topics_handler, "_shares", slowly)
+    results: list[tuple[str, str]] = []
+    names = [f"t{number}" for number in range(3 * create_topics_handler.PARTITIONS_A_STEP)]
+
+    def creating(wire: Wire) -> None:
+        entries = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in names]
+        made = ask(wire, "create_topics", 7, topics=entries, timeout=30_000)["topics"]
+        results.extend((topic["name"], topic["error_code"]) for topic in made)
+
+    with (
+        InProcessNode.start() as node,
+        Wire(node.bootstrap_servers) as wire,
+        Wire(node.bootstrap_servers) as other,
+    ):
+        thread = threading.Thread(target=creating, args=[wire])
+        thread.start()
+        wait_until(
+            lambda: len(ask(other, "metadata", 9, topics=None)["topics"]) == len(names) // 3,
+            what="the first topics",
+        )
+        entry = {
+            "name": names[-1],
+            "num_partitions": 2,
+            "replication_factor": 1,
+        }  # faster than the first client
+        (made,) = ask(other, "create_topics", 7, topics=[entry], timeout=30_000)["topics"]
+        assert made["error_code"] == "none"
+        assert not results
+        answered.set()
+        thread.join(DEADLINE_S)
+    expected = dict.fromkeys(names, "none") | {names[-1]: "topic_already_exists"}
+    assert dict(results) == expected
 
 
 def test_a_request_creates_some_topics_and_the_next_ones_the_others() -> None:

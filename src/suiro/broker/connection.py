@@ -127,7 +127,7 @@ class Connection:
         is_known = tls is None and not listener.protocol.sasl
         self._requests = surroundings.requests if is_known else surroundings.logins
         self._responses = surroundings.responses
-        self._turns = surroundings.turns
+        self.turns = surroundings.turns
         self._surroundings = surroundings
         self._recv_into = sock.recv_into if tls is None else tls.recv_into
         self._send_bytes = sock.send if tls is None else tls.send
@@ -261,10 +261,10 @@ class Connection:
             if end - position - 4 < size:
                 break
             if turn is None:
-                turn = self._turns.begin()
+                turn = self.turns.begin()
             if turn.is_over():
                 self._rests = True
-                self._turns.rest(self)
+                self.turns.rest(self)
                 break
             position += 4 + size
             self._busy = True

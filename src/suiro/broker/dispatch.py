@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
@@ -22,6 +22,7 @@ from suiro.broker.apis import APIS, Api
 from suiro.broker.connection import BadFrameError, Connection, Piece
 from suiro.broker.request_metrics import RequestMetrics, StageMetrics
 from suiro.broker.security import ANONYMOUS, Denials
+from suiro.broker.turns import Steps
 from suiro.clock import stopwatch_ns
 from suiro.protocol import messages
 from suiro.protocol.file_regions import take_question
@@ -178,6 +179,18 @@ class Exchange:
     def no_answer(self) -> None:
         """This request gets no response (Produce with acks=0)."""
         self._send([])
+
+    def in_steps(self, steps: Generator[None, None, Any]) -> Any:
+        """Handle the request by a generator: others have their turns where it yields, and it returns the response.
+
+        Returns the response, for the handler to return, if one turn was enough.
+        """
+
+        def fail() -> None:
+            logger.exception("a request from %s failed; closing its connection", self.connection.peer)
+            self.connection.close()
+
+        return Steps(self.connection.turns, steps, answer=self.answer, fail=fail).run()
 
     def on_abandoned(self, callback: Callable[[], None]) -> None:
         """What to run if the connection closes before the answer."""

@@ -121,13 +121,15 @@ class TopicList:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Changes made within are synced to disk once, at the end."""
+        """Changes made within are synced to disk once, at the end, if there are any."""
         self._together = True
+        number = self._number
         try:
             yield
         finally:
             self._together = False
-            os.fsync(self._journal)
+            if self._number != number:
+                os.fsync(self._journal)
 
     def fold(self) -> None:
         """Write the whole list, and begin an empty journal."""

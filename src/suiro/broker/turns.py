@@ -2,17 +2,18 @@
 
 One thread serves everybody, and what a request costs is not to be seen from outside. So a connection that has sent
 several requests handles them until `REQUESTS_A_TURN` or `TURN_NS` are used up, whichever comes first, and then rests.
-The resting connections share one turn of the event loop's, however many they are: each goes on in the order in
-which it came to rest, until together they have used `TURN_NS`. Then the loop looks at the sockets, so that a client
-with one small request waits for one such turn and not for all that others have sent.
+A request that may take long by itself is handled in `Steps`, and rests like a connection. All that rest share one turn
+of the event loop's, however many they are: each goes on in the order in which it came to rest, until together they have
+used `TURN_NS`. Then the loop looks at the sockets, so that a client with one small request waits for one such turn and
+not for all that others have sent.
 """
 
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Generator
+from typing import Any, Protocol
 
 from suiro.clock import stopwatch_ns
 
@@ -21,7 +22,7 @@ TURN_NS = 10_000_000
 
 
 class Resting(Protocol):
-    """A connection that has requests left to handle."""
+    """A connection that has requests left to handle, or a request that has steps left."""
 
     def go_on(self) -> None:
         """Handle some more; rest again if that does not finish them."""
@@ -79,3 +80,41 @@ class Turns:
             if self._resting and not self._scheduled:
                 self._scheduled = True
                 self._loop.call_soon(self._run)
+
+
+class Steps:
+    """One request, a step at a time: a generator that yields between two steps and returns the response."""
+
+    def __init__(
+        self,
+        turns: Turns,
+        steps: Generator[None, None, Any],
+        *,
+        answer: Callable[[Any], None],
+        fail: Callable[[], None],
+    ) -> None:
+        """`answer` takes the response if one turn was not enough, `fail` is called where a later turn raises."""
+        self._turns = turns
+        self._steps = steps
+        self._answer = answer
+        self._fail = fail
+
+    def run(self) -> Any:
+        """One turn of it. The response; None: it comes later."""
+        turn = self._turns.begin()
+        try:
+            while not turn.is_over():
+                next(self._steps)
+        except StopIteration as done:
+            return done.value
+        self._turns.rest(self)
+        return None
+
+    def go_on(self) -> None:
+        try:
+            response = self.run()
+        except Exception:
+            self._fail()
+            return
+        if response is not None:
+            self._answer(response)

@@ -32,6 +32,7 @@ __all__ = [
     "response_class",
     "write_request",
     "write_response",
+    "write_value",
 ]
 
 API_NAMES: dict[int, str] = dict(api_key_map)
@@ -133,6 +134,13 @@ def write_response(response: Any, *, correlation_id: int) -> bytes:
     buffer = io.BytesIO()
     buffer.write(correlation_id.to_bytes(4, "big", signed=True) + _after_correlation_id(message_class))
     _writer(message_class)(buffer, response)
+    return buffer.getvalue()
+
+
+def write_value(value: Any) -> bytes:
+    """A nested value of a message, as it stands in it: of a long response a part may be encoded at a time."""
+    buffer = io.BytesIO()
+    _writer(value.__class__)(buffer, value)
     return buffer.getvalue()
 
 

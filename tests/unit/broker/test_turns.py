@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from itertools import pairwise
 
 import pytest
 
-from suiro.broker.turns import REQUESTS_A_TURN, TURN_NS, Turns
+from suiro.broker.turns import REQUESTS_A_TURN, TURN_NS, Steps, Turns
 
 
 class Clock:
@@ -86,10 +87,61 @@ def test_however_many_rest_others_wait_for_one_turn() -> None:
         loop.call_soon(another_client)
 
     in_loop(run, until=lambda: not any(sender.left for sender in senders))
-    waits = [after - before for before, after in zip(rounds, list(rounds)[1:], strict=False)]
+    waits = [after - before for before, after in pairwise(rounds)]
     assert max(waits) <= 2 * TURN_NS
     shares = [sum(sender.turns_taken) for sender in senders]
     assert shares == [64] * 50
+
+
+def steps_of(clock: Clock, count: int, *, fails: bool = False) -> Generator[None, None, str]:
+    for _ in range(count):
+        clock.now_ns += TURN_NS // 2
+        yield
+    if fails:
+        raise RuntimeError("a fault")
+    return "response"
+
+
+def test_a_request_of_few_steps_is_answered_in_its_turn() -> None:
+    clock = Clock()
+
+    def run(loop: asyncio.AbstractEventLoop) -> None:
+        steps = Steps(Turns(loop, now_ns=clock), steps_of(clock, 1), answer=failing, fail=failing)
+        assert steps.run() == "response"
+
+    def failing(*_: object) -> None:
+        raise AssertionError("nobody waits")
+
+    in_loop(run, until=lambda: True)
+
+
+def test_a_request_of_many_steps_rests_between_them() -> None:
+    clock = Clock()
+    answers: list[str] = []
+    failures: list[str] = []
+    turns_of_others: list[int] = []
+
+    def run(loop: asyncio.AbstractEventLoop) -> None:
+        turns = Turns(loop, now_ns=clock)
+        for fails in (False, True):
+            steps = Steps(
+                turns,
+                steps_of(clock, 20, fails=fails),
+                answer=answers.append,
+                fail=lambda: failures.append("failed"),
+            )
+            assert steps.run() is None
+
+        def another_client() -> None:
+            turns_of_others.append(clock.now_ns)
+            loop.call_soon(another_client)
+
+        loop.call_soon(another_client)
+
+    in_loop(run, until=lambda: bool(answers) and bool(failures))
+    assert (answers, failures) == (["response"], ["failed"])
+    waits = [after - before for before, after in pairwise(turns_of_others)]
+    assert max(waits) <= 2 * TURN_NS
 
 
 def test_one_that_fails_does_not_stop_the_others() -> None:

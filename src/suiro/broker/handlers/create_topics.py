@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
 from suiro.broker.assignments import InvalidAssignmentError, check_new_topic
 from suiro.broker.broker import Broker
 from suiro.broker.configs import describe_topic_configs
-from suiro.broker.dispatch import Exchange
-from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.dispatch import Exchange, RawResponse
+from suiro.broker.fields import array_length
 from suiro.broker.quotas import MutationQuota, MutationQuotaExceededError
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.topics import METADATA_TOPIC, InvalidTopicError
 from suiro.errors import ConfigError
 from suiro.log import StorageError
-from suiro.protocol.messages import ErrorCode
+from suiro.protocol.messages import ErrorCode, write_value
 
 MAX_PARTITIONS_A_REQUEST = 10_000
+PARTITIONS_A_STEP = 20
+"""Made before it is the turn of other clients; a single topic is made at once."""
+_FLEXIBLE_SINCE = 5
 
 
 class _RefusedError(Exception):
@@ -57,22 +61,57 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
             _check_name(broker, entry.name)
         except _RefusedError as refusal:
             refused[entry.name] = refusal
-    results = [_refusal(exchange, name, refusal) for name, refusal in refused.items()]
+    results = [write_value(_refusal(exchange, name, refusal)) for name, refusal in refused.items()]
+    left = [entry for entry in wanted if entry.name not in refused]
+    return exchange.in_steps(_create_all(broker, exchange, request, left, quota, results))
+
+
+def _create_all(
+    broker: Broker,
+    exchange: Exchange,
+    request: Any,
+    wanted: Sequence[Any],
+    quota: MutationQuota,
+    results: list[bytes],
+) -> Generator[None, None, RawResponse]:
+    """A share of the topics in each step. What becomes of each is laid out at once: with its settings it is long."""
+    for some in _shares(broker, wanted):
+        made = _create_together(broker, exchange, some, quota, validate_only=request.validate_only)
+        results += [write_value(result) for result in made]
+        yield
+    exchange.throttle(quota.throttle_ms)
+    flexible = exchange.version >= _FLEXIBLE_SINCE
+    body = b"".join((bytes(4), array_length(len(results), flexible=flexible), *results))
+    return RawResponse([body + b"\0" if flexible else body], flexible)
+
+
+def _shares(broker: Broker, wanted: Sequence[Any]) -> Iterator[list[Any]]:
+    share: list[Any] = []
+    partitions = 0
+    for entry in wanted:
+        share.append(entry)
+        partitions += _partitions_asked(broker, entry)
+        if partitions >= PARTITIONS_A_STEP:
+            yield share
+            share, partitions = [], 0
+    if share:
+        yield share
+
+
+def _create_together(
+    broker: Broker, exchange: Exchange, wanted: Iterable[Any], quota: MutationQuota, *, validate_only: bool
+) -> list[Any]:
     made: list[Any] = []
     try:
         with broker.topics.together():
             for entry in wanted:
-                if entry.name in refused:
-                    continue
                 try:
-                    made.append(_create(broker, exchange, entry, quota, validate_only=request.validate_only))
+                    made.append(_create(broker, exchange, entry, quota, validate_only=validate_only))
                 except _RefusedError as refusal:
                     made.append(_refusal(exchange, entry.name, refusal))
     except StorageError as error:  # none of them is surely on the disk
         made = [_take_back(broker, exchange, result, error) for result in made]
-    results += made
-    exchange.throttle(quota.throttle_ms)
-    return exchange.response(throttle_time=NO_THROTTLE, topics=tuple(results))
+    return made
 
 
 def _partitions_asked(broker: Broker, entry: Any) -> int:
@@ -81,9 +120,13 @@ def _partitions_asked(broker: Broker, entry: Any) -> int:
     return broker.settings.num_partitions if entry.num_partitions == -1 else max(entry.num_partitions, 0)
 
 
+def _already_exists(name: str) -> _RefusedError:
+    return _RefusedError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
+
+
 def _check_name(broker: Broker, name: str) -> None:
     if name in broker.topics:
-        raise _RefusedError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
+        raise _already_exists(name)
     try:
         broker.topics.check_new_name(name)
     except InvalidTopicError as error:
@@ -93,6 +136,8 @@ def _check_name(broker: Broker, name: str) -> None:
 def _create(
     broker: Broker, exchange: Exchange, entry: Any, quota: MutationQuota, *, validate_only: bool
 ) -> Any:
+    if entry.name in broker.topics:  # another client was faster
+        raise _already_exists(entry.name)
     nulls = [config.name for config in entry.configs if config.value is None]
     if nulls:
         message = f"Null value not supported for topic configs: {','.join(nulls)}"

@@ -6,6 +6,7 @@ thousands of partitions took a tenth of a second for each.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import struct
 from collections.abc import Iterable, Sequence
@@ -96,35 +97,47 @@ def _by_id(broker: Broker, exchange: Exchange, request: Any, ids: Iterable[UUID]
 
 
 def _by_name(broker: Broker, exchange: Exchange, request: Any, names: Iterable[str]) -> list[_Described]:
-    found, absent, not_created, denied = [], [], [], []
     creates = (
         getattr(request, "allow_auto_topic_creation", True) and broker.settings.auto_create_topics_enable
     )
-    created = _Created(broker)
-    with broker.topics.together():
-        for name in names:
-            if not exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
-                denied.append(_Described(code=ErrorCode.topic_authorization_failed, name=name))
-                continue
-            topic, code = broker.topics.topic(name), ErrorCode.unknown_topic_or_partition
-            if topic is None and creates and not _may_create(broker, exchange, name):
-                code = ErrorCode.topic_authorization_failed
-                internal = broker.is_internal(name)
-                not_created.append(_Described(code=code, name=name, is_internal=internal))
-                continue
-            if topic is None:
-                topic, code = created.make(name) if creates else (None, absent_code(name))
-            if topic is not None:
-                found.append(_found(broker, exchange, request, topic))
-            else:
-                absent.append(
-                    _Described(
-                        code=code,
-                        name=name,
-                        is_internal=broker.is_internal(name),
-                        operations=_topic_operations(broker, exchange, request, name),
-                    )
+    made = _Made(broker)
+    try:
+        with broker.topics.together():
+            return _named(broker, exchange, request, names, made if creates else None)
+    except StorageError as error:  # none of the new ones is surely on the disk
+        logger.error("cannot create %d topics, which a client asked for: %s", len(made.topics), error)
+        made.take_back()
+        return _named(broker, exchange, request, names, None)
+
+
+def _named(
+    broker: Broker, exchange: Exchange, request: Any, names: Iterable[str], made: _Made | None
+) -> list[_Described]:
+    """`made` creates the topics that do not exist; None: nobody does."""
+    found, absent, not_created, denied = [], [], [], []
+    for name in names:
+        if not exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            denied.append(_Described(code=ErrorCode.topic_authorization_failed, name=name))
+            continue
+        topic, code = broker.topics.topic(name), ErrorCode.unknown_topic_or_partition
+        if topic is None and made is not None and not _may_create(broker, exchange, name):
+            code = ErrorCode.topic_authorization_failed
+            internal = broker.is_internal(name)
+            not_created.append(_Described(code=code, name=name, is_internal=internal))
+            continue
+        if topic is None:
+            topic, code = (None, absent_code(name)) if made is None else made.create(name)
+        if topic is not None:
+            found.append(_found(broker, exchange, request, topic))
+        else:
+            absent.append(
+                _Described(
+                    code=code,
+                    name=name,
+                    is_internal=broker.is_internal(name),
+                    operations=_topic_operations(broker, exchange, request, name),
                 )
+            )
     return [*found, *absent, *not_created, *denied]
 
 
@@ -144,31 +157,37 @@ def absent_code(name: str) -> ErrorCode:
     return ErrorCode.unknown_topic_or_partition
 
 
-class _Created:
+class _Made:
     """The topics that one request creates."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._partitions = 0
+        self._is_full = False
+        self.topics: list[Topic] = []
 
-    def make(self, name: str) -> tuple[Topic | None, ErrorCode]:
+    def create(self, name: str) -> tuple[Topic | None, ErrorCode]:
         broker = self._broker
         try:
             broker.topics.check_new_name(name)
-        except (
-            InvalidTopicError
-        ):  # A name that only collides with another's is no invalid one: it stays unknown.
+        except InvalidTopicError:
+            # A name that only collides with another's is no invalid one: it stays unknown.
             return None, absent_code(name)
-        if self._partitions >= MAX_PARTITIONS_CREATED:
+        if self._is_full:
             return None, ErrorCode.unknown_topic_or_partition
         try:
             topic = broker.create_topic(name)
         except StorageError as error:  # clients ask again
             logger.error("cannot create topic %s, which a client asked for: %s", name, error)
-            self._partitions = MAX_PARTITIONS_CREATED  # nor the others
+            self._is_full = True
             return None, ErrorCode.unknown_topic_or_partition
-        self._partitions += len(topic.partitions)
+        self.topics.append(topic)
+        self._is_full = sum(len(made.partitions) for made in self.topics) >= MAX_PARTITIONS_CREATED
         return topic, ErrorCode.none
+
+    def take_back(self) -> None:
+        for topic in self.topics:
+            with contextlib.suppress(StorageError):
+                self._broker.delete_topic(topic)
 
 
 def _found(broker: Broker, exchange: Exchange, request: Any, topic: Topic) -> _Described:
