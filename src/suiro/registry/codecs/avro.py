@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 
 from suiro.errors import ConfigError, RegistryError
+from suiro.registry.codecs.avro_limits import AvroLimits
 from suiro.registry.codecs.wire import PREFIX, CodecSettings, Undecodable, Unencodable, WireFormat
 from suiro.registry.schemas import AVRO, Schema
 
@@ -28,6 +29,7 @@ class AvroCodec:
     def __init__(self, settings: CodecSettings) -> None:
         self._wire = WireFormat(AVRO, settings)
         self._readers: dict[int, Any] = {}
+        self._limits: dict[int, AvroLimits | None] = {}
         self._columns: dict[tuple[int, bool], ColumnDecoder] = {}
         self._reader: Any = None
         self._parsed_reader = False
@@ -38,7 +40,12 @@ class AvroCodec:
         writer = self.writer_schema(schema_id)
         stream = io.BytesIO(data)
         stream.seek(PREFIX.size)
+        if schema_id not in self._limits:
+            self._limits[schema_id] = AvroLimits.of(writer)
+        limits = self._limits[schema_id]
         try:
+            if limits is not None:
+                limits.check(data, PREFIX.size)
             value = fastavro.schemaless_reader(stream, writer, self.reader_schema)
         except RegistryError:
             raise

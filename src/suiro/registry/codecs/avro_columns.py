@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from suiro.registry.codecs import avro_kernels as kernels
+from suiro.registry.codecs.avro_limits import AvroLimits
 from suiro.registry.codecs.wire import PREFIX, NotOneColumn, Undecodable
 
 __all__ = ["ColumnDecoder", "arrow_type", "decode_by_id"]
@@ -82,6 +83,7 @@ class ColumnDecoder:
         self._writer, self._reader, self._id = writer, reader, schema_id
         self._frames = frames
         self.type = arrow_type(reader if reader is not None else writer, frames=frames)
+        self._limits = AvroLimits.of(writer)
         self._program: _Program | None
         try:
             self._program = _Program(writer)
@@ -109,6 +111,8 @@ class ColumnDecoder:
         for start, end, row in zip(starts.tolist(), ends.tolist(), rows.tolist(), strict=True):
             stream = io.BytesIO(whole[start:end])
             try:
+                if self._limits is not None:
+                    self._limits.check(stream.getvalue(), 0)
                 values.append(fastavro.schemaless_reader(stream, self._writer, self._reader))
             except Exception as error:
                 raise Undecodable(f"not of schema {self._id}: {type(error).__name__}: {error}", row) from None

@@ -1,0 +1,188 @@
+"""Avro that is nested without end, or that is long without bytes: found before fastavro reads it.
+
+A record that holds itself, such as a list or a tree, is nested as deeply as its bytes say, a byte a level; fastavro
+follows in C, and some thousand levels end the process with a segmentation fault. An array of nulls has as many items as
+its count says, in five bytes. Few schemas allow either: for those, and for no others, each value is walked first,
+without recursion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["MAX_EMPTY_ITEMS", "MAX_NESTING", "AvroLimits"]
+
+MAX_NESTING = 500
+"""Records, arrays and maps in one another, in a value of a schema that refers to itself."""
+MAX_EMPTY_ITEMS = 10_000
+"""Items of arrays, in one value, that take no bytes."""
+
+_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+_NUMBERS = ("int", "long", "enum")
+_TEXTS = ("bytes", "string")
+
+
+class AvroLimits:
+    """Of a schema as fastavro parses it."""
+
+    @classmethod
+    def of(cls, schema: Any) -> AvroLimits | None:
+        """None where no value can be over them."""
+        made = cls(schema)
+        return made if made._is_recursive() or made._has_empty_items else None
+
+    def __init__(self, schema: Any) -> None:
+        self._schema = schema
+        self._named: dict[str, Any] = {}
+        self._refers: dict[str, set[str]] = {}
+        self._has_empty_items = False
+        arrays: list[Any] = []
+        waiting: list[tuple[Any, str]] = [(schema, "")]
+        if isinstance(schema, dict):
+            waiting += [(one, "") for one in schema.get("__named_schemas", {}).values()]
+        while waiting:
+            one, within = waiting.pop()
+            one = _plain(one)
+            if isinstance(one, str):
+                self._refers.setdefault(within, set()).add(one)
+                continue
+            if isinstance(one, dict) and "name" in one:
+                self._refers.setdefault(within, set()).add(one["name"])
+                if one["name"] in self._named:
+                    continue
+                self._named[one["name"]] = one
+                within = one["name"]
+            if _kind(one) == "array":
+                arrays.append(one["items"])
+            waiting += [(part, within) for part in _parts(one)]
+        self._has_empty_items = any(self._is_empty(items, frozenset()) for items in arrays)
+
+    def check(self, data: bytes, at: int) -> None:
+        """The value that begins at `at`. Raises `ValueError` where it is over a limit, or not of the schema."""
+        empty = 0
+        waiting: list[tuple[Any, int]] = [(self._schema, 1)]
+        while waiting:
+            one, depth = waiting.pop()
+            if isinstance(one, _Block):
+                if not one.left:
+                    one.left, at = _count(data, at)
+                    if not one.left:
+                        continue
+                    if one.is_empty:
+                        empty += one.left
+                        one.left = 0  # nothing of them is in the bytes
+                        if empty > MAX_EMPTY_ITEMS:
+                            raise ValueError(f"has more than {MAX_EMPTY_ITEMS} items without bytes")
+                        waiting.append((one, depth))
+                        continue
+                one.left -= 1
+                waiting += [(one, depth), (one.items, depth + 1)]
+                if one.has_keys:
+                    waiting.append(("string", depth))
+                continue
+            one = self._meant(one)
+            kind = _kind(one)
+            if kind == "union":
+                index, at = _long(data, at)
+                if not 0 <= index < len(one):
+                    raise ValueError(f"there is no branch {index} of a union")
+                waiting.append((one[index], depth))
+            elif kind in _NUMBERS:
+                _, at = _long(data, at)
+            elif kind in _TEXTS:
+                size, at = _long(data, at)
+                at = _skip(data, at, size)
+            elif kind == "fixed":
+                at = _skip(data, at, one["size"])
+            elif kind in _SIZES:
+                at = _skip(data, at, _SIZES[kind])
+            else:
+                if depth > MAX_NESTING:
+                    raise ValueError(f"is nested deeper than {MAX_NESTING} levels")
+                if kind == "array":
+                    waiting.append((_Block(one["items"], self._is_empty(one["items"], frozenset())), depth))
+                elif kind == "map":
+                    waiting.append((_Block(one["values"], False, has_keys=True), depth))
+                else:
+                    waiting += [(part, depth + 1) for part in reversed(list(_parts(one)))]
+
+    def _meant(self, one: Any) -> Any:
+        one = _plain(one)
+        return self._named.get(one, one) if isinstance(one, str) else one
+
+    def _is_recursive(self) -> bool:
+        """Whether a name leads back to itself: names that lead nowhere are taken away until none is left."""
+        left = {name: refers & self._named.keys() for name, refers in self._refers.items() if name}
+        while ends := [name for name, refers in left.items() if not refers & left.keys()]:
+            for name in ends:
+                del left[name]
+        return bool(left)
+
+    def _is_empty(self, one: Any, within: frozenset[str]) -> bool:
+        """Whether its values take no bytes."""
+        one = self._meant(one)
+        kind = _kind(one)
+        if kind == "fixed":
+            return bool(one["size"] == 0)
+        if kind in ("record", "error"):
+            name = one["name"]
+            return name not in within and all(self._is_empty(part, within | {name}) for part in _parts(one))
+        return kind == "null"
+
+
+class _Block:
+    """Items of an array or a map, of which `left` are to come before the next count."""
+
+    def __init__(self, items: Any, is_empty: bool, *, has_keys: bool = False) -> None:
+        self.items = items
+        self.is_empty = is_empty
+        self.has_keys = has_keys
+        self.left = 0
+
+
+def _plain(one: Any) -> Any:
+    while isinstance(one, dict) and not isinstance(one["type"], str):
+        one = one["type"]
+    return one
+
+
+def _kind(one: Any) -> str:
+    if isinstance(one, list):
+        return "union"
+    return str(one["type"] if isinstance(one, dict) else one)
+
+
+def _parts(one: Any) -> Iterator[Any]:
+    if isinstance(one, list):
+        yield from one
+    elif isinstance(one, dict):
+        yield from (field["type"] for field in one.get("fields", ()))
+        yield from (one[name] for name in ("items", "values") if name in one)
+
+
+def _long(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise ValueError("a number has no end")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+
+
+def _count(data: bytes, at: int) -> tuple[int, int]:
+    """Of a block's items; where it is negative, the block's size follows."""
+    count, at = _long(data, at)
+    if count < 0:
+        _, at = _long(data, at)
+    return abs(count), at
+
+
+def _skip(data: bytes, at: int, size: int) -> int:
+    if size < 0 or at + size > len(data):
+        raise ValueError(f"{size} bytes are not there")
+    return at + size

@@ -1,0 +1,130 @@
+"""Avro that is nested without end or long without bytes; and that everything else is walked as fastavro reads it."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from suiro.registry import AvroCodec, CodecSettings, Schema, Undecodable, registry_client
+from suiro.registry.codecs.avro_limits import MAX_EMPTY_ITEMS, MAX_NESTING, AvroLimits
+
+LIST = {"type": "record", "name": "n", "fields": [{"name": "next", "type": ["null", "n"]}]}
+TREE: dict[str, Any] = {
+    "type": "record",
+    "name": "t",
+    "namespace": "some.where",
+    "fields": [
+        {"name": "label", "type": {"type": "enum", "name": "label", "symbols": ["a", "b"]}},
+        {"name": "id", "type": {"type": "fixed", "name": "id", "size": 2}},
+        {"name": "number", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "share", "type": "double"},
+        {"name": "small", "type": "float"},
+        {"name": "known", "type": "boolean"},
+        {"name": "text", "type": ["null", "string", "bytes"]},
+        {"name": "children", "type": {"type": "array", "items": "t"}},
+        {"name": "named", "type": {"type": "map", "values": ["null", "some.where.t"]}},
+    ],
+}
+
+
+def trees() -> st.SearchStrategy[dict[str, Any]]:
+    def more(
+        children: st.SearchStrategy[Any], named: st.SearchStrategy[Any]
+    ) -> st.SearchStrategy[dict[str, Any]]:
+        return st.fixed_dictionaries(
+            {
+                "label": st.sampled_from(["a", "b"]),
+                "id": st.binary(min_size=2, max_size=2),
+                "number": st.integers(-(2**40), 2**40),
+                "share": st.floats(allow_nan=False),
+                "small": st.just(0.5),
+                "known": st.booleans(),
+                "text": st.none() | st.text(max_size=3) | st.binary(max_size=3),
+                "children": children,
+                "named": named,
+            }
+        )
+
+    def grown(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+        named = st.dictionaries(st.text(max_size=2), st.none() | inner, max_size=2)
+        return more(st.lists(inner, max_size=2), named)
+
+    return st.recursive(more(st.just([]), st.just({})), grown, max_leaves=4)
+
+
+@given(trees(), st.data())
+def test_what_fastavro_writes_is_within_the_limits_and_what_is_cut_is_not(
+    value: Any, data: st.DataObject
+) -> None:
+    parsed = fastavro.parse_schema(TREE)
+    limits = AvroLimits.of(parsed)
+    assert limits is not None
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, parsed, value)
+    limits.check(b"ab" + out.getvalue(), 2)
+    cut = data.draw(st.integers(0, len(out.getvalue()) - 1))
+    with pytest.raises(ValueError, match=r"no end|not there"):
+        limits.check(out.getvalue()[:cut], 0)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "string",
+        ["null", "long"],
+        {"type": "array", "items": ["null", "long"]},
+        {"type": "map", "values": "null"},
+        {
+            "type": "record",
+            "name": "a",
+            "fields": [
+                {
+                    "name": "b",
+                    "type": {"type": "record", "name": "b", "fields": [{"name": "x", "type": "int"}]},
+                },
+                {"name": "c", "type": "b"},
+            ],
+        },
+    ],
+)
+def test_most_schemas_need_no_look(schema: Any) -> None:
+    assert AvroLimits.of(fastavro.parse_schema(schema)) is None
+
+
+def codec_of(schema: str) -> tuple[AvroCodec, int]:
+    url = "mock://avro-limits"
+    schema_id = registry_client(url).register(f"s-{hash(schema)}", Schema(schema))
+    return AvroCodec(CodecSettings(registry=url)), schema_id
+
+
+def framed(schema_id: int, payload: bytes) -> bytes:
+    return b"\0" + schema_id.to_bytes(4, "big") + payload
+
+
+def test_nesting_without_end_is_undecodable_and_ends_no_process() -> None:
+    codec, schema_id = codec_of(json.dumps(LIST))
+    value = codec.decode(framed(schema_id, b"\x02" * (MAX_NESTING - 1) + b"\0"))
+    for _ in range(MAX_NESTING - 1):
+        value = value["next"]
+    assert value == {"next": None}
+    for levels in (MAX_NESTING, 5_000, 1_000_000):
+        with pytest.raises(Undecodable, match=f"deeper than {MAX_NESTING} levels"):
+            codec.decode(framed(schema_id, b"\x02" * levels + b"\0"))
+    with pytest.raises(Undecodable, match="no branch -1"):
+        codec.decode(framed(schema_id, b"\x01" * 10_000))
+
+
+def test_items_without_bytes_are_counted() -> None:
+    codec, schema_id = codec_of('{"type": "array", "items": "null"}')
+    assert codec.decode(framed(schema_id, b"\x06\0")) == [None] * 3
+    many = b"\x80\x80\x80\x80\x80\x80\x80\x01\0"
+    with pytest.raises(Undecodable, match=f"more than {MAX_EMPTY_ITEMS} items"):
+        codec.decode(framed(schema_id, many))
+    with pytest.raises(Undecodable, match=f"more than {MAX_EMPTY_ITEMS} items"):
+        codec.decode(framed(schema_id, b"\x90\x4e" * 3 + b"\0"))  # 5,000 at a time
