@@ -21,39 +21,11 @@ from suiro.errors import ConfigError
 Starter = Callable[..., Capture]
 
 
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    server = Postgres(tmp_path_factory.mktemp("capture") / "postgres")
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def registry(suiro_node: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    running = Registry(suiro_node.bootstrap_servers, tmp_path_factory.mktemp("registry") / "log")
-    yield running
-    running.stop()
-
-
 @pytest.fixture
 def topics(suiro_node: Any, registry: Registry) -> Iterator[Topics]:
     made = Topics(suiro_node.bootstrap_servers, registry.url)
     yield made
     made.close()
-
-
-@pytest.fixture
-def prefix(unique: str) -> str:
-    return unique.replace("-", "")
-
-
-@pytest.fixture
-def connection(postgres: Postgres, prefix: str) -> Iterator[psycopg.Connection[Any]]:
-    """To a database of this test's own."""
-    with psycopg.connect(postgres.dsn, autocommit=True) as admin:
-        admin.execute(f"create database {prefix}")
-    with psycopg.connect(postgres.dsn, dbname=prefix, autocommit=True) as made:
-        yield made
 
 
 @pytest.fixture

@@ -5,108 +5,20 @@ from __future__ import annotations
 
 import re
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from support.capturing import Capture, Registry, Topics, difference, table_rows
+from support.capturing import CaptureScene, Connection, Registry, dsn_of
 from support.postgres import VERSION, Postgres, Standby
 from support.waiting import wait_until
 
 from suiro.connect import CaptureOptions, PostgresCapture
 from suiro.errors import ConfigError
 
-Connection = psycopg.Connection[Any]
 
-
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    server = Postgres(tmp_path_factory.mktemp("sources") / "postgres")
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def registry(suiro_node: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    running = Registry(suiro_node.bootstrap_servers, tmp_path_factory.mktemp("registry") / "log")
-    yield running
-    running.stop()
-
-
-@pytest.fixture
-def prefix(unique: str) -> str:
-    return unique.replace("-", "")
-
-
-@pytest.fixture
-def connection(postgres: Postgres, prefix: str) -> Iterator[Connection]:
-    """To a database of this test's own."""
-    with psycopg.connect(postgres.dsn, autocommit=True) as admin:
-        admin.execute(f"create database {prefix}".encode())
-    with psycopg.connect(postgres.dsn, dbname=prefix, autocommit=True) as made:
-        yield made
-
-
-class Scene:
-    """A capture's surroundings, on the node or on an Apache Kafka."""
-
-    def __init__(self, bootstrap: str, registry: str, dsn: str, prefix: str, log: Path) -> None:
-        self.options = {"dsn": dsn, "bootstrap": bootstrap, "registry": registry, "topic_prefix": prefix}
-        self.topics = Topics(bootstrap, registry)
-        self.prefix = prefix
-        self._log = log
-        self.captures: list[Capture] = []
-
-    def start(self, **options: Any) -> Capture:
-        self.captures.append(Capture(self._log, **(self.options | {"heartbeat": 0.5} | options)))
-        return self.captures[-1]
-
-    def wait_same(self, connection: Connection, table: str, query: str, key: list[str]) -> None:
-        """Until the topic is what the query gives."""
-        said = ""
-
-        def compared() -> bool:
-            nonlocal said
-            said = difference(
-                self.topics.fold(f"{self.prefix}.public.{table}"), table_rows(connection, query, key)
-            )
-            return not said
-
-        try:
-            wait_until(compared, 90, f"the topic of {table}")
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{said}\n{self.captures[-1].said()[-3000:]}") from None
-
-    def close(self) -> None:
-        for capture in self.captures:
-            if capture.process.poll() is None:
-                capture.kill()
-        self.topics.close()
-
-
-def dsn_of(postgres: Postgres, database: str) -> str:
-    return postgres.dsn.replace("/postgres?", f"/{database}?")
-
-
-@pytest.fixture
-def scene(
-    suiro_node: Any,
-    registry: Registry,
-    postgres: Postgres,
-    connection: Connection,
-    prefix: str,
-    tmp_path: Path,
-) -> Iterator[Scene]:
-    made = Scene(
-        suiro_node.bootstrap_servers, registry.url, dsn_of(postgres, prefix), prefix, tmp_path / "capture.log"
-    )
-    yield made
-    made.close()
-
-
-def test_a_partitioned_table_is_one_topic(scene: Scene, connection: Connection) -> None:
+def test_a_partitioned_table_is_one_topic(scene: CaptureScene, connection: Connection) -> None:
     connection.execute(
         "create table t (id int, day date, v text, primary key (id, day)) partition by range (day)"
     )
@@ -128,7 +40,7 @@ def test_a_partitioned_table_is_one_topic(scene: Scene, connection: Connection) 
 
 @pytest.mark.skipif(VERSION < 15, reason="publications have row filters and column lists since Postgres 15")
 def test_filter_and_columns_of_a_publication_hold_for_snapshot_and_stream(
-    scene: Scene, connection: Connection
+    scene: CaptureScene, connection: Connection
 ) -> None:
     connection.execute("create table t (id int primary key, secret text, v int)")
     connection.execute("create publication few for table t (id, v) where (id < 100)")
@@ -146,7 +58,7 @@ def test_filter_and_columns_of_a_publication_hold_for_snapshot_and_stream(
     assert capture.stop() == 0
 
 
-def test_lag_above_the_threshold_is_said_and_served(scene: Scene, connection: Connection) -> None:
+def test_lag_above_the_threshold_is_said_and_served(scene: CaptureScene, connection: Connection) -> None:
     connection.execute("create table t (id int primary key)")
     capture = scene.start(tables="t", lag_alert_mb=0, metrics="127.0.0.1:0")
     capture.ready()
@@ -185,7 +97,9 @@ def test_a_slot_that_is_lost_while_it_runs_ends_the_capture_and_a_new_snapshot_g
 ) -> None:
     """`max_slot_wal_keep_size`: a walsender that falls behind is ended and its slot invalidated."""
     server = Postgres(tmp_path / "postgres")
-    scene = Scene(suiro_node.bootstrap_servers, registry.url, server.dsn, prefix, tmp_path / "capture.log")
+    scene = CaptureScene(
+        suiro_node.bootstrap_servers, registry.url, server.dsn, prefix, tmp_path / "capture.log"
+    )
     try:
         with psycopg.connect(server.dsn, autocommit=True) as connection:
             for setting in (
@@ -242,7 +156,7 @@ def test_after_a_promotion_it_goes_on_at_the_standby(
     primary = Postgres(tmp_path / "primary")
     standby = Standby(primary, tmp_path / "standby", slot=f"suiro_{prefix}")
     both = f"{primary.dsn},{standby.host}&target_session_attrs=read-write"
-    scene = Scene(suiro_node.bootstrap_servers, registry.url, both, prefix, tmp_path / "capture.log")
+    scene = CaptureScene(suiro_node.bootstrap_servers, registry.url, both, prefix, tmp_path / "capture.log")
     try:
         with psycopg.connect(primary.dsn, autocommit=True) as connection:
             connection.execute("create table t (id int primary key, v int)")
@@ -276,7 +190,7 @@ def test_into_apache_kafka(
 ) -> None:
     """Snapshot, stream, a kill in the middle and SQL blocks: as into the node."""
     registry = Registry(kafka.bootstrap_servers, tmp_path / "registry.log")
-    scene = Scene(
+    scene = CaptureScene(
         kafka.bootstrap_servers, registry.url, dsn_of(postgres, prefix), prefix, tmp_path / "capture.log"
     )
     try:

@@ -19,9 +19,11 @@ from suiro.client import EARLIEST, LATEST, Client
 from suiro.connect.postgres import engine
 from suiro.protocol import columnar
 from suiro.registry import RegistryClient
+from support.postgres import Postgres
 from support.waiting import wait_until
 
 Row = dict[str, Any]
+Connection = psycopg.Connection[Any]
 
 
 class Registry:
@@ -171,6 +173,47 @@ class Topics:
                 json.loads(self._registry.schema(schema_id).text)
             )
         return self._schemas[schema_id]
+
+
+class CaptureScene:
+    """A capture's surroundings, on the node or on an Apache Kafka."""
+
+    def __init__(self, bootstrap: str, registry: str, dsn: str, prefix: str, log: Path) -> None:
+        self.options = {"dsn": dsn, "bootstrap": bootstrap, "registry": registry, "topic_prefix": prefix}
+        self.topics = Topics(bootstrap, registry)
+        self.prefix = prefix
+        self._log = log
+        self.captures: list[Capture] = []
+
+    def start(self, **options: Any) -> Capture:
+        self.captures.append(Capture(self._log, **(self.options | {"heartbeat": 0.5} | options)))
+        return self.captures[-1]
+
+    def wait_same(self, connection: Connection, table: str, query: str, key: list[str]) -> None:
+        """Until the topic is what the query gives."""
+        said = ""
+
+        def compared() -> bool:
+            nonlocal said
+            said = difference(
+                self.topics.fold(f"{self.prefix}.public.{table}"), table_rows(connection, query, key)
+            )
+            return not said
+
+        try:
+            wait_until(compared, 90, f"the topic of {table}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{said}\n{self.captures[-1].said()[-3000:]}") from None
+
+    def close(self) -> None:
+        for capture in self.captures:
+            if capture.process.poll() is None:
+                capture.kill()
+        self.topics.close()
+
+
+def dsn_of(postgres: Postgres, database: str) -> str:
+    return postgres.dsn.replace("/postgres?", f"/{database}?")
 
 
 def table_rows(connection: psycopg.Connection[Any], table: str, key: list[str]) -> dict[tuple[Any, ...], Row]:

@@ -6,12 +6,15 @@ import os
 import shutil
 import signal
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
 from support.postgres_versions import binaries
+from support.waiting import wait_until
 
 VERSION = int(os.environ.get("SUIRO_POSTGRES", "18"))
 
@@ -63,6 +66,33 @@ class Postgres:
     def kill(self) -> None:
         """The postmaster's death ends its children; what was committed is in the log."""
         os.kill(self.server.get_pid(), signal.SIGKILL)
+
+
+@contextmanager
+def standby_away(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """Commits of all but this connection are in the log and not visible until `bring_standby_back`."""
+    connection.execute("set synchronous_commit = local")
+    connection.execute("alter system set synchronous_standby_names = 'nobody'")
+    connection.execute("select pg_reload_conf()")
+    try:
+        shown = "select setting from pg_settings where name = 'synchronous_standby_names'"
+        wait_until(lambda: connection.execute(shown).fetchone() == ("nobody",), 30, "the setting")
+        yield
+    finally:
+        bring_standby_back(connection)
+
+
+def bring_standby_back(connection: psycopg.Connection[Any]) -> None:
+    connection.execute("alter system reset synchronous_standby_names")
+    connection.execute("select pg_reload_conf()")
+
+
+def commits_that_wait(connection: psycopg.Connection[Any]) -> int:
+    """For a synchronous standby."""
+    found = connection.execute(
+        "select count(*) from pg_stat_activity where wait_event = 'SyncRep'"
+    ).fetchone()
+    return found[0] if found is not None else 0
 
 
 class Standby:

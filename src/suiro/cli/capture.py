@@ -60,6 +60,7 @@ def _postgres(options: argparse.Namespace) -> int:
         snapshot=options.snapshot,
         state_directory=options.state_directory,
         chunk_rows=options.chunk_rows,
+        owed_keys_max=options.owed_keys_max,
         heartbeat_s=options.heartbeat,
         catch_up_bytes=options.catch_up_mb << 20,
         lag_alert_bytes=options.lag_alert_mb << 20,
@@ -140,6 +141,13 @@ def capture_parser() -> argparse.ArgumentParser:
     )
     postgres.add_argument(
         "--chunk-rows", type=int, default=10_000, metavar="N", help="of a snapshot, at once; default: 10000"
+    )
+    postgres.add_argument(
+        "--owed-keys-max",
+        type=int,
+        default=50_000,
+        metavar="N",
+        help="rows to be read by their keys, until a table begins again; default: 50000",
     )
     postgres.add_argument("--heartbeat", type=float, default=10.0, metavar="SECONDS", help="default: 10")
     postgres.add_argument(

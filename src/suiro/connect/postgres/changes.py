@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -22,14 +22,16 @@ from suiro.connect.postgres.avro_rows import EncodedRows
 from suiro.connect.postgres.blocks import Block, Int64s
 from suiro.connect.postgres.delivery import Delivery, binary_column
 from suiro.connect.postgres.headers import OPERATIONS, live_headers
+from suiro.connect.postgres.owed import OwedKeys
 from suiro.connect.postgres.pgoutput import Messages, Parser, RelationMessage
+from suiro.connect.postgres.plain_rows import completed
 from suiro.connect.postgres.tables import Form, Tables
-from suiro.connect.postgres.topic_state import KeyedValues, load
-from suiro.connect.postgres.untouched import Cutters, fill_untouched
+from suiro.connect.postgres.topic_state import OLD, KeyedValues, load
+from suiro.connect.postgres.untouched import Cutters, LeftOut, Untouched, fill_untouched
 from suiro.connect.postgres.visibility import RecentTransactions
 from suiro.connect.postgres.window import Window
 
-__all__ = ["MESSAGE_PREFIX", "Changes", "Transactions"]
+__all__ = ["MESSAGE_PREFIX", "Changes", "Reading", "Transactions"]
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +54,21 @@ class Transactions:
     lsns: Int64s
 
 
+class Reading(Protocol):
+    """What the snapshots of tables have read and will read."""
+
+    def trusted_from(self, table: str) -> Mapping[int, int]:
+        """The offsets in its topic from which values are those of the table."""
+
+    def will_read(
+        self, form: Form, keys: Sequence[Sequence[str]], newer: Sequence[bool], window: Window | None
+    ) -> list[bool]:
+        """Whether a later range has the row of each key. `newer`: with a change that the window's rows are without."""
+
+    def owe_too_much(self, table: str) -> None:
+        """More keys are owed than may be."""
+
+
 class Changes:
     """`position` is behind the last transaction that came whole; `open`: part of another has gone out already."""
 
@@ -66,7 +83,8 @@ class Changes:
         directory: Path,
         memory_bytes: int,
         on_new_form: Callable[[Form], None],
-        is_being_read: Callable[[str], bool],
+        owed: OwedKeys,
+        reading: Reading,
     ) -> None:
         self._tables = tables
         self._delivery = delivery
@@ -75,7 +93,8 @@ class Changes:
         self._directory = directory
         self._memory_bytes = memory_bytes
         self._on_new_form = on_new_form
-        self._is_being_read = is_being_read
+        self._owed = owed
+        self._reading = reading
         self._parser = Parser()
         self._carried = (0, 0, 0)
         self._waiting: dict[int, RelationMessage] = {}  # announcements that no change has followed yet
@@ -161,43 +180,107 @@ class Changes:
     def _write_table(
         self, form: Form, block: Block, messages: Messages, transactions: Transactions, indices: Int64s
     ) -> None:
+        table = form.relation.full_name
         values = self._last_values.get(form.topic)
+        window = self.window if self.window is not None and self.window.form.topic == form.topic else None
+        xids = transactions.xids[transactions.of[indices]]
+        newer = np.zeros(len(indices), np.bool_) if window is None else window.is_older_than(xids)
+        unknown: dict[bytes, LeftOut] = {}
         if messages.unchanged[indices].any():
             values = values or self._load_last_values(form)
-            window = self.window if self.window is not None and self.window.form.topic == form.topic else None
-
-            if window is not None:
-                self._cutters.set_unregistered(window.form.value_schema)
-
-            def last_value(key: bytes) -> bytes | None:
-                found = values.get(key)
-                return window.value(key) if found is None and window is not None else found
-
-            untouched = fill_untouched(
-                form,
-                messages,
-                indices,
-                last_value=last_value,
-                cutters=self._cutters,
-                may_be_left_out=self._is_being_read(form.topic),
-            )
-            indices = untouched.indices
+            untouched = self._untouched(form, messages, indices, values, window, newer)
+            unknown = untouched.keys
             rows = form.encoder.encode_changes(messages, indices, fill=untouched.fill)
+            if untouched.rows:
+                rows = rows.without_changes(untouched.rows)
         else:
             rows = form.encoder.encode_changes(messages, indices)
-        if not len(rows):
-            return
+        keys = (
+            [rows.key(record) for record in range(len(rows))]
+            if values is not None or window is not None
+            else []
+        )
         if values is not None:
-            for record in range(len(rows)):
+            for record, key in enumerate(keys):
                 value = rows.value(record)
                 if value is None:
-                    values.remove(rows.key(record))
+                    values.remove(key)
                 else:
-                    values.put(rows.key(record), value)
+                    values.put(key, value)
+        if window is not None:
+            window.take_out(keys[record] for record in np.flatnonzero(newer[rows.sources]).tolist())
+            window.take_out(key for key, left_out in unknown.items() if newer[left_out.row])
+        if self._owed.of(table):
+            self._owed.discharge(table, keys or [rows.key(record) for record in range(len(rows))])
+        if len(rows):
+            self._add(form, block, messages, transactions, indices, rows)
+        if unknown:
+            self._owe(form, messages, indices, unknown, newer, window)
+
+    def _untouched(
+        self,
+        form: Form,
+        messages: Messages,
+        indices: Int64s,
+        values: KeyedValues,
+        window: Window | None,
+        newer: Any,
+    ) -> Untouched:
+        owed = self._owed.of(form.relation.full_name)
+        if window is not None:
+            self._cutters.set_unregistered(window.form.value_schema)
+
+        def last_value(key: bytes, row: int) -> bytes | None:
+            found = None if key in owed else values.get(key)
+            if found is not None and found != OLD:
+                return found
+            # A row that is read with this change has the values of a later one, too.
+            return window.value(key) if window is not None and newer[row] else None
+
+        return fill_untouched(form, messages, indices, last_value=last_value, cutters=self._cutters)
+
+    def _owe(
+        self,
+        form: Form,
+        messages: Messages,
+        indices: Int64s,
+        unknown: dict[bytes, LeftOut],
+        newer: Any,
+        window: Window | None,
+    ) -> None:
+        """Keys whose row is unknown now, but those that a later range reads."""
+        table = form.relation.full_name
+        keys = list(unknown)
+        texts = []
+        for left_out in unknown.values():
+            index = int(indices[left_out.row])
+            row = completed(messages.values(index, old=True), messages.values(index) or ())
+            texts.append(
+                [cell.decode() for column in form.relation.key if isinstance(cell := row[column], bytes)]
+            )
+        rows = [left_out.row for left_out in unknown.values()]
+        will_be_read = self._reading.will_read(form, texts, newer[rows].tolist(), window)
+        for key, left_out, key_texts, is_read in zip(
+            keys, unknown.values(), texts, will_be_read, strict=True
+        ):
+            # An older value in the topic would be taken for the row's by the next session.
+            if not is_read or left_out.has_older:
+                self._owed.add(table, key, key_texts)
+                if self._owed.is_over_limit:
+                    self._reading.owe_too_much(table)
+                    return
+
+    def _add(
+        self,
+        form: Form,
+        block: Block,
+        messages: Messages,
+        transactions: Transactions,
+        indices: Int64s,
+        rows: EncodedRows,
+    ) -> None:
         sources = indices[rows.sources]
         of = transactions.of[sources]
-        if self.window is not None and self.window.form.topic == form.topic:
-            self.window.change(rows, transactions.xids[of])
         operations = np.where(rows.tombstones, OPERATIONS.index("delete"), _OPERATION[messages.kind[sources]])
         self._delivery.add(
             form.topic,
@@ -243,6 +326,7 @@ class Changes:
         live = values or self._load_last_values(form)
         if self.window is not None and self.window.form.topic == form.topic:
             self.window.truncate(int(transactions.xids[of]))
+        self._owed.forget(form.relation.full_name)
         tombstones = 0
         for keys in _portions(live.all_keys()):
             tombstones += len(keys)
@@ -268,13 +352,20 @@ class Changes:
 
     def _load_last_values(self, form: Form) -> KeyedValues:
         """From the topic, and kept up to date from here on."""
+        since = self._reading.trusted_from(form.relation.full_name)
         self._delivery.flush()
         values = KeyedValues(
             self._directory / f"{next(self._numbers)}.values", memory_bytes=self._memory_bytes
         )
-        load(values, self._client, form.topic, self._delivery.partition_count(form.topic))
+        load(values, self._client, form.topic, self._delivery.partition_count(form.topic), since=since)
         self._last_values[form.topic] = values
         return values
+
+    def forget_last_values(self, topic: str) -> None:
+        """Others may be relied on from now on: they are read again where they are needed."""
+        values = self._last_values.pop(topic, None)
+        if values is not None:
+            values.close()
 
     def note_snapshot_rows(self, topic: str, rows: EncodedRows, written: Int64s) -> None:
         """These went out by a snapshot: later changes may leave their values untouched."""

@@ -23,9 +23,11 @@ __all__ = ["Database", "ServerFacts", "connect_replication", "postgres_errors", 
 
 OLDEST_VERSION = 140000
 
+# What the capture writes are messages to itself: while a synchronous standby is away it must not wait for that.
+_OWN_SETTINGS = {"statement_timeout": "0", "synchronous_commit": "local"}
 _SESSION = " ".join(
     f"-c {name}={value}"
-    for name, value in {**SESSION_SETTINGS, "statement_timeout": "0"}.items()
+    for name, value in {**SESSION_SETTINGS, **_OWN_SETTINGS}.items()
     if name != "client_encoding"
 )
 _KEEPALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
@@ -199,12 +201,33 @@ class Database:
 
     def wal_position(self) -> int:
         """Up to where the log is on disk now (on a standby: what it has replayed)."""
+        return self._position("pg_last_wal_replay_lsn()", "pg_current_wal_flush_lsn()")
+
+    def insert_position(self) -> int:
+        """Up to where the log is written, on disk or not (on a standby: what it has replayed)."""
+        return self._position("pg_last_wal_replay_lsn()", "pg_current_wal_insert_lsn()")
+
+    def received_position(self) -> int:
+        """Of a standby: behind everything that it has replayed or replays now."""
+        return self._position("greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())", "null")
+
+    def _position(self, of_standby: str, of_primary: str) -> int:
         found = self.row(
-            "select case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_flush_lsn() end",
+            f"select case when pg_is_in_recovery() then {of_standby} else {of_primary} end",
             what="ask where the log ends",
         )
         assert found is not None
         return parse_lsn(found[0])
+
+    def visible(self) -> str:
+        """Which transactions a snapshot sees: that of now, or the one that everything here sees."""
+        ((text,),) = self.rows("select pg_current_snapshot()::text", what="take a snapshot")
+        return str(text)
+
+    def new_transaction(self) -> int:
+        """The number of a transaction that begins now: those that are open have lower ones."""
+        ((xid,),) = self.rows("select pg_current_xact_id()::text", what="begin a transaction")
+        return int(xid)
 
     def emit(self, prefix: str, content: str, *, transactional: bool = True) -> None:
         """Writes a message into the log, which the capture itself reads."""

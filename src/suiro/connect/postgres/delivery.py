@@ -12,7 +12,7 @@ asked for next, so nothing is ever sent behind something that failed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -31,7 +31,7 @@ from suiro.connect.positions import (
     read_position,
     transactional_id,
 )
-from suiro.connect.postgres.batches import Batch, batch_of, encode
+from suiro.connect.postgres.batches import Batch, Pair, batch_of, encode
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.errors import SuiroError
 from suiro.protocol.compression import codec_id
@@ -40,6 +40,7 @@ __all__ = ["Delivery", "binary_column"]
 
 logger = logging.getLogger(__name__)
 
+POSITION_BATCH_BYTES = 256 << 10
 SEND_BYTES = 2 << 20  # that much at once; as much again is under way
 
 
@@ -146,9 +147,9 @@ class Delivery:
         records = [part_record(self._name, part, value) for part, value in (parts or {}).items()]
         records.append(position_record(self._name, dict(position)))
         now_ms = SystemClock().wall_ms()
-        self._wait(
-            POSITIONS_TOPIC, batch_of(records, partition=self._position_partition, timestamp_ms=now_ms)
-        )
+        for pairs in _portions(records):
+            batch = batch_of(pairs, partition=self._position_partition, timestamp_ms=now_ms)
+            self._wait(POSITIONS_TOPIC, batch)
         if wait:
             self.settle()
             self._send(self._taken(), ends=True)
@@ -210,3 +211,14 @@ class Delivery:
             TransactionalBatch(topic, batch.partition, batch.data, batch.count, batch.crc_tail)
         )
         self._waiting_bytes += len(batch.data)
+
+
+def _portions(pairs: list[Pair]) -> Iterator[list[Pair]]:
+    first = size = 0
+    for at, (key, value) in enumerate(pairs):
+        size += len(key or b"") + len(value or b"")
+        if size >= POSITION_BATCH_BYTES:
+            yield pairs[first : at + 1]
+            first, size = at + 1, 0
+    if first < len(pairs):
+        yield pairs[first:]

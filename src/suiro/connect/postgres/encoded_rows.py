@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,14 @@ class EncodedRows:
         if self.tombstones[record]:
             return None
         return self.value_data[self.value_offsets[record] : self.value_offsets[record + 1]].tobytes()
+
+    def without_changes(self, left_out: Set[int]) -> EncodedRows:
+        """Of these changes (`sources`) only the tombstones stay."""
+        kept = Records()
+        for record, source in enumerate(self.sources.tolist()):
+            if self.tombstones[record] or source not in left_out:
+                kept.add(source, self.key(record), self.value(record))
+        return kept.encoded()
 
     @property
     def keys(self) -> pa.Array:

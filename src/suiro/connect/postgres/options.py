@@ -41,6 +41,7 @@ class CaptureOptions:
     lag_alert_bytes: int = 1024 * MIB
     catch_up_bytes: int = 16 * MIB  # further behind than this, the log is read in blocks by SQL
     memory_bytes: int = 64 * MIB  # of last values, and of one block; what is more goes to disk
+    owed_keys_max: int = 50_000  # rows to be read by their keys: updates left values out that nothing had
     transaction_timeout_ms: int = 900_000
 
     def __post_init__(self) -> None:
@@ -80,7 +81,13 @@ class CaptureOptions:
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name} is one of {', '.join(known)}, not {getattr(self, name)!r}")
-        least = {"chunk_rows": 1, "snapshot_readers": 1, "memory_bytes": MIB, "catch_up_bytes": MIB}
+        least = {
+            "chunk_rows": 1,
+            "snapshot_readers": 1,
+            "memory_bytes": MIB,
+            "catch_up_bytes": MIB,
+            "owed_keys_max": 1,
+        }
         for name, value in least.items():
             if getattr(self, name) < value:
                 raise ConfigError(f"{name} is at least {value}, not {getattr(self, name)}")

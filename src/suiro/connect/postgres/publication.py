@@ -34,6 +34,7 @@ class Column:
     not_null: bool
     number: int = 0  # pg_attribute.attnum, which a column keeps when it is renamed
     fills_itself: bool = False  # rows from before it was added have a value: a default, or generated
+    collation: str | None = None  # as SQL takes it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,8 +204,10 @@ def _columns(
             )
         published, row_filter = found
     rows = database.rows(
-        "select attname, atttypid, atttypmod, attnotnull, attnum, attgenerated, atthasmissing from pg_attribute"
-        " where attrelid = %s and attnum > 0 and not attisdropped order by attnum",
+        "select attname, atttypid, atttypmod, attnotnull, attnum, attgenerated, atthasmissing, (select"
+        " quote_ident(n.nspname) || '.' || quote_ident(c.collname) from pg_collation c join pg_namespace n on"
+        " n.oid = c.collnamespace where c.oid = attcollation) from pg_attribute where attrelid = %s and attnum > 0 and"
+        " not attisdropped order by attnum",
         (oid,),
         what=f"list the columns of {full_name}",
     )
@@ -216,6 +219,7 @@ def _columns(
             not_null=row[3],
             number=row[4],
             fills_itself=bool(row[5]) or row[6],
+            collation=row[7],
         )
         for row in rows
         if (row[0] in published if published is not None else not row[5])

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from suiro.connect.postgres.database import Database, quoted
 from suiro.connect.postgres.publication import Table
 
-__all__ = ["Range", "next_range", "ranges", "read_range", "rows_in_a_chunk"]
+__all__ = ["Range", "keys_behind", "next_range", "ranges", "read_keys", "read_range", "rows_in_a_chunk"]
 
 FIRST_ROWS = 2_000  # the first range is small: a capture shows soon that it works
 CHUNK_BYTES = 8 << 20
 LAST_BLOCK = 0xFFFFFFFE
+KEYS_AT_ONCE = 1_000  # that one statement compares
 
 Bound = tuple[str, ...]
 
@@ -61,7 +62,7 @@ def next_range(database: Database, table: Table, after: Bound | None, rows: int)
     key = ", ".join(quoted(name) for name in table.key)
     texts = ", ".join(f"{quoted(name)}::text" for name in table.key)
     # Printed outside: the rows that are skipped are not, and the index alone answers.
-    where = _where(database, table, Range(after=after))
+    where = _where(table, *_conditions(database, table, Range(after=after)))
     found = database.row(
         f"select {texts} from (select {key} from {table.sql_name} {where} order by {key} offset"
         f" {rows - 1} limit 1) bound",
@@ -101,32 +102,69 @@ def _blocks(database: Database, table: Table, rows: int) -> Iterator[Range]:
     yield Range(blocks=(first, LAST_BLOCK))
 
 
-def _where(database: Database, table: Table, wanted: Range) -> str:
-    conditions = [f"({table.row_filter})"] if table.row_filter else []
+def _where(table: Table, *conditions: str) -> str:
+    found = [f"({table.row_filter})"] if table.row_filter else []
+    found += conditions
+    return "where " + " and ".join(found) if found else ""
+
+
+def _conditions(database: Database, table: Table, wanted: Range) -> list[str]:
     names = ", ".join(quoted(name) for name in table.key)
-    for bound, operator in ((wanted.after, ">"), (wanted.until, "<=")):
-        if bound is not None:
-            conditions.append(f"({names}) {operator} ({_literals(database, table, bound)})")
+    conditions = [
+        f"({names}) {operator} ({_literals(database, table, bound)})"
+        for bound, operator in ((wanted.after, ">"), (wanted.until, "<="))
+        if bound is not None
+    ]
     if wanted.blocks is not None:
         first, last = wanted.blocks
         conditions.append(f"ctid >= '({first},0)'::tid and ctid < '({last},0)'::tid")
-    return "where " + " and ".join(conditions) if conditions else ""
+    return conditions
 
 
-def _literals(database: Database, table: Table, bound: Sequence[str]) -> str:
-    types = {column.name: column.type_oid for column in table.columns}
+def _literals(database: Database, table: Table, key: Sequence[str]) -> str:
+    """The key's columns as it names them, in their types and collations."""
+    columns = {column.name: column for column in table.columns}
     return ", ".join(
-        f"{database.literal(text)}::{database.type_name(types[name])}"
-        for name, text in zip(table.key, bound, strict=True)
+        f"{database.literal(text)}::{database.type_name(columns[name].type_oid)}"
+        + (f" collate {columns[name].collation}" if columns[name].collation else "")
+        for name, text in zip(table.key, key, strict=True)
     )
+
+
+def keys_behind(database: Database, table: Table, bound: Bound, keys: Sequence[Bound]) -> list[bool]:
+    """Of each key: whether it comes after the bound, in the order of the ranges."""
+    found: list[bool] = []
+    names = ", ".join(f"k{number}" for number in range(len(table.key)))
+    for first in range(0, len(keys), KEYS_AT_ONCE):
+        listed = ", ".join(
+            f"({place}, {_literals(database, table, key)})"
+            for place, key in enumerate(keys[first : first + KEYS_AT_ONCE])
+        )
+        rows = database.rows(
+            f"select ({names}) > ({_literals(database, table, bound)}) from (values {listed}) given (place, {names})"
+            " order by place",
+            what=f"compare keys of {table.full_name}",
+        )
+        found += [bool(row[0]) for row in rows]
+    return found
+
+
+def read_keys(database: Database, table: Table, selected: str, keys: Sequence[Bound]) -> bytes:
+    """The rows with these keys, in COPY's binary format."""
+    names = ", ".join(quoted(name) for name in table.key)
+    listed = ", ".join(f"({_literals(database, table, key)})" for key in keys)
+    return _copied(database, table, selected, f"({names}) in (select * from (values {listed}) owed)")
 
 
 def read_range(database: Database, table: Table, selected: str, wanted: Range) -> bytes:
     """The rows in COPY's binary format."""
+    return _copied(database, table, selected, *_conditions(database, table, wanted))
+
+
+def _copied(database: Database, table: Table, selected: str, *conditions: str) -> bytes:
     sink = io.BytesIO()
-    where = _where(database, table, wanted)
     database.copy(
-        f"COPY (SELECT {selected} FROM {table.sql_name} {where}) TO STDOUT (FORMAT binary)",
+        f"COPY (SELECT {selected} FROM {table.sql_name} {_where(table, *conditions)}) TO STDOUT (FORMAT binary)",
         sink,
         what=f"read table {table.full_name}",
     )

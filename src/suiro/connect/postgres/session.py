@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 QUIET_COMMIT_MS = 1_000  # positions without records: at most one a second
 BACKLOG_COMMIT_MS = 100  # nobody waits for a single record of it
 WAIT_S = 0.5
+FIRST_LOOK_S = 0.01  # again, whether a transaction is visible; then twice as long each time
 LAG_INTERVAL_MS = 1_000
 
 
@@ -82,6 +83,8 @@ class Session:
             client=client,
             parts=parts,
             directory=directory,
+            is_standby=is_standby,
+            on_begin=lambda topic: self._changes.forget_last_values(topic),
         )
         self._changes = Changes(
             tables=tables,
@@ -92,7 +95,8 @@ class Session:
             directory=directory,
             memory_bytes=options.memory_bytes,
             on_new_form=self._new_form,
-            is_being_read=self._snapshots.is_being_read,
+            owed=self._snapshots.owed,
+            reading=self._snapshots,
         )
         self._stream: ReplicationStream | None = None
         self._committed = 0
@@ -123,12 +127,13 @@ class Session:
     def choose_tables(self, snapshot: str) -> None:
         """`snapshot`: "initial", "new" and "never" for a start without a position (or as if), "resume" with one."""
         self._delivery.create_topics(self.topics, partitions=self._options.partitions)
-        for name in set(self._snapshots.states) - set(self._tables.facts):
+        known = set(self._snapshots.states) | set(self._snapshots.owed.tables)
+        for name in known - set(self._tables.facts):
             self._snapshots.forget(name)
         for table in self._tables.facts.values():
-            if snapshot == "new":
-                self._snapshots.begin(table)
-            elif snapshot != "never":
+            if snapshot in ("new", "initial"):
+                self._snapshots.begin(table, lost_changes=True)
+            elif self._options.snapshot != "never":
                 self._snapshots.consider(table, self._tables.form_of(table))
         self.commit()
 
@@ -147,15 +152,17 @@ class Session:
 
     def stream(self, on_ready: Callable[[Session], None]) -> None:
         """Ends with `Stopped`, or an error."""
+        self._snapshots.note_open_transactions(self._changes)
         self._catch_up()
         engine.load()
         stream = self._open_stream()
+        pause_s = FIRST_LOOK_S
         while True:
             if self._fell_behind():
                 stream.close()
                 self._catch_up()
                 stream = self._open_stream()
-            busy = False
+            busy = looks_again = False
             for block in stream.blocks():
                 busy = True
                 self._changes.process(block)
@@ -166,7 +173,8 @@ class Session:
                 self._settle(stream)
                 if self._stopped.is_set():
                     raise Stopped
-                self._snapshots.step(self._changes)
+                looks_again = self._snapshots.step(self._changes)
+                pause_s = min(2 * pause_s, WAIT_S) if looks_again else FIRST_LOOK_S
                 if self._snapshots.is_done:
                     on_ready(self)
             elif self._stopped.is_set():
@@ -174,7 +182,7 @@ class Session:
             self._look_around(stream)
             if not busy:
                 stream.stay_alive()
-                stream.wait(WAIT_S, self._bell)
+                stream.wait(pause_s if looks_again else WAIT_S, self._bell)
 
     def _open_stream(self) -> ReplicationStream:
         self._changes.reset()
@@ -248,6 +256,10 @@ class Session:
         now_ms = self._clock.monotonic_ms()
         if self._is_standby and stream is not None and stream.is_idle and stream.wal_end > changes.position:
             changes.position = stream.wal_end  # nobody can write heartbeats there
+        window = changes.window
+        if window is not None and not window.mark and changes.position >= window.end:
+            self._snapshots.passed(changes)
+        self._snapshots.conclude(changes.position)
         has_records = self._delivery.records != self._committed_records
         is_quiet_due = changes.position != self._committed and now_ms - self._committed_ms >= QUIET_COMMIT_MS
         if not (has_records or self._snapshots.has_changed or is_quiet_due):
@@ -290,6 +302,7 @@ class Session:
         status.snapshot_rows = self._snapshots.rows
         status.transactions = self._changes.transactions
         status.tables_running = len(self._snapshots.running)
+        status.owed_keys = len(self._snapshots.owed)
         status.last_commit_seconds = self._changes.last_commit_us / 1e6
 
     # -- now and then --------------------------------------------------------------------------------------------

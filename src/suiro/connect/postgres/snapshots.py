@@ -3,7 +3,8 @@
 Two ways, one state. A slot that was just created exports a snapshot of the very place where its changes begin: all
 ranges are read in it, side by side, and the stream starts afterwards. Where that snapshot is gone (a kill, a slot
 that was there before, a table asked for or added later) ranges are read one by one while changes flow, and merged by
-`Window`. The position says for each table how far it is, so both go on where they were.
+`Window`. The position says for each table how far it is, so both go on where they were. Rows that are owed (`owed`) are
+read like a range, before the next range.
 
 Always true: a table is done only when its topic has every row, and no live key that the table does not have.
 """
@@ -12,12 +13,8 @@ from __future__ import annotations
 
 import json
 import logging
-import queue
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,60 +30,34 @@ from suiro.connect.postgres.changes import MESSAGE_PREFIX, Changes
 from suiro.connect.postgres.database import Database
 from suiro.connect.postgres.delivery import Delivery, binary_column
 from suiro.connect.postgres.headers import snapshot_headers
-from suiro.connect.postgres.lsn import parse_lsn
 from suiro.connect.postgres.options import CaptureOptions
+from suiro.connect.postgres.owed import OwedKeys
 from suiro.connect.postgres.publication import Table
-from suiro.connect.postgres.ranges import Range, next_range, ranges, read_range, rows_in_a_chunk
+from suiro.connect.postgres.ranges import (
+    Range,
+    keys_behind,
+    next_range,
+    ranges,
+    read_keys,
+    read_range,
+    rows_in_a_chunk,
+)
+from suiro.connect.postgres.snapshot_readers import SnapshotReaders
+from suiro.connect.postgres.table_state import TableState, columns_of
 from suiro.connect.postgres.tables import Form, Tables
 from suiro.connect.postgres.topic_state import KeyedValues, ends, load_older
 from suiro.connect.postgres.visibility import Visibility
 from suiro.connect.postgres.window import Window
-from suiro.errors import ConfigError
+from suiro.errors import ConfigError, DataLossError, UsageError
 
-__all__ = ["Snapshots", "TableState"]
+__all__ = ["Snapshots"]
 
 logger = logging.getLogger(__name__)
 
 PART = "table/"
 PORTION = 50_000
 COMMIT_ROWS = 100_000
-RETRY_S = 0.01
-
-
-@dataclass(slots=True, kw_only=True)
-class TableState:
-    """A part of the position. `since`: the topic's ends when the snapshot began; what is older and not seen goes."""
-
-    oid: int
-    running: bool
-    after: list[str] | None = None
-    since: dict[str, int] = field(default_factory=dict)
-    columns: list[list[Any]] = field(default_factory=list)
-    file: int = 0
-    key_schema_id: int = 0
-
-    def matches(self, table: Table) -> bool:
-        """Whether every row's value in the topic is as the table has it, but for what the stream tells."""
-        if self.oid != table.oid:
-            return False
-        now = columns_of(table)
-        if now == self.columns:
-            return True
-        before = {column[0]: column for column in self.columns}
-        highest = max((column[3] for column in self.columns), default=0)
-        if self.file != table.file:
-            return False  # rewritten: rows have values that no change told
-        for column in table.columns:
-            known = before.get(column.name)
-            if known is None and (column.fills_itself or column.number <= highest):
-                return False  # has a value in rows from before, or is an older column under a new name
-            if known is not None and known[1] != column.type_oid:
-                return False
-        return True
-
-
-def columns_of(table: Table) -> list[list[Any]]:
-    return [[one.name, one.type_oid, one.typmod, one.number] for one in table.columns]
+SLOW_WAIT_MS = 5_000  # for transactions to become visible; then the log says so
 
 
 class Snapshots:
@@ -102,6 +73,8 @@ class Snapshots:
         client: Client,
         parts: dict[str, Any],
         directory: Path,
+        is_standby: bool,
+        on_begin: Callable[[str], None],
     ) -> None:
         self._options = options
         self._database = database
@@ -109,11 +82,16 @@ class Snapshots:
         self._delivery = delivery
         self._client = client
         self._directory = directory
+        self._is_standby = is_standby
+        self._on_begin = on_begin
         self._clock = SystemClock()
         self._marks = 0
+        self._waiting_ms: int | None = None  # since when transactions are not visible yet
+        self._has_said = False
         self.states = {
             name[len(PART) :]: TableState(**value) for name, value in parts.items() if name.startswith(PART)
         }
+        self.owed = OwedKeys(parts, limit=options.owed_keys_max)
         self._changed: set[str] = set()
         self.rows = 0
 
@@ -121,14 +99,11 @@ class Snapshots:
 
     @property
     def is_done(self) -> bool:
-        return not any(state.running for state in self.states.values())
+        return not self.owed.tables and not any(state.running for state in self.states.values())
 
     @property
     def running(self) -> list[str]:
         return [name for name, state in self.states.items() if state.running]
-
-    def is_being_read(self, topic: str) -> bool:
-        return any(self._options.topic(*name.split(".", 1)) == topic for name in self.running)
 
     def take_changed(self) -> dict[str, Any]:
         """Parts for the next position."""
@@ -136,11 +111,11 @@ class Snapshots:
             PART + name: asdict(self.states[name]) if name in self.states else None for name in self._changed
         }
         self._changed.clear()
-        return found
+        return found | self.owed.take_changed()
 
     @property
     def has_changed(self) -> bool:
-        return bool(self._changed)
+        return bool(self._changed) or self.owed.has_changed
 
     def consider(self, table: Table, form: Form | None = None) -> None:
         """A table that is new, or whose rows have values that no change told, is read from the beginning."""
@@ -158,24 +133,100 @@ class Snapshots:
             logger.info("table %s was changed: it is read again", table.full_name)
         self.begin(table)
 
-    def begin(self, table: Table) -> None:
+    def begin(self, table: Table, *, lost_changes: bool = False) -> None:
         """From the beginning."""
         form = self._tables.form_of(table)
         self._delivery.create_topics([form.topic], partitions=self._options.partitions)
         found = ends(self._client, form.topic, self._delivery.partition_count(form.topic))
+        before = self.states.get(table.full_name)
+        was_whole = (
+            not lost_changes
+            and before is not None
+            and not before.running
+            and not self.owed.of(table.full_name)
+            and (before.oid, before.file) == (table.oid, table.file)
+        )
         self.states[table.full_name] = TableState(
             oid=table.oid,
             running=True,
             since={str(partition): end for partition, end in found.items() if end},
+            was_whole=was_whole,
             columns=columns_of(table),
             file=table.file,
             key_schema_id=form.key_schema_id,
         )
+        self.owed.forget(table.full_name)  # all rows are read, these too
         self._changed.add(table.full_name)
+        self._on_begin(form.topic)
 
     def forget(self, full_name: str) -> None:
+        self.owed.forget(full_name)
         if self.states.pop(full_name, None) is not None:
             self._changed.add(full_name)
+
+    # -- what changes ask ------------------------------------------------------------------------------------
+
+    def trusted_from(self, table: str) -> Mapping[int, int]:
+        """The offsets in its topic from which values are those of the table: older ones may miss changes, where the
+        snapshot began because changes were lost."""
+        state = self.states.get(table)
+        if state is None or not state.running or state.was_whole:
+            return {}
+        return {int(partition): end for partition, end in state.since.items()}
+
+    def will_read(
+        self, form: Form, keys: Sequence[Sequence[str]], newer: Sequence[bool], window: Window | None
+    ) -> list[bool]:
+        """Whether a later range has the row of each key. `newer`: with a change that the window's rows are without."""
+        name = form.relation.full_name
+        state, table = self.states.get(name), self._tables.facts.get(name)
+        columns = [form.relation.columns[place].name for place in form.relation.key]
+        if state is None or not state.running or state.ranges_read or table is None:
+            return [False] * len(keys)
+        if sorted(columns) != sorted(table.key) or not table.key_is_unique:
+            return [False] * len(
+                keys
+            )  # its key changed: nothing can be compared, and what is owed is never wrong
+        names = [columns.index(column) for column in table.key]
+        ordered = [tuple(key[place] for place in names) for key in keys]
+        found = self._behind(table, state.after, ordered)
+        if window is not None and window.state is state and window.read is not None:
+            until = window.read.until
+            behind = [False] * len(keys) if until is None else self._behind(table, until, ordered)
+            found = [
+                one if is_newer else old for one, old, is_newer in zip(behind, found, newer, strict=True)
+            ]
+        return found
+
+    def _behind(self, table: Table, bound: Sequence[str] | None, keys: list[tuple[str, ...]]) -> list[bool]:
+        if bound is None:
+            return [True] * len(keys)
+        try:
+            return keys_behind(self._database, table, tuple(bound), keys)
+        except UsageError as error:
+            logger.info("%s: rows that were left out are read by their keys", error)
+            return [False] * len(keys)
+
+    def owe_too_much(self, table: str) -> None:
+        """Begins the table again, which covers whatever is owed."""
+        limit = self._options.owed_keys_max
+        if self._options.snapshot == "never":
+            raise DataLossError(
+                f"updates left values of more than {limit:,} rows of {table} untouched (TOAST), and the topic has none "
+                "of these rows to take them from. Choose: start with a higher --owed-keys-max, so that the rows are "
+                "read by their keys; or start once with --snapshot new, which reads every table"
+            )
+        facts = self._tables.facts.get(table)
+        if facts is None:
+            self.owed.forget(table)
+            return
+        logger.warning(
+            "more than %d rows of %s would have to be read by their keys (owed_keys_max): the table is read from the "
+            "beginning",
+            limit,
+            table,
+        )
+        self.begin(facts)
 
     # -- in the snapshot that a new slot exported ------------------------------------------------------------
 
@@ -185,7 +236,7 @@ class Snapshots:
         """All running tables; `commit` behind a range now and then. Returns early when stopped."""
         with Database(self._options.dsn) as splitter, splitter.snapshot(snapshot):
             waiting = 0
-            readers = _Readers(self._options.dsn, snapshot, self._options.snapshot_readers)
+            readers = SnapshotReaders(self._options.dsn, snapshot, self._options.snapshot_readers)
             try:
                 for name in self.running:
                     table = self._tables.facts[name]
@@ -196,6 +247,7 @@ class Snapshots:
                             name, form, read, rows, np.arange(len(rows)), lsn=lsn, read_us=self._now_us()
                         )
                         waiting += len(rows)
+                        self.conclude(lsn)
                         # The first range shows soon that it works; after that a commit is worth more rows.
                         if waiting >= COMMIT_ROWS or read.after is None or read.is_last or is_stopped():
                             commit()
@@ -208,62 +260,103 @@ class Snapshots:
 
     # -- beside the stream -------------------------------------------------------------------------------------
 
-    def step(self, changes: Changes) -> None:
-        """Between transactions: reads the next range, unless one waits for its mark."""
-        if changes.window is not None or self.is_done:
-            return
-        name = self.running[0]
+    def note_open_transactions(self, changes: Changes) -> None:
+        """Those of now, where it is not known which of them earlier sessions handed on."""
+        if changes.recent.is_incomplete:
+            # On a standby what is decoded was replayed, so it is visible.
+            changes.recent.wait_for_all_before(0 if self._is_standby else self._database.new_transaction())
+
+    def step(self, changes: Changes) -> bool:
+        """Between transactions: reads what is owed or else the next range, unless something waits for its mark. Returns
+        whether to ask again soon: a transaction that was handed on is not visible yet."""
+        if changes.window is not None:
+            return False
+        unread = (name for name in self.running if not self.states[name].ranges_read)
+        name = next(iter((*self.owed.tables, *unread)), None)
+        if name is None or not self._is_visible(changes):
+            return name is not None
+        try:
+            changes.window = self._read_window(name)
+        except UsageError as error:
+            self._tables.look()
+            if name in self._tables.facts:
+                raise
+            logger.info("%s is not captured any more: %s", name, error)
+            self.forget(name)
+        if changes.window is not None and changes.window.mark:
+            self._database.emit(
+                MESSAGE_PREFIX, json.dumps({"capture": self._options.name, "mark": changes.window.mark})
+            )
+        return False
+
+    def _is_visible(self, changes: Changes) -> bool:
+        """Whether a snapshot of now or later sees everything that was handed on, by this session or earlier ones."""
+        recent = changes.recent
+        self.note_open_transactions(changes)
+        now_ms = self._clock.monotonic_ms()
+        if recent.all_seen_by(Visibility.parse(self._database.visible())):
+            recent.forget()
+            self._waiting_ms, self._has_said = None, False
+            return True
+        if self._waiting_ms is None:
+            self._waiting_ms = now_ms
+        elif now_ms - self._waiting_ms >= SLOW_WAIT_MS and not self._has_said:
+            self._has_said = True
+            logger.warning(
+                "rows are read once transactions are visible that were open when the session began or that wait for a "
+                "synchronous standby (pg_stat_activity, pg_prepared_xacts, synchronous_standby_names)"
+            )
+        return False
+
+    def _read_window(self, name: str) -> Window | None:
+        schema, _, short = name.partition(".")
+        state = self.states.get(name)
         table = self._tables.facts.get(name)
-        if table is None or table.oid != self.states[name].oid:
-            schema, _, short = name.partition(".")
+        if table is None or (state is not None and table.oid != state.oid):
             table = self._tables.fresh_facts(schema, short)
-            if table.oid != self.states[name].oid:
+            if state is not None and table.oid != state.oid:
                 self.begin(table)
         with Database(self._options.dsn) as database:
-            changes.window = self._read_window(database, table, changes)
-        self._database.emit(
-            MESSAGE_PREFIX, json.dumps({"capture": self._options.name, "mark": changes.window.mark})
-        )
-
-    def _read_window(self, database: Database, table: Table, changes: Changes) -> Window:
-        state = self.states[table.full_name]
-        size = rows_in_a_chunk(database, table, self._options.chunk_rows)
-        if not table.key_is_unique:
-            self._check_small_enough(database, table)
-        while True:
+            size = rows_in_a_chunk(database, table, self._options.chunk_rows)
+            if not table.key_is_unique:
+                self._check_small_enough(database, table)
             with database.snapshot():
                 # Locked before anything is looked at: the columns stay as they are until the rows are read.
-                database.rows(
-                    f"lock table {table.sql_name} in access share mode", what=f"read {table.full_name}"
-                )
-                text, lsn = database.rows(
-                    "select pg_current_snapshot()::text, case when pg_is_in_recovery() then pg_last_wal_replay_lsn()"
-                    " else pg_current_wal_insert_lsn() end",
-                    what="take a snapshot",
-                )[0]
-                visible = Visibility.parse(text)
-                if changes.recent.all_seen_by(visible):
-                    changes.recent.forget()
-                    now = self._tables.fresh_facts(table.schema, table.name)
-                    form = self._tables.form_of(now, database)
-                    if form.key_schema_id != state.key_schema_id:
-                        self.begin(now)
-                        state = self.states[table.full_name]
+                database.rows(f"lock table {table.sql_name} in access share mode", what=f"read {name}")
+                visible, lsn = Visibility.parse(database.visible()), database.insert_position()
+                now = self._tables.fresh_facts(table.schema, table.name, database)
+                form = self._tables.form_of(now, database)
+                state = self.states.get(name)
+                if state is not None and form.key_schema_id != state.key_schema_id:
+                    self.begin(now)
+                    state = self.states[name]
+                owed = list(self.owed.of(name).items())[:size]
+                read: Range | None = None
+                if owed:
+                    data = read_keys(
+                        database, now, form.selected, [_in_order(now, texts) for _, texts in owed]
+                    )
+                elif state is not None:
                     after = None if state.after is None else tuple(state.after)
                     read = next_range(database, now, after, size) if now.key_is_unique else Range()
-                    rows = form.encoder.encode_copy(read_range(database, now, form.selected, read))
-                    break
-            threading.Event().wait(RETRY_S)
+                    data = read_range(database, now, form.selected, read)
+                else:
+                    return None
+                rows = form.encoder.encode_copy(data)
+            end = database.received_position() if self._is_standby else 0
         self._marks += 1
         return Window(
-            table=table.full_name,
+            table=name,
+            state=state,
             form=form,
             rows=rows,
             read=read,
+            owed=[key for key, _ in owed],
             snapshot=visible,
-            lsn=parse_lsn(lsn),
+            lsn=lsn,
             read_us=self._now_us(),
-            mark=f"{self._clock.wall_ms()}-{self._marks}",
+            mark="" if self._is_standby else f"{self._clock.wall_ms()}-{self._marks}",
+            end=end,
         )
 
     def _check_small_enough(self, database: Database, table: Table) -> None:
@@ -282,11 +375,11 @@ class Snapshots:
             )
 
     def passed(self, changes: Changes) -> None:
-        """The stream has come to the window's mark: what is left of its rows goes out."""
+        """The stream has passed the window's reading: what is left of its rows goes out."""
         window, changes.window = changes.window, None
         assert window is not None
-        if window.table not in self.states:
-            return
+        if self.states.get(window.table) is not window.state:
+            return  # the table began again, or is gone
         window.rows = _with_schema(window.rows, self._tables.register_value(window.form))
         written = window.left()
         self._emit(
@@ -299,6 +392,21 @@ class Snapshots:
             read_us=window.read_us,
         )
         changes.note_snapshot_rows(window.form.topic, window.rows, written)
+        self.owed.discharge(window.table, window.owed)
+
+    def conclude(self, lsn: int) -> None:
+        """Tables of which every row is in the topic are done; `lsn`: the position."""
+        for name in self.running:
+            state = self.states[name]
+            if not state.ranges_read or self.owed.of(name):
+                continue
+            if state.since:
+                schema, _, short = name.partition(".")
+                self._remove_unseen(self._options.topic(schema, short), state, lsn=lsn)
+            state.running, state.after, state.since = False, None, {}
+            state.ranges_read = state.was_whole = False
+            self._changed.add(name)
+            logger.info("table %s is read", name)
 
     # -- rows into the topic -------------------------------------------------------------------------------------
 
@@ -306,7 +414,7 @@ class Snapshots:
         self,
         name: str,
         form: Form,
-        read: Range,
+        read: Range | None,
         rows: EncodedRows,
         written: Int64s,
         *,
@@ -328,37 +436,36 @@ class Snapshots:
                 headers=snapshot_headers(count, lsn=lsn, read_us=read_us),
             )
         self.rows += count
+        if read is None:
+            return
         state = self.states[name]
         state.after = list(read.until) if read.until is not None else state.after
+        state.ranges_read = read.is_last
         self._changed.add(name)
-        if read.is_last:
-            if state.since:
-                self._remove_unseen(form, state, lsn=lsn, read_us=read_us)
-            state.running, state.after, state.since = False, None, {}
-            logger.info("table %s is read", name)
 
-    def _remove_unseen(self, form: Form, state: TableState, *, lsn: int, read_us: int) -> None:
+    def _remove_unseen(self, topic: str, state: TableState, *, lsn: int) -> None:
         """Tombstones for keys that were last written before this snapshot began: the table does not have them."""
         self._delivery.flush()
         keys = KeyedValues(self._directory / "unseen.keys", memory_bytes=self._options.memory_bytes)
         try:
             since = {int(partition): end for partition, end in state.since.items()}
-            load_older(keys, self._client, form.topic, self._delivery.partition_count(form.topic), since)
+            load_older(keys, self._client, topic, self._delivery.partition_count(topic), since)
             portion: list[bytes] = []
             gone = 0
             for key in keys.all_keys():
                 portion.append(key)
                 gone += 1
                 if len(portion) == PORTION:
-                    self._tombstones(form.topic, portion, lsn, read_us)
+                    self._tombstones(topic, portion, lsn)
                     portion = []
             if portion:
-                self._tombstones(form.topic, portion, lsn, read_us)
-            logger.info("topic %s: %d keys are gone from the table", form.topic, gone)
+                self._tombstones(topic, portion, lsn)
+            logger.info("topic %s: %d keys are gone from the table", topic, gone)
         finally:
             keys.close()
 
-    def _tombstones(self, topic: str, keys: list[bytes], lsn: int, read_us: int) -> None:
+    def _tombstones(self, topic: str, keys: list[bytes], lsn: int) -> None:
+        read_us = self._now_us()
         self._delivery.add(
             topic,
             keys=binary_column(keys),
@@ -371,6 +478,18 @@ class Snapshots:
         return self._clock.wall_ms() * 1000
 
 
+def _in_order(table: Table, texts: Sequence[str]) -> tuple[str, ...]:
+    """The columns of a key as the table's key has them, out of the order of its columns."""
+    names = [column.name for column in table.columns if column.name in table.key]
+    if len(names) != len(texts):
+        raise DataLossError(
+            f"the key of {table.full_name} changed while rows of it had to be read by the old one. Choose: start once "
+            "with --snapshot new, which reads every table again"
+        )
+    by_name = dict(zip(names, texts, strict=True))
+    return tuple(by_name[name] for name in table.key)
+
+
 def _with_schema(rows: EncodedRows, schema_id: int) -> EncodedRows:
     """The rows were encoded when their schema had no id yet: it stands behind the first byte of each value."""
     data = rows.value_data if rows.value_data.flags.writeable else rows.value_data.copy()
@@ -378,66 +497,3 @@ def _with_schema(rows: EncodedRows, schema_id: int) -> EncodedRows:
     for byte, number in enumerate(schema_id.to_bytes(4, "big"), start=1):
         data[places + byte] = number
     return replace(rows, value_data=data)
-
-
-class _Readers:
-    """Threads that each read in the same exported snapshot; results come in the order of the ranges."""
-
-    def __init__(self, dsn: str, snapshot: str, count: int) -> None:
-        self._tasks: queue.Queue[tuple[Table, Form, Range, Future[EncodedRows]] | None] = queue.Queue()
-        self._count = count
-        self._databases: list[Database] = []
-        self._threads = [
-            threading.Thread(
-                target=self._run, args=(dsn, snapshot), name=f"suiro-snapshot-{number}", daemon=True
-            )
-            for number in range(count)
-        ]
-        self._failure: BaseException | None = None
-        for thread in self._threads:
-            thread.start()
-
-    def read(self, table: Table, form: Form, wanted: Iterator[Range]) -> Iterator[tuple[Range, EncodedRows]]:
-        waiting: deque[tuple[Range, Future[EncodedRows]]] = deque()
-        for one in wanted:
-            future: Future[EncodedRows] = Future()
-            waiting.append((one, future))
-            self._tasks.put((table, form, one, future))
-            if len(waiting) > self._count or (one.blocks is None and one.after is None):
-                yield self._first(waiting)
-        while waiting:
-            yield self._first(waiting)
-
-    def _first(self, waiting: deque[tuple[Range, Future[EncodedRows]]]) -> tuple[Range, EncodedRows]:
-        read, future = waiting.popleft()
-        while True:
-            try:
-                return read, future.result(timeout=0.5)
-            except TimeoutError:
-                if self._failure is not None and not any(thread.is_alive() for thread in self._threads):
-                    raise self._failure from None
-
-    def close(self) -> None:
-        for _ in self._threads:
-            self._tasks.put(None)
-        for database in list(self._databases):
-            database.cancel()
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self, dsn: str, snapshot: str) -> None:
-        try:
-            with Database(dsn) as database, database.snapshot(snapshot):
-                self._databases.append(database)
-                while (task := self._tasks.get()) is not None:
-                    table, form, wanted, future = task
-                    try:
-                        future.set_result(
-                            form.encoder.encode_copy(read_range(database, table, form.selected, wanted))
-                        )
-                    except BaseException as error:
-                        self._failure = error
-                        future.set_exception(error)
-                        return
-        except BaseException as error:
-            self._failure = error

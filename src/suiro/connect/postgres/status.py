@@ -18,6 +18,7 @@ _HELP = {
     "lag_alert": "1 while lag_bytes is above the alert threshold.",
     "spooled_bytes": "Large transactions that wait on disk for their commit.",
     "tables_running": "Tables whose snapshot is not complete.",
+    "owed_keys": "Rows to be read by their keys: updates left values out (TOAST) that nothing had.",
     "last_commit_seconds": "When the last transaction that was written committed in Postgres (Unix time).",
     "restarts": "Sessions that ended because something was lost.",
 }
@@ -37,6 +38,7 @@ class CaptureStatus:
     lag_alert: int = 0
     spooled_bytes: int = 0
     tables_running: int = 0
+    owed_keys: int = 0
     last_commit_seconds: float = 0.0
     restarts: int = 0
 

@@ -86,8 +86,11 @@ class Tables:
     def is_wanted(self, schema: str, name: str) -> bool:
         return not self._options.tables or f"{schema}.{name}" in self._options.tables
 
-    def fresh_facts(self, schema: str, name: str) -> Table:
-        table = table_facts(self._database, self._options.publication, schema, name, self._version)
+    def fresh_facts(self, schema: str, name: str, database: Database | None = None) -> Table:
+        """`database`: where it has locked the table; another connection would wait behind whoever waits for it."""
+        table = table_facts(
+            database or self._database, self._options.publication, schema, name, self._version
+        )
         self.facts[table.full_name] = table
         return table
 

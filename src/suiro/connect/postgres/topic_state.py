@@ -11,7 +11,7 @@ flushes first). No other producer writes into these topics.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,9 @@ import pyarrow as pa
 from suiro.client import EARLIEST, LATEST, Client
 from suiro.errors import OffsetOutOfRangeError
 
-__all__ = ["KeyedValues", "ends", "scan"]
+__all__ = ["OLD", "KeyedValues", "ends", "load", "load_older", "scan"]
+
+OLD = b"\1"  # in place of a value that nobody may rely on
 
 FETCH_BYTES = 8 << 20
 LARGEST_FETCH_BYTES = 1 << 30
@@ -149,10 +151,18 @@ class KeyedValues:
         self._size = 0
 
 
-def load(values: KeyedValues, client: Client, topic: str, partitions: int) -> None:
-    """The last value of each key that has one."""
-    for _, batch in scan(client, topic, partitions):
-        _apply(values, batch.column("key").to_pylist(), batch.column("value").to_pylist())
+def load(
+    values: KeyedValues, client: Client, topic: str, partitions: int, *, since: Mapping[int, int]
+) -> None:
+    """The last value of each key that has one; `OLD` where it lies before these offsets."""
+    for partition, batch in scan(client, topic, partitions):
+        limit = since.get(partition, 0)
+        rows: Any = zip(*(batch.column(name).to_pylist() for name in ("key", "value", "offset")), strict=True)
+        for key, value, offset in rows:
+            if value is None:
+                values.remove(key)
+            else:
+                values.put(key, value if offset >= limit else OLD)
 
 
 def load_older(keys: KeyedValues, client: Client, topic: str, partitions: int, since: dict[int, int]) -> None:
@@ -167,14 +177,6 @@ def load_older(keys: KeyedValues, client: Client, topic: str, partitions: int, s
         )
         for key, is_alive, offset in rows:
             if is_alive and offset < limit:
-                keys.put(key, b"\1")
+                keys.put(key, OLD)
             else:
                 keys.remove(key)
-
-
-def _apply(values: KeyedValues, keys: list[bytes], found: list[bytes | None]) -> None:
-    for key, value in zip(keys, found, strict=True):
-        if value is None:
-            values.remove(key)
-        else:
-            values.put(key, value)

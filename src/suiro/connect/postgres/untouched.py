@@ -1,9 +1,9 @@
 """Values that an update leaves alone and does not send (TOAST): taken from the row's last value.
 
 Always true: the value filled in is that of the row just before the change, in the order of the log: from an earlier
-change of the same block, from the snapshot's rows that wait, or from the topic, which has it because every earlier
-change is there. Where none of them has it, the change is left out if a running snapshot will still read the row, and
-otherwise the capture stops.
+change of the same block, from the snapshot's rows that wait where these are older than the change, or from the topic.
+Where none of them has it the change is left out, but for the tombstone of its old key, and the caller is told the key:
+until a whole record of it comes, the row's values are unknown. Half a row is never written.
 """
 
 from __future__ import annotations
@@ -12,21 +12,18 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from suiro.connect.postgres.avro_cut import ColumnCutter
 from suiro.connect.postgres.avro_rows import EncodedRows
 from suiro.connect.postgres.blocks import Int64s
 from suiro.connect.postgres.names import avro_names
 from suiro.connect.postgres.pgoutput import Messages
 from suiro.connect.postgres.tables import Form
-from suiro.errors import DataLossError
 
-__all__ = ["Cutters", "Untouched", "fill_untouched"]
+__all__ = ["Cutters", "LeftOut", "Untouched", "fill_untouched"]
 
 _NULL = b"\0"
 
-Lookup = Callable[[bytes], bytes | None]
+Lookup = Callable[[bytes, int], bytes | None]
 
 
 class Cutters:
@@ -50,11 +47,20 @@ class Cutters:
 
 
 @dataclass(frozen=True, slots=True)
-class Untouched:
-    """The changes to encode, without those left out, and what to fill in."""
+class LeftOut:
+    """The last change of a key, where that was left out; `has_older`: the topic has an older value of the row."""
 
-    indices: Int64s
+    row: int
+    has_older: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Untouched:
+    """What to fill in (nulls where a change is left out), the changes left out, and the keys unknown afterwards."""
+
     fill: list[bytes]
+    rows: set[int]
+    keys: dict[bytes, LeftOut]
 
 
 @dataclass(slots=True)
@@ -66,15 +72,9 @@ class _Latest:
 
 
 def fill_untouched(
-    form: Form,
-    messages: Messages,
-    indices: Int64s,
-    *,
-    last_value: Lookup,
-    cutters: Cutters,
-    may_be_left_out: bool,
+    form: Form, messages: Messages, indices: Int64s, *, last_value: Lookup, cutters: Cutters
 ) -> Untouched:
-    """`last_value(key)`: the row's value before this block."""
+    """`last_value(key, row)`: the row's value before this block, for the change `indices[row]`."""
     rows, columns = form.encoder.unchanged(messages, indices)
     missing: dict[int, list[int]] = {}
     for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
@@ -82,11 +82,11 @@ def fill_untouched(
     encoded = form.encoder.encode_changes(messages, indices, fill=[_NULL] * len(rows))
     names = avro_names([column.name for column in form.relation.columns])
     kinds = {field["name"]: field["type"] for field in form.value_schema["fields"]}
-    latest: dict[bytes, _Latest | None] = {}
+    latest: dict[bytes, _Latest | None] = {}  # None: unknown, or gone
     filled: dict[int, dict[int, bytes]] = {}
-    left_out: set[int] = set()
+    unknown: dict[bytes, LeftOut] = {}
 
-    def before(key: bytes, column: int) -> bytes | None:
+    def before(key: bytes, row: int, column: int) -> bytes | None:
         if key in latest:
             known = latest[key]
             if known is None:
@@ -95,35 +95,41 @@ def fill_untouched(
                 return known.filled[column]
             value: bytes | None = known.value
         else:
-            value = last_value(key)
+            value = last_value(key, row)
         return None if value is None else cutters.cut(value, names[column], kinds[names[column]])
 
+    def has_older(key: bytes, row: int) -> bool:
+        if key in unknown:
+            return unknown[key].has_older
+        return latest[key] is not None if key in latest else last_value(key, row) is not None
+
+    left_out: set[int] = set()
     for row, key, value, old_key in _rows(encoded):
         found: dict[int, bytes] = {}
         for column in missing.get(row, ()):
-            cell = before(old_key or key, column)
+            cell = before(old_key or key, row, column)
             if cell is None:
-                if not may_be_left_out:
-                    raise _no_value(form, column, key)
                 left_out.add(row)
                 break
             found[column] = cell
         if old_key is not None:
             latest[old_key] = None
+            unknown.pop(old_key, None)
         if row in left_out:
-            latest.pop(key, None)
-        elif value is None:
+            unknown[key] = LeftOut(row, has_older(key, row))
+            latest[key] = None
+            continue
+        unknown.pop(key, None)
+        if value is None:
             latest[key] = None
         else:
             filled[row] = found
             latest[key] = _Latest(value, found)
-    kept = np.array([row for row in range(len(indices)) if row not in left_out], np.int64)
     fill = [
-        filled[row][column]
+        _NULL if row in left_out else filled[row][column]
         for row, column in zip(rows.tolist(), columns.tolist(), strict=True)
-        if row not in left_out
     ]
-    return Untouched(indices[kept], fill)
+    return Untouched(fill, left_out, unknown)
 
 
 def _rows(encoded: EncodedRows) -> list[tuple[int, bytes, bytes | None, bytes | None]]:
@@ -139,12 +145,3 @@ def _rows(encoded: EncodedRows) -> list[tuple[int, bytes, bytes | None, bytes | 
         found.append((source, key, encoded.value(record), old_key))
         old_key = None
     return found
-
-
-def _no_value(form: Form, column: int, key: bytes) -> DataLossError:
-    name = f"{form.relation.full_name}.{form.relation.columns[column].name}"
-    return DataLossError(
-        f"an update left {name} untouched (TOAST) and topic {form.topic} has no value of the row to take it from (key "
-        f"{key[5:].hex()}): was the topic truncated or written to? Choose: ALTER TABLE {form.relation.full_name} "
-        "REPLICA IDENTITY FULL; or start once with --snapshot new"
-    )

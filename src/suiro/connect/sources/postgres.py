@@ -50,6 +50,7 @@ class _Settings:
     lag_alert_bytes: int | None = None
     catch_up_bytes: int | None = None
     memory_bytes: int | None = None
+    owed_keys_max: int | None = None
     transaction_timeout_ms: int | None = None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +15,12 @@ from suiro.connect.postgres.copy_binary import SIGNATURE
 from suiro.connect.postgres.headers import live_headers, snapshot_headers
 from suiro.connect.postgres.lsn import lsn_text, parse_lsn
 from suiro.connect.postgres.options import CaptureOptions
+from suiro.connect.postgres.owed import OwedKeys
 from suiro.connect.postgres.peek import _block
 from suiro.connect.postgres.pgoutput import CorruptMessageError
 from suiro.connect.postgres.spool import Spools
 from suiro.connect.postgres.topic_state import KeyedValues
-from suiro.connect.postgres.visibility import RecentTransactions, Visibility
+from suiro.connect.postgres.visibility import KEPT, RecentTransactions, Visibility
 from suiro.errors import ConfigError
 
 XIDS = np.array([5, 10, 11, 19, 20, 21], np.int64)
@@ -37,9 +39,61 @@ def test_transaction_numbers_go_round() -> None:
 
 def test_a_snapshot_behind_the_stream_is_known() -> None:
     recent = RecentTransactions()
+    recent.wait_for_all_before(0)
     recent.add(np.array([11, 14], np.int64))
     assert not recent.all_seen_by(Visibility.parse("14:15:14"))
     assert recent.all_seen_by(Visibility.parse("15:15:"))
+
+
+def test_what_earlier_sessions_handed_on_is_waited_for() -> None:
+    recent = RecentTransactions()
+    assert recent.is_incomplete
+    recent.wait_for_all_before(14)
+    assert not recent.all_seen_by(Visibility.parse("13:20:13"))
+    assert recent.all_seen_by(Visibility.parse("14:20:14"))
+    recent.forget()
+    assert not recent.is_incomplete
+    assert recent.all_seen_by(Visibility.parse("13:20:13"))
+    for first in range(0, KEPT + 1_000, 1_000):
+        recent.add(np.arange(first, first + 1_000, dtype=np.int64))
+    assert recent.is_incomplete, "what is forgotten is waited for, like what was never known"
+
+
+def test_what_is_owed_outlives_a_kill() -> None:
+    kafka: dict[str, Any] = {}
+
+    def committed(owed: OwedKeys) -> OwedKeys:
+        for part, value in owed.take_changed().items():
+            if value is None:
+                del kafka[part]  # never one that is not there
+            else:
+                kafka[part] = value
+        assert not owed.has_changed
+        return OwedKeys(kafka, limit=3)
+
+    owed = OwedKeys({"table/a.b": {"oid": 1}}, limit=3)
+    owed.add("a.b", b"\0one", ["1", "x/y"])
+    owed.add("a.b", b"two", ["2", ""])
+    owed.add("c.d", b"one", ["1"])
+    owed.discharge("a.b", [b"two", b"never owed"])
+    owed = committed(owed)
+    assert {table: dict(owed.of(table)) for table in owed.tables} == {
+        "a.b": {b"\0one": ["1", "x/y"]},
+        "c.d": {b"one": ["1"]},
+    }
+    owed.discharge("a.b", [b"\0one"])
+    owed.add("a.b", b"\0one", ["1", "x/y"])
+    assert not owed.has_changed, "as the position has it"
+    for key in (b"3", b"4"):
+        assert not owed.is_over_limit
+        owed.add("c.d", key, [key.decode()])
+    assert owed.is_over_limit
+    owed.forget("a.b")
+    owed = committed(owed)
+    assert (owed.tables, len(owed)) == (["c.d"], 3)
+    owed.forget("c.d")
+    assert len(committed(owed)) == 0
+    assert kafka == {}
 
 
 @pytest.mark.parametrize("limit", [1 << 20, 2_000])

@@ -1,0 +1,86 @@
+"""Rows that a topic lacks: an update did not send a value (TOAST), nothing had it, and no later range reads the row.
+
+Always true: a key is owed from the change that was left out until a whole record or a tombstone of it is written. What
+is owed is part of the position, so it becomes visible with the records around it and outlives a kill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+__all__ = ["OwedKeys"]
+
+PART = "owed/"
+
+Texts = Sequence[str]
+
+
+class OwedKeys:
+    """By table: the key as its records have it, and its columns in the table's order as Postgres prints them."""
+
+    def __init__(self, parts: Mapping[str, Any], *, limit: int) -> None:
+        self._limit = limit
+        self._tables: dict[str, dict[bytes, Texts]] = {}
+        self._durable: set[tuple[str, bytes]] = set()
+        self._changed: set[tuple[str, bytes]] = set()
+        for part, texts in parts.items():
+            if part.startswith(PART):
+                table, _, key = part[len(PART) :].rpartition("/")
+                self._tables.setdefault(table, {})[bytes.fromhex(key)] = texts
+                self._durable.add((table, bytes.fromhex(key)))
+
+    def __len__(self) -> int:
+        return sum(len(keys) for keys in self._tables.values())
+
+    @property
+    def is_over_limit(self) -> bool:
+        return len(self) > self._limit
+
+    @property
+    def tables(self) -> list[str]:
+        return list(self._tables)
+
+    @property
+    def has_changed(self) -> bool:
+        return bool(self._changed)
+
+    def of(self, table: str) -> Mapping[bytes, Texts]:
+        return self._tables.get(table, {})
+
+    def add(self, table: str, key: bytes, texts: Texts) -> None:
+        self._tables.setdefault(table, {})[key] = texts
+        if (table, key) not in self._durable:
+            self._changed.add((table, key))
+        else:
+            self._changed.discard((table, key))
+
+    def discharge(self, table: str, keys: Iterable[bytes]) -> None:
+        known = self._tables.get(table)
+        if known is None:
+            return
+        for key in keys:
+            if known.pop(key, None) is None:
+                continue
+            if (table, key) in self._durable:
+                self._changed.add((table, key))
+            else:
+                self._changed.discard((table, key))
+        if not known:
+            del self._tables[table]
+
+    def forget(self, table: str) -> None:
+        self.discharge(table, list(self.of(table)))
+
+    def take_changed(self) -> dict[str, Any]:
+        """Parts for the next position."""
+        parts: dict[str, Any] = {}
+        for table, key in self._changed:
+            texts = self.of(table).get(key)
+            parts[f"{PART}{table}/{key.hex()}"] = None if texts is None else list(texts)
+            if texts is None:
+                self._durable.discard((table, key))
+            else:
+                self._durable.add((table, key))
+        self._changed.clear()
+        return parts

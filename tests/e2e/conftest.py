@@ -1,0 +1,56 @@
+"""What tests of captures share: a Postgres and a registry for a module, a database of its own for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from support.capturing import CaptureScene, Connection, Registry, dsn_of
+from support.postgres import Postgres
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    server = Postgres(tmp_path_factory.mktemp("server") / "postgres")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def registry(suiro_node: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    running = Registry(suiro_node.bootstrap_servers, tmp_path_factory.mktemp("registry") / "log")
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def prefix(unique: str) -> str:
+    return unique.replace("-", "")
+
+
+@pytest.fixture
+def connection(postgres: Postgres, prefix: str) -> Iterator[Connection]:
+    """To a database of this test's own."""
+    with psycopg.connect(postgres.dsn, autocommit=True) as admin:
+        admin.execute(f"create database {prefix}".encode())
+    with psycopg.connect(postgres.dsn, dbname=prefix, autocommit=True) as made:
+        yield made
+
+
+@pytest.fixture
+def scene(
+    suiro_node: Any,
+    registry: Registry,
+    postgres: Postgres,
+    connection: Connection,
+    prefix: str,
+    tmp_path: Path,
+) -> Iterator[CaptureScene]:
+    made = CaptureScene(
+        suiro_node.bootstrap_servers, registry.url, dsn_of(postgres, prefix), prefix, tmp_path / "capture.log"
+    )
+    yield made
+    made.close()
