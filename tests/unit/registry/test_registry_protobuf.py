@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 
 import pytest
+from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from suiro.registry.formats import Import, InvalidSchema, Parsed, compare, format_of, parse
@@ -281,3 +282,44 @@ ONEOFS = {
 def test_fields_and_oneofs(new: str, old: str, expected: list[str]) -> None:
     parsed = [parse("PROTOBUF", f'syntax = "proto3"; message M {{ {body} }}') for body in (new, old)]
     assert [one.kind for one in compare(*parsed)] == expected
+
+
+DESCRIBED = """syntax = "proto3";
+package io.confluent.test;
+import "confluent/meta.proto";
+message A {
+  reserved 9, 5 to 7;
+  reserved "y", "x";
+  int32 b = 2;
+  string a = 1 [(.confluent.field_meta) = { doc: "d", params: [{ key: "z", value: "1" }, { key: "c", value: "2" }] }];
+}
+"""
+
+
+@pytest.mark.parametrize("form", ["canonical", "normalized", "serialized"])
+def test_options_of_a_package_that_hides_theirs_are_found_again(form: str) -> None:
+    parsed, rules = parse("PROTOBUF", DESCRIBED), format_of("PROTOBUF")
+    serialized = rules.formatted(parsed, "serialized")
+    again = parse("PROTOBUF", serialized if form == "serialized" else getattr(parsed, form))
+    assert "(.confluent.field_meta)" in parsed.canonical
+    assert again.normalized == parsed.normalized
+    assert compare(again, parsed) == compare(parsed, again) == []
+    if form != "normalized":
+        assert rules.formatted(again, "serialized") == serialized
+
+
+def test_a_normalised_text_does_not_depend_on_the_order_of_what_has_none() -> None:
+    turned = DESCRIBED.replace("9, 5 to 7", "5 to 7, 9").replace('"y", "x"', '"x", "y"')
+    one, other = parse("PROTOBUF", DESCRIBED), parse("PROTOBUF", turned)
+    assert one.normalized == other.normalized
+    assert "reserved 5 to 7, 9;" in one.normalized
+
+
+def test_the_description_of_descriptions_is_a_schema_too() -> None:
+    file = descriptor_pb2.FileDescriptorProto.FromString(descriptor_pb2.DESCRIPTOR.serialized_pb)
+    file.name = "mine.proto"
+    text = parse("PROTOBUF", base64.standard_b64encode(file.SerializeToString()).decode()).canonical
+    parsed = parse("PROTOBUF", text)
+    assert "message FileDescriptorSet {" in text
+    assert parsed.canonical == text
+    assert compare(parsed, parsed) == []

@@ -105,7 +105,8 @@ def _descriptor(text: str) -> Any:
 
 
 def _serialized(file: Any) -> bytes:
-    plain = descriptor_pb2.FileDescriptorProto.FromString(file.SerializeToString())
+    # What our plain class does not know (options) stays as it was written: the same bytes each time.
+    plain = descriptor_pb2.FileDescriptorProto.FromString(file.SerializeToString(deterministic=True))
     plain.ClearField("source_code_info")
     data: bytes = plain.SerializeToString(deterministic=True)
     return data
@@ -134,7 +135,7 @@ def _with_options(data: bytes) -> Any:
     """Parsed with the options that the files themselves define; otherwise those would be unknown bytes."""
     pool = descriptor_pool.DescriptorPool()
     plain = descriptor_pb2.FileDescriptorSet.FromString(data)
-    if "google/protobuf/descriptor.proto" not in {one.name for one in plain.file}:
+    if not any(_describes_files(one) for one in plain.file):
         pool.AddSerializedFile(descriptor_pb2.DESCRIPTOR.serialized_pb)
     try:
         for one in plain.file:
@@ -143,6 +144,13 @@ def _with_options(data: bytes) -> Any:
     except (TypeError, KeyError) as error:
         raise InvalidSchema(f"the descriptor does not stand on its own: {error}") from None
     return kind.FromString(data)
+
+
+def _describes_files(file: Any) -> bool:
+    """Is it descriptor.proto, under whatever name?"""
+    return file.package == "google.protobuf" and "FileDescriptorSet" in {
+        one.name for one in file.message_type
+    }
 
 
 def _run_protoc(text: str, imports: Sequence[Import], budget: Budget) -> bytes:

@@ -56,6 +56,13 @@ class _Writer:
         self._scopes = {
             ".".join(parts[:n]) for parts in (name.split(".") for name in known) for n in range(len(parts))
         }
+        # Wherever an option may stand in the file: a name is looked for in all of these before it is one of the root.
+        names = [file.package, *_names_of_messages(file.message_type, file.package)]
+        self._around = {
+            ".".join(parts[: n + 1])
+            for parts in (name.split(".") for name in names if name)
+            for n in range(len(parts))
+        }
         self._normalized = normalized
         self._comments: dict[Path, Any] = {}
         if not normalized:
@@ -213,13 +220,16 @@ class _Writer:
         yield from self._block(f"enum {one.name}", body(), path)
 
     def _reserved(self, one: Any, highest: int, *, exclusive: int) -> Iterator[str]:
-        if one.reserved_range:
+        ranges, names = list(one.reserved_range), list(one.reserved_name)
+        if self._normalized:
+            ranges.sort(key=lambda each: each.start)
+            names.sort()
+        if ranges:
             limit = highest - exclusive
-            ranges = (_range(each.start, each.end - exclusive, limit) for each in one.reserved_range)
-            yield f"reserved {', '.join(ranges)};"
-        if one.reserved_name:
-            names = one.reserved_name if self._file.syntax == "editions" else map(_quoted, one.reserved_name)
-            yield f"reserved {', '.join(names)};"
+            numbers = (_range(each.start, each.end - exclusive, limit) for each in ranges)
+            yield f"reserved {', '.join(numbers)};"
+        if names:
+            yield f"reserved {', '.join(names if self._file.syntax == 'editions' else map(_quoted, names))};"
 
     def _extensions(self, extensions: Any, scope: str, path: Path) -> Iterator[str]:
         extended = dict.fromkeys(one.extendee for one in extensions)
@@ -282,16 +292,31 @@ class _Writer:
         for field, value in options.ListFields():
             if field.name == "map_entry" and not field.is_extension:
                 continue
-            name = f"({field.full_name})" if field.is_extension else field.name
+            name = f"({self._from_anywhere(field.full_name)})" if field.is_extension else field.name
             values = value if isinstance(value, Iterable) and not isinstance(value, str | bytes) else [value]
             if field.message_type is not None and not _is_repeated(field):
                 values = [value]
             for one in values:
                 yield name, _value(field, one)
 
+    def _from_anywhere(self, full: str) -> str:
+        """A name that means `full` in every place of the file."""
+        first = full.partition(".")[0]
+        hidden = any(
+            name in self._known or name in self._scopes for name in (f"{one}.{first}" for one in self._around)
+        )
+        return f".{full}" if hidden else full
+
     def _inline(self, options: Iterable[tuple[str, str]]) -> str:
         text = ", ".join(f"{name} = {value}" for name, value in options)
         return f" [{text}]" if text else ""
+
+
+def _names_of_messages(messages: Any, scope: str) -> Iterator[str]:
+    for one in messages:
+        full = f"{scope}.{one.name}" if scope else one.name
+        yield full
+        yield from _names_of_messages(one.nested_type, full)
 
 
 def _is_repeated(field: Any) -> bool:
