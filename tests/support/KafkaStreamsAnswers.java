@@ -100,17 +100,17 @@ public class KafkaStreamsAnswers {
             case "to_table": return b.isNull() ? stream(build(a)).toTable(Materialized.with(KEY, VALUE)) : stream(build(a)).toTable(rows(b, c));
             case "to_stream": return table(build(a)).toStream();
             case "repartition": return stream(build(a)).repartition(Repartitioned.with(KEY, VALUE));
-            case "filter": return stream(build(a)).filter((k, v) -> passes(b.asInt(), v));
+            case "filter": return stream(build(a)).filter((k, v) -> passes(b.asInt(), k, v));
             case "map_values": return stream(build(a)).mapValues(v -> mapped(b.asInt(), v));
             case "select_key": return stream(build(a)).selectKey((k, v) -> selected(b.asInt(), v));
             case "merge": return stream(build(a)).merge(stream(build(b)));
             case "table_filter": {
                 KTable<Object, Object> table = table(build(a));
-                return c.isNull() ? table.filter((k, v) -> passes(b.asInt(), v)) : table.filter((k, v) -> passes(b.asInt(), v), rows(c, d));
+                return c.isNull() ? table.filter((k, v) -> passes(b.asInt(), k, v)) : table.filter((k, v) -> passes(b.asInt(), k, v), rows(c, d));
             }
             case "table_filter_not": {
                 KTable<Object, Object> table = table(build(a));
-                return c.isNull() ? table.filterNot((k, v) -> passes(b.asInt(), v)) : table.filterNot((k, v) -> passes(b.asInt(), v), rows(c, d));
+                return c.isNull() ? table.filterNot((k, v) -> passes(b.asInt(), k, v)) : table.filterNot((k, v) -> passes(b.asInt(), k, v), rows(c, d));
             }
             case "table_map_values": {
                 KTable<Object, Object> table = table(build(a));
@@ -138,8 +138,15 @@ public class KafkaStreamsAnswers {
                 KStream<Object, Object> stream = stream(build(b));
                 KTable<Object, Object> table = table(build(c));
                 Joined<Object, Object, Object> with = Joined.with(KEY, VALUE, VALUE);
+                if (!d.isNull()) with = with.withGracePeriod(Duration.ofMillis(d.asLong()));
                 ValueJoiner<Object, Object, Object> join = (l, r) -> joined(0, l, r);
                 return a.asText().equals("join") ? stream.join(table, join, with) : stream.leftJoin(table, join, with);
+            }
+            case "stream_stream": {
+                KStream<Object, Object> left = stream(build(a)), right = stream(build(b));
+                JoinWindows windows = JoinWindows.ofTimeDifferenceAndGrace(Duration.ZERO, Duration.ofMillis(e.asLong()))
+                    .before(Duration.ofMillis(c.asLong())).after(Duration.ofMillis(d.asLong()));
+                return left.join(right, (l, r) -> joined(0, l, r), windows, StreamJoined.with(KEY, VALUE, VALUE));
             }
             case "global": {
                 KStream<Object, Object> stream = stream(build(b));
@@ -227,7 +234,8 @@ public class KafkaStreamsAnswers {
     static Object text(JsonNode value) { return value.isNull() ? null : value.asText(); }
     static String first(Object value) { return text(value).substring(0, 1); }
 
-    static boolean passes(int number, Object value) {
+    static boolean passes(int number, Object key, Object value) {
+        if (number == 3) return key != null;
         return number == 0 ? first(value).equals("a") : number == 1 ? text(value).length() % 2 == 0 : !first(value).equals("c");
     }
     static Object mapped(int number, Object value) {

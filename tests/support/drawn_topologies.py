@@ -199,15 +199,29 @@ def _stream_table(draw: st.DrawFn) -> Shape:
 
 def _table_table(draw: st.DrawFn) -> Shape:
     kind = draw(st.sampled_from(["join", "left_join", "outer_join"]))
-    filtered = draw(st.booleans())
+    versioned = draw(st.booleans())
+    filters = [draw(st.sampled_from(["none", "unnamed", "named", "versioned"])) for _ in range(2)]
+    last = draw(st.booleans())
 
     def build(builder: StreamsBuilder, prefix: str) -> None:
-        left, right = _table(builder, prefix, "left"), _table(builder, prefix, "right")
-        if filtered:
-            left = left.filter(lambda key, value: value % 2 == 0)
-        getattr(left, kind)(right, _joined).to_stream().to(prefix + "out", value=serdes.json)
+        sides = []
+        for topic, filtered in zip(("left", "right"), filters, strict=True):
+            store = Materialized.versioned(f"{prefix}{topic}", history=50) if versioned else None
+            kept = {
+                "named": Materialized.as_(f"{prefix}{topic}-kept"),
+                "versioned": Materialized.versioned(f"{prefix}{topic}-kept", history=20),
+            }.get(filtered)
+            table = _table(builder, prefix, topic, store)
+            if filtered != "none":
+                table = table.filter(lambda key, value: value % 2 == 0, materialized=kept)
+            sides.append(table)
+        joined = getattr(sides[0], kind)(sides[1], _joined, value=serdes.json)
+        if last:
+            joined = joined.filter(lambda key, value: "2" in value)
+        joined.to_stream().to(prefix + "out", value=serdes.json)
 
-    return f"table {kind} filtered={filtered}", ("left", "right"), build
+    text = f"table {kind} versioned={versioned} filters={filters} last={last}"
+    return text, ("left", "right"), build
 
 
 def _table_aggregate(draw: st.DrawFn) -> Shape:
@@ -216,7 +230,9 @@ def _table_aggregate(draw: st.DrawFn) -> Shape:
     def build(builder: StreamsBuilder, prefix: str) -> None:
         table = _table(builder, prefix, "in")
         grouped = table.group_by(
-            lambda key, value: (KEYS[value % 3], value), key=serdes.string, value=serdes.json
+            lambda key, value: None if value > 15 else (KEYS[value % 3], value),
+            key=serdes.string,
+            value=serdes.json,
         )
         if name == "count":
             result = grouped.count()
@@ -270,6 +286,7 @@ _SHAPES = [
     _windowed,
     _stream_stream,
     _stream_table,
+    _table_table,
     _table_table,
     _table_aggregate,
     _foreign_key,

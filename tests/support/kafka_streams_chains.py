@@ -23,6 +23,7 @@ from typing import Any
 from suiro.kafka import KafkaUnavailable, java_command
 from suiro.streams import (
     EmitStrategy,
+    JoinWindows,
     Materialized,
     SessionWindows,
     SlidingWindows,
@@ -182,7 +183,7 @@ def _build(b: StreamsBuilder, chain: list[Any], shared: dict[int, Any]) -> Any:
         case "repartition", [above]:
             return build(above).repartition()
         case "filter", [above, number]:
-            return build(above).filter(lambda key, value: passes(number, value))
+            return build(above).filter(lambda key, value: passes(number, key, value))
         case "map_values", [above, number]:
             return build(above).map_values(lambda value: mapped(number, value), value=serdes.json)
         case "select_key", [above, number]:
@@ -191,7 +192,7 @@ def _build(b: StreamsBuilder, chain: list[Any], shared: dict[int, Any]) -> Any:
             return build(left).merge(build(right))
         case "table_filter" | "table_filter_not", [above, number, store, history]:
             step = getattr(build(above), what.removeprefix("table_"))
-            return step(lambda key, value: passes(number, value), materialized=_rows(store, history))
+            return step(lambda key, value: passes(number, key, value), materialized=_rows(store, history))
         case "table_map_values", [above, number, store, history]:
             return build(above).map_values(
                 lambda value: mapped(number, value), value=serdes.json, materialized=_rows(store, history)
@@ -213,9 +214,13 @@ def _build(b: StreamsBuilder, chain: list[Any], shared: dict[int, Any]) -> Any:
                 value=serdes.json,
                 materialized=_rows(store),
             )
-        case "stream_table", [kind, stream, table]:
+        case "stream_table", [kind, stream, table, grace]:
             sides = build(stream), build(table)
-            return getattr(sides[0], kind)(sides[1], lambda left, right: joined(0, left, right))
+            options = {} if grace is None else {"grace": grace}
+            return getattr(sides[0], kind)(sides[1], lambda left, right: joined(0, left, right), **options)
+        case "stream_stream", [left, right, before, after, grace]:
+            windows = JoinWindows.of(before=before, after=after, grace=grace)
+            return build(left).join(build(right), lambda left, right: joined(0, left, right), windows)
         case "global", [kind, stream, topic, number]:
             return getattr(build(stream), kind)(
                 b.global_table(topic),
@@ -298,7 +303,9 @@ def text(value: Any) -> str:
     return "null" if value is None else str(value)
 
 
-def passes(number: int, value: Any) -> bool:
+def passes(number: int, key: Any, value: Any) -> bool:
+    if number == 3:
+        return key is not None
     first = text(value)[0]
     return first == "a" if number == 0 else len(text(value)) % 2 == 0 if number == 1 else first != "c"
 
@@ -350,13 +357,14 @@ JOINS = ("join", "left_join", "outer_join")
 
 
 class _Pen:
-    """Draws one chain. Topics, stores and shared tables are numbered as they come; what is versioned is remembered."""
+    """Draws one chain. Topics, stores and shared tables are numbered as they come."""
 
     def __init__(self, random: Random) -> None:
         self.one_of = lambda *values: random.choice(values)
         self.topics: list[str] = []
         self._stores = 0
         self._shared = 0
+        self.all_times_differ = False  # of all records, where equal times give another answer
         self.has_versions = False
 
     def topic(self) -> str:
@@ -373,7 +381,8 @@ class _Pen:
         """Store and history."""
         store = self.store(named=named)
         history = None if store is None else self.one_of(None, None, 1_000, 20)
-        self.has_versions |= history is not None
+        if history is not None:
+            self.all_times_differ = self.has_versions = True  # see difference 11
         return [store, history]
 
     def end(self) -> list[Any]:
@@ -414,8 +423,19 @@ class _Pen:
             case "global":
                 kind = self.one_of("join", "left_join")
                 return ["global", kind, self.stream(depth - 1), self.topic(), self.one_of(0, 1, 2)]
+            case "stream":
+                # Inner ones: when unmatched records leave is another matter (difference 3).
+                bounds = self.one_of(0, 2, 10), self.one_of(2, 10), self.one_of(0, 5, 1_000)
+                return ["stream_stream", self.stream(depth - 1), self.stream(0), *bounds]
+            case "grace":
+                # A record without a key ends the application in Kafka Streams (difference 5).
+                self._stores += 1
+                self.all_times_differ = self.has_versions = True
+                keyed = ["filter", self.stream(depth - 1), 3]
+                table = ["table", self.topic(), f"s{self._stores}", 20]
+                return ["stream_table", self.one_of("join", "left_join"), keyed, table, self.one_of(0, 4, 20)]
         kind = self.one_of("join", "left_join")
-        return ["stream_table", kind, self.stream(self.one_of(0, depth - 1)), self.table(depth - 1)]
+        return ["stream_table", kind, self.stream(self.one_of(0, depth - 1)), self.table(depth - 1), None]
 
     def table(self, depth: int) -> list[Any]:
         if depth == 0:
@@ -484,6 +504,12 @@ class _Pen:
                 window = ["sliding", self.one_of(3, 10), self.one_of(0, 5, 30), None, False]
             case "session":
                 window = ["session", self.one_of(3, 10), self.one_of(0, 5, 30)]
+                table = ["group", above, number, window, kind, self.store()]
+                if kind == "count":
+                    return table
+                self.all_times_differ = True  # a session updated at its own time, see difference 14
+                grouped = ["table_group", table, self.one_of(0, 1, 2), self.one_of("count", "reduce"), None]
+                return self.one_of(table, grouped, ["table_filter", table, self.one_of(0, 1, 2), None, None])
             case _:
                 # A co-group has one time for all its streams (difference 8): nothing is late here.
                 return ["cogroup", above, self.stream(0), ["time", 10, 10_000, 10], None]
@@ -518,8 +544,7 @@ def drawn(seed: int) -> Drawn:
     for _ in range(random.randint(3, 16)):
         now += random.choice([1, 1, 2, 5, 30])
         timestamp = max(0, now - random.choice([0, 0, 0, 1, 3, 12]))
-        # Versions of one timestamp are kept otherwise (difference 11).
-        if not pen.has_versions or all(timestamp != sent[3] for sent in records):
+        if not pen.all_times_differ or all(timestamp != sent[3] for sent in records):
             sent = random.choice(pen.topics), random.choice(KEYS), random.choice(VALUES), timestamp
             records.append(sent)
     return Drawn(chain, tuple(records))
