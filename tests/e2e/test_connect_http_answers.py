@@ -73,6 +73,7 @@ def test_a_long_retry_after_is_waited_for_as_long_as_the_longest_wait(tmp_path: 
     answers = [
         Answer(429, headers={"Retry-After": "999999999"}),
         Answer(503, headers={"Retry-After": "Fri, 31 Dec 9999 23:59:59 GMT"}),
+        Answer(429, headers={"Retry-After": "\xb2"}),
         Answer(200, [1]),
     ]
     clock = ManualClock()
@@ -85,6 +86,8 @@ def test_a_long_retry_after_is_waited_for_as_long_as_the_longest_wait(tmp_path: 
             assert rest.poll() is None
             assert len(peer.asked) == asked
             clock.advance(1)
+        assert rest.poll() is None
+        clock.advance(5_000)
         polled = rest.poll()
         assert polled is not None
         assert [record.value for record in polled.records] == [1]

@@ -62,8 +62,8 @@ def ask(
                 raise httpx.ReadTimeout(f"the answer did not end in {timeout_ms / 1_000:g} s")
         rest = [
             (name, value)
-            for name, value in response.headers.multi_items()
-            if name not in ("content-encoding", "content-length", "transfer-encoding")
+            for name, value in response.headers.raw  # of any bytes
+            if name.lower() not in (b"content-encoding", b"content-length", b"transfer-encoding")
         ]
         return httpx.Response(
             response.status_code, headers=rest, content=bytes(content), request=response.request

@@ -24,6 +24,20 @@ __all__ = ["Guard"]
 LOGIN_THREADS = 2  # of their own: guesses keep each other waiting, and nobody who is known
 MAX_WAITING_LOGINS = 64  # beyond them, 503 for those that have waited longest
 
+# What is looked at here and in `origins`; requests have many more, and each read passes here.
+_HEADERS = {
+    name.encode(): name
+    for name in (
+        "authorization",
+        "content-length",
+        "content-type",
+        "host",
+        "origin",
+        "sec-fetch-site",
+        "transfer-encoding",
+    )
+}
+
 
 class Guard:
     """`max_body_bytes` is of one request; `realm` and `unknown` what is said to whom the users do not know."""
@@ -55,7 +69,9 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = {
+            _HEADERS[name]: value.decode("latin-1") for name, value in scope["headers"] if name in _HEADERS
+        }
         refused = self._origins.refusal(scope["method"], headers) if self._origins is not None else None
         if refused is not None:
             await self._refuse(*refused)(scope, receive, send)
