@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_REFUSALS_TOLD_EVERY_MS = 1000
+
 JoinWaiter: TypeAlias = Callable[[JoinReply], None]
 SyncWaiter: TypeAlias = Callable[[SyncReply], None]
 KeyedRecord: TypeAlias = tuple[bytes, bytes | None]
@@ -64,6 +66,8 @@ class GroupCoordinator:
         )
         self.groups: dict[str, AnyGroup] = {}
         self.memory = GroupMemory(lambda: broker.settings)
+        self._refusals = 0
+        self._refusals_told_ms = -_REFUSALS_TOLD_EVERY_MS
         self.offsets = GroupOffsets(broker, self)
         self.consumers = ConsumerGroups(broker, self)
         self._timers: dict[str, TimerHandle] = {}
@@ -265,10 +269,17 @@ class GroupCoordinator:
                 self.memory.hold(group_id, 0)
 
     def refuses(self, group_id: str, *, before: int, after: int) -> str | None:
-        """Why a member of `before` bytes cannot have `after`, which is in the log then; None: it can."""
+        """Why a member of `before` bytes cannot have `after`; None: it can. The log tells of the first refusal in a
+        second, with the number of those since it last did."""
         why = self.memory.refusal(group_id, before=before, after=after)
         if why is not None:
-            logger.warning("group %.300s takes no member: %s", group_id, why)
+            self._refusals += 1
+            now = self.now()
+            if now >= self._refusals_told_ms + _REFUSALS_TOLD_EVERY_MS:
+                logger.warning(
+                    "group %.300s takes no member: %s (%d refusals)", group_id, why, self._refusals
+                )
+                self._refusals, self._refusals_told_ms = 0, now
         return why
 
     # Membership of the classic protocol

@@ -24,7 +24,8 @@ from enum import Enum
 from typing import TypeAlias
 
 from suiro.broker.fields import FieldReader
-from suiro.broker.groups.group_memory import classic_size, pending_size
+from suiro.broker.groups.group_memory import classic_size
+from suiro.broker.groups.pending_members import PendingMembers, size_of
 from suiro.protocol.messages import ErrorCode
 
 Token: TypeAlias = object
@@ -146,7 +147,7 @@ class Group:
     leader: str | None = None
     members: dict[str, Member] = field(default_factory=dict)
     static_ids: dict[str, str] = field(default_factory=dict)  # instance id -> member id
-    pending: dict[str, int] = field(default_factory=dict)  # member id handed out, not joined yet -> deadline
+    pending: PendingMembers = field(default_factory=PendingMembers)
     rebalance_deadline: int = 0
     sync_deadline: int = 0
     changed_ms: int = -1  # wall clock, of the last state that was written down; -1: never
@@ -161,7 +162,7 @@ class Group:
         if not self.members and not self.pending:
             return 0
         of_members = sum(member.size + len(member.assignment) for member in self.members.values())
-        return len(self.group_id) + of_members + pending_size(self.pending)
+        return len(self.group_id) + of_members + self.pending.size
 
     def held_for(self, request: JoinRequest) -> int:
         """What the member that joins with this request keeps already."""
@@ -169,7 +170,7 @@ class Group:
         member = self.members.get(known)
         if member is not None:
             return member.size
-        return pending_size([known]) if known in self.pending else 0
+        return size_of(known) if known in self.pending else 0
 
     @property
     def is_simple(self) -> bool:
@@ -214,7 +215,7 @@ class Group:
                 return self._replace_static(request, token, now, member_id)
             return self._add(request, token, now, member_id)
         if request.needs_known_member_id:
-            self.pending[member_id] = now + request.session_timeout_ms
+            self.pending.add(member_id, now + request.session_timeout_ms)
             return [JoinReply(token=token, code=ErrorCode.member_id_required, member_id=member_id)]
         return self._add(request, token, now, member_id)
 
@@ -279,7 +280,7 @@ class Group:
             if member_id and member_id != known:
                 return ErrorCode.fenced_instance_id, []
             member_id = known
-        if self.pending.pop(member_id, None) is not None:
+        if self.pending.remove(member_id):
             return ErrorCode.none, self._complete_join_if_all_joined(now)
         if member_id not in self.members:
             return ErrorCode.unknown_member_id, []
@@ -307,7 +308,8 @@ class Group:
     def next_deadline(self) -> int | None:
         """When `tick` has something to do."""
         deadlines = [m.session_deadline for m in self.members.values() if not self._is_waiting(m)]
-        deadlines += self.pending.values()
+        if self.pending.deadline is not None:
+            deadlines.append(self.pending.deadline)
         if self.state is GroupState.PREPARING_REBALANCE:
             deadlines.append(self.rebalance_deadline)
         elif self.state is GroupState.COMPLETING_REBALANCE:
@@ -317,8 +319,7 @@ class Group:
     def tick(self, now: int) -> list[Effect]:
         """Everything whose time has come."""
         effects: list[Effect] = []
-        for member_id in [m for m, deadline in self.pending.items() if deadline <= now]:
-            del self.pending[member_id]
+        if self.pending.expire(now):
             effects += self._complete_join_if_all_joined(now)
         for member in list(self.members.values()):
             if member.session_deadline <= now and not self._is_waiting(member):
@@ -395,7 +396,7 @@ class Group:
             if known != member_id:
                 code = ErrorCode.unknown_member_id if known is None else ErrorCode.fenced_instance_id
                 return [JoinReply(token=token, code=code, member_id=member_id)]
-        if self.pending.pop(member_id, None) is not None:
+        if self.pending.remove(member_id):
             return self._add(request, token, now, member_id)
         member = self.members.get(member_id)
         if member is None:

@@ -69,11 +69,6 @@ def classic_size(protocols: Iterable[tuple[str, bytes]], *names: str | None) -> 
     return size + sum(A_NAME + len(name) + len(metadata) for name, metadata in protocols)
 
 
-def pending_size(member_ids: Iterable[str]) -> int:
-    """Of members that were only given their ids."""
-    return sum(A_MEMBER + len(member_id) for member_id in member_ids)
-
-
 class ConsumerSizes:
     """Of the members of one group of the new protocol. A member is a value: it is measured again when it is another."""
 

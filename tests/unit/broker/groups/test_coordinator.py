@@ -413,6 +413,7 @@ def test_members_that_bring_too_much_are_refused_until_others_are_gone(
         memory = broker.groups.memory
 
         def refused(group_id: str, size: int) -> bool:
+            clock.advance(1000)  # the log is told once a second
             reply = join_with(broker, group_id, size)
             return reply is not None and reply.code is ErrorCode.group_max_size_reached
 
@@ -426,6 +427,7 @@ def test_members_that_bring_too_much_are_refused_until_others_are_gone(
         assert not refused("h", 90_000)
         assert refused("i", 90_000)
         assert "over group.max.total.bytes = 250000" in caplog.text
+        clock.advance(1000)
         topics = [f"{number}".zfill(200) for number in range(250)]
         with pytest.raises(GroupRefusal, match=r"group\.max\.total\.bytes") as told:
             broker.groups.consumers.heartbeat(

@@ -8,7 +8,8 @@ import pytest
 
 from suiro.broker.groups.consumer_member import ClassicMember, ConsumerMember
 from suiro.broker.groups.group import Group, GroupLimits, JoinRequest
-from suiro.broker.groups.group_memory import A_MEMBER, A_NAME, ConsumerSizes, GroupMemory, pending_size
+from suiro.broker.groups.group_memory import A_MEMBER, A_NAME, ConsumerSizes, GroupMemory
+from suiro.broker.groups.pending_members import PendingMembers, size_of
 from suiro.config import NodeSettings
 
 SETTINGS = NodeSettings(group_max_member_bytes=10_000, group_max_bytes=25_000, group_max_total_bytes=40_000)
@@ -63,9 +64,9 @@ def test_what_a_classic_group_holds() -> None:
     assert group.held_bytes == 0
     asked = replace(request(5_000), needs_known_member_id=True)
     group.join(asked, "first", now=0, new_member_id=lambda: "m1")
-    assert group.held_bytes == 1 + pending_size(["m1"])
+    assert group.held_bytes == 1 + size_of("m1")
     again = request(5_000, member_id="m1")
-    assert group.held_for(again) == pending_size(["m1"])
+    assert group.held_for(again) == size_of("m1")
     group.join(again, "second", now=0, new_member_id=lambda: "")
     assert again.size == A_MEMBER + A_NAME + len("m1" + "c" + "range") + 5_000
     assert group.held_bytes == 1 + again.size
@@ -101,3 +102,21 @@ def test_what_members_of_the_new_protocol_hold() -> None:
     assert sizes.measure([replace(one, topic_names=frozenset())]) == A_MEMBER + len("a")
     assert sizes.measure([]) == 0
     assert sizes.of("a") == 0
+
+
+def test_members_that_were_only_given_an_id() -> None:
+    pending = PendingMembers()
+    assert (len(pending), pending.size, pending.deadline) == (0, 0, None)
+    pending.add("b", 200)
+    pending.add("a", 100)
+    assert ("a" in pending, len(pending), pending.deadline) == (True, 2, 100)
+    assert pending.size == 2 * size_of("a")
+    assert pending.remove("a")
+    assert not pending.remove("a")
+    assert pending.deadline is not None
+    assert pending.deadline <= 200  # too early does no harm
+    assert pending.expire(100) == 0
+    assert (pending.deadline, len(pending)) == (200, 1)
+    assert pending.expire(199) == 0
+    assert pending.expire(200) == 1
+    assert (len(pending), pending.size, pending.deadline) == (0, 0, None)
