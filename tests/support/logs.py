@@ -55,6 +55,7 @@ def open_log(
     clean: bool = False,
     recovery_point: int = 0,
     log_start_offset: int = 0,
+    gaps_below: int | None = None,
 ) -> PartitionLog:
     return PartitionLog.open(
         directory,
@@ -66,6 +67,7 @@ def open_log(
         clean_shutdown=clean,
         recovery_point=recovery_point,
         log_start_offset=log_start_offset,
+        gaps_below=gaps_below,
     )
 
 

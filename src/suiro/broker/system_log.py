@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from suiro.broker.topics import Partition
-from suiro.log import PartitionLog, StorageError
+from suiro.log import DamagedLogError, PartitionLog, StorageError
 from suiro.protocol.record_batch import BatchHeader, iter_headers
 from suiro.protocol.records import Record, decode_batch, encode_batch
 
@@ -57,7 +57,7 @@ def append(
 
 
 def replay(log: PartitionLog) -> Iterator[tuple[BatchHeader, tuple[Record, ...]]]:
-    """Every batch of the log with its records, from the start to the end."""
+    """Every batch of the log with its records, from the start to the end. Raises LogError where it is damaged."""
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         result = log.read(offset, max_bytes=_READ_BYTES, read_committed=False, min_one_batch=True)
@@ -68,7 +68,9 @@ def replay(log: PartitionLog) -> Iterator[tuple[BatchHeader, tuple[Record, ...]]
                 yield header, decode_batch(data, position)
                 offset = header.next_offset
         if offset == before:
-            return
+            if result.regions:
+                raise DamagedLogError(f"{log.directory} is damaged: no whole batch begins at offset {offset}")
+            return  # Cleaning took what was there.
 
 
 def compact(partition: Partition, live: Sequence[tuple[bytes, bytes]], *, timestamp: int) -> None:

@@ -133,6 +133,7 @@ class TopicRegistry:
                 topic = Topic(entry.name, entry.topic_id, dict(entry.configs), [])
                 self._add(topic)
                 self._open_partitions(topic, entry.partitions)
+        self._directory.all_are_open()
         known.fold()
 
     def close(self) -> None:

@@ -15,29 +15,52 @@ from pathlib import Path
 from uuid import UUID
 
 from suiro.errors import ConfigError
+from suiro.log.damage import set_aside
 from suiro.log.files import read_file, replace_file
 
 PARTITION_METADATA = "partition.metadata"
 
 
+class DamagedFileError(ConfigError):
+    """A small file holds something else than it should."""
+
+
 def read_checkpoint(path: str | Path, *, columns: int) -> list[list[str]]:
-    """Rows of a checkpoint file; [] where it is absent or empty. Raises ConfigError where it is not one."""
-    lines = _lines(path)
-    if not lines:
-        return []
-    rows = [line.rsplit(" ", columns - 1) for line in lines[2:]]
-    whole = len(lines) >= 2 and lines[0] == "0" and lines[1] == str(len(rows))
-    if not whole or any(len(row) != columns for row in rows):
-        raise ConfigError(f"{path} is not a checkpoint file (version 0); remove it to have it rebuilt")
+    """Rows of a checkpoint file, the last two columns whole numbers; [] where it is absent or empty.
+
+    Raises DamagedFileError where it is not one.
+    """
+    try:
+        lines = _lines(path)
+        if not lines:
+            return []
+        rows = [line.rsplit(" ", columns - 1) for line in lines[2:]]
+        whole = len(lines) >= 2 and lines[0] == "0" and lines[1] == str(len(rows))
+        for row in rows:
+            whole = whole and len(row) == columns
+            int(row[-2]), int(row[-1])
+    except (ValueError, IndexError):
+        whole = False
+    if not whole:
+        raise DamagedFileError(f"{path} is not a checkpoint file (version 0)")
     return rows
+
+
+def read_or_set_aside(path: Path, *, columns: int, then: str) -> list[list[str]] | None:
+    """Rows of a checkpoint file; None where it was damaged, and set aside. `then` says what is done without it."""
+    try:
+        return read_checkpoint(path, columns=columns)
+    except DamagedFileError as error:
+        set_aside(path, f"{error}; {then}")
+        return None
 
 
 def checkpoint_bytes(rows: Sequence[str]) -> bytes:
     return "\n".join(["0", str(len(rows)), *rows, ""]).encode()
 
 
-def write_checkpoint(path: Path, rows: Sequence[str]) -> None:
-    replace_file(path, checkpoint_bytes(rows), sync=False)
+def write_checkpoint(path: Path, rows: Sequence[str], *, sync: bool = False) -> None:
+    replace_file(path, checkpoint_bytes(rows), sync=sync)
 
 
 def id_text(identifier: UUID) -> str:
@@ -50,15 +73,18 @@ def id_from_text(text: str) -> UUID:
 
 
 def read_partition_metadata(directory: Path) -> UUID | None:
-    """The topic id that a partition's directory belongs to; None where there is no such file, or an empty one."""
-    lines = _lines(f"{directory}/{PARTITION_METADATA}")
-    if not lines:
-        return None
-    values = dict(line.split(": ", 1) for line in lines if ": " in line)
+    """The topic id that a partition's directory belongs to; None where there is no such file, or an empty one.
+
+    Raises DamagedFileError.
+    """
     try:
+        lines = _lines(f"{directory}/{PARTITION_METADATA}")
+        if not lines:
+            return None
+        values = dict(line.split(": ", 1) for line in lines if ": " in line)
         return id_from_text(values["topic_id"])
     except (KeyError, ValueError) as error:
-        raise ConfigError(f"{directory / PARTITION_METADATA} holds no topic id") from error
+        raise DamagedFileError(f"{directory / PARTITION_METADATA} holds no topic id") from error
 
 
 def write_partition_metadata(directory: Path, topic_id: UUID) -> None:
@@ -67,11 +93,13 @@ def write_partition_metadata(directory: Path, topic_id: UUID) -> None:
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """A Java properties file of plain `name=value` lines; {} where it is absent."""
+    """A Java properties file of plain `name=value` lines; {} where it is absent. Raises DamagedFileError."""
     try:
         lines = path.read_text().splitlines()
     except FileNotFoundError:
         return {}
+    except UnicodeDecodeError as error:
+        raise DamagedFileError(f"{path} is not a text file of name=value lines") from error
     pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith(("#", "!")))
     return {name.strip(): value.strip() for name, value in pairs}
 

@@ -1,18 +1,22 @@
 """A node's data directory: who owns it, which partitions lie in it, and how it was left.
 
 Kafka's files: `.lock`, `meta.properties`, `recovery-point-offset-checkpoint`,
-`log-start-offset-checkpoint` and `.kafka_cleanshutdown`, which exists only between a clean stop and
-the next start.
+`log-start-offset-checkpoint`, `cleaner-offset-checkpoint` and `.kafka_cleanshutdown`, which exists only
+between a clean stop and the next start. One of our own beside them, in the same format:
+`gap-offset-checkpoint`, with the offset of each partition below which cleaning may have left gaps. Its rows
+are on the disk before the first gap is. Where there is no such file (an older version, or Kafka, made the
+directory), any gap below the log's end at that start counts as cleaning's.
 """
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -20,8 +24,10 @@ from uuid import UUID
 from suiro.clock import Clock
 from suiro.errors import ConfigError
 from suiro.log.checkpoints import (
+    DamagedFileError,
     id_text,
     read_checkpoint,
+    read_or_set_aside,
     read_partition_metadata,
     read_properties,
     write_checkpoint,
@@ -31,12 +37,16 @@ from suiro.log.config import LogConfig
 from suiro.log.files import FileHandle, open_directory, open_handle, replace_file
 from suiro.log.graveyard import DELETED_FOLDER_SUFFIX, Graveyard
 from suiro.log.partition import PartitionLog
+from suiro.log.segments import missing
+
+logger = logging.getLogger(__name__)
 
 LOCK = ".lock"
 META_PROPERTIES = "meta.properties"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+GAP_OFFSETS = "gap-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 HANDED_OVER = "handed-over"
 _PARTITION_NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
@@ -53,15 +63,21 @@ class PartitionPlace:
 
 
 def partition_place(directory: Path) -> PartitionPlace | None:
-    """What a folder is by its name and its `partition.metadata`; None where the name is no partition's."""
+    """What a folder is by its name and its `partition.metadata`; None where the name is no partition's.
+
+    Raises ConfigError where that file is damaged.
+    """
+    if _PARTITION_NAME.fullmatch(directory.name) is None:
+        return None
+    return _place(directory, read_partition_metadata(directory))
+
+
+def _place(directory: Path, topic_id: UUID | None) -> PartitionPlace | None:
     match = _PARTITION_NAME.fullmatch(directory.name)
     if match is None:
         return None
     return PartitionPlace(
-        topic=match["topic"],
-        partition=int(match["partition"]),
-        directory=directory,
-        topic_id=read_partition_metadata(directory),
+        topic=match["topic"], partition=int(match["partition"]), directory=directory, topic_id=topic_id
     )
 
 
@@ -76,9 +92,16 @@ class DataDirectory:
         self.logs: dict[tuple[str, int], PartitionLog] = {}
         self.graveyard = Graveyard()
         self._lock: FileHandle | None = lock
-        self._recovery_points = self._read_offsets(RECOVERY_POINTS)
-        self._log_starts = self._read_offsets(LOG_STARTS)
-        self._cleaner_offsets = self._read_offsets(CLEANER_OFFSETS)
+        self._recovery_points = (
+            self._offsets_or_none(RECOVERY_POINTS, "every log is read from its start") or {}
+        )
+        self._log_starts = self._read_log_starts()
+        self._cleaner_offsets = (
+            self._offsets_or_none(CLEANER_OFFSETS, "compacted logs are cleaned anew") or {}
+        )
+        self._gaps: dict[tuple[str, int], int] | None = None
+        if (path / GAP_OFFSETS).exists():
+            self._gaps = self._offsets_or_none(GAP_OFFSETS, "gaps that the logs have now count as cleaning's")
 
     @classmethod
     def open(cls, path: Path, *, node_id: int = 1, cluster_id: str | None = None) -> DataDirectory:
@@ -99,7 +122,15 @@ class DataDirectory:
             raise ConfigError(
                 f"another node is running on {path}; stop it, or give this one a directory of its own"
             ) from error
-        meta = read_properties(path / META_PROPERTIES)
+        try:
+            meta = read_properties(path / META_PROPERTIES)
+        except DamagedFileError as error:
+            raise ConfigError(f"{error}; restore it: it names the cluster and the node of {path}") from error
+        if meta and not {"cluster.id", "node.id"} <= meta.keys():
+            raise ConfigError(
+                f"{path / META_PROPERTIES} names no cluster.id or no node.id; restore it, or remove it to give {path} "
+                "a new cluster.id"
+            )
         found_node = meta.get("node.id", str(node_id))
         if found_node != str(node_id):
             raise ConfigError(f"{path} belongs to node {found_node}, not to node {node_id}")
@@ -117,6 +148,8 @@ class DataDirectory:
                     "directory.id": id_text(uuid.uuid4()),
                 },
             )
+        if fresh:
+            write_checkpoint(path / GAP_OFFSETS, [], sync=True)
         marker = path / CLEAN_SHUTDOWN
         clean = marker.exists() or fresh
         # From here on a crash is a crash: the marker must not vouch for what is written now.
@@ -131,7 +164,13 @@ class DataDirectory:
         """The partitions on disk, by topic and number."""
         places = []
         for directory in self.path.iterdir():
-            place = partition_place(directory) if directory.is_dir() else None
+            if not directory.is_dir():
+                continue
+            try:
+                place = partition_place(directory)
+            except DamagedFileError as error:
+                logger.error("%s; where the list of topics knows the partition, it is written anew", error)
+                place = _place(directory, None)
             if place is not None:
                 places.append(place)
         return sorted(places, key=lambda place: (place.topic, place.partition))
@@ -157,17 +196,36 @@ class DataDirectory:
             recovery_point=self._recovery_points.get(key, 0),
             log_start_offset=self._log_starts.get(key, 0),
             graveyard=self.graveyard,
+            gaps_below=None
+            if self._gaps is None
+            else max(self._gaps.get(key, 0), self._cleaner_offsets.get(key, 0)),
+            note_gaps=self._write_gaps,
         )
+        noted, first = self._log_starts.get(key, 0), log.segments[0].base_offset
+        if (
+            self.clean_shutdown
+            and self._gaps is not None
+            and first > noted
+            and not config.remote_storage_enable
+        ):
+            logger.error("%s", missing(folder, noted, first))  # A clean stop notes where each log begins.
         log.cleaned_offset = self._cleaner_offsets.get(key)
         self.logs[key] = log
         return log
+
+    def all_are_open(self) -> None:
+        """Call when every log is open: in a directory without `gap-offset-checkpoint` they say where gaps may be."""
+        if self._gaps is None:
+            self._gaps = {}
+            self._write_gaps()
 
     def check_copy(
         self, place: PartitionPlace, target: Path, *, config: LogConfig, clock: Clock
     ) -> PartitionLog:
         """Copy a partition of another data directory into a folder of this one, and check every batch.
 
-        The log comes back closed. Raises ConfigError where a batch is damaged.
+        The log comes back closed. Raises ConfigError where a batch is damaged, or one is missing: of a topic that
+        is compacted, or that its cleaner's checkpoint says was, gaps are no damage.
         """
         assert place.topic_id is not None
         key, copy = (place.topic, place.partition), target / place.directory.name
@@ -193,8 +251,16 @@ class DataDirectory:
                 f"{place.directory} is damaged: of {whole} bytes only {log.size} are whole batches in order; let "
                 "Apache Kafka mend it (start and stop it once), then copy it again"
             )
-        log.close()
         log.cleaned_offset = _offsets_in(beside / CLEANER_OFFSETS).get(key)
+        first, log.gaps_below = log.found_gaps[-1] if log.found_gaps else (0, 0)
+        if log.gaps_below > (log.cleaned_offset or 0) and not config.compacted:
+            log.abandon()
+            raise ConfigError(
+                f"{place.directory} has no offsets {first} to {log.gaps_below - 1}, and nothing says that compaction "
+                "took them; if the topic was compacted once, import it as compacted (cleanup.policy=compact) and set "
+                "its policy again afterwards"
+            )
+        log.close()
         return log
 
     def adopt(self, logs: Iterable[PartitionLog]) -> None:
@@ -205,6 +271,9 @@ class DataDirectory:
             self._log_starts[key] = log.log_start_offset
             if log.cleaned_offset is not None:
                 self._cleaner_offsets[key] = log.cleaned_offset
+            if self._gaps is not None:
+                self._gaps[key] = log.gaps_below
+        self._write_gaps()
         self.checkpoint()
         self._write_offsets(CLEANER_OFFSETS, self._cleaner_offsets)
 
@@ -231,6 +300,8 @@ class DataDirectory:
             self.checkpoint()
         if self._cleaner_offsets.pop(key, None) is not None:
             self._write_offsets(CLEANER_OFFSETS, self._cleaner_offsets)
+        if self._gaps is not None and self._gaps.pop(key, None) is not None:
+            self._write_gaps()
 
     def checkpoint(self) -> None:
         """Write down how far each log was synced and where it starts. Call it now and then."""
@@ -267,14 +338,42 @@ class DataDirectory:
             log.abandon()
         self._lock = None
 
-    def _read_offsets(self, name: str) -> dict[tuple[str, int], int]:
-        return _offsets_in(self.path / name)
+    def _write_gaps(self) -> None:
+        """On the disk when this returns. Raises OSError."""
+        if self._gaps is None:
+            return  # Not all logs are open. Until they are, every gap counts as cleaning's.
+        for key, log in self.logs.items():
+            if log.gaps_below:
+                self._gaps[key] = log.gaps_below
+        rows = _rows({key: offset for key, offset in self._gaps.items() if offset})
+        write_checkpoint(self.path / GAP_OFFSETS, rows, sync=True)
+
+    def _offsets_or_none(self, name: str, then: str) -> dict[tuple[str, int], int] | None:
+        """None where the file was damaged, and set aside."""
+        rows = read_or_set_aside(self.path / name, columns=3, then=then)
+        return None if rows is None else _offsets(rows)
+
+    def _read_log_starts(self) -> dict[tuple[str, int], int]:
+        try:
+            return _offsets_in(self.path / LOG_STARTS)
+        except DamagedFileError as error:
+            # Only here it is written what DeleteRecords has deleted. The operator decides, not this start.
+            raise ConfigError(
+                f"{error}; it tells which records were deleted from the logs' starts. Restore it, or remove it to "
+                "start without: deleted records whose segments are still there can be read again then"
+            ) from error
 
     def _write_offsets(self, name: str, offsets: dict[tuple[str, int], int]) -> None:
-        rows = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
-        write_checkpoint(self.path / name, rows)
+        write_checkpoint(self.path / name, _rows(offsets))
+
+
+def _rows(offsets: Mapping[tuple[str, int], int]) -> list[str]:
+    return [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
 
 
 def _offsets_in(path: Path) -> dict[tuple[str, int], int]:
-    rows = read_checkpoint(path, columns=3)
+    return _offsets(read_checkpoint(path, columns=3))
+
+
+def _offsets(rows: Sequence[Sequence[str]]) -> dict[tuple[str, int], int]:
     return {(topic, int(partition)): int(offset) for topic, partition, offset in rows}

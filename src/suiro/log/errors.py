@@ -37,6 +37,15 @@ class CorruptBatchError(LogError, CorruptRecordError):
     code = ErrorCode.corrupt_message
 
 
+class DamagedLogError(LogError, CorruptRecordError):
+    """The log's own files: offsets are missing, or bytes at a batch's place are no batch. Nothing is left out.
+
+    Kafka's consumers stop at CORRUPT_MESSAGE in a fetch. At KAFKA_STORAGE_ERROR they would ask again for ever.
+    """
+
+    code = ErrorCode.corrupt_message
+
+
 class InvalidBatchError(LogError, UsageError):
     """A whole batch with the right CRC that no client may send (a control batch, counts that lie)."""
 

@@ -45,6 +45,14 @@ class EntryFile:
         return self._known_flushed
 
     @property
+    def is_whole(self) -> bool:
+        """Whether the file is there and ends with an entry. Says nothing of what the entries hold."""
+        try:
+            return os.stat(self._path).st_size % self._entry.size == 0
+        except FileNotFoundError:
+            return False
+
+    @property
     def count(self) -> int:
         return self._flushed + len(self._pending) // self._entry.size
 
@@ -146,22 +154,25 @@ class EntryFile:
 
 
 class OffsetIndex(EntryFile):
-    """(relative last offset of a batch, its position), one entry about every `index.interval.bytes`."""
+    """(relative last offset of a batch, its position), one entry about every `index.interval.bytes`.
+
+    Kafka before 4.0 wrote one for each append, with the position of its first batch and the last offset of its last.
+    """
 
     _ENTRY = struct.Struct(">ii")
 
     def __init__(self, path: str | Path, *, max_bytes: int) -> None:
         super().__init__(path, self._ENTRY, max_bytes=max_bytes)
 
-    def position_before(self, relative_offset: int) -> int:
-        """A batch start at or before the batch that holds this offset."""
+    def entry_before(self, relative_offset: int) -> tuple[int, int] | None:
+        """The last entry at or before an offset: its batch begins at or before the one that holds the offset."""
         found = self.floor(relative_offset)
-        return 0 if found is None else found[1]
+        return None if found is None else (found[0], found[1])
 
-    def batch_start_before(self, position: int) -> int:
-        """The last indexed batch start at or before a file position."""
+    def entry_at_position(self, position: int) -> tuple[int, int] | None:
+        """The last entry whose batch begins at or before a file position."""
         found = self.floor(position, column=1)
-        return 0 if found is None else found[1]
+        return None if found is None else (found[0], found[1])
 
 
 class TimeIndex(EntryFile):
@@ -177,7 +188,7 @@ class TimeIndex(EntryFile):
         if timestamp > (last[0] if last is not None else -1):
             self.add(timestamp, relative_offset)
 
-    def offset_before(self, timestamp: int) -> int:
-        """A relative offset before which no record is as late as this timestamp."""
+    def entry_before(self, timestamp: int) -> tuple[int, int] | None:
+        """An entry before whose offset no record is as late as this timestamp."""
         found = self.floor(timestamp - 1)
-        return 0 if found is None else found[1]
+        return None if found is None else (found[0], found[1])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from suiro.log.checkpoints import read_checkpoint, write_checkpoint
+from suiro.log.checkpoints import read_or_set_aside, write_checkpoint
 
 FILE_NAME = "leader-epoch-checkpoint"
 
@@ -20,9 +20,11 @@ class LeaderEpochs:
 
     def __init__(self, directory: Path) -> None:
         self._path = f"{directory}/{FILE_NAME}"
-        self.entries: list[tuple[int, int]] = [
-            (int(epoch), int(start)) for epoch, start in read_checkpoint(self._path, columns=2)
-        ]
+        rows = read_or_set_aside(
+            Path(self._path), columns=2, then="the leader epochs are found again in the log's batches"
+        )
+        self.damaged = rows is None
+        self.entries: list[tuple[int, int]] = [(int(epoch), int(start)) for epoch, start in rows or ()]
 
     @property
     def latest(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from suiro.errors import CorruptRecordError
-from suiro.log.errors import CorruptBatchError
+from suiro.log.errors import DamagedLogError
 from suiro.log.files import FileHandle
 from suiro.log.producer_state import BATCHES_REMEMBERED, AppendedBatch
 from suiro.log.segment import NO_TIMESTAMP, Segment, batch_headers
@@ -20,21 +20,24 @@ class TimeLookup:
 
     where: str
     handle: FileHandle
+    base_offset: int
     start: int
     end: int
     timestamp: int
     from_offset: int
 
     def run(self) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at least this late. Raises `CorruptBatchError`."""
-        for position, header in batch_headers(self.handle, self.start, self.end):
+        """(offset, timestamp) of the first record at least this late. Raises `DamagedLogError`."""
+        for position, header in batch_headers(
+            self.handle, self.start, self.end, where=self.where, from_offset=self.base_offset
+        ):
             if header.max_timestamp < self.timestamp:
                 continue
             batch = os.pread(self.handle, header.size, position)
             try:
                 found = time_search.first_at_or_after(batch, self.timestamp, from_offset=self.from_offset)
             except CorruptRecordError as error:
-                raise CorruptBatchError(f"{self.where}, byte {position}: {error}") from error
+                raise DamagedLogError(f"{self.where} is damaged at byte {position}: {error}") from error
             if found is not None:
                 return found
         return None
@@ -46,17 +49,18 @@ def lookups_by_time(
     """Where the first record at least this late may be, in order: segment, time index. The segments are those at the
     time of the call; between two look-ups some may go, and are passed over."""
     for segment in tuple(segments):
-        if segment.size == 0 or segment.max_timestamp < timestamp:
+        if segment.size == 0 or not any(still is segment for still in segments):
             continue
-        if not any(still is segment for still in segments):
+        near = segment.offset_before(timestamp)
+        if segment.max_timestamp < timestamp:
             continue
-        near = segment.time_index.offset_before(timestamp)
-        start = segment.position_of(max(near + segment.base_offset, log_start_offset))
+        start = segment.position_of(max(near, log_start_offset))
         if start is None:
             continue
         yield TimeLookup(
             where=str(segment.path),
             handle=segment.handle,
+            base_offset=segment.base_offset,
             start=start,
             end=segment.size,
             timestamp=timestamp,
@@ -66,6 +70,10 @@ def lookups_by_time(
 
 def largest_timestamp(segments: Iterable[Segment]) -> int:
     """Of all records in the log; -1 where there is none."""
+    segments = tuple(segments)
+    for segment in segments:
+        if segment.size:
+            segment.check_times()
     return max((segment.max_timestamp for segment in segments), default=NO_TIMESTAMP)
 
 

@@ -6,7 +6,9 @@ Always true:
   is the log's end, and `last_stable_offset` is the first offset of the oldest open transaction;
 - an append is in the log as a whole or not at all, and what it returned survives the death of the
   process (the bytes are the operating system's). To survive the death of the machine, `flush`;
-- a read hands out file regions, never bytes; see `files` for why they stay valid.
+- a read hands out file regions, never bytes; see `files` for why they stay valid;
+- offsets are contiguous, but below `gaps_below`, where a cleaning may have left gaps. Any other gap is damage, and
+  a read that meets it raises DamagedLogError.
 
 The rules of what may be appended are in `admission` and `producer_state`, opening after a crash in
 `recovery`, time look-ups in `lookup`.
@@ -23,10 +25,22 @@ from suiro.clock import Clock
 from suiro.errors import ConfigError
 from suiro.log import lookup, producer_snapshot
 from suiro.log.admission import Origin, admit, placed, stamped_with_time
-from suiro.log.checkpoints import read_partition_metadata, write_partition_metadata
+from suiro.log.checkpoints import (
+    PARTITION_METADATA,
+    DamagedFileError,
+    read_partition_metadata,
+    write_partition_metadata,
+)
 from suiro.log.compaction import CleanerSettings, CleaningJob, CompactionFacts, Dirtiness, SegmentSource
 from suiro.log.config import MAX_LONG, LogConfig
-from suiro.log.errors import InRemoteTierError, OffsetOutOfRangeError, StorageError, TornSegmentError
+from suiro.log.damage import set_aside
+from suiro.log.errors import (
+    DamagedLogError,
+    InRemoteTierError,
+    OffsetOutOfRangeError,
+    StorageError,
+    TornSegmentError,
+)
 from suiro.log.files import open_directory
 from suiro.log.graveyard import Graveyard
 from suiro.log.leader_epochs import LeaderEpochs
@@ -37,7 +51,7 @@ from suiro.log.recovery import Opened, open_segments
 from suiro.log.results import Appended, FlushJob, ReadResult
 from suiro.log.retention import SegmentFacts, expired_segments
 from suiro.log.segment import NO_TIMESTAMP, Segment
-from suiro.log.segments import Region, Segments
+from suiro.log.segments import Region, Segments, missing
 from suiro.log.sequencing import check_batch, check_together
 from suiro.log.swap import begin_swap, discard_unfinished, end_swap
 from suiro.log.transaction_index import AbortedTransaction
@@ -46,6 +60,8 @@ from suiro.protocol.records import control_batch
 
 logger = logging.getLogger(__name__)
 
+
+_DAMAGES_TOLD = 100
 
 Verify = Callable[[int, int], None]
 
@@ -66,6 +82,9 @@ class PartitionLog:
         log_start_offset: int,
         recovery_point: int,
         graveyard: Graveyard,
+        leader_epochs: LeaderEpochs,
+        gaps_below: int | None,
+        note_gaps: Callable[[], None],
     ) -> None:
         self.directory = directory
         self.topic = topic
@@ -79,7 +98,11 @@ class PartitionLog:
         self.log_start_offset = min(start, end)
         self.tiered_end_offset = 0
         self.recovery_point = min(recovery_point, end)
-        self.leader_epochs = LeaderEpochs(directory)
+        self.gaps_below = end if gaps_below is None else gaps_below
+        self.found_gaps = opened.gaps
+        self._note_gaps = note_gaps
+        self._told: set[str] = set()
+        self.leader_epochs = leader_epochs
         self.leader_epochs.cut_end(end)
         self.leader_epochs.add(*opened.leader_epochs)
         self.leader_epoch = max(self.leader_epochs.latest, 0)
@@ -109,23 +132,46 @@ class PartitionLog:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         graveyard: Graveyard | None = None,
+        gaps_below: int | None = None,
+        note_gaps: Callable[[], None] = lambda: None,
     ) -> PartitionLog:
-        """Create the partition, or open and, unless it was closed cleanly, recover it."""
-        found_id = read_partition_metadata(directory)
+        """Create the partition, or open and, unless it was closed cleanly, recover it.
+
+        `gaps_below`: where cleaning may have left gaps in the offsets; None where nobody noted it, so that any gap
+        that there is now counts as cleaning's. `note_gaps` is called when that has grown, to put it on the disk.
+        """
+        try:
+            found_id = read_partition_metadata(directory)
+        except DamagedFileError as error:
+            set_aside(
+                directory / PARTITION_METADATA, f"{error}; it is written anew, for {topic_id} ({topic})"
+            )
+            found_id = None
         if found_id is None:
             directory.mkdir(parents=True, exist_ok=True)
             write_partition_metadata(directory, topic_id)
         elif found_id != topic_id:
             raise ConfigError(f"{directory} belongs to topic id {found_id}, not to {topic_id} ({topic})")
         now_ms = clock.wall_ms()
+        leader_epochs = LeaderEpochs(directory)
         opened = open_segments(
             directory,
             config,
-            clean=clean_shutdown,
-            recovery_point=recovery_point,
+            clean=clean_shutdown and not leader_epochs.damaged,
+            recovery_point=0 if leader_epochs.damaged else recovery_point,
             log_start_offset=log_start_offset,
             now_ms=now_ms,
         )
+        if opened.log_end_offset < recovery_point:
+            logger.error(
+                "%s: offsets %d to %d are lost: they were synced to disk, and are not there any more",
+                directory,
+                opened.log_end_offset,
+                recovery_point - 1,
+            )
+        for first, end in opened.gaps:
+            if gaps_below is not None and end > gaps_below:
+                logger.error("%s", missing(directory, first, end))
         return cls(
             directory,
             topic=topic,
@@ -137,6 +183,9 @@ class PartitionLog:
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
             graveyard=Graveyard() if graveyard is None else graveyard,
+            leader_epochs=leader_epochs,
+            gaps_below=gaps_below,
+            note_gaps=note_gaps,
         )
 
     # Where the log stands
@@ -389,16 +438,23 @@ class PartitionLog:
                 f"{self.log_start_offset} to {self.log_end_offset}"
             )
         if offset < self._segments.first_base:
-            raise InRemoteTierError(
-                f"offset {offset} of {self.topic}-{self.partition} lies in the remote tier: this disk has "
-                f"{self._segments.first_base} to {self.log_end_offset}"
-            )
+            raise self._in_tier(offset)
         bound = self.last_stable_offset if read_committed else self.log_end_offset
         found = None
         if offset < bound:
-            found = self._segments.region(
-                offset, bound, log_end_offset=self.log_end_offset, max_bytes=max_bytes
-            )
+            try:
+                found = self._segments.region(
+                    offset,
+                    bound,
+                    log_end_offset=self.log_end_offset,
+                    max_bytes=max_bytes,
+                    gaps_below=self.gaps_below,
+                )
+            except DamagedLogError as error:
+                self._tell(error)
+                if offset < self.tiered_end_offset:
+                    raise self._in_tier(offset) from error  # The copy there was verified when it was made.
+                raise
         regions: list[Region] = []
         aborted: list[tuple[int, int]] = []
         size = 0
@@ -416,6 +472,19 @@ class PartitionLog:
             log_start_offset=self.log_start_offset,
             aborted=aborted,
         )
+
+    def _in_tier(self, offset: int) -> InRemoteTierError:
+        return InRemoteTierError(
+            f"offset {offset} of {self.topic}-{self.partition} lies in the remote tier: this disk has "
+            f"{self._segments.first_base} to {self.log_end_offset}"
+        )
+
+    def _tell(self, error: DamagedLogError) -> None:
+        """Name damage in the node's log: once, and not each time a reader asks again."""
+        text = str(error)
+        if text not in self._told and len(self._told) < _DAMAGES_TOLD:
+            self._told.add(text)
+            logger.error("%s", text)
 
     def aborted_transactions(self, offset: int, upper: int) -> list[tuple[int, int]]:
         """Those that overlap [offset, upper), as (producer id, first offset), by the markers on this disk."""
@@ -480,6 +549,8 @@ class PartitionLog:
         count = decide(facts, self.config, now_ms=now_ms, log_start_offset=start)
         if count == len(self._segments):
             self.roll()
+        if any(segment.check_times() for segment in self.segments[:count]):
+            return self.apply_retention(now_ms)  # A time index made them look older than they are.
         if tiered:
             count = removable(facts, count, safe_offset=max(self.tiered_end_offset, start))
         self._drop_oldest(count)
@@ -494,6 +565,8 @@ class PartitionLog:
         latest of the tier's leader epochs, (epoch, first offset).
         """
         self.tiered_end_offset = end_offset
+        if self.config.compacted:
+            self.gaps_below = max(self.gaps_below, end_offset)
         self.leader_epochs.add(*leader_epochs)
         self.begin_epoch(self.leader_epochs.latest)
         if end_offset > self.log_end_offset:
@@ -564,6 +637,14 @@ class PartitionLog:
                 segment.transaction_index.flush()
         except OSError as error:
             raise StorageError(f"cannot prepare a cleaning of {self.directory}: {error}") from error
+        if dirtiness.first_uncleanable_offset > self.gaps_below:
+            # On the disk before the first gap is: else it would be taken for damage after a crash.
+            noted, self.gaps_below = self.gaps_below, dirtiness.first_uncleanable_offset
+            try:
+                self._note_gaps()
+            except OSError as error:
+                self.gaps_below = noted
+                raise StorageError(f"cannot note a cleaning of {self.directory}: {error}") from error
         self._being_cleaned = True
         return CleaningJob(
             directory=self.directory,

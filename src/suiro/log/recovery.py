@@ -3,8 +3,14 @@
 After a clean stop the newest snapshot stands at the log's end: nothing is scanned but the headers
 behind the last index entry, which tell the end offset. After a crash every segment from the recovery
 point on is read with its CRCs; the first batch that is torn, altered or out of order ends the log
-there, and indexes, transaction index and producer state are rebuilt from what is left. Offsets before
-the recovery point were synced to disk and are trusted.
+there, and indexes, transaction index and producer state are rebuilt from what is left. What is cut off,
+and the segments behind it, are kept aside (`damage`). Offsets before the recovery point were synced to
+disk and are trusted.
+
+In both cases a segment whose offset index is missing, or whose transaction index is no such file, gets
+its indexes built again. That costs a clean start nothing: the names are listed anyway, and of the small
+transaction indexes, which few segments have, each is read. Gaps in the offsets stay as they are, and
+are told: cutting there would take more away.
 """
 
 from __future__ import annotations
@@ -12,25 +18,29 @@ from __future__ import annotations
 import logging
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from suiro.errors import CorruptRecordError
 from suiro.log import producer_snapshot
-from suiro.log.config import LogConfig
+from suiro.log.config import MAX_LONG, LogConfig
+from suiro.log.damage import forget_older, keep_segment, keep_tail
+from suiro.log.errors import DamagedLogError
+from suiro.log.files import read_file
 from suiro.log.producer_state import NO_EPOCH, ProducerStates
 from suiro.log.segment import LOG_SUFFIX, Segment
 from suiro.log.swap import complete_swaps
-from suiro.log.transaction_index import AbortedTransaction
+from suiro.log.transaction_index import AbortedTransaction, is_sound
 from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header, verify
-from suiro.protocol.records import control_type, decode_batch
+from suiro.protocol.records import control_type
 
 logger = logging.getLogger(__name__)
 
 _LEFTOVERS = (".tmp",)
 _INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 _READ_BYTES = 1 << 20
+_GAPS_MAX = 20
 _CONTROL_VALUE = struct.Struct(">hi")  # version, coordinator epoch
 
 
@@ -45,6 +55,8 @@ class Opened:
     """(epoch, first offset) of the batches that were read again, as they rise."""
     as_closed: bool = False
     """A clean stop left it so, with a snapshot at its end."""
+    gaps: Sequence[tuple[int, int]] = ()
+    """(first missing offset, offset behind the last) where batches were read again. Compaction leaves them, too."""
 
 
 def open_segments(
@@ -56,12 +68,16 @@ def open_segments(
     log_start_offset: int,
     now_ms: int,
 ) -> Opened:
-    bases = _sweep(directory)
+    names = _sweep(directory)
+    stems = (name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX))
+    bases = sorted(int(stem) for stem in stems if stem.isdigit())
     segments = [Segment(directory, base, config, created_ms=now_ms) for base in bases]
     if not segments:
         return _empty_at(directory, log_start_offset, config, now_ms=now_ms)
+    end = _end_of(segments[-1]) if clean else None
+    for number, why in _with_bad_indexes(segments, names, end):
+        _rebuild_indexes(directory, segments, number, why, now_ms=now_ms)
     if clean:
-        end = _end_of(segments[-1])
         if end is not None:
             closed = producer_snapshot.load(directory, end)
             if closed is None:
@@ -82,9 +98,9 @@ def open_segments(
         return opened
     # All that was left lies before the start that DeleteRecords had moved. Going on at the recovered end
     # would give out offsets again that were in use, so the log begins anew at its start.
-    logger.warning("%s: nothing is left from its start at %d on", directory, log_start_offset)
-    for segment in opened.segments:
-        segment.unlink()
+    logger.error("%s: nothing is left from its start at %d on", directory, log_start_offset)
+    kept = [_set_segment_aside(segment, now_ms) for segment in opened.segments]
+    forget_older(directory, kept)
     return _empty_at(directory, log_start_offset, config, now_ms=now_ms)
 
 
@@ -119,9 +135,9 @@ def replay_batch(
             aborted=False,
         )
         return None
-    marker = decode_batch(segment.read_batch(position, header))[0]
-    kind = control_type(marker)
-    if kind is None or marker.value is None:
+    (marker, *_) = segment.records(position, header) or (None,)
+    kind = None if marker is None else control_type(marker)
+    if kind is None or marker is None or marker.value is None:
         return None
     completed = producers.add_marker(
         header.producer_id,
@@ -145,8 +161,8 @@ def _empty_at(directory: Path, offset: int, config: LogConfig, *, now_ms: int) -
     return Opened(segments=[segment], producers=ProducerStates(), log_end_offset=offset)
 
 
-def _sweep(directory: Path) -> list[int]:
-    """Finish or remove what a crash left half done; the base offsets of the segments, ascending."""
+def _sweep(directory: Path) -> set[str]:
+    """Finish or remove what a crash left half done; the names of the files, as they were before the removal."""
     names = set(os.listdir(directory))
     if complete_swaps(directory, names, _end_of_file):
         names = set(os.listdir(directory))
@@ -157,8 +173,40 @@ def _sweep(directory: Path) -> list[int]:
             leftover = name.endswith(_LEFTOVERS)
         if leftover:
             (directory / name).unlink(missing_ok=True)
-    stems = (name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX))
-    return sorted(int(stem) for stem in stems if stem.isdigit())
+    return names
+
+
+def _with_bad_indexes(
+    segments: Sequence[Segment], names: set[str], log_end_offset: int | None
+) -> Iterator[tuple[int, str]]:
+    """(number, what is wrong) of the segments whose indexes cannot be what was written."""
+    ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset or MAX_LONG]
+    for number, segment in enumerate(segments):
+        if segment.size and segment.offset_index.path.name not in names:
+            yield number, "its offset index is missing"
+        elif (path := segment.transaction_index.path).name in names:
+            content = read_file(path) or b""
+            if not is_sound(content, base_offset=segment.base_offset, end_offset=ends[number]):
+                yield number, "its transaction index is damaged"
+
+
+def _rebuild_indexes(directory: Path, segments: list[Segment], number: int, why: str, *, now_ms: int) -> None:
+    """All three indexes of a segment, from the producers as they were at its start and from its batches."""
+    segment = segments[number]
+    logger.warning("%s: its indexes are built again: %s", segment.path, why)
+    producers = _producers_at(directory, segments[:number], segment.base_offset, now_ms=now_ms)
+    segment.forget()
+    try:
+        for position, header in segment.headers():
+            aborted = replay_batch(producers, segment, position, header, now_ms=now_ms)
+            segment.add_to_indexes(
+                position, header.size, last_offset=header.last_offset, max_timestamp=header.max_timestamp
+            )
+            if aborted is not None:
+                segment.transaction_index.add(aborted)
+    except DamagedLogError as error:
+        logger.error("%s: what is behind cannot be read", error)
+    segment.seal()
 
 
 def _end_of_file(path: Path) -> int:
@@ -174,11 +222,13 @@ def _end_of_file(path: Path) -> int:
 
 def _end_of(segment: Segment) -> int | None:
     """The offset after a segment's last batch, found from its last index entry; None if its tail is torn."""
-    last_entry = segment.offset_index.last()
-    end, reached = segment.base_offset, 0
-    for position, header in segment.headers(0 if last_entry is None else last_entry[1]):
-        end, reached = header.next_offset, position + header.size
-    return end if reached == segment.size else None
+    end = segment.base_offset
+    try:
+        for _, header in segment.headers(segment.last_indexed_position()):
+            end = header.next_offset
+    except DamagedLogError:
+        return None
+    return end
 
 
 def _producers_at(directory: Path, segments: list[Segment], end: int, *, now_ms: int) -> ProducerStates:
@@ -191,50 +241,89 @@ def _producers_at(directory: Path, segments: list[Segment], end: int, *, now_ms:
         next_base = segments[number + 1].base_offset if number + 1 < len(segments) else end
         if next_base <= start or segment.base_offset >= end:
             continue
-        first = segment.position_of(start) if start > segment.base_offset else 0
-        for position, header in segment.headers(segment.size if first is None else first):
-            if start <= header.base_offset < end:
-                replay_batch(producers, segment, position, header, now_ms=now_ms)
+        try:
+            first = segment.position_of(start) if start > segment.base_offset else 0
+            for position, header in segment.headers(segment.size if first is None else first):
+                if start <= header.base_offset < end:
+                    replay_batch(producers, segment, position, header, now_ms=now_ms)
+        except DamagedLogError as error:
+            logger.error("%s: what its producers did there is not known", error)
         segment.release()
     return producers
 
 
 def _recover(directory: Path, segments: list[Segment], recovery_point: int, *, now_ms: int) -> Opened:
     first = max((i for i, s in enumerate(segments) if s.base_offset <= recovery_point), default=0)
-    unindexed = (i for i, s in enumerate(segments[:first]) if s.size and not s.offset_index.path.exists())
-    first = min(first, next(unindexed, first))
     base = segments[first].base_offset
     kept = [offset for offset in producer_snapshot.offsets(directory) if offset <= base]
     producer_snapshot.remove(directory, keep=kept)
     producers = _producers_at(directory, segments[:first], base, now_ms=now_ms)
     end = base
     epochs: list[tuple[int, int]] = []
+    gaps: list[tuple[int, int]] = []
     for number in range(first, len(segments)):
         segment = segments[number]
         if number > first:
             producer_snapshot.write(directory, segment.base_offset, producers.entries.values())
-        found = segment.size
-        end = _recover_segment(segment, producers, epochs, max(end, segment.base_offset), now_ms=now_ms)
-        if segment.size < found:
-            logger.warning("%s: cut %d torn bytes, ends at %d", segment.path, found - segment.size, end)
-            for later in segments[number + 1 :]:
-                logger.warning("%s: removed, it follows a torn segment", later.path)
-                later.unlink()
+        position, end = _recover_segment(segment, producers, epochs, gaps, end, now_ms=now_ms)
+        if position < segment.size:
+            _cut(segments[number:], position, end, now_ms=now_ms)
             segments = segments[: number + 1]
             break
         if number + 1 < len(segments):
             segment.seal()
     segments[-1].release()
-    return Opened(segments=segments, producers=producers, log_end_offset=end, leader_epochs=epochs)
+    return Opened(segments=segments, producers=producers, log_end_offset=end, leader_epochs=epochs, gaps=gaps)
+
+
+def _cut(segments: Sequence[Segment], position: int, end: int, *, now_ms: int) -> None:
+    """End the log within the first of the segments. What is cut off, and the later ones, are kept aside first."""
+    torn, *later = segments
+    size = torn.size
+    aside = keep_tail(torn.path, torn.handle, position, size, now_ms=now_ms)
+    torn.cut(position)
+    kept = [] if aside is None else [aside]
+    logger.log(
+        logging.WARNING if aside is None else logging.ERROR,
+        "%s: the %d bytes from %d on are no whole batch with the right CRC; the log ends at offset %d, and they are %s",
+        torn.path,
+        size - position,
+        position,
+        end,
+        "dropped, being zeros" if aside is None else f"kept in {aside.name}",
+    )
+    for segment in later:
+        if segment.size == 0:
+            segment.unlink()
+            continue
+        aside = _set_segment_aside(segment, now_ms)
+        logger.error("%s: it follows a damaged segment, and is %s from now on", segment.path, aside.name)
+        kept.append(aside)
+    forget_older(torn.path.parent, kept)
+
+
+def _set_segment_aside(segment: Segment, now_ms: int) -> Path:
+    aside = keep_segment(segment.path, now_ms=now_ms)
+    segment.unlink()
+    return aside
 
 
 def _recover_segment(
-    segment: Segment, producers: ProducerStates, epochs: list[tuple[int, int]], end: int, *, now_ms: int
-) -> int:
-    """Rebuild one segment's indexes up to its last valid batch and cut the rest; the offset after it."""
+    segment: Segment,
+    producers: ProducerStates,
+    epochs: list[tuple[int, int]],
+    gaps: list[tuple[int, int]],
+    end: int,
+    *,
+    now_ms: int,
+) -> tuple[int, int]:
+    """Rebuild one segment's indexes up to its last valid batch; the position and the offset behind that."""
     size, position = segment.size, 0
     segment.forget()
     segment.create()
+    if size == 0 and segment.base_offset > end:
+        _add_gap(gaps, end, segment.base_offset)
+        end = segment.base_offset
     while position + HEADER_SIZE <= size:
         try:
             header = read_header(os.pread(segment.handle, HEADER_SIZE, position))
@@ -243,6 +332,8 @@ def _recover_segment(
             verify(segment.read_batch(position, header), 0, header)
         except CorruptRecordError:
             break
+        if header.base_offset > end:
+            _add_gap(gaps, end, header.base_offset)
         aborted = replay_batch(producers, segment, position, header, now_ms=now_ms)
         if header.partition_leader_epoch > (epochs[-1][0] if epochs else -1):
             epochs.append((header.partition_leader_epoch, header.base_offset))
@@ -253,5 +344,10 @@ def _recover_segment(
             segment.transaction_index.add(aborted)
         position += header.size
         end = header.next_offset
-    segment.cut(position)
-    return end
+    return position, end
+
+
+def _add_gap(gaps: list[tuple[int, int]], first: int, end: int) -> None:
+    """The first ones, and the last one, which says how far they reach."""
+    del gaps[_GAPS_MAX - 1 :]
+    gaps.append((first, end))

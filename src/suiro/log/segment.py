@@ -1,13 +1,17 @@
 """One segment: a `.log` file of record batches and the three indexes beside it.
 
-Always true: `size` bytes of the file are whole batches (a failed write is cut off again before the
-error is raised), offsets rise, and the indexes know nothing that the log does not hold. Which bytes
-may be appended is decided above, in `partition`; what a crash left behind is mended in `recovery`.
+Always true of a sound one: `size` bytes of the file are whole batches (a failed write is cut off
+again before the error is raised), offsets rise, and the indexes know nothing that the log does not
+hold. Nothing of it is believed: bytes at a batch's place that are none raise DamagedLogError, and an
+index entry counts only if the batch that it leads to agrees; else both indexes are built again from
+the headers. Which bytes may be appended is decided above, in `partition`; what a crash left behind is
+mended in `recovery`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import random
 from collections.abc import Iterator, Sequence
@@ -15,11 +19,14 @@ from pathlib import Path
 
 from suiro.errors import CorruptRecordError
 from suiro.log.config import LogConfig
-from suiro.log.errors import StorageError, TornSegmentError
+from suiro.log.errors import DamagedLogError, StorageError, TornSegmentError
 from suiro.log.files import OPEN_FILES, FileHandle, open_handle, write_all
 from suiro.log.index import OffsetIndex, TimeIndex
 from suiro.log.transaction_index import TransactionIndex
 from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header
+from suiro.protocol.records import Record, decode_batch
+
+logger = logging.getLogger(__name__)
 
 LOG_SUFFIX = ".log"
 NO_TIMESTAMP = -1
@@ -49,6 +56,8 @@ class Segment:
         self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset) if self.size == 0 else None
         self._first_timestamp: int | None = None
         self._positions: dict[int, int] = {}
+        # What this process writes into a new file needs no check.
+        self._offsets_checked = self._times_checked = self.size == 0
 
     @property
     def path(self) -> Path:
@@ -76,7 +85,10 @@ class Segment:
     def first_timestamp(self) -> int:
         """The first batch's largest timestamp: what `segment.ms` counts from. -1 in an empty segment."""
         if self._first_timestamp is None:
-            first = next(self.headers(), None)
+            try:
+                first = next(self.headers(), None)
+            except DamagedLogError:
+                first = None  # Told to whoever reads it; appends, which want to know when to roll, go on.
             self._first_timestamp = NO_TIMESTAMP if first is None else first[1].max_timestamp
         return self._first_timestamp
 
@@ -143,19 +155,123 @@ class Segment:
         self._bytes_since_index_entry += size
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of the whole batches from a batch start on; stops at a torn or foreign tail."""
-        return batch_headers(self.handle, position, self.size)
+        """(position, header) of the batches from a batch start to the end. Raises DamagedLogError at what is none."""
+        return batch_headers(self.handle, position, self.size, where=self._path, from_offset=self.base_offset)
+
+    def _damaged(self, position: int, what: object) -> DamagedLogError:
+        return DamagedLogError(f"{self._path} is damaged at byte {position} of {self.size}: {what}")
 
     def position_of(self, offset: int) -> int | None:
         """Where the first batch begins whose last offset is at least `offset`; None past the last batch."""
+        found = self.batch_at(offset)
+        return None if found is None else found[0]
+
+    def batch_at(self, offset: int) -> tuple[int, int] | None:
+        """(position, base offset) of that batch, the latter at most `offset` where no offset is missing."""
         known = self._positions.get(offset)
         if known is not None:
-            return known
-        start = self.offset_index.position_before(offset - self.base_offset)
-        for position, header in self.headers(start):
+            return known, offset
+        self._check_offsets()
+        entry = self.offset_index.entry_before(offset - self.base_offset)
+        for position, header in self.headers(self._indexed(entry)):
             if header.last_offset >= offset:
-                return position
+                return position, header.base_offset
         return None
+
+    def last_indexed_position(self) -> int:
+        """Where the last batch begins that the offset index knows; 0 where it knows none."""
+        self._check_offsets()
+        last = self.offset_index.last()
+        return self._indexed(None if last is None else (last[0], last[1]))
+
+    def _indexed(self, entry: tuple[int, int] | None) -> int:
+        """Where the batch of an index entry begins; 0, and the indexes are built again, if they lie."""
+        if entry is None:
+            return 0
+        try:
+            agrees = self._agrees(*entry)
+        except (CorruptRecordError, OSError):
+            agrees = False
+        if agrees:
+            return entry[1]
+        self.rebuild_indexes(f"its entry {entry} leads to no such batch")
+        return 0
+
+    def _agrees(self, relative_offset: int, position: int) -> bool:
+        if not 0 < position <= self.size - HEADER_SIZE:
+            return False
+        header = read_header(os.pread(self.handle, HEADER_SIZE, position))
+        return (
+            self.base_offset <= header.base_offset <= header.last_offset <= self.base_offset + relative_offset
+            and position + header.size <= self.size
+        )
+
+    def _check_offsets(self) -> None:
+        """Once: is the offset index there, and whole?"""
+        if not self._offsets_checked:
+            self._offsets_checked = True
+            if not self.offset_index.is_whole:
+                self.rebuild_indexes("its offset index is missing or cut")
+
+    def check_times(self) -> bool:
+        """Once: does the last time entry, which stands for the segment's age, agree? True: the indexes are new."""
+        if self._times_checked:
+            return False
+        self._times_checked = True
+        last = self.time_index.last()
+        if last is None and self.first_timestamp < 0:
+            return False
+        sound = last is not None and self.time_index.is_whole and self._has_time(last[0], last[1])
+        if sound and not self._has_later():
+            return False
+        self.rebuild_indexes("its time index is missing, cut, or ends with a time that no batch has")
+        return True
+
+    def _has_time(self, timestamp: int, relative_offset: int) -> bool:
+        try:
+            position = self.position_of(self.base_offset + relative_offset)
+            if relative_offset < 0 or position is None:
+                return False
+            header = read_header(os.pread(self.handle, HEADER_SIZE, position))
+        except CorruptRecordError:
+            return False
+        return header.base_offset <= self.base_offset + relative_offset and header.max_timestamp == timestamp
+
+    def _has_later(self) -> bool:
+        """Whether a batch behind the last index entry is later than the latest known: the time index was cut."""
+        largest = self.max_timestamp
+        try:
+            return any(
+                header.max_timestamp > largest for _, header in self.headers(self.last_indexed_position())
+            )
+        except DamagedLogError:
+            return False
+
+    def offset_before(self, timestamp: int) -> int:
+        """An offset before which no record of the segment is as late as this timestamp."""
+        self.check_times()
+        entry = self.time_index.entry_before(timestamp)
+        if entry is not None and not self._has_time(*entry):
+            self.rebuild_indexes(f"its time entry {entry} is of no batch")
+            return self.base_offset
+        return self.base_offset + (0 if entry is None else entry[1])
+
+    def rebuild_indexes(self, why: str) -> None:
+        """Build offset and time index again from the headers: as many as the segment has are read, once."""
+        logger.warning("%s: the indexes are built again, for %s", self._path, why)
+        self.begin_indexes()
+        try:
+            for position, header in self.headers():
+                self.add_to_indexes(
+                    position, header.size, last_offset=header.last_offset, max_timestamp=header.max_timestamp
+                )
+        except DamagedLogError as error:
+            logger.error("%s: what is behind cannot be read", error)
+        largest = self._largest()
+        self.time_index.add_if_later(largest[0], largest[1] - self.base_offset)
+        for index in (self.offset_index, self.time_index):
+            with contextlib.suppress(OSError):  # On a full disk they stay in memory.
+                index.flush()
 
     def remember(self, offset: int, position: int) -> None:
         """Keep where a batch begins that is likely to be asked for: where a reader or a transaction stands."""
@@ -170,17 +286,31 @@ class Segment:
         """
         if end - position <= max_bytes:
             return end, None
-        start = max(position, self.offset_index.batch_start_before(position + max_bytes))
-        stop = start
-        for stop, header in self.headers(start):
-            if stop >= end:
-                return end, None
-            if stop + header.size > position + max_bytes and stop > position:
-                return stop, header.base_offset
+        start = max(position, self._indexed(self.offset_index.entry_at_position(position + max_bytes)))
+        whole = start
+        try:
+            for stop, header in self.headers(start):
+                if stop >= end:
+                    return end, None
+                if stop + header.size > position + max_bytes and stop > position:
+                    return stop, header.base_offset
+                whole = stop + header.size
+        except DamagedLogError:
+            # What is whole is read; the damage is told to whoever goes on behind it.
+            if whole > position:
+                return whole, None
+            raise
         return end, None
 
     def read_batch(self, position: int, header: BatchHeader) -> bytes:
         return os.pread(self.handle, header.size, position)
+
+    def records(self, position: int, header: BatchHeader) -> tuple[Record, ...]:
+        """The records of one batch. Raises DamagedLogError."""
+        try:
+            return decode_batch(self.read_batch(position, header))
+        except CorruptRecordError as error:
+            raise self._damaged(position, error) from error
 
     def seal(self) -> None:
         """No append will follow: the largest timestamp goes into the index, files are let go."""
@@ -221,13 +351,21 @@ class Segment:
 
     def forget(self) -> None:
         """Empty the indexes and what is known of the content."""
-        self.offset_index.clear()
-        self.time_index.clear()
         self.transaction_index.clear()
         self._positions.clear()
+        self.begin_indexes()
+
+    def begin_indexes(self) -> None:
+        """Empty the offset and the time index, to be built again from the first batch on. Raises StorageError."""
+        try:
+            self.offset_index.clear()
+            self.time_index.clear()
+        except OSError as error:
+            raise StorageError(f"cannot build the indexes of {self._path} again: {error.strerror}") from error
         self._max_timestamp = (NO_TIMESTAMP, self.base_offset)
         self._first_timestamp = None
         self._bytes_since_index_entry = 0
+        self._offsets_checked = self._times_checked = True
 
     def unlink(self) -> None:
         """Remove the files' names. The log goes first: indexes without a log are swept at the next start."""
@@ -244,20 +382,35 @@ class Segment:
         return self._max_timestamp
 
 
-def batch_headers(handle: FileHandle, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of a file's whole batches from a batch start up to `end`; stops at a torn or foreign tail."""
+def batch_headers(
+    handle: FileHandle, position: int, end: int, *, where: str, from_offset: int
+) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of a file's batches from a batch start up to `end`, their offsets rising from one on.
+
+    Raises DamagedLogError where there is none, or a part of one. `where` names the file.
+    """
     chunk, chunk_start = b"", 0
-    while position + HEADER_SIZE <= end:
+    while position < end:
         if position + HEADER_SIZE > chunk_start + len(chunk):
             chunk, chunk_start = os.pread(handle, _SCAN_CHUNK_BYTES, position), position
         try:
             header = read_header(chunk, position - chunk_start)
-        except CorruptRecordError:
-            return
-        if position + header.size > end:
-            return
+        except CorruptRecordError as error:
+            wrong = str(error)
+        else:
+            wrong = ""
+            if position + header.size > end:
+                wrong = f"a batch of {header.size} bytes is cut"
+            elif header.base_offset < from_offset or header.last_offset_delta < 0:
+                wrong = f"a batch has offset {header.base_offset}"
+        if wrong:
+            raise DamagedLogError(
+                f"{where} is damaged at byte {position} of {end}, where the batch of offset {from_offset} or later should "
+                f"begin: {wrong}"
+            )
         yield position, header
         position += header.size
+        from_offset = header.next_offset
 
 
 def _size_of(path: str) -> int:

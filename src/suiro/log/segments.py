@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
+from suiro.log.errors import DamagedLogError
 from suiro.log.files import FileHandle
 from suiro.log.retention import SegmentFacts
 from suiro.log.segment import Segment
@@ -18,6 +20,14 @@ SEGMENTS_SYNCED_TOGETHER = 16
 
 Region = tuple[FileHandle, int, int]
 """(file, position, length). Keep the handle itself until the bytes are sent; `int()` of it holds nothing."""
+
+
+def missing(directory: Path, first: int, end: int) -> DamagedLogError:
+    """Offsets that no batch holds, and that no cleaning took away."""
+    return DamagedLogError(
+        f"{directory} is damaged: offsets {first} to {end - 1} are missing; bring its segments back from a copy while "
+        f"the node is stopped, or have readers go on at offset {end}"
+    )
 
 
 class Segments:
@@ -85,16 +95,20 @@ class Segments:
         ]
 
     def region(
-        self, offset: int, bound: int, *, log_end_offset: int, max_bytes: int
+        self, offset: int, bound: int, *, log_end_offset: int, max_bytes: int, gaps_below: int
     ) -> tuple[Region, int] | None:
         """The whole batches from the one that holds `offset` on, all before `bound`; and the offset behind them.
 
-        At most `max_bytes`, but at least one batch; all in one segment. None where there is nothing.
+        At most `max_bytes`, but at least one batch; all in one segment. None where there is nothing. Raises
+        DamagedLogError where offsets are missing, unless the gap ends at or before `gaps_below`.
         """
         for segment in self.from_offset(offset):
-            start = segment.position_of(offset)
-            if start is None:
+            found = segment.batch_at(offset)
+            if found is None:
                 continue  # The offset lies in a gap at this segment's end.
+            start, base = found
+            if base > max(offset, gaps_below):
+                raise missing(segment.path.parent, offset, base)
             end, upper = segment.size, bound
             sealed = segment is not self.active
             if sealed:
@@ -110,6 +124,8 @@ class Segments:
             if stop < segment.size or not sealed:
                 segment.remember(upper, stop)  # A consumer's next fetch begins there.
             return (segment.handle, start, stop - start), upper
+        if log_end_offset > gaps_below:
+            raise missing(self.active.path.parent, offset, log_end_offset)
         return None
 
     def aborted(self, offset: int, upper: int) -> list[tuple[int, int]]:

@@ -25,6 +25,23 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
+def is_sound(data: bytes, *, base_offset: int, end_offset: int) -> bool:
+    """Whether a segment's file holds whole entries of the one version, their markers rising within the segment."""
+    if len(data) % _ENTRY.size:
+        return False
+    reached = base_offset
+    for version, producer_id, first, last, _ in _ENTRY.iter_unpack(data):
+        if (
+            version != _VERSION
+            or producer_id < 0
+            or not 0 <= first <= last
+            or not reached <= last < end_offset
+        ):
+            return False
+        reached = last + 1
+    return True
+
+
 def decode_transactions(data: bytes) -> list[AbortedTransaction]:
     """The entries of a transaction index; a torn last one is left out."""
     whole = len(data) // _ENTRY.size * _ENTRY.size

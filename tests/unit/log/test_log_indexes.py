@@ -26,10 +26,10 @@ def test_offset_look_ups_agree_with_a_list(tmp_path: Path, count: int) -> None:
             index = OffsetIndex(tmp_path / "0.index", max_bytes=1 << 20)
         assert index.count == count
         for wanted in [-1, 0, 4, 5, 6, 14, 15, 5105, 5115, 5119, 5125, 5126, 10_000, 20_000]:
-            below = [position for offset, position in entries if offset <= wanted]
-            assert index.position_before(wanted) == (below[-1] if below else 0)
+            below = [entry for entry in entries if entry[0] <= wanted]
+            assert index.entry_before(wanted) == (below[-1] if below else None)
             starts = [position for _, position in entries if position <= wanted]
-            assert index.batch_start_before(wanted) == (starts[-1] if starts else 0)
+            assert index.entry_at_position(wanted) == (starts[-1] if starts else None)
 
 
 def test_offset_index_bytes_are_kafkas(tmp_path: Path) -> None:
@@ -46,9 +46,9 @@ def test_time_index_keeps_only_later_timestamps(tmp_path: Path) -> None:
     index.release()
     assert (tmp_path / "0.timeindex").read_bytes() == struct.pack(">qiqi", 100, 3, 200, 15)
     # No record before offset 3 is as late as 101, and none at all may be ruled out for 100.
-    assert index.offset_before(100) == 0
-    assert index.offset_before(101) == 3
-    assert index.offset_before(201) == 15
+    assert index.entry_before(100) is None
+    assert index.entry_before(101) == (100, 3)
+    assert index.entry_before(201) == (200, 15)
 
 
 def test_an_index_is_full_one_entry_early(tmp_path: Path) -> None:

@@ -129,7 +129,9 @@ def test_a_corrupt_segment_takes_the_later_ones_with_it(tmp_path: Path) -> None:
     recovered = open_log(tmp_path / "t-0", config=CONFIG)
     assert recovered.log_end_offset == 6
     assert [segment.base_offset for segment in recovered.segments] == [0, 4]
-    assert not list((tmp_path / "t-0").glob("*8.*"))
+    assert [path.name for path in (tmp_path / "t-0").glob("*8.*")] == [
+        f"00000000000000000008.log.0.{NOW_MS}.damaged"
+    ]
     assert recovered.append(batch()).base_offset == 6
 
 
