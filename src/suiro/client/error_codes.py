@@ -65,7 +65,7 @@ _MEANING = {
     ErrorCode.unstable_offset_commit: "an open transaction holds offsets of this group",
     ErrorCode.message_too_large: "the batch is larger than the topic's max.message.bytes",
     ErrorCode.record_list_too_large: "the batch is larger than a log segment",
-    ErrorCode.corrupt_message: "the batch is corrupt (CRC, size or magic)",
+    ErrorCode.corrupt_message: "records are damaged (CRC, size or magic) or missing; the broker's log says where",
     ErrorCode.invalid_record: "the broker refused a record; a compacted topic needs a key in each",
     ErrorCode.unsupported_compression_type: "the broker does not take this compression in this request version",
     ErrorCode.topic_authorization_failed: "no permission for the topic; grant this principal an ACL",

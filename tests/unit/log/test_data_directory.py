@@ -130,12 +130,6 @@ def test_a_directory_of_another_topic_is_refused(tmp_path: Path) -> None:
         directory.open_partition("flights", 0, topic_id=uuid4(), config=LogConfig(), clock=CLOCK)
 
 
-def test_a_broken_checkpoint_names_itself(tmp_path: Path) -> None:
-    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n3\nflights 0 5\n")
-    with pytest.raises(ConfigError, match="recovery-point-offset-checkpoint"):
-        DataDirectory.open(tmp_path)
-
-
 @pytest.mark.parametrize("left", [b"", b"\0" * 64])
 def test_files_that_a_power_cut_emptied_count_as_absent(tmp_path: Path, left: bytes) -> None:
     directory = DataDirectory.open(tmp_path)

@@ -28,7 +28,7 @@ def test_offset_look_ups_agree_with_a_list(tmp_path: Path, count: int) -> None:
         for wanted in [-1, 0, 4, 5, 6, 14, 15, 5105, 5115, 5119, 5125, 5126, 10_000, 20_000]:
             below = [entry for entry in entries if entry[0] <= wanted]
             assert index.entry_before(wanted) == (below[-1] if below else None)
-            starts = [position for _, position in entries if position <= wanted]
+            starts = [entry for entry in entries if entry[1] <= wanted]
             assert index.entry_at_position(wanted) == (starts[-1] if starts else None)
 
 
