@@ -405,8 +405,8 @@ def batch_headers(
                 wrong = f"a batch has offset {header.base_offset}"
         if wrong:
             raise DamagedLogError(
-                f"{where} is damaged at byte {position} of {end}, where the batch of offset {from_offset} or later should "
-                f"begin: {wrong}"
+                f"{where} is damaged at byte {position} of {end}, where the batch of offset {from_offset} or later "
+                f"should begin: {wrong}"
             )
         yield position, header
         position += header.size
