@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import uuid
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suiro.registry import AvroCodec, CodecSettings, Schema, Undecodable, registry_client
+from suiro.registry import AvroCodec, CodecSettings, NotOneColumn, Schema, Undecodable, registry_client
 from suiro.registry.codecs.avro_limits import MAX_EMPTY_ITEMS, MAX_NESTING, AvroLimits
 
 LIST = {"type": "record", "name": "n", "fields": [{"name": "next", "type": ["null", "n"]}]}
@@ -128,3 +130,45 @@ def test_items_without_bytes_are_counted() -> None:
         codec.decode(framed(schema_id, many))
     with pytest.raises(Undecodable, match=f"more than {MAX_EMPTY_ITEMS} items"):
         codec.decode(framed(schema_id, b"\x90\x4e" * 3 + b"\0"))  # 5,000 at a time
+
+
+def doubling(last: Any, depth: int = 60) -> dict[str, Any]:
+    """Records that hold the next one twice."""
+    inner: Any = last
+    for number in reversed(range(depth)):
+        again = inner["name"] if isinstance(inner, dict) else inner
+        fields = [{"name": "x", "type": inner}, {"name": "y", "type": again}]
+        inner = {"type": "record", "name": f"R{number}", "fields": fields}
+    return inner  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("wrap", [lambda one: one, lambda one: {"type": "array", "items": one}])
+def test_records_that_double_without_bytes_end(wrap: Any) -> None:
+    url = f"mock://doubling-{uuid.uuid4()}"
+    schema_id = registry_client(url).register("t-value", Schema(json.dumps(wrap(doubling("null")))))
+    codec = AvroCodec(CodecSettings(registry=url))
+    data = b"\0" + schema_id.to_bytes(4, "big") + b"\x02\0"
+    with pytest.raises(Undecodable, match="without bytes"):
+        codec.decode(data)
+    with pytest.raises((NotOneColumn, Undecodable)):
+        codec.decode_column(pa.array([data], pa.binary()))
+
+
+def test_records_that_double_with_bytes_are_read_by_rows_and_are_no_columns() -> None:
+    url = f"mock://doubling-{uuid.uuid4()}"
+    schema_id = registry_client(url).register("t-value", Schema(json.dumps(doubling("int"))))
+    codec = AvroCodec(CodecSettings(registry=url, schema=Schema(json.dumps(doubling("long")))))
+    data = b"\0" + schema_id.to_bytes(4, "big") + b"\x02" * 100
+    with pytest.raises(Undecodable):
+        codec.decode(data)
+    with pytest.raises(NotOneColumn, match="parts"):
+        codec.decode_column(pa.array([data], pa.binary()))
+
+
+def test_a_few_empty_fields_are_read() -> None:
+    small = fastavro.parse_schema(doubling("null", 8))
+    limits = AvroLimits.of(small)
+    assert limits is not None
+    limits.check(b"", 0)
+    assert AvroLimits.of(fastavro.parse_schema(doubling("null", 2))) is None
+    assert AvroLimits.of(fastavro.parse_schema(doubling("int"))) is None

@@ -280,6 +280,28 @@ def test_unevaluated_properties(schema: Any, value: Any, sound: bool) -> None:
     assert Draft202012Validator(whole).is_valid(value) is sound
 
 
+@pytest.mark.parametrize(
+    ("language", "text", "part"),
+    [
+        ("JSON", "{}", "json_schema.validator"),
+        ("PROTOBUF", 'syntax = "proto3"; message A {}', "protobuf.compiled"),
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_the_fault_of_its_record(
+    language: str, text: str, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may come from another registry, or have been stored before a check."""
+
+    def refuse(*_: Any) -> Any:
+        raise InvalidSchema("for a reason")
+
+    url = f"mock://budgets-{uuid.uuid4()}"
+    schema_id = registry_client(url).register("t-value", Schema(text, language))  # type: ignore[arg-type]
+    monkeypatch.setattr(f"suiro.registry.codecs.{part}", refuse)
+    with pytest.raises(Undecodable, match="for a reason"):
+        codec_of(language, CodecSettings(registry=url)).decode(b"\0" + schema_id.to_bytes(4, "big") + b"\0{}")
+
+
 # -- the server --------------------------------------------------------------------------------------------
 
 

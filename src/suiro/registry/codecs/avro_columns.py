@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from suiro.registry.codecs import avro_kernels as kernels
-from suiro.registry.codecs.avro_limits import AvroLimits
+from suiro.registry.codecs.avro_limits import MAX_PARTS, AvroLimits
 from suiro.registry.codecs.wire import PREFIX, NotOneColumn, Undecodable
 
 __all__ = ["ColumnDecoder", "arrow_type", "decode_by_id"]
@@ -181,7 +181,7 @@ class _Program:
         self._targets = 0
         self._places = 0
         self._names: set[str] = set()
-        self._root = self._compile(fastavro.schema.expand_schema(schema))
+        self._root = self._compile(_expanded(schema))
         columns = np.array(self._steps, np.int64).reshape(-1, 4)
         self._columns = [np.ascontiguousarray(columns[:, index]) for index in range(4)]
 
@@ -326,6 +326,13 @@ def _validity(missing: Array | None) -> pa.Buffer | None:
     return pa.py_buffer(np.packbits(~missing, bitorder="little").tobytes())
 
 
+def _expanded(schema: Any) -> Any:
+    """With every name replaced by what it means. Raises `NotOneColumn`."""
+    if AvroLimits.has_many_parts(schema):
+        raise NotOneColumn(f"a schema that holds itself, or more than {MAX_PARTS} parts, has no columns")
+    return fastavro.schema.expand_schema(schema)
+
+
 # -- types -------------------------------------------------------------------------------------------------
 
 
@@ -349,7 +356,7 @@ def _type_of_logical(name: str, schema: Any, *, frames: bool) -> pa.DataType:
 
 def arrow_type(schema: Any, *, frames: bool) -> pa.DataType:
     """Raises `NotOneColumn`."""
-    return _plain_type(fastavro.schema.expand_schema(schema), frames)
+    return _plain_type(_expanded(schema), frames)
 
 
 def _plain_type(schema: Any, frames: bool) -> pa.DataType:
@@ -403,7 +410,7 @@ def _parts(schema: Any) -> tuple[bool, Any]:
 
 def _resolves(writer: Any, reader: Any) -> bool:
     """Whether `_resolved` can do it."""
-    return _fits(fastavro.schema.expand_schema(writer), fastavro.schema.expand_schema(reader))
+    return _fits(_expanded(writer), _expanded(reader))
 
 
 def _fits(writer: Any, reader: Any) -> bool:
@@ -459,7 +466,7 @@ def _field_for(one: Any, writer: Any) -> Any:
 
 
 def _resolved(found: pa.Array, writer: Any, reader: Any) -> pa.Array:
-    return _read_into(found, fastavro.schema.expand_schema(writer), fastavro.schema.expand_schema(reader))
+    return _read_into(found, _expanded(writer), _expanded(reader))
 
 
 def _read_into(found: pa.Array, writer: Any, reader: Any) -> pa.Array:

@@ -2,8 +2,8 @@
 
 A record that holds itself, such as a list or a tree, is nested as deeply as its bytes say, a byte a level; fastavro
 follows in C, and some thousand levels end the process with a segmentation fault. An array of nulls has as many items as
-its count says, in five bytes. Few schemas allow either: for those, and for no others, each value is walked first,
-without recursion.
+its count says, in five bytes. Records that hold each other twice, and nothing else, double at each level. Few schemas
+allow any of it: for those, and for no others, each value is walked first, without recursion.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["MAX_EMPTY_ITEMS", "MAX_NESTING", "AvroLimits"]
+__all__ = ["MAX_EMPTY_ITEMS", "MAX_NESTING", "MAX_PARTS", "AvroLimits"]
 
 MAX_NESTING = 500
 """Records, arrays and maps in one another, in a value of a schema that refers to itself."""
 MAX_EMPTY_ITEMS = 10_000
-"""Items of arrays, in one value, that take no bytes."""
+"""Items, in one value, that take no bytes; of fields that take none, so many more than the value has bytes."""
+MAX_PARTS = 10_000
+"""Of a schema that becomes columns: its types, each counted as often as it is used."""
+FEW_EMPTY_FIELDS = 16
 
 _SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _NUMBERS = ("int", "long", "enum")
@@ -30,7 +33,13 @@ class AvroLimits:
     def of(cls, schema: Any) -> AvroLimits | None:
         """None where no value can be over them."""
         made = cls(schema)
-        return made if made._is_recursive() or made._has_empty_items else None
+        risky = made._is_recursive() or made._has_empty_items or made._has_empty_records
+        return made if risky else None
+
+    @classmethod
+    def has_many_parts(cls, schema: Any) -> bool:
+        """More than `MAX_PARTS`, or no end of them."""
+        return cls(schema)._count(schema, False, {}) > MAX_PARTS
 
     def __init__(self, schema: Any) -> None:
         self._schema = schema
@@ -56,7 +65,12 @@ class AvroLimits:
             if _kind(one) == "array":
                 arrays.append(one["items"])
             waiting += [(part, within) for part in _parts(one)]
-        self._has_empty_items = any(self._is_empty(items, frozenset()) for items in arrays)
+        self._empty: dict[str, bool] = {}
+        self._has_empty_items = any(self._is_empty(items) for items in arrays)
+        self._empty_parts: dict[str, int] = {}
+        self._has_empty_records = any(
+            self._count(name, True, self._empty_parts) > FEW_EMPTY_FIELDS for name in self._named
+        )
 
     def check(self, data: bytes, at: int) -> None:
         """The value that begins at `at`. Raises `ValueError` where it is over a limit, or not of the schema."""
@@ -70,7 +84,7 @@ class AvroLimits:
                     if not one.left:
                         continue
                     if one.is_empty:
-                        empty += one.left
+                        empty += one.left * self._count(one.items, True, self._empty_parts)
                         one.left = 0  # nothing of them is in the bytes
                         if empty > MAX_EMPTY_ITEMS:
                             raise ValueError(f"has more than {MAX_EMPTY_ITEMS} items without bytes")
@@ -101,11 +115,15 @@ class AvroLimits:
                 if depth > MAX_NESTING:
                     raise ValueError(f"is nested deeper than {MAX_NESTING} levels")
                 if kind == "array":
-                    waiting.append((_Block(one["items"], self._is_empty(one["items"], frozenset())), depth))
+                    waiting.append((_Block(one["items"], self._is_empty(one["items"])), depth))
                 elif kind == "map":
                     waiting.append((_Block(one["values"], False, has_keys=True), depth))
                 else:
-                    waiting += [(part, depth + 1) for part in reversed(list(_parts(one)))]
+                    parts = list(_parts(one))
+                    empty += sum(self._is_empty(part) for part in parts)
+                    if empty > MAX_EMPTY_ITEMS + len(data):
+                        raise ValueError(f"has more than {MAX_EMPTY_ITEMS} parts without bytes")
+                    waiting += [(part, depth + 1) for part in reversed(parts)]
 
     def _meant(self, one: Any) -> Any:
         one = _plain(one)
@@ -119,7 +137,7 @@ class AvroLimits:
                 del left[name]
         return bool(left)
 
-    def _is_empty(self, one: Any, within: frozenset[str]) -> bool:
+    def _is_empty(self, one: Any) -> bool:
         """Whether its values take no bytes."""
         one = self._meant(one)
         kind = _kind(one)
@@ -127,8 +145,26 @@ class AvroLimits:
             return bool(one["size"] == 0)
         if kind in ("record", "error"):
             name = one["name"]
-            return name not in within and all(self._is_empty(part, within | {name}) for part in _parts(one))
+            if name not in self._empty:
+                self._empty[name] = False  # one that holds itself has no value at all
+                self._empty[name] = all(self._is_empty(part) for part in _parts(one))
+            return self._empty[name]
         return kind == "null"
+
+    def _count(self, one: Any, empty_only: bool, known: dict[str, int]) -> int:
+        """Of the types within it, each as often as it is used. `empty_only`: of records' fields that take no bytes.
+        Beyond `MAX_PARTS` it does not matter how many."""
+        one = self._meant(one)
+        is_record = _kind(one) in ("record", "error")
+        if not is_record:
+            parts = [] if empty_only else list(_parts(one))
+            return min(1 + sum(self._count(part, empty_only, known) for part in parts), MAX_PARTS + 1)
+        name = one["name"]
+        if name not in known:
+            known[name] = 0 if empty_only else MAX_PARTS + 1  # one that holds itself has no end
+            parts = [part for part in _parts(one) if not empty_only or self._is_empty(part)]
+            known[name] = min(1 + sum(self._count(part, empty_only, known) for part in parts), MAX_PARTS + 1)
+        return known[name]
 
 
 class _Block:

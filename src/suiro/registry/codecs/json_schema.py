@@ -10,7 +10,7 @@ import json
 from typing import Any, NoReturn
 
 from suiro.registry.codecs.wire import PREFIX, CodecSettings, Undecodable, Unencodable, WireFormat
-from suiro.registry.formats import Budget, TooComplex, parse
+from suiro.registry.formats import Budget, InvalidSchema, TooComplex, parse
 from suiro.registry.formats.json_format import validator
 from suiro.registry.formats.json_values import Validator
 from suiro.registry.schemas import JSON, Schema
@@ -42,7 +42,10 @@ class JsonSchemaCodec:
         settings = self._wire.settings
         found = self._by_id.get(schema_id)
         if found is None:  # asked even where another schema validates: an unknown id is an error
-            found = self._by_id[schema_id] = self._validator(self._wire.schema(schema_id))
+            try:
+                found = self._by_id[schema_id] = self._validator(self._wire.schema(schema_id))
+            except InvalidSchema as error:
+                raise Undecodable(f"schema {schema_id} cannot be used: {error}") from None
         try:
             value = _READER.decode(data[PREFIX.size :].decode())
         except (ValueError, RecursionError) as error:

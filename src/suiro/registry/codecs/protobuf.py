@@ -15,6 +15,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
 from suiro.registry.codecs.wire import PREFIX, CodecSettings, Undecodable, Unencodable, WireFormat
+from suiro.registry.formats import InvalidSchema, TooComplex
 from suiro.registry.formats.protobuf_format import compiled
 from suiro.registry.schemas import PROTOBUF, Schema
 
@@ -31,7 +32,10 @@ class ProtobufCodec:
     def decode(self, data: bytes) -> Any:
         schema_id = self._wire.split(data)
         path, start = _read_path(data, PREFIX.size)
-        file = self._file(self._wire.schema(schema_id))
+        try:
+            file = self._file(self._wire.schema(schema_id))
+        except (InvalidSchema, TooComplex) as error:
+            raise Undecodable(f"schema {schema_id} cannot be used: {error}") from None
         kind = _at(file, path)
         if kind is None:
             raise Undecodable(f"schema {schema_id} has no message at {path}")
