@@ -68,6 +68,21 @@ def test_generated_names_that_moved_are_explained(tmp_path: Path) -> None:
         check_description(planned(lambda b: unnamed(b, filters=1)), tmp_path)
 
 
+def test_rows_of_a_table_below_which_a_step_is_named_are_not_kept_any_more(tmp_path: Path) -> None:
+    """A named filter knows old rows by itself. Where the table above was kept for it, the checkpoint is refused."""
+
+    def grouped(builder: StreamsBuilder, kept: Materialized | None = None) -> None:
+        kept_filter = builder.table("a", materialized=kept, **TEXT).filter(
+            lambda key, value: True, materialized=Materialized.as_("f")
+        )
+        groups = kept_filter.group_by(lambda key, value: (value, value), **TEXT, name="g")
+        groups.count(materialized=Materialized.as_("c"), name="counting").to_stream().to("b")
+
+    check_description(planned(lambda b: grouped(b, Materialized.as_("a-STATE-STORE-0000000000"))), tmp_path)
+    with pytest.raises(TopologyError, match=r"store a-STATE-STORE-0000000000 is gone.*rebuild=True"):
+        check_description(planned(grouped), tmp_path)
+
+
 def test_more_partitions_are_told(tmp_path: Path) -> None:
     check_description(planned(named), tmp_path)
     with pytest.raises(TopologyError, match="store counts: partitions was 2, is 4"):
