@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -19,7 +18,9 @@ from typing import Any
 from urllib.parse import quote
 
 from suiro.clock import SystemClock
+from suiro.errors import UsageError
 from suiro.spark.offsets import Positions
+from suiro.spark.private_folder import private_folder
 
 __all__ = ["HELP", "QueryMetrics", "SinkCounts", "query_metrics", "serve_metrics"]
 
@@ -99,17 +100,20 @@ class SinkCounts:
     @classmethod
     def open(cls, query_id: str, run_id: str, transactional_id: str) -> SinkCounts:
         """Goes on with what an earlier process of this run counted."""
-        found = _load(_file(query_id, transactional_id))
+        folder = _directory()
+        found = None if folder is None else _load(folder / _name(query_id, transactional_id))
         if found is not None and found.run_id == run_id:
             found.waiting_since = 0.0
             return found
         return cls(query_id=query_id, run_id=run_id, transactional_id=transactional_id)
 
     def save(self) -> None:
-        path = _file(self.query_id, self.transactional_id)
+        folder = _directory()
+        if folder is None:
+            return
+        path = folder / _name(self.query_id, self.transactional_id)
         fresh = path.with_name(f"{path.name}.{os.getpid()}")
         try:
-            path.parent.mkdir(mode=0o700, exist_ok=True)
             fresh.write_text(json.dumps(asdict(self)), encoding="utf-8")
             fresh.replace(path)
         except OSError as error:
@@ -118,7 +122,8 @@ class SinkCounts:
     @staticmethod
     def remove_abandoned(now: float) -> None:
         """Files of queries that have not committed for a week."""
-        for path in _directory().glob("*.json"):
+        folder = _directory()
+        for path in () if folder is None else folder.glob("*.json"):
             try:
                 if path.stat().st_mtime < now - ABANDONED_AFTER_S:
                     path.unlink()
@@ -222,16 +227,22 @@ def _lag(end: Any, latest: Any) -> dict[tuple[str, int], int]:
         return {}
 
 
-def _directory() -> Path:
-    return Path(tempfile.gettempdir()) / f"suiro-metrics-{os.getuid()}"
+def _directory() -> Path | None:
+    """None where there can be none: metrics are not worth stopping a query."""
+    try:
+        return private_folder("metrics")
+    except (UsageError, OSError) as error:
+        _log.warning("sinks have no metrics: %s", error)
+        return None
 
 
-def _file(query_id: str, transactional_id: str) -> Path:
-    return _directory() / f"{query_id}-{quote(transactional_id, safe='')[:150]}.json"
+def _name(query_id: str, transactional_id: str) -> str:
+    return f"{query_id}-{quote(transactional_id, safe='')[:150]}.json"
 
 
 def _counts_of(query_id: str) -> list[SinkCounts]:
-    found = (_load(path) for path in sorted(_directory().glob(f"{query_id}-*.json")))
+    folder = _directory()
+    found = (_load(path) for path in sorted(() if folder is None else folder.glob(f"{query_id}-*.json")))
     return [counts for counts in found if counts is not None]
 
 

@@ -88,7 +88,7 @@ def test_a_file_that_cannot_be_written_or_read_costs_nothing(
     file.parent.rmdir()
     file.parent.write_text("in the way")
     counts.save()
-    assert "app/sink cannot be written" in caplog.text
+    assert "sinks have no metrics" in caplog.text
 
 
 def test_prometheus_reads_every_metric_and_only_of_queries_that_are_there() -> None:

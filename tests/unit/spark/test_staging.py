@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import os
+import stat
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from suiro.errors import FatalError, UsageError
 from suiro.spark import staging
+from suiro.spark.metrics import SinkCounts
 from suiro.spark.staging import StagedRecords, StagedWrites, StagingArea, StagingWriter
 
 BATCHES = [("a", 1, b"first", 3), ("b", 0, b"", 1), ("a", 0, b"third" * 100, 2)]
@@ -80,6 +83,87 @@ def test_a_file_that_the_driver_cannot_see_or_that_was_cut(tmp_path: Path) -> No
     staging.remove([records])
     with pytest.raises(UsageError, match=r"staging\.dir"):
         list(records.batches())
+
+
+@pytest.mark.parametrize("at", range(0, 330, 3))
+def test_what_somebody_else_wrote_is_never_given_to_the_producer(tmp_path: Path, at: int) -> None:
+    records = written(StagingArea(tmp_path))
+    assert records.path is not None
+    path = Path(records.path)
+    content = bytearray(path.read_bytes())
+    content[at % len(content)] ^= 0x40
+    path.write_bytes(content)
+    seen = []
+    with pytest.raises(FatalError, match="not what its task wrote"):
+        seen.extend(records.batches())
+    assert seen == BATCHES[: len(seen)]
+
+
+def test_frames_that_changed_places_or_were_swapped_are_refused(tmp_path: Path) -> None:
+    first, second = written(StagingArea(tmp_path)), written(StagingArea(tmp_path))
+    assert first.path is not None
+    assert second.path is not None
+    content = Path(first.path).read_bytes()
+    Path(first.path).write_bytes(content[19:] + content[:19])
+    with pytest.raises(FatalError, match="not what its task wrote"):
+        list(first.batches())
+    assert list(second.batches()) == BATCHES
+
+
+@pytest.fixture
+def shared_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stands for the temporary directory, to which every user may write."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path / f"suiro-staging-{os.getuid()}"
+
+
+def test_the_default_directory_is_private(shared_folder: Path) -> None:
+    before = os.umask(0)
+    try:
+        assert staging.default_staging() == shared_folder
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(shared_folder.stat().st_mode) == 0o700
+    shared_folder.chmod(0o777)  # as an earlier version, or a lax umask, has made it
+    staging.default_staging()
+    assert stat.S_IMODE(shared_folder.stat().st_mode) == 0o700
+
+
+def test_a_directory_of_another_user_is_not_trusted(
+    shared_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared_folder.mkdir(mode=0o700)
+    mine = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: mine + 1)
+    shared_folder.rename(shared_folder.with_name(f"suiro-staging-{mine + 1}"))
+    with pytest.raises(UsageError, match=rf"user id {mine}.*staging\.dir"):
+        staging.default_staging()
+
+
+def test_metrics_are_not_kept_in_a_folder_of_somebody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / f"suiro-metrics-{os.getuid()}").symlink_to(elsewhere)
+    SinkCounts.open("query", "run", "sink-1").save()
+    assert list(elsewhere.iterdir()) == []
+    assert "not a directory of this user" in caplog.text
+
+
+@pytest.mark.parametrize("what", ["link", "file"])
+def test_a_link_or_file_in_its_place_is_not_followed(shared_folder: Path, tmp_path: Path, what: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o755)
+    if what == "link":
+        shared_folder.symlink_to(elsewhere)
+    else:
+        shared_folder.touch()
+    with pytest.raises(UsageError, match=r"staging\.dir"):
+        staging.default_staging()
+    assert list(elsewhere.iterdir()) == []
+    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o755
 
 
 def test_messages_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,34 @@
+"""A folder in the temporary directory that all processes of one user find by its name, and that nobody else may enter.
+
+The name is known to everybody, and others may write to the directory that it is in: they could make it first, or put a
+link there. So it is believed only if it is a directory of this user, and is given the mode 0700.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from suiro.errors import UsageError
+
+_PRIVATE = 0o700
+
+
+def private_folder(purpose: str) -> Path:
+    """`suiro-PURPOSE-UID`, made if need be. Raises UsageError where something else has the name, and OSError."""
+    folder = Path(tempfile.gettempdir()) / f"suiro-{purpose}-{os.getuid()}"
+    try:
+        folder.mkdir(mode=_PRIVATE, parents=True)
+    except FileExistsError:
+        pass
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise UsageError(
+            f"{folder} is not a directory of this user (its owner has user id {found.st_uid}), so nothing is kept in "
+            "it: remove it, or set staging.dir (of the sink) or TMPDIR to a directory that others cannot write to"
+        )
+    if stat.S_IMODE(found.st_mode) != _PRIVATE:
+        folder.chmod(_PRIVATE)
+    return folder
