@@ -8,9 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+import hypothesis
 import pytest
 
 from suiro.client import LATEST, Client, NewTopic
+
+# How long an example takes is the machine's doing, not the code's: no property is held to a time.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 SETTINGS = {
     "log.cleaner.backoff.ms": "50",  # a test that waits for the cleaner does not wait for long
