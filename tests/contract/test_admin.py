@@ -251,17 +251,22 @@ def replace(
 
 
 def described(wire: Wire, kind: int, resource: str, *names: str, version: int = 4) -> dict[str, Any]:
-    answer = ask(
-        wire,
-        "describe_configs",
-        version,
-        resources=[
-            {"resource_type": kind, "resource_name": resource, "configuration_keys": list(names) or None}
-        ],
-        include_synonyms=True,
-        **({"include_documentation": False} if version >= 3 else {}),
-    )
-    (result,) = answer["results"]
+    def look() -> Any:
+        answer = ask(
+            wire,
+            "describe_configs",
+            version,
+            resources=[
+                {"resource_type": kind, "resource_name": resource, "configuration_keys": list(names) or None}
+            ],
+            include_synonyms=True,
+            **({"include_documentation": False} if version >= 3 else {}),
+        )
+        (result,) = answer["results"]
+        # Apache Kafka answers CreateTopics before its broker knows of the topic.
+        return None if result["error_code"] == "unknown_topic_or_partition" else result
+
+    result = wait_until(look, what=f"{resource} to be known")
     assert result["error_code"] == "none", result["error_message"]
     return {config["name"]: config for config in result["configs"]}
 
