@@ -22,6 +22,7 @@ from suiro.errors import BrokenConnectionError, ConfigError, SuiroError, UsageEr
 __all__ = ["Database", "ServerFacts", "connect_replication", "postgres_errors", "quoted"]
 
 OLDEST_VERSION = 140000
+SHARED_LOCK_TIMEOUT = "10s"  # of connections that share an exported snapshot
 
 # What the capture writes are messages to itself: while a synchronous standby is away it must not wait for that.
 _OWN_SETTINGS = {"statement_timeout": "0", "synchronous_commit": "local"}
@@ -164,6 +165,9 @@ class Database:
             cursor.execute("begin isolation level repeatable read read only")
             if name is not None:
                 cursor.execute("set transaction snapshot %s", (name,))
+                # Others of this snapshot keep the tables locked until all is read. An ALTER TABLE that waits for them
+                # makes this one wait, and Postgres sees no deadlock: the session ends, and goes on beside the stream.
+                cursor.execute("set local lock_timeout = %s", (SHARED_LOCK_TIMEOUT,))
         try:
             yield
         finally:
