@@ -48,9 +48,12 @@ class EntryFile:
     def is_whole(self) -> bool:
         """Whether the file is there and ends with an entry. Says nothing of what the entries hold."""
         try:
-            return os.stat(self._path).st_size % self._entry.size == 0
+            size = os.stat(self._path).st_size
         except FileNotFoundError:
             return False
+        if self._known_flushed is None:
+            self._known_flushed = size // self._entry.size
+        return size % self._entry.size == 0
 
     @property
     def count(self) -> int:

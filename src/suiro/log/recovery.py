@@ -182,10 +182,11 @@ def _with_bad_indexes(
     """(number, what is wrong) of the segments whose indexes cannot be what was written."""
     ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset or MAX_LONG]
     for number, segment in enumerate(segments):
-        if segment.size and segment.offset_index.path.name not in names:
+        stem = f"{segment.base_offset:020d}"  # a start looks at a hundred thousand: no Path is made
+        if segment.size and f"{stem}.index" not in names:
             yield number, "its offset index is missing"
-        elif (path := segment.transaction_index.path).name in names:
-            content = read_file(path) or b""
+        elif f"{stem}.txnindex" in names:
+            content = read_file(segment.transaction_index.path) or b""
             if not is_sound(content, base_offset=segment.base_offset, end_offset=ends[number]):
                 yield number, "its transaction index is damaged"
 
