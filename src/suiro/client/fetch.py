@@ -88,7 +88,7 @@ def fetch(
         frame = connection.receive_frame(deadline_ms=deadline_ms)
         version, for_files = asked[connection]
         try:
-            return _Response(frame, version, takes_files=for_files).read()
+            return _Response(frame, version, items, takes_files=for_files).read()
         except (struct.error, UnicodeDecodeError, ValueError) as error:
             connection.close()
             raise BrokenConnectionError(
@@ -140,11 +140,14 @@ def _length(value: int, plain: struct.Struct, flexible: bool) -> bytes:
 
 
 class _Response:
-    """Reads one response frame from front to back. `takes_files`: whether it was asked for."""
+    """Reads one response frame from front to back. `takes_files`: whether they were asked for. `offsets`: what was."""
 
-    def __init__(self, frame: bytes, version: int, *, takes_files: bool = False) -> None:
+    def __init__(
+        self, frame: bytes, version: int, offsets: Mapping[TopicPartition, int], *, takes_files: bool = False
+    ) -> None:
         self._view = memoryview(frame)
         self._version = version
+        self._offsets = offsets
         self._flexible = version >= FLEXIBLE_SINCE
         self._takes_files = takes_files
         self._position = 4  # after the correlation id
@@ -188,7 +191,8 @@ class _Response:
         if code == ErrorCode.offset_out_of_range:
             raise _OutOfRange(topic, partition)
         if code:
-            return partition, error_for(ErrorCode(code), f"fetch from {topic}-{partition}")
+            offset = self._offsets.get((topic, partition))
+            return partition, error_for(ErrorCode(code), f"fetch from {topic}-{partition} at offset {offset}")
         return partition, Fetched(
             data=data,
             aborted=tuple(aborted),
