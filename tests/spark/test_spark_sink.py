@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.waiting import wait_until
 
 import suiro.spark
-from suiro.client import Client
+from suiro.client import LATEST, Client
 from suiro.protocol.murmur2 import partition_for_key
 
 pytestmark = pytest.mark.spark
@@ -91,6 +92,13 @@ def split(columns: str) -> list[str]:
     return columns.split(", ") if "repeat" not in columns else [columns]
 
 
+def is_decided(client: Client, *topics: str) -> bool:
+    """Whether no transaction is open. Apache Kafka answers EndTxn before it has written the markers."""
+    latest = {(topic, 0): LATEST for topic in topics}
+    readable, ends = (client.list_offsets(latest, read_committed=committed) for committed in (True, False))
+    return all(0 < ends[place].offset == readable[place].offset for place in latest)
+
+
 def test_several_topics_and_the_source_offsets_in_one_transaction(
     stream_of: Callable[..., Any],
     rows_of: Callable[..., Any],
@@ -110,6 +118,7 @@ def test_several_topics_and_the_source_offsets_in_one_transaction(
         "timestamp",
     )
     run_stream(frame, checkpoint=tmp_path, application=unique)
+    wait_until(lambda: is_decided(client, even, odd), what="the markers of the transaction")
     assert [value for _, value in rows(rows_of(even))] == ["0", "2", "4", "6", "8"]
     assert [value for _, value in rows(rows_of(odd))] == ["1", "3", "5", "7", "9"]
     committed = client.offset_fetch(unique)
