@@ -388,7 +388,9 @@ class Dispatcher:
             handler = self._handlers.get(api.key) or self._handler(api)
             if self._broker.faults is not None:
                 handler = self._broker.faults.around(api.name, handler)
-            done = exchange.finish_dispatch(handler(self._broker, exchange, request))
+            answer = handler(self._broker, exchange, request)
+            exchange.write_denials()  # before the client knows of them
+            done = exchange.finish_dispatch(answer)
         except BadFrameError:  # what the handler found makes no sense: the connection says so and closes
             raise
         except Exception:
