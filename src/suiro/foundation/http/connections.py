@@ -14,6 +14,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from uvicorn import Config
@@ -131,6 +132,12 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
 
+def _close_unless_begun(peer: socket.socket, task: asyncio.Task[None]) -> None:
+    """A task that is cancelled before its first step runs nothing of `_begin`, and nobody else knows of the peer."""
+    if task.cancelled():
+        peer.close()
+
+
 class Connections:
     """Takes connections from a socket that listens, until `close`."""
 
@@ -179,6 +186,7 @@ class Connections:
                 peer.close()
                 continue
             task = self._loop.create_task(self._begin(peer))
+            task.add_done_callback(partial(_close_unless_begun, peer))
             if self._tls is None:
                 await task  # takes no time
             else:
