@@ -1091,5 +1091,7 @@ def test_who_asks_by_an_id_is_not_told_the_name(guarded: Guarded, admin: Wire) -
             wire.send_bytes(frame)
             if name.encode() not in frame and name.encode() in wire.receive_bytes():
                 told.append(title)
-    ask(admin, "delete_topics", 5, topic_names=[name], timeout=5000)  # other tests compare what both brokers have
+    ask(
+        admin, "delete_topics", 5, topic_names=[name], timeout=5000
+    )  # other tests compare what both brokers have
     assert told == []
