@@ -146,10 +146,11 @@ class Database:
         return str(adapted.getquoted().decode())
 
     def type_name(self, oid: int) -> str:
-        """As a cast takes it."""
+        """As a cast takes it that cuts nothing off."""
         known = self._type_names.get(oid)
         if known is None:
-            ((known,),) = self.rows("select format_type(%s, null)", (oid,), what="ask for the name of a type")
+            # Without a modifier character is character(1), and bit is bit(1); with -1 it is bpchar and "bit".
+            ((known,),) = self.rows("select format_type(%s, -1)", (oid,), what="ask for the name of a type")
             self._type_names[oid] = str(known)
         return str(known)
 
