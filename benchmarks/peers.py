@@ -214,25 +214,22 @@ def tree(root: int) -> set[int]:
 
 def peak_rss_mib(pids: set[int]) -> float:
     """The peaks (VmHWM) of these processes, added up. Pages that processes share count once for each."""
-    total = 0
-    for pid in pids:
-        try:
-            status = Path(f"/proc/{pid}/status").read_text()
-        except OSError:
-            continue
-        peak = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
-        total += int(peak[1]) if peak else 0
-    return total / 1024
+    return _memory_mib(pids, "status", "VmHWM")
 
 
 def pss_mib(pids: set[int]) -> float:
     """Their memory now, a page that n processes share counted as 1/n in each."""
+    return _memory_mib(pids, "smaps_rollup", "Pss")
+
+
+def _memory_mib(pids: set[int], file: str, field: str) -> float:
+    """A field of a file in /proc, of all processes that are still there, added up."""
     total = 0
     for pid in pids:
         try:
-            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            text = Path(f"/proc/{pid}/{file}").read_text()
         except OSError:
             continue
-        found = re.search(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)
+        found = re.search(rf"^{field}:\s+(\d+) kB", text, re.MULTILINE)
         total += int(found[1]) if found else 0
     return total / 1024

@@ -115,25 +115,6 @@ public final class FlightsPeer {
         }
     }
 
-    private static <T> Serde<T> json(Class<T> type) {
-        var reader = MAPPER.readerFor(type);
-        return Serdes.serdeFrom(
-                (topic, value) -> {
-                    try {
-                        return value == null ? null : MAPPER.writeValueAsBytes(value);
-                    } catch (IOException error) {
-                        throw new UncheckedIOException(error);
-                    }
-                },
-                (topic, bytes) -> {
-                    try {
-                        return bytes == null ? null : reader.readValue(bytes);
-                    } catch (IOException error) {
-                        throw new UncheckedIOException(error);
-                    }
-                });
-    }
-
     private static String reasonToReject(GenericRecord flight) {
         if (flight == null) {
             return "the row was deleted";
@@ -252,7 +233,7 @@ public final class FlightsPeer {
         var airlines = builder.globalTable("nyc.public.airlines", tables);
         var airports = builder.globalTable("nyc.public.airports", tables);
         var planes = builder.globalTable("nyc.public.planes", tables);
-        var weather = builder.globalTable("weather", Consumed.with(STRING, json(ObjectNode.class)));
+        var weather = builder.globalTable("weather", Consumed.with(STRING, NexmarkPeer.json(ObjectNode.class)));
         var airlineKey = latest(keys, "nyc.public.airlines");
         var airportKey = latest(keys, "nyc.public.airports");
         var planeKey = latest(keys, "nyc.public.planes");
@@ -291,9 +272,9 @@ public final class FlightsPeer {
                             flight.set("weather", made);
                             return flight;
                         });
-        enriched.to("flights.enriched", Produced.with(STRING, json(ObjectNode.class)));
+        enriched.to("flights.enriched", Produced.with(STRING, NexmarkPeer.json(ObjectNode.class)));
 
-        var numbers = json(long[].class);
+        var numbers = NexmarkPeer.json(long[].class);
         var byCarrier = enriched
                 .map((key, flight) -> KeyValue.pair(text(flight, "carrier"), delaysOf(flight)))
                 .groupByKey(Grouped.with("by-carrier", STRING, numbers));
@@ -307,7 +288,7 @@ public final class FlightsPeer {
                     mean(made, "mean_arr_delay", totals[4], totals[5]);
                     return made;
                 })
-                .to("carrier.delays", Produced.with(STRING, json(ObjectNode.class)));
+                .to("carrier.delays", Produced.with(STRING, NexmarkPeer.json(ObjectNode.class)));
         byCarrier.windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofHours(1), Duration.ofDays(1)))
                 .emitStrategy(EmitStrategy.onWindowClose())
                 .aggregate(() -> new long[6], (carrier, delays, totals) -> add(delays, totals),
@@ -322,7 +303,7 @@ public final class FlightsPeer {
                             .put("mean_dep_delay", (double) totals[2] / totals[3]);
                     return KeyValue.pair(window.key(), made);
                 })
-                .to("carrier.alerts", Produced.with(STRING, json(ObjectNode.class)));
+                .to("carrier.alerts", Produced.with(STRING, NexmarkPeer.json(ObjectNode.class)));
         KafkaStreamsPeer.run(builder.build(), arguments[0], arguments[1], arguments[3], arguments[4], arguments[5]);
     }
 

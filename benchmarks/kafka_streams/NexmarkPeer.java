@@ -94,7 +94,8 @@ public final class NexmarkPeer {
 
     private final StreamsBuilder builder = new StreamsBuilder();
 
-    private static <T> Serde<T> json(Class<T> type) {
+    /** JSON by Jackson; null stays null. */
+    static <T> Serde<T> json(Class<T> type) {
         var reader = MAPPER.readerFor(type);
         var writer = MAPPER.writerFor(type);
         return Serdes.serdeFrom(
