@@ -27,6 +27,12 @@ SETTINGS = {
 """Of both brokers."""
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes are named by their parameter and position. Some hold the time at which they were made, and then two workers
+    collect tests of different names: nothing runs."""
+    return argname if isinstance(val, bytes) else None
+
+
 @dataclass(frozen=True)
 class LogUnderTest:
     """A running log, whichever it is."""
