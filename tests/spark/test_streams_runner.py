@@ -26,8 +26,8 @@ from suiro.streams import (
     serdes,
 )
 from suiro.streams.records import Record
-from suiro.streams.spark.driver_task import DriverTask
 from suiro.streams.topology import Topology
+from suiro.streams_spark.driver_task import DriverTask
 
 pytestmark = pytest.mark.spark
 

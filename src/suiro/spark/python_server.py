@@ -52,7 +52,7 @@ PLANNING = (
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark.sql.worker.write_into_data_source",
     "pyspark.worker",
-    "suiro.streams.spark.source",
+    "suiro.streams_spark.source",
 )
 REQUEST_S = 5.0
 END_S = 5.0

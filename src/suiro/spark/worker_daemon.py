@@ -25,8 +25,8 @@ PRELOADED = (
     "suiro.spark.sink",
     "suiro.spark.source",
     # 0.2 s of CPU once for all workers, where each would pay it in the first micro-batch of a topology.
-    "suiro.streams.spark.bucket",
-    "suiro.streams.spark.lanes",
+    "suiro.streams_spark.stream_task",
+    "suiro.streams_spark.lanes",
 )
 
 if __name__ == "__main__":

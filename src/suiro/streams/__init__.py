@@ -56,7 +56,6 @@ if TYPE_CHECKING:
         WindowedCogroupedKStream,
         WindowedKStream,
     )
-    from suiro.streams.kafka_streams import KafkaStreams
     from suiro.streams.kstream import BranchedKStream, KStream
     from suiro.streams.ktable import GlobalKTable, KTable
     from suiro.streams.named import (
@@ -75,6 +74,7 @@ if TYPE_CHECKING:
     from suiro.streams.suppressed import Suppressed
     from suiro.streams.topology import Topology
     from suiro.streams.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows
+    from suiro.streams_spark import KafkaStreams
 
 __all__ = [
     "Answer",
@@ -179,7 +179,6 @@ _HOMES = {
         "WindowedCogroupedKStream",
         "WindowedKStream",
     ],
-    "kafka_streams": ["KafkaStreams"],
     "kstream": ["BranchedKStream", "KStream"],
     "ktable": ["GlobalKTable", "KTable"],
     "named": [
@@ -205,6 +204,8 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 def __getattr__(name: str) -> Any:
     if name == "serdes":
         return import_module("suiro.streams.serdes")
+    if name == "KafkaStreams":  # of the package above: what it runs on is loaded with it
+        return import_module("suiro.streams_spark").KafkaStreams
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"suiro.streams.{_HOME[name]}"), name)

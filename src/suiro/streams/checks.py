@@ -1,16 +1,14 @@
-"""What is refused while a topology is built, and what only a runner can know: partition counts and pickling."""
+"""What is refused while a topology is built, and what only a runner can know: partition counts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import Any
 
 from suiro.streams.errors import TopologyError
 from suiro.streams.expressions import Expression
 from suiro.streams.nodes import (
     Function,
-    Node,
     Process,
     Repartition,
     SessionAggregate,
@@ -27,7 +25,6 @@ from suiro.streams.topology import Topology
 __all__ = [
     "CoPartitioned",
     "check_co_partitioned",
-    "check_picklable",
     "check_topology",
     "function",
     "python_function",
@@ -112,27 +109,3 @@ def _counts_above(topology: Topology, name: str, partition_counts: Mapping[str, 
     for parent in topology.node(name).parents:
         found.update(_counts_above(topology, parent, partition_counts))
     return found
-
-
-def check_picklable(topology: Topology) -> None:
-    """Every function can be sent to Spark's workers, and comes back. Called by the runner, which has Spark."""
-    from pyspark import cloudpickle
-
-    for node in topology.nodes:
-        for name, given in _functions(node):
-            try:
-                cloudpickle.loads(cloudpickle.dumps(given))  # type: ignore[no-untyped-call]
-            except Exception as error:
-                raise TopologyError(
-                    f"the {name} of {node.name} cannot be sent to Spark's workers: {type(error).__name__}: {error}; "
-                    "open files, locks, sockets and sessions inside the function, do not bring them from outside"
-                ) from error
-
-
-def _functions(node: Node) -> list[tuple[str, Any]]:
-    return [
-        (field.name, value)
-        for field in fields(node.operator)
-        if (value := getattr(node.operator, field.name)) is not None
-        and not isinstance(value, str | int | bool)
-    ]

@@ -34,7 +34,7 @@ from suiro.client import EARLIEST, LATEST, Client, NewTopic
 from suiro.clock import SystemClock
 from suiro.errors import SuiroError, TransientError, UnknownTopicError, UsageError
 from suiro.streams import KafkaStreams
-from suiro.streams.spark.rebuild import begins_anew
+from suiro.streams_spark.rebuild import begins_anew
 from suiro.views.archive import definition_in, split_entry
 from suiro.views.cuts import Cut, CutLog, CutWriter, last_cut
 from suiro.views.definition import VersionSpec

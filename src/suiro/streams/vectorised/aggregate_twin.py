@@ -1,6 +1,6 @@
 """A sub-topology that aggregates numbers of one input, on columns: prefix, combine, rows of the store, suffix.
 
-The prefix and the combining run in the source task, the rest in the bucket. The store's bytes are the rules', and so
+The prefix and the combining run in the source task, the rest in the task. The store's bytes are the rules', and so
 are the operators' times; either can go on where the other stopped.
 """
 
@@ -53,7 +53,7 @@ _OPAQUE = pa.dictionary(pa.int8(), pa.null())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
-    """What a source task sends to a bucket for one chunk of a lane.
+    """What a source task sends to a task for one chunk of a lane.
 
     `seen`: the latest timestamp of all records, `reached`: of those that came to the aggregate.
     """
@@ -273,7 +273,7 @@ class AggregateTwin:
             dropped,
         )
 
-    # -- in the bucket -------------------------------------------------------------------------------------
+    # -- in the task -------------------------------------------------------------------------------------
 
     def new_rows(self) -> NumberRows:
         return NumberRows(self._numbers, is_windowed=self._windows is not None, operator=self._aggregate.name)

@@ -1,4 +1,4 @@
-"""A stream joined with a table of the same sub-topology, on columns, in the bucket.
+"""A stream joined with a table of the same sub-topology, on columns, in the task.
 
 Records and table rows are taken in the order in which a task takes them: of the lanes' heads the earliest, ties in the
 order of the lanes. That order is the one of each lane's latest timestamp so far, which is what makes it a sort.

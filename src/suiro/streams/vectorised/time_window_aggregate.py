@@ -1,7 +1,7 @@
 """Numbers per key and time window: what `aggregate` does, after the windows of each record are found.
 
 A source task drops what is late by the records it has seen itself and puts the rest together per key and window; the
-bucket, which knows the lane's time before, drops the windows that had closed by then. Both together drop what the rule
+task, which knows the lane's time before, drops the windows that had closed by then. Both together drop what the rule
 drops, because a window that takes a record at time T is one that neither time has closed.
 """
 

@@ -1,4 +1,4 @@
-"""What a source task does: reads its lanes one after another, and makes rows of cargo of them.
+"""What a source task does: reads its lanes one after another, and makes rows with messages of them.
 
 Sub-topologies of level 0 run right here; of their records only those for a repartition travel on.
 """
@@ -27,15 +27,15 @@ from suiro.spark import (
 from suiro.streams.nodes import Node, Repartition
 from suiro.streams.records import Origin
 from suiro.streams.sources import SourceReader
-from suiro.streams.spark.cargo import Cargo, Lane, Row, headers_list
-from suiro.streams.spark.outputs import Outputs, Topics
-from suiro.streams.spark.plan import IN_SOURCE_TASKS, SubPlan, may_punctuate
-from suiro.streams.spark.program import Program
-from suiro.streams.spark.source import LaneRange, Work
-from suiro.streams.spark.twins import twins_of
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES, Task
 from suiro.streams.vectorised.stateless import FALLBACK
+from suiro.streams_spark.outputs import Outputs, Topics
+from suiro.streams_spark.plan import IN_SOURCE_TASKS, SubPlan, may_punctuate
+from suiro.streams_spark.program import Program
+from suiro.streams_spark.shuffle_message import Lane, Row, ShuffleMessage, headers_list
+from suiro.streams_spark.source import LaneRange, Work
+from suiro.streams_spark.twins import twins_of
 
 __all__ = ["lane_rows", "work_rows"]
 
@@ -89,7 +89,7 @@ def lane_rows(
     topics: Topics,
     clock: int | None = None,
 ) -> Iterator[list[Row]]:
-    """The records of one lane, as columns, to cargo and staged records: all that a source task does."""
+    """The records of one lane, as columns, to messages and staged records: all that a source task does."""
     lane = item.lane
     plan = program.plan
     inputs = plan.inputs.get(lane.group, [])
@@ -102,7 +102,7 @@ def lane_rows(
     ]
     for sequence, columns in enumerate(chunks):
         columns = _without_empty_headers(columns)
-        cargo = Cargo(
+        message = ShuffleMessage(
             kind="raw",
             lane=lane,
             sequence=sequence,
@@ -114,16 +114,16 @@ def lane_rows(
         )
         rows: list[Row] = []
         for sub, node in tables:
-            data = replace(cargo, input=node.name, behind=False, paused=None).pack()
-            rows += [(sub.number, bucket, data) for bucket in range(sub.buckets)]
+            data = replace(message, input=node.name, behind=False, paused=None).pack()
+            rows += [(sub.number, partition, data) for partition in range(sub.tasks)]
         for sub, node, combined in away:
-            rows.append((sub.number, lane.partition, combined(replace(cargo, input=node.name)).pack()))
+            rows.append((sub.number, lane.partition, combined(replace(message, input=node.name)).pack()))
         for task in here:
             rows += task.feed(columns)
         yield rows
     rows = []
     if item.tells:
-        tick = Cargo(
+        tick = ShuffleMessage(
             kind="tick",
             lane=lane,
             sequence=1 << 30,
@@ -202,8 +202,8 @@ class _Here:
 
 def _combining(
     program: Program, sub: SubPlan, node: Node, lane: Lane, topics: Topics
-) -> Callable[[Cargo], Cargo]:
-    """What a bucket's twin on columns wants to have done before the shuffle."""
+) -> Callable[[ShuffleMessage], ShuffleMessage]:
+    """What a task's twin on columns wants to have done before the shuffle."""
     twins = twins_of(program.run, program.plan.topology, program.settings)
     outputs = Outputs(program.plan, topics, lane, twins=twins)
     reader = SourceReader(
@@ -212,15 +212,15 @@ def _combining(
         drop=topics.drop,
         dead_letter=outputs.bury,
     )
-    return lambda cargo: outputs.combined(sub.number, cargo, lane.partition, lane.group, reader)
+    return lambda message: outputs.combined(sub.number, message, lane.partition, lane.group, reader)
 
 
 def _clock_ticks(program: Program, clock: int | None, *, muted: bool) -> Iterator[Row]:
-    tick = Cargo(kind="tick", lane=None, clock=clock, muted=muted).pack()
+    tick = ShuffleMessage(kind="tick", lane=None, clock=clock, muted=muted).pack()
     for sub in program.plan.topology.sub_topologies:
         if may_punctuate([sub]):
-            for bucket in range(program.plan.subs[sub.number].buckets):
-                yield sub.number, bucket, tick
+            for partition in range(program.plan.subs[sub.number].tasks):
+                yield sub.number, partition, tick
 
 
 def _without_empty_headers(columns: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,7 +1,7 @@
-"""Where a topology's work is done: which sub-topologies run in source tasks, which in buckets, and at which level.
+"""Where a topology's work is done: which sub-topologies run in source tasks, which in tasks, and at which level.
 
-A bucket is what Kafka Streams calls a task: one sub-topology, one partition. Level 0 is the source task itself, for
-sub-topologies without state whose inputs are all topics; a bucket's level is one more than the highest above it.
+A task is what Kafka Streams calls a task: one sub-topology, one partition. Level 0 is the source task itself, for
+sub-topologies without state whose inputs are all topics; a task's level is one more than the highest above it.
 Everything here is decided once, from the topology and the topics' partition counts; it is a pure function of them.
 """
 
@@ -42,7 +42,7 @@ class SubPlan:
 
     number: int
     level: int
-    buckets: int
+    tasks: int
     follows_time: bool
 
 
@@ -107,13 +107,13 @@ class Plan:
         return tuple(dict.fromkeys((*self.inputs, *self.global_inputs)))
 
     def require_known(self, places: Iterable[tuple[str, int]]) -> None:
-        """Raises `TopologyError` for a partition that has no bucket, being younger than the query's start."""
+        """Raises `TopologyError` for a partition that has no task, being younger than the query's start."""
         for topic, partition in places:
             for sub, _ in self.inputs.get(topic, ()):
-                if sub.level != IN_SOURCE_TASKS and partition >= sub.buckets:
+                if sub.level != IN_SOURCE_TASKS and partition >= sub.tasks:
                     raise TopologyError(
                         f"topic {topic!r} has a partition {partition} now, and {self.application_id!r} has state for "
-                        f"{sub.buckets}: with more partitions keys are in other places than their state. Write to a "
+                        f"{sub.tasks}: with more partitions keys are in other places than their state. Write to a "
                         "new topic with as many partitions as you want and read that, or take a new application id, "
                         "which reads from the beginning"
                     )
@@ -134,19 +134,19 @@ class Plan:
         """Changelogs, and the repartition topics that were asked for. Settings are Kafka Streams'."""
         found = []
         for sub in self.topology.sub_topologies:
-            buckets = self.subs[sub.number].buckets
+            tasks = self.subs[sub.number].tasks
             for spec in sub.stores:
                 if spec.logged:
                     configs = _changelog_configs(spec.kind, spec.retention_ms)
                     found.append(
-                        InternalTopic(name=self.changelog(spec.name), partitions=buckets, configs=configs)
+                        InternalTopic(name=self.changelog(spec.name), partitions=tasks, configs=configs)
                     )
         for node in self.topology.nodes:
             if isinstance(node.operator, Repartition) and node.operator.asked_for:
-                buckets = self.subs[self.readers[node.name]].buckets if node.name in self.readers else 1
+                tasks = self.subs[self.readers[node.name]].tasks if node.name in self.readers else 1
                 configs = {"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": str(50 << 20)}
                 name = self.repartition_topic(node.operator)
-                found.append(InternalTopic(name=name, partitions=buckets, configs=configs))
+                found.append(InternalTopic(name=name, partitions=tasks, configs=configs))
         return found
 
 
@@ -157,8 +157,8 @@ def plan(topology: Topology, application_id: str, partition_counts: Mapping[str,
         node.name: sub for sub in subs for node in sub.outputs if isinstance(node.operator, Repartition)
     }
     levels = _levels(subs, writers)
-    buckets = _buckets(subs, writers, partition_counts)
-    _check_co_partitioning(subs, partition_counts, buckets)
+    tasks = _task_counts(subs, writers, partition_counts)
+    _check_co_partitioning(subs, partition_counts, tasks)
     return Plan(
         topology=topology,
         application_id=application_id,
@@ -167,7 +167,7 @@ def plan(topology: Topology, application_id: str, partition_counts: Mapping[str,
             SubPlan(
                 number=sub.number,
                 level=levels[sub.number],
-                buckets=buckets[sub.number],
+                tasks=tasks[sub.number],
                 follows_time=_follows_time(sub),
             )
             for sub in subs
@@ -201,11 +201,11 @@ def _levels(subs: tuple[SubTopology, ...], writers: Mapping[str, SubTopology]) -
 
 
 def _needs_partition_time(node: Node) -> bool:
-    """An extractor is given the partition's time so far, which only a bucket remembers."""
+    """An extractor is given the partition's time so far, which only a task remembers."""
     return isinstance(node.operator, Source) and node.operator.timestamp is not None
 
 
-def _buckets(
+def _task_counts(
     subs: tuple[SubTopology, ...], writers: Mapping[str, SubTopology], counts: Mapping[str, int]
 ) -> dict[int, int]:
     """As many as the widest input has partitions. A repartition without a number is as wide as what feeds it; but as
@@ -242,7 +242,7 @@ def _joins(sub: SubTopology) -> list[str]:
 
 
 def _check_co_partitioning(
-    subs: tuple[SubTopology, ...], counts: Mapping[str, int], buckets: Mapping[int, int]
+    subs: tuple[SubTopology, ...], counts: Mapping[str, int], tasks: Mapping[int, int]
 ) -> None:
     for sub in subs:
         joins = _joins(sub)
@@ -254,12 +254,12 @@ def _check_co_partitioning(
                 widths.update({topic: counts[topic] for topic in node.operator.topics})
             elif isinstance(node.operator, Repartition) and node.operator.partitions is not None:
                 widths[node.operator.topic] = node.operator.partitions
-        wrong = {topic: count for topic, count in widths.items() if count != buckets[sub.number]}
+        wrong = {topic: count for topic, count in widths.items() if count != tasks[sub.number]}
         if wrong:
             listed = ", ".join(f"{topic} ({count})" for topic, count in sorted(widths.items()))
             raise TopologyError(
                 f"{', '.join(joins)} brings together topics of different partition counts: {listed}. Records of one "
-                f"key would not meet; put repartition(Repartitioned(partitions={buckets[sub.number]})) in between"
+                f"key would not meet; put repartition(Repartitioned(partitions={tasks[sub.number]})) in between"
             )
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from suiro.streams import Materialized, StreamsBuilder, TimeWindows, TopologyError, serdes
 from suiro.streams.errors import ProcessingError
-from suiro.streams.spark.description import FILE, check_description
-from suiro.streams.spark.failures import cause_of
-from suiro.streams.spark.plan import Plan, plan
+from suiro.streams_spark.description import FILE, check_description
+from suiro.streams_spark.failures import cause_of
+from suiro.streams_spark.plan import Plan, plan
 
 TEXT = {"key": serdes.string, "value": serdes.string}
 

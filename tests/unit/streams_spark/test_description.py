@@ -16,8 +16,8 @@ from suiro.streams import (
     TopologyError,
     serdes,
 )
-from suiro.streams.spark.description import check_description
-from suiro.streams.spark.plan import plan
+from suiro.streams_spark.description import check_description
+from suiro.streams_spark.plan import plan
 
 Build = Callable[[Any], Any]
 

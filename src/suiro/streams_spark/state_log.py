@@ -1,4 +1,4 @@
-"""The state of a bucket, as Spark keeps it: a log of segments, one more for each micro-batch that changed anything.
+"""The state of a task, as Spark keeps it: a log of segments, one more for each micro-batch that changed anything.
 
 A state call from Python costs 20 to 60 µs whatever it moves, so a micro-batch makes few of them and writes what
 changed, never what is there:
@@ -29,7 +29,7 @@ import pyarrow as pa
 from suiro.errors import FatalError
 from suiro.streams.stores import OrderedMap
 
-__all__ = ["BucketState", "Directory", "Segment", "StateCache", "StateHandle", "StateLog"]
+__all__ = ["Directory", "Segment", "StateCache", "StateHandle", "StateLog", "TaskState"]
 
 FORMAT_VERSION = 1
 BASE_BYTES_MIN = 64 * 1024
@@ -47,7 +47,7 @@ _SCHEMA = pa.schema(
 
 
 class StateHandle(Protocol):
-    """What Spark gives for one bucket: a value, and a map of numbers to bytes."""
+    """What Spark gives for one task: a value, and a map of numbers to bytes."""
 
     def get(self) -> bytes | None: ...
     def put(self, directory: bytes) -> None: ...
@@ -111,8 +111,8 @@ class Directory:
 
 
 @dataclass(slots=True)
-class BucketState:
-    """The maps of one bucket, and which segments they hold. `stores` are views of maps that were opened before; they
+class TaskState:
+    """The maps of one task, and which segments they hold. `stores` are views of maps that were opened before; they
     keep what they derive from the rows, so they are left out when rows came from elsewhere."""
 
     maps: dict[str, OrderedMap] = field(default_factory=dict)
@@ -129,20 +129,20 @@ class BucketState:
 
 
 class StateCache:
-    """Least recently used buckets leave when there is too much."""
+    """Least recently used tasks leave when there is too much."""
 
     def __init__(self, bytes_max: int = CACHED_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
-        self._entries: OrderedDict[Hashable, BucketState] = OrderedDict()
+        self._entries: OrderedDict[Hashable, TaskState] = OrderedDict()
         self._bytes = 0
 
-    def take(self, key: Hashable) -> BucketState | None:
+    def take(self, key: Hashable) -> TaskState | None:
         found = self._entries.pop(key, None)
         if found is not None:
             self._bytes -= found.size
         return found
 
-    def put(self, key: Hashable, state: BucketState) -> None:
+    def put(self, key: Hashable, state: TaskState) -> None:
         self.take(key)
         self._entries[key] = state
         self._bytes += state.size
@@ -152,21 +152,21 @@ class StateCache:
 
 
 class StateLog:
-    """One bucket's state in one micro-batch: `load`, change the maps, `save`."""
+    """One task's state in one micro-batch: `load`, change the maps, `save`."""
 
     def __init__(self, handle: StateHandle, cache: StateCache, key: Hashable) -> None:
         self._handle = handle
         self._cache = cache
         self._key = key
         self._directory = Directory()
-        self._state = BucketState()
+        self._state = TaskState()
 
-    def load(self, in_columns: Mapping[str, Callable[[], ColumnRows]] | None = None) -> BucketState:
+    def load(self, in_columns: Mapping[str, Callable[[], ColumnRows]] | None = None) -> TaskState:
         """`in_columns`: which maps are kept so, and how an empty one is made; the same ones throughout a run."""
         self._directory = directory = Directory.unpack(self._handle.get())
         state = self._cache.take(self._key)
         if state is None or directory.numbers[: len(state.numbers)] != state.numbers:
-            state = BucketState()
+            state = TaskState()
         for number in directory.numbers[len(state.numbers) :]:
             for name, keys, rows in read_columns(self._segment(number)):
                 if in_columns and name in in_columns:
@@ -319,7 +319,7 @@ def _packed(batches: Sequence[pa.RecordBatch]) -> bytes:
 
 
 class SparkState:
-    """Spark's state variables, for the bucket in hand. Made in `StatefulProcessor.init`."""
+    """Spark's state variables, for the task in hand. Made in `StatefulProcessor.init`."""
 
     def __init__(self, handle: Any) -> None:
         from pyspark.sql.types import BinaryType, LongType, StructField, StructType

@@ -1,4 +1,4 @@
-"""Buckets are spread evenly over any usual number of shuffle partitions."""
+"""Tasks are spread evenly over any usual number of shuffle partitions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from suiro.streams.spark.spread import murmur3, salt_of, salts_expression
+from suiro.streams_spark.spread import murmur3, salt_of, salts_expression
 
 
 def signed(value: int) -> int:
@@ -24,8 +24,8 @@ def test_the_hash_is_sparks(number: int, hashed: int) -> None:
 def test_no_partition_has_more_than_its_share(partitions: int) -> None:
     for sub in range(3):
         found = Counter(
-            signed(murmur3(salt_of(sub, bucket), murmur3(bucket, murmur3(sub, 42)))) % partitions
-            for bucket in range(24)
+            signed(murmur3(salt_of(sub, partition), murmur3(partition, murmur3(sub, 42)))) % partitions
+            for partition in range(24)
         )
         assert max(found.values()) == -(-24 // partitions), (sub, found)
 

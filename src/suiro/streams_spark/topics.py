@@ -7,7 +7,7 @@ from typing import Any
 
 from suiro.errors import UnknownTopicError
 from suiro.streams.errors import TopologyError
-from suiro.streams.spark.plan import InternalTopic
+from suiro.streams_spark.plan import InternalTopic
 
 __all__ = ["create_internal_topics", "require_topics"]
 

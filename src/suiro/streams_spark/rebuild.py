@@ -93,7 +93,7 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class HeldFrom:
-    """A bucket's word to the driver: of this partition, records from `offset` on wait for another lane. `time` is
+    """A task's word to the driver: of this partition, records from `offset` on wait for another lane. `time` is
     that of the first."""
 
     topic: str

@@ -1,6 +1,6 @@
-"""Buckets whose sub-topology has a twin on columns: what `bucket` does record by record, for whole columns.
+"""Tasks whose sub-topology has a twin on columns: what `stream_task` does record by record, for whole columns.
 
-Their state is the rules' own, so a bucket may go over to the rules and back: it does for a micro-batch whose data the
+Their state is the rules' own, so a task may go over to the rules and back: it does for a micro-batch whose data the
 columns cannot do.
 """
 
@@ -16,49 +16,49 @@ import numpy as np
 import pyarrow as pa
 
 from suiro.streams.nodes import Source
-from suiro.streams.spark.bucket import RAW_ITEM, Bucket, held_parts, held_prefix
-from suiro.streams.spark.cargo import Cargo, Lane, headers_array, headers_list
-from suiro.streams.spark.outputs import Topics
-from suiro.streams.spark.program import Program
-from suiro.streams.spark.rebuild import HeldFrom
-from suiro.streams.spark.state_log import BucketState
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES
 from suiro.streams.vectorised.aggregate_twin import AggregateTwin
 from suiro.streams.vectorised.stateless import FALLBACK
 from suiro.streams.vectorised.stream_table_join import JoinTwin, LaneChunks
+from suiro.streams_spark.outputs import Topics
+from suiro.streams_spark.program import Program
+from suiro.streams_spark.rebuild import HeldFrom
+from suiro.streams_spark.shuffle_message import Lane, ShuffleMessage, headers_array, headers_list
+from suiro.streams_spark.state_log import TaskState
+from suiro.streams_spark.stream_task import RAW_ITEM, StreamTask, held_parts, held_prefix
 
-__all__ = ["ColumnBucket"]
+__all__ = ["ColumnTask"]
 
 _NOW = b"\0current"
 _INT64 = struct.Struct(">q")
 
 
-class ColumnBucket(Bucket):
+class ColumnTask(StreamTask):
     def __init__(
         self,
         program: Program,
         number: int,
-        bucket: int,
-        state: BucketState,
+        partition: int,
+        state: TaskState,
         topics: Topics,
         twin: AggregateTwin | JoinTwin,
     ) -> None:
-        super().__init__(program, number, bucket, state, topics)
+        super().__init__(program, number, partition, state, topics)
         self._twin = twin
         self._rows: Any = state.columns[twin.store]
         self._times = state.map(TIMES)
         self._lent: OrderedMap | None = None  # the rows, while the rules have them
 
-    def take(self, cargo: list[Cargo]) -> None:
-        cargo.sort(key=lambda item: (item.lane is None, item.lane or Lane("", 0), item.sequence))
-        waits = any(item.behind for item in cargo)
-        self._paused = not waits and any(item.paused is not None for item in cargo)
+    def take(self, messages: list[ShuffleMessage]) -> None:
+        messages.sort(key=lambda item: (item.lane is None, item.lane or Lane("", 0), item.sequence))
+        waits = any(item.behind for item in messages)
+        self._paused = not waits and any(item.paused is not None for item in messages)
         self._behind = waits or self._paused
         if isinstance(self._twin, AggregateTwin):
-            self._aggregate(self._twin, cargo)
+            self._aggregate(self._twin, messages)
         else:
-            self._join(self._twin, cargo)
+            self._join(self._twin, messages)
 
     def end_task(self) -> None:
         if self._lent is None:
@@ -74,9 +74,9 @@ class ColumnBucket(Bucket):
         data = self._times.get(_NOW)
         return -1 if data is None else int.from_bytes(data, signed=True)
 
-    def _aggregate(self, twin: AggregateTwin, cargo: list[Cargo]) -> None:
+    def _aggregate(self, twin: AggregateTwin, messages: list[ShuffleMessage]) -> None:
         payloads = [self._prepared(twin, lane, columns) for lane, columns in self._take_held()]
-        for item in cargo:
+        for item in messages:
             if item.columns is None or item.lane is None:
                 continue
             if item.kind == "combined":
@@ -87,7 +87,7 @@ class ColumnBucket(Bucket):
             payloads,
             self._rows,
             self._times,
-            partition=self._bucket,
+            partition=self._partition,
             failures=self.outputs,
             dropped=self._topics.dropped,
         ):
@@ -113,14 +113,14 @@ class ColumnBucket(Bucket):
             self._held.put(key, None)
         return [(lane, _columns_of(items)) for lane, items in lanes.items()]
 
-    def _join(self, twin: JoinTwin, cargo: list[Cargo]) -> None:
-        if any(item.paused is not None for item in cargo):
-            self._lend(cargo)
+    def _join(self, twin: JoinTwin, messages: list[ShuffleMessage]) -> None:
+        if any(item.paused is not None for item in messages):
+            self._lend(messages)
             return
         lanes = [
             _Waiting(lane, input_, columns, behind)
             for (lane, input_), (columns, behind) in sorted(
-                self._lanes(cargo).items(), key=lambda entry: entry[0]
+                self._lanes(messages).items(), key=lambda entry: entry[0]
             )
         ]
         cut = _cut(lanes)
@@ -131,13 +131,13 @@ class ColumnBucket(Bucket):
         try:
             arrived = twin.arrive(chunks)
         except FALLBACK:
-            self._lend(cargo)
+            self._lend(messages)
             return
         for emission in twin.run(
             arrived,
             self._rows,
             self._times,
-            partition=self._bucket,
+            partition=self._partition,
             failures=self.outputs,
             dropped=self._topics.dropped,
         ):
@@ -147,23 +147,25 @@ class ColumnBucket(Bucket):
         for lane, count in zip(lanes, cut, strict=True):
             self._hold(lane, count)
 
-    def _lend(self, cargo: list[Cargo]) -> None:
+    def _lend(self, messages: list[ShuffleMessage]) -> None:
         """The rules take this micro-batch."""
         store = self._twin.store
         keys, rows = self._rows.rows()
         self._lent = OrderedMap(zip(keys.to_pylist(), rows.to_pylist(), strict=True))
         self._state.maps[store] = self._lent
         self._state.stores.pop(store, None)
-        super().take(cargo)
+        super().take(messages)
 
-    def _lanes(self, cargo: list[Cargo]) -> dict[tuple[Lane, str], tuple[list[pa.RecordBatch], bool]]:
+    def _lanes(
+        self, messages: list[ShuffleMessage]
+    ) -> dict[tuple[Lane, str], tuple[list[pa.RecordBatch], bool]]:
         """By lane and input: what waited and what came, and whether there is more in the log."""
         held: dict[tuple[Lane, str], list[Any]] = {}
         for key, data in self._held.range():
             group, partition, input_, _ = held_parts(key)
             held.setdefault((Lane(group, partition), input_), []).append(pickle.loads(data))
         found = {place: ([_columns_of(items)], False) for place, items in held.items()}
-        for item in cargo:
+        for item in messages:
             if item.lane is not None:
                 columns, behind = found.get((item.lane, item.input), ([], False))
                 if item.columns is not None:
@@ -226,7 +228,7 @@ def _cut(lanes: list[_Waiting]) -> list[int]:
 
 
 def _items_of(columns: list[pa.RecordBatch]) -> Iterator[Any]:
-    """Rows as items of a queue in `bucket`."""
+    """Rows as items of a queue in `stream_task`."""
     for each in columns:
         headers = headers_list(each) or [()] * each.num_rows
         keys, values = each.column("key").to_pylist(), each.column("value").to_pylist()
@@ -239,7 +241,7 @@ def _items_of(columns: list[pa.RecordBatch]) -> Iterator[Any]:
 
 
 def _columns_of(items: list[Any]) -> pa.RecordBatch:
-    """Items of a queue in `bucket` as the columns they were."""
+    """Items of a queue in `stream_task` as the columns they were."""
     if len(items[0]) == RAW_ITEM:
         offsets, timestamps, keys, values, headers, _ = zip(*items, strict=True)
         first = {"offset": pa.array(offsets, pa.int64())}

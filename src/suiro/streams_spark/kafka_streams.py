@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from suiro.spark import FooterOf, Pace
-    from suiro.streams.spark.plan import Plan
-    from suiro.streams.spark.rebuild import Boundary
     from suiro.streams.store_reader import ReadOnlyStore
+    from suiro.streams_spark.plan import Plan
+    from suiro.streams_spark.rebuild import Boundary
 
 __all__ = ["KafkaStreams", "State"]
 
@@ -53,7 +53,7 @@ class KafkaStreams:
     `max_offsets_per_trigger`: records in one micro-batch, about; None for all there are.
     `schema_registry_url`: of the serdes that go by a registry and were given none of their own; without it
     `SUIRO_SCHEMA_REGISTRY_URL` of the environment.
-    `rebuild`: begin without a checkpoint, though the application has run before (see `streams.spark.rebuild`).
+    `rebuild`: begin without a checkpoint, though the application has run before (see `streams_spark.rebuild`).
     `footer`: makes the last record of each micro-batch's transaction. `pace`: has a say in where micro-batches end.
     """
 
@@ -138,8 +138,8 @@ class KafkaStreams:
                 f"{self.application_id} is {self._state}; make a new KafkaStreams to start again"
             )
         from suiro.spark import require_classic, spark_session
-        from suiro.streams.checks import check_picklable
-        from suiro.streams.spark.runner import start_query
+        from suiro.streams_spark.program import check_picklable
+        from suiro.streams_spark.runner import start_query
 
         require_classic(
             "KafkaStreams",
@@ -212,7 +212,7 @@ class KafkaStreams:
         failure = None if self._query is None else self._query.exception()
         if failure is None:
             return None
-        from suiro.streams.spark.failures import cause_of
+        from suiro.streams_spark.failures import cause_of
 
         return cause_of(failure)
 
@@ -287,10 +287,10 @@ class KafkaStreams:
         """Looks whether everything fits, and only then makes the topics that are the topology's own."""
         from suiro.client import Client
         from suiro.streams.checks import check_co_partitioned
-        from suiro.streams.spark.description import check_description
-        from suiro.streams.spark.plan import plan
-        from suiro.streams.spark.rebuild import boundary_of
-        from suiro.streams.spark.topics import create_internal_topics, require_topics
+        from suiro.streams_spark.description import check_description
+        from suiro.streams_spark.plan import plan
+        from suiro.streams_spark.rebuild import boundary_of
+        from suiro.streams_spark.topics import create_internal_topics, require_topics
 
         options = self._source_options(self.topology.source_topics)
         with Client(options.bootstrap_servers, settings=options.client_settings) as client:
@@ -313,8 +313,8 @@ class KafkaStreams:
         return made, boundary
 
     def _program(self, plan: Plan, boundary: Boundary | None, parallelism: int) -> Any:
-        from suiro.streams.spark.program import Program
-        from suiro.streams.spark.wall_clock import clock_interval
+        from suiro.streams_spark.program import Program
+        from suiro.streams_spark.wall_clock import clock_interval
 
         self._clock_ms = clock_interval(self.topology, self._task_settings)
         return Program(

@@ -1,7 +1,7 @@
 """What travels between the tasks of a micro-batch: many records in one value, so that Spark moves few, fat rows.
 
 A row is `(sub int, bucket int, cargo binary)`: the sub-topology and partition it is for. Sub `STAGED` is a finished
-task's report to the driver. Cargo is a short pickled header and an Arrow IPC stream:
+task's report to the driver. ShuffleMessage is a short pickled header and an Arrow IPC stream:
 
 - raw: columns as they are in the topic: key, value, timestamp, offset, and headers where there are any;
 - carried over a repartition: key and value as its serdes give them, timestamp, `time` (the lane's time at that record,
@@ -9,7 +9,7 @@ task's report to the driver. Cargo is a short pickled header and an Arrow IPC st
 - combined: what the sub-topology's twin on columns made of raw or carried ones (`suiro.streams.vectorised`);
 - a tick: no columns; the lane's time, and whether it is behind.
 
-A lane is what keeps its own order and time: a topic partition, or a bucket of an earlier level.
+A lane is what keeps its own order and time: a topic partition, or a task of an earlier level.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = [
     "HEADERS",
     "SPARK_SCHEMA",
     "STAGED",
-    "Cargo",
     "DroppedRecords",
     "Lane",
     "Row",
+    "ShuffleMessage",
     "headers_array",
     "headers_list",
     "rows_batch",
@@ -54,8 +54,8 @@ class Lane:
     partition: int
 
     @classmethod
-    def of_bucket(cls, sub: int, bucket: int) -> Lane:
-        return cls(f"/{sub}", bucket)
+    def of_task(cls, sub: int, partition: int) -> Lane:
+        return cls(f"/{sub}", partition)
 
     @property
     def name(self) -> str:
@@ -63,10 +63,10 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cargo:
+class ShuffleMessage:
     """`input`: the node that it goes into; for a tick it is empty where the tick tells of no lane.
 
-    `sequence` orders what one lane sends to one bucket in a micro-batch, for a shuffle keeps no order.
+    `sequence` orders what one lane sends to one task in a micro-batch, for a shuffle keeps no order.
     `clock`: the wall clock of this micro-batch, as planned; None where nobody needs it. `muted`: the micro-batch only
     rebuilds state. `paused`: the lane stands at the rebuild's boundary and had more records there: the time of the
     one that waited, -1 where it was not read yet; None where it is not so. Records of topics do not wait for such a
@@ -97,7 +97,7 @@ class Cargo:
         return bytes(sink.getvalue())
 
     @classmethod
-    def unpack(cls, data: bytes) -> Cargo:
+    def unpack(cls, data: bytes) -> ShuffleMessage:
         (length,) = _LENGTH.unpack_from(data)
         fields = pickle.loads(data[4 : 4 + length])
         kind, lane, input_, sequence, behind, time, clock, muted, paused = fields

@@ -1,4 +1,4 @@
-"""Single buckets without Spark: what they tell those behind them, and what only one of them tells."""
+"""Single tasks without Spark: what they tell those behind them, and what only one of them tells."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from suiro.spark import SinkOptions
 from suiro.spark.encoding import encode_rows
 from suiro.spark.staging import StagingWriter
 from suiro.streams import EmitStrategy, StreamsBuilder, TimeWindows, record_value, serdes
-from suiro.streams.spark.bucket import run_bucket
-from suiro.streams.spark.cargo import Cargo, Lane
-from suiro.streams.spark.outputs import Topics
-from suiro.streams.spark.state_log import StateLog
-from tests.unit.streams.spark.test_column_bucket import PARTITIONS, Batch, Engine, Handle, Row, Stage
+from suiro.streams_spark.outputs import Topics
+from suiro.streams_spark.shuffle_message import Lane, ShuffleMessage
+from suiro.streams_spark.state_log import StateLog
+from suiro.streams_spark.stream_task import run_task
+from tests.unit.streams_spark.test_column_task import PARTITIONS, Batch, Engine, Handle, Row, Stage
 
 
 @pytest.mark.parametrize("rules", [False, True])
@@ -30,10 +30,10 @@ def test_a_count_at_a_rebuilds_boundary_is_paused_and_not_behind(rules: bool) ->
     engine = Engine(builder.build(), f"paused {rules}")
     engine.only_rules(rules)
     source = engine.plan.topology.sub_topologies[0].inputs[0].name
-    tick = Cargo(kind="tick", lane=Lane("stream", 0), input=source, muted=True, paused=-1)
+    tick = ShuffleMessage(kind="tick", lane=Lane("stream", 0), input=source, muted=True, paused=-1)
     log = StateLog(Handle(), engine.cache, "bucket")
-    rows = run_bucket(engine.program, 0, 0, [tick.pack()], log, Topics(Stage()))  # type: ignore[arg-type]
-    told = [Cargo.unpack(data) for number, _, data in rows if number == 1]
+    rows = run_task(engine.program, 0, 0, [tick.pack()], log, Topics(Stage()))  # type: ignore[arg-type]
+    told = [ShuffleMessage.unpack(data) for number, _, data in rows if number == 1]
     assert [(item.behind, item.paused) for item in told] == [(False, -1)] * PARTITIONS
 
 
@@ -58,11 +58,11 @@ def test_a_record_left_out_of_a_global_table_is_one_dead_letter() -> None:
     stage = Stage()
     handles: dict[tuple[int, int], Handle] = defaultdict(Handle)
     for sub, node in engine.plan.global_inputs["table"]:
-        cargo = Cargo(kind="raw", lane=Lane("table", 0), input=node.name, columns=columns).pack()
-        for bucket in range(sub.buckets):
+        message = ShuffleMessage(kind="raw", lane=Lane("table", 0), input=node.name, columns=columns).pack()
+        for partition in range(sub.tasks):
             topics = Topics(stage)  # type: ignore[arg-type]
-            log = StateLog(handles[sub.number, bucket], engine.cache, (sub.number, bucket))
-            run_bucket(program, sub.number, bucket, [cargo], log, topics)
+            log = StateLog(handles[sub.number, partition], engine.cache, (sub.number, partition))
+            run_task(program, sub.number, partition, [message], log, topics)
     assert len(handles) == 2 * PARTITIONS
     assert [(topic, key, value) for topic, key, value, *_ in stage.rows] == [("dead", b"k", b"no long")]
 
@@ -122,7 +122,7 @@ def test_time_that_a_lane_told_while_another_was_behind_passes_once_that_one_is_
     keyed.emit_strategy(EmitStrategy.on_window_close()).count().to_stream().to("out")
     engine = Engine(builder.build(), "told")
     log: list[Row] = [("x", 1, 1), ("x", 1, 2)]
-    # Keys 1 and 3 are in different buckets, so 1's hears of the time 50 by the lane's word alone.
+    # Keys 1 and 3 are in different tasks, so 1's hears of the time 50 by the lane's word alone.
     found = engine.batch({("stream", 0): (log[:1], True), ("stream", 1): ([("y", 3, 50)], False)}, 100)
     found += engine.batch({("stream", 0): (log[1:], False)}, 100)
     assert [(row[2], row[3]) for row in found if row[0] == "out"] == [((2).to_bytes(8), 2000)]

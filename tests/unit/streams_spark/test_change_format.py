@@ -6,7 +6,7 @@ import pytest
 
 from suiro.streams import serdes
 from suiro.streams.records import Change
-from suiro.streams.spark.changes import read_change, write_change
+from suiro.streams_spark.changes import read_change, write_change
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 
 from suiro.spark import OffsetRange
 from suiro.streams import JoinWindows, Materialized, StreamsBuilder, TimeWindows, TopologyError, serdes
-from suiro.streams.spark.plan import Plan, plan
-from suiro.streams.spark.source import LaneRange, shared_out
+from suiro.streams_spark.plan import Plan, plan
+from suiro.streams_spark.source import LaneRange, shared_out
 
 TEXT = {"key": serdes.string, "value": serdes.string}
 
@@ -22,8 +22,8 @@ def planned(make: Callable[[StreamsBuilder], Any], **counts: int) -> Plan:
 
 
 def places(made: Plan) -> list[tuple[int, int]]:
-    """(level, buckets) of each sub-topology."""
-    return [(sub.level, sub.buckets) for sub in made.subs]
+    """(level, tasks) of each sub-topology."""
+    return [(sub.level, sub.tasks) for sub in made.subs]
 
 
 def test_a_stateless_topology_runs_in_the_source_tasks() -> None:
@@ -117,7 +117,7 @@ def test_the_tables_of_a_foreign_key_join_keep_their_widths(left: int, right: in
         others = builder.table("right", **TEXT)
         rows.join(others, lambda one, other: one, foreign_key=lambda value: value).to_stream().to("b")
 
-    assert {sub.buckets for sub in planned(make, left=left, right=right).subs} == {2, 5}
+    assert {sub.tasks for sub in planned(make, left=left, right=right).subs} == {2, 5}
 
 
 def test_only_operators_that_look_at_time_are_told_of_it() -> None:

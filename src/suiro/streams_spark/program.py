@@ -11,15 +11,19 @@ import base64
 import pickle
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from suiro.spark import Pace, SinkOptions, SourceOptions
-from suiro.streams.spark.plan import Plan
-from suiro.streams.spark.rebuild import Boundary
+from suiro.streams.errors import TopologyError
+from suiro.streams.nodes import Node
 from suiro.streams.task import TaskSettings
+from suiro.streams.topology import Topology
+from suiro.streams_spark.plan import Plan
+from suiro.streams_spark.rebuild import Boundary
 
-__all__ = ["Program", "load"]
+__all__ = ["Program", "check_picklable", "load"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,3 +71,27 @@ def load(text: str) -> Program:
             _loaded.clear()
         _loaded[text] = found
     return found
+
+
+def check_picklable(topology: Topology) -> None:
+    """Every function can be sent to Spark's workers, and comes back."""
+    from pyspark import cloudpickle
+
+    for node in topology.nodes:
+        for name, given in _functions(node):
+            try:
+                cloudpickle.loads(cloudpickle.dumps(given))  # type: ignore[no-untyped-call]
+            except Exception as error:
+                raise TopologyError(
+                    f"the {name} of {node.name} cannot be sent to Spark's workers: {type(error).__name__}: {error}; "
+                    "open files, locks, sockets and sessions inside the function, do not bring them from outside"
+                ) from error
+
+
+def _functions(node: Node) -> list[tuple[str, Any]]:
+    return [
+        (field.name, value)
+        for field in fields(node.operator)
+        if (value := getattr(node.operator, field.name)) is not None
+        and not isinstance(value, str | int | bool)
+    ]

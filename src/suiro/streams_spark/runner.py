@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from suiro.spark import CommitMessage, FooterOf, MicroBatchIdentity, StagedRecords, commit_micro_batch
-from suiro.streams.spark.cargo import SPARK_SCHEMA, STAGED, DroppedRecords
-from suiro.streams.spark.driver_task import DriverTask
-from suiro.streams.spark.processor import BucketProcessor
-from suiro.streams.spark.program import Program
-from suiro.streams.spark.rebuild import HeldFrom, settled
-from suiro.streams.spark.source import FORMAT, TopologySource
-from suiro.streams.spark.spread import salts_expression
+from suiro.streams_spark.driver_task import DriverTask
+from suiro.streams_spark.processor import TaskProcessor
+from suiro.streams_spark.program import Program
+from suiro.streams_spark.rebuild import HeldFrom, settled
+from suiro.streams_spark.shuffle_message import SPARK_SCHEMA, STAGED, DroppedRecords
+from suiro.streams_spark.source import FORMAT, TopologySource
+from suiro.streams_spark.spread import salts_expression
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,17 +59,17 @@ def start_query(
     session = spark.newSession()
     for name, value in STATE_SETTINGS.items():
         session.conf.set(name, value)
-    widest = max((sub.buckets for sub in program.plan.subs if sub.level), default=1)
+    widest = max((sub.tasks for sub in program.plan.subs if sub.level), default=1)
     # Kept in the checkpoint from the first start on: each costs a state store's commit in every micro-batch.
     session.conf.set("spark.sql.shuffle.partitions", str(max(1, min(widest, program.parallelism))))
     session.dataSource.register(TopologySource)
     text = program.pack()
-    salts = salts_expression([sub.buckets for sub in program.plan.subs])
+    salts = salts_expression([sub.tasks for sub in program.plan.subs])
     rows = session.readStream.format(FORMAT).option("program", text).load()
     for level in range(1, program.plan.levels + 1):
         rows = rows.selectExpr("sub", "bucket", f"{salts} salt", "cargo")
         rows = rows.groupBy("sub", "bucket", "salt").transformWithStateInPandas(
-            statefulProcessor=BucketProcessor(text, level),
+            statefulProcessor=TaskProcessor(text, level),
             outputStructType=SPARK_SCHEMA,
             outputMode="Append",
             timeMode="None",
@@ -100,7 +100,7 @@ def _commits(
             told = [row.cargo for row in rows.collect() if row.sub == STAGED]
         else:
             told = list(small.reports(work, identity))
-        reports = [pickle.loads(cargo) for cargo in told]
+        reports = [pickle.loads(data) for data in told]
         messages = [item for item in reports if isinstance(item, CommitMessage)]
         held = [item for item in reports if isinstance(item, HeldFrom)]
         commit_micro_batch(

@@ -1,4 +1,4 @@
-"""The topology's source in Spark: ranges of topic partitions in, rows of cargo out (`cargo`).
+"""The topology's source in Spark: ranges of topic partitions in, rows with messages out (`shuffle_message`).
 
 Planning is that of format "suiro", and a few things more: which partitions are behind, and the wall clock, stand in
 the offsets that Spark writes down before a micro-batch runs. A task reads one or more ranges (`lanes`).
@@ -18,8 +18,8 @@ from pyspark.sql.types import StructType
 
 from suiro.clock import SystemClock
 from suiro.spark import OffsetRange, PlanningReader, Positions, SourceOptions
-from suiro.streams.spark.cargo import SPARK_SCHEMA, Lane
-from suiro.streams.spark.program import Program, load
+from suiro.streams_spark.program import Program, load
+from suiro.streams_spark.shuffle_message import SPARK_SCHEMA, Lane
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,8 +47,8 @@ class TopologySource(DataSource):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneRange:
-    """What to read of one topic partition. `tells`: it is behind now or was before, so its bucket must hear of it.
-    `paused`: see `cargo`; such a lane may have nothing to read, and only tells."""
+    """What to read of one topic partition. `tells`: it is behind now or was before, so its task must hear of it.
+    `paused`: see `shuffle_message`; such a lane may have nothing to read, and only tells."""
 
     records: OffsetRange
     behind: bool = False
@@ -62,7 +62,7 @@ class LaneRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One task's. `ticks`: it is also the one to send the clock to the buckets that wait for it. `muted`: only state
+    """One task's. `ticks`: it is also the one to send the clock to the tasks that wait for it. `muted`: only state
     is wanted."""
 
     lanes: tuple[LaneRange, ...]
@@ -121,8 +121,8 @@ class TopologyReader(PlanningReader):
         return [WorkPartition(replace(share, muted=after.muted)) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from suiro.streams.spark.cargo import rows_batch
-        from suiro.streams.spark.lanes import work_rows
+        from suiro.streams_spark.lanes import work_rows
+        from suiro.streams_spark.shuffle_message import rows_batch
 
         work = partition.value
         if work is not None:

@@ -1,8 +1,8 @@
-"""Buckets over Spark's shuffle partitions, evenly: hashes alone would put three of four into one.
+"""Tasks over Spark's shuffle partitions, evenly: hashes alone would put three of four into one.
 
-Spark hashes the columns that it groups by. A third one beside sub-topology and bucket, the salt, is chosen so that the
-hash falls where the bucket should be, for any number of partitions that divides `MODULUS`. A salt depends on nothing
-but its bucket: state is kept by it, over restarts on machines of other sizes too.
+Spark hashes the columns that it groups by. A third one beside sub-topology and task, the salt, is chosen so that the
+hash falls where the task should be, for any number of partitions that divides `MODULUS`. A salt depends on nothing
+but its task: state is kept by it, over restarts on machines of other sizes too.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ _MASK = 0xFFFFFFFF
 
 
 @cache
-def salt_of(sub: int, bucket: int) -> int:
-    """Buckets of one sub-topology follow each other; where they begin differs between sub-topologies."""
-    before = murmur3(bucket, murmur3(sub, _SEED))
-    wanted = (bucket + sub) % MODULUS
+def salt_of(sub: int, partition: int) -> int:
+    """Tasks of one sub-topology follow each other; where they begin differs between sub-topologies."""
+    before = murmur3(partition, murmur3(sub, _SEED))
+    wanted = (partition + sub) % MODULUS
     return next(salt for salt in count() if _signed(murmur3(salt, before)) % MODULUS == wanted)
 
 
 def salts_expression(widths: list[int]) -> str:
-    """SQL over the columns sub and bucket. `widths`: the buckets of each sub-topology; other rows have salt 0."""
+    """SQL over the columns sub and bucket (the task's partition).
+
+    The names are those of the checkpoint. `widths`: the tasks of each sub-topology; other rows have salt 0."""
     rows = [
         f"array({','.join(str(salt_of(sub, b)) for b in range(width))})" for sub, width in enumerate(widths)
     ]

@@ -15,8 +15,8 @@ from typing import Any
 
 from suiro.streams.errors import TopologyError
 from suiro.streams.nodes import Node
-from suiro.streams.spark.plan import Plan
 from suiro.streams.topology import stores_of
+from suiro.streams_spark.plan import Plan
 
 __all__ = ["FORMAT_VERSION", "check_description", "describe_state"]
 
@@ -52,7 +52,7 @@ def describe_state(plan: Plan) -> dict[str, Any]:
     operators: dict[str, Entry] = {}
     for sub in plan.topology.sub_topologies:
         place = plan.subs[sub.number]
-        where = {"sub-topology": sub.number, "level": place.level, "partitions": place.buckets}
+        where = {"sub-topology": sub.number, "level": place.level, "partitions": place.tasks}
         for name in (*(spec.name for spec in sub.stores), *sub.global_tables):
             spec = plan.topology.store(name)
             stores[name if name not in sub.global_tables else f"{name} in {sub.number}"] = {

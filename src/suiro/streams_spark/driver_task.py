@@ -12,9 +12,9 @@ import json
 from collections.abc import Iterator
 
 from suiro.spark import MicroBatchIdentity, given_up_when_stopped, read_planned
-from suiro.streams.spark.cargo import STAGED
-from suiro.streams.spark.program import Program
-from suiro.streams.spark.source import TopologyReader, Work
+from suiro.streams_spark.program import Program
+from suiro.streams_spark.shuffle_message import STAGED
+from suiro.streams_spark.source import TopologyReader, Work
 
 __all__ = ["DriverTask"]
 
@@ -48,8 +48,8 @@ class DriverTask:
         return partitions[0].value if len(partitions) == 1 else None
 
     def reports(self, work: Work, identity: MicroBatchIdentity) -> Iterator[bytes]:
-        """The cargo of sub `STAGED`: all that the rows of such a micro-batch are."""
-        from suiro.streams.spark.lanes import work_rows
+        """The messages of sub `STAGED`: all that the rows of such a micro-batch are."""
+        from suiro.streams_spark.lanes import work_rows
 
         properties = {
             "spark.master": self._master,
@@ -60,4 +60,4 @@ class DriverTask:
             "task index": "0",
         }
         for rows in work_rows(self._program, work, in_driver=properties):
-            yield from (cargo for sub, _, cargo in rows if sub == STAGED)
+            yield from (message for sub, _, message in rows if sub == STAGED)

@@ -1,4 +1,4 @@
-"""Source tasks and buckets without Spark: what runs on columns gives what the rules give, whatever waits for what."""
+"""Source tasks and tasks without Spark: what runs on columns gives what the rules give, whatever waits for what."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from hypothesis import strategies as st
 from suiro.protocol.columnar import HEADERS_TYPE
 from suiro.spark import OffsetRange, SinkOptions, SourceOptions
 from suiro.streams import StreamsBuilder, TimeWindows, left, record_key, record_value, right, serdes
-from suiro.streams.spark.bucket import run_bucket
-from suiro.streams.spark.cargo import STAGED, DroppedRecords
-from suiro.streams.spark.lanes import lane_rows
-from suiro.streams.spark.outputs import Topics
-from suiro.streams.spark.plan import plan
-from suiro.streams.spark.program import Program
-from suiro.streams.spark.source import LaneRange
-from suiro.streams.spark.state_log import StateCache, StateLog, read_columns
-from suiro.streams.spark.twins import twins_of
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology import Topology
 from suiro.streams.vectorised.plan import Reason
+from suiro.streams_spark.lanes import lane_rows
+from suiro.streams_spark.outputs import Topics
+from suiro.streams_spark.plan import plan
+from suiro.streams_spark.program import Program
+from suiro.streams_spark.shuffle_message import STAGED, DroppedRecords
+from suiro.streams_spark.source import LaneRange
+from suiro.streams_spark.state_log import StateCache, StateLog, read_columns
+from suiro.streams_spark.stream_task import run_task
+from suiro.streams_spark.twins import twins_of
 
 PARTITIONS = 2
 KAFKA = {"kafka.bootstrap.servers": "nowhere:1"}
@@ -126,15 +126,15 @@ class Engine:
         rows += topics.finish()
         for level in range(1, self.plan.levels + 1):
             waiting: dict[tuple[int, int], list[bytes]] = defaultdict(list)
-            for number, bucket, data in self._told(rows):
-                waiting[number, bucket].append(data)
+            for number, partition, data in self._told(rows):
+                waiting[number, partition].append(data)
             rows = []
-            for (number, bucket), cargo in sorted(waiting.items()):
+            for (number, partition), messages in sorted(waiting.items()):
                 if self.plan.subs[number].level != level:
-                    rows += [(number, bucket, data) for data in cargo]
+                    rows += [(number, partition, data) for data in messages]
                     continue
-                log = StateLog(self.handles[number, bucket], self.cache, (number, bucket))
-                rows += run_bucket(self.program, number, bucket, cargo, log, Topics(stage))  # type: ignore[arg-type]
+                log = StateLog(self.handles[number, partition], self.cache, (number, partition))
+                rows += run_task(self.program, number, partition, messages, log, Topics(stage))  # type: ignore[arg-type]
         assert not self._told(rows)
         return stage.rows
 
@@ -147,14 +147,14 @@ class Engine:
 
     def stores(self) -> dict[tuple[int, int, str], dict[bytes, bytes]]:
         found: dict[tuple[int, int, str], dict[bytes, bytes]] = defaultdict(dict)
-        for (number, bucket), handle in self.handles.items():
+        for (number, partition), handle in self.handles.items():
             log = StateLog(handle, StateCache(), "look")
             log.load()
             for segment in log._directory.segments:
                 for name, keys, values in read_columns(handle.segments[segment.number]):
                     if name.startswith("$"):
                         continue
-                    rows = found[number, bucket, name]
+                    rows = found[number, partition, name]
                     for key, value in zip(keys.to_pylist(), values.to_pylist(), strict=True):
                         rows.pop(key, None)
                         if value is not None:

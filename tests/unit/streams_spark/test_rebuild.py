@@ -12,7 +12,7 @@ from suiro.client import Client, NewTopic
 from suiro.protocol.records import Record, encode_batch
 from suiro.spark import Positions, SinkOptions
 from suiro.streams.errors import CheckpointError
-from suiro.streams.spark.rebuild import NOT_READ, Boundary, HeldFrom, boundary_of, settled
+from suiro.streams_spark.rebuild import NOT_READ, Boundary, HeldFrom, boundary_of, settled
 from suiro.testing import node
 
 A, B = ("a", 0), ("b", 1)

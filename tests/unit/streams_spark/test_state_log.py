@@ -1,4 +1,4 @@
-"""The state of a bucket over micro-batches, tasks that fail, and worker processes that remember something else."""
+"""The state of a task over micro-batches, tasks that fail, and worker processes that remember something else."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import random
 import pytest
 
 from suiro.errors import FatalError
-from suiro.streams.spark import state_log
-from suiro.streams.spark.state_log import Directory, StateCache, StateLog
+from suiro.streams_spark import state_log
+from suiro.streams_spark.state_log import Directory, StateCache, StateLog
 
 
 class SparkStore:
-    """What Spark keeps for one bucket: a committed version, and the one a task is changing."""
+    """What Spark keeps for one task: a committed version, and the one a task is changing."""
 
     def __init__(self) -> None:
         self.directory: bytes | None = None

@@ -1,4 +1,4 @@
-"""What a task gives, on its way out: records for topics are encoded and staged, records for other tasks become cargo.
+"""What a task gives, on its way out: records for topics are encoded and staged, those for other tasks are packed.
 
 Records are collected as columns. `Outputs` is what the rules forward into; one serves all tasks of one Spark task that
 share a lane. No record of a sink ever reaches the JVM: what leaves is one row that says where the encoded records are.
@@ -21,12 +21,19 @@ from suiro.streams.nodes import Node, Repartition, Sink
 from suiro.streams.records import Change, Headers, Origin, Record, Windowed
 from suiro.streams.serdes import natural
 from suiro.streams.sources import DeadLetter, SourceReader, dead_letter_headers
-from suiro.streams.spark.cargo import STAGED, Cargo, DroppedRecords, Lane, Row, headers_array
-from suiro.streams.spark.changes import write_change
-from suiro.streams.spark.plan import Plan
-from suiro.streams.spark.state_log import Changes
-from suiro.streams.spark.twins import Twins
 from suiro.streams.vectorised.emission import Emission, changelog_columns
+from suiro.streams_spark.changes import write_change
+from suiro.streams_spark.plan import Plan
+from suiro.streams_spark.shuffle_message import (
+    STAGED,
+    DroppedRecords,
+    Lane,
+    Row,
+    ShuffleMessage,
+    headers_array,
+)
+from suiro.streams_spark.state_log import Changes
+from suiro.streams_spark.twins import Twins
 
 __all__ = ["Outputs", "Topics"]
 
@@ -213,7 +220,7 @@ class Outputs:
     def finish(
         self, cuts: tuple[Node, ...], *, behind: bool, tells: bool, paused: bool = False
     ) -> Iterator[Row]:
-        """Cargo for other tasks. `cuts`: repartitions this lane feeds. `tells`: the lane was or is behind, so that
+        """Messages for other tasks. `cuts`: repartitions this lane feeds. `tells`: the lane was or is behind, so that
         also those who get no record must know."""
         for carrier in self._carriers.values():
             yield from carrier.take()
@@ -223,7 +230,7 @@ class Outputs:
                 continue
             sub = self._plan.subs[reader]
             if tells or sub.follows_time:
-                tick = Cargo(
+                tick = ShuffleMessage(
                     kind="tick",
                     lane=self._lane,
                     input=node.name,
@@ -233,32 +240,37 @@ class Outputs:
                     muted=self._topics.is_muted,
                     paused=-1 if paused else None,
                 ).pack()
-                for bucket in range(sub.buckets):
-                    yield reader, bucket, tick
+                for partition in range(sub.tasks):
+                    yield reader, partition, tick
 
     def ready_rows(self) -> Iterator[Row]:
-        """Cargo that is large enough to go at once."""
+        """ShuffleMessage that is large enough to go at once."""
         for carrier in self._carriers.values():
             if carrier.is_full:
                 yield from carrier.take()
 
     def combined(
-        self, number: int, cargo: Cargo, bucket: int, topic: str, reader: SourceReader | None = None
-    ) -> Cargo:
-        """What the sub-topology that gets this cargo wants to have done with it first. `reader`: of records as they are
+        self,
+        number: int,
+        message: ShuffleMessage,
+        partition: int,
+        topic: str,
+        reader: SourceReader | None = None,
+    ) -> ShuffleMessage:
+        """What the sub-topology that gets this message wants done with it first. `reader`: of records as they are
         in a topic."""
         twin = None if self._twins is None else self._twins.of(number)
-        if cargo.columns is None or twin is None or twin.kind != "aggregate":
-            return cargo
+        if message.columns is None or twin is None or twin.kind != "aggregate":
+            return message
         payload = twin.prepare(
-            cargo.columns,
+            message.columns,
             topic=topic,
-            partition=bucket,
+            partition=partition,
             reader=reader,
             failures=self,
             dropped=self._topics.dropped,
         )
-        return replace(cargo, kind="combined", columns=payload)
+        return replace(message, kind="combined", columns=payload)
 
     # -- inside --------------------------------------------------------------------------------------------
 
@@ -375,7 +387,7 @@ class _Carrier:
         self._topic = plan.repartition_topic(node.operator)
         reader = plan.readers.get(node.name)
         self._reader = None if reader is None else plan.subs[reader]
-        self._buckets = 1 if self._reader is None else self._reader.buckets
+        self._tasks = 1 if self._reader is None else self._reader.tasks
         self._times = lane_times
         self._time = lane_times.get(node.name, -1)
         self._sequence = 0
@@ -408,10 +420,10 @@ class _Carrier:
         }
         if emission.headers is not None:
             columns["headers"] = emission.headers
-        places = columnar.partitions_of(emission.keys, self._buckets)
+        places = columnar.partitions_of(emission.keys, self._tasks)
         if emission.keys.null_count:
             for row in np.flatnonzero(places < 0).tolist():
-                places[row] = partition_of(emission.values[row].as_py() or b"", self._buckets)
+                places[row] = partition_of(emission.values[row].as_py() or b"", self._tasks)
         self._ready.append((pa.RecordBatch.from_pydict(columns), places))
 
     def add(self, record: Record) -> None:
@@ -430,10 +442,10 @@ class _Carrier:
             self._time = self._times[self._name] = record.timestamp
         chosen = None
         if cut.partitioner is not None:
-            chosen = cut.partitioner(topic, key, value, self._buckets)
+            chosen = cut.partitioner(topic, key, value, self._tasks)
         if chosen is None:
             # Anywhere will do without a key, as long as a repetition finds the same place.
-            chosen = -1 if data is not None else partition_of(body or b"", self._buckets)
+            chosen = -1 if data is not None else partition_of(body or b"", self._tasks)
         self._keys.append(data)
         self._values.append(body)
         self._timestamps.append(record.timestamp)
@@ -449,7 +461,7 @@ class _Carrier:
             if self._cut.asked_for:
                 self._into_topic(records, places)
             if self._reader is not None:
-                yield from self._cargo(records, places)
+                yield from self._messages(records, places)
 
     def _gather(self) -> None:
         """Single records become columns."""
@@ -465,18 +477,18 @@ class _Carrier:
         if self._headers:
             columns["headers"] = headers_array([self._headers.get(index, ()) for index in range(len(keys))])
         chosen = np.array(self._partitions, np.int32)
-        places = np.where(chosen < 0, columnar.partitions_of(keys, self._buckets), chosen)
+        places = np.where(chosen < 0, columnar.partitions_of(keys, self._tasks), chosen)
         self._ready.append((pa.RecordBatch.from_pydict(columns), places))
         self._clear()
 
-    def _cargo(self, records: pa.RecordBatch, places: np.ndarray) -> Iterator[Row]:
+    def _messages(self, records: pa.RecordBatch, places: np.ndarray) -> Iterator[Row]:
         assert self._reader is not None
-        for bucket in np.unique(places).tolist():
-            wanted = np.flatnonzero(places == bucket)
+        for partition in np.unique(places).tolist():
+            wanted = np.flatnonzero(places == partition)
             part = records if len(wanted) == records.num_rows else records.take(pa.array(wanted))
-            cargo = self._outputs.combined(
+            message = self._outputs.combined(
                 self._reader.number,
-                Cargo(
+                ShuffleMessage(
                     kind="carried",
                     lane=self._lane,
                     input=self._name,
@@ -484,10 +496,10 @@ class _Carrier:
                     muted=self._topics.is_muted,
                     columns=part,
                 ),
-                bucket,
+                partition,
                 self._topic,
             )
-            yield self._reader.number, bucket, cargo.pack()
+            yield self._reader.number, partition, message.pack()
         self._sequence += 1
 
     def _into_topic(self, records: pa.RecordBatch, places: np.ndarray) -> None:

@@ -1,6 +1,6 @@
-"""Buckets: one task of the topology each, run by Spark's stateful operator once in every micro-batch that concerns it.
+"""Tasks: one task of the topology each, run by Spark's stateful operator once in every micro-batch that concerns it.
 
-`run_bucket` is the whole of it: cargo in, rows out, the state changed by one segment. Records of several lanes are
+`run_task` is the whole of it: messages in, rows out, the state changed by one segment. Records of several lanes are
 taken as Kafka Streams takes them from its partitions: the earliest head first, ties by topic and partition. Where a
 lane has more records in the log than this micro-batch reads, the others wait for it (`$held`): so any cut of the log
 into micro-batches gives one order. Records of global tables come before all others.
@@ -20,17 +20,17 @@ import numpy as np
 from suiro.streams.nodes import GlobalTableSource, Node, Repartition, Source
 from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.sources import SourceReader
-from suiro.streams.spark.cargo import STAGED, Cargo, Lane, Row, headers_list
-from suiro.streams.spark.changes import read_change
-from suiro.streams.spark.outputs import Outputs, Topics
-from suiro.streams.spark.program import Program
-from suiro.streams.spark.rebuild import HeldFrom
-from suiro.streams.spark.state_log import BucketState, StateLog
-from suiro.streams.spark.twins import twins_of
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.task import TIMES, Task
+from suiro.streams_spark.changes import read_change
+from suiro.streams_spark.outputs import Outputs, Topics
+from suiro.streams_spark.program import Program
+from suiro.streams_spark.rebuild import HeldFrom
+from suiro.streams_spark.shuffle_message import STAGED, Lane, Row, ShuffleMessage, headers_list
+from suiro.streams_spark.state_log import StateLog, TaskState
+from suiro.streams_spark.twins import twins_of
 
-__all__ = ["run_bucket"]
+__all__ = ["run_task"]
 
 HELD = "$held"
 NOTES = "$notes"
@@ -44,18 +44,18 @@ _REACHED = b"reached\0"
 _PARTITION_TIME = b"partition\0"
 
 
-def run_bucket(
-    program: Program, number: int, bucket: int, cargo: Sequence[bytes], log: StateLog, topics: Topics
+def run_task(
+    program: Program, number: int, partition: int, messages: Sequence[bytes], log: StateLog, topics: Topics
 ) -> list[Row]:
-    """One micro-batch of one bucket."""
-    from suiro.streams.spark.column_bucket import ColumnBucket
+    """One micro-batch of one task."""
+    from suiro.streams_spark.column_task import ColumnTask
 
     twin = twins_of(program.run, program.plan.topology, program.settings).of(number)
     if twin is None or twin.kind == "stateless":
-        running = Bucket(program, number, bucket, log.load(), topics)
+        running = StreamTask(program, number, partition, log.load(), topics)
     else:
-        running = ColumnBucket(program, number, bucket, log.load({twin.store: twin.new_rows}), topics, twin)
-    unpacked = [Cargo.unpack(data) for data in cargo]
+        running = ColumnTask(program, number, partition, log.load({twin.store: twin.new_rows}), topics, twin)
+    unpacked = [ShuffleMessage.unpack(data) for data in messages]
     if any(item.muted for item in unpacked):
         topics.mute(program.plan.changelogs)
     running.take(unpacked)
@@ -68,17 +68,17 @@ def run_bucket(
     return rows
 
 
-class Bucket:
+class StreamTask:
     """Runs the rules."""
 
     def __init__(
-        self, program: Program, number: int, bucket: int, state: BucketState, topics: Topics
+        self, program: Program, number: int, partition: int, state: TaskState, topics: Topics
     ) -> None:
         plan = program.plan
         self._program = program
         self._topology = plan.topology
         self._sub = plan.topology.sub_topologies[number]
-        self._bucket = bucket
+        self._partition = partition
         self._held = state.map(HELD)
         self._notes = state.map(NOTES)
         self._state = state
@@ -88,7 +88,7 @@ class Bucket:
             for key, data in self._notes.prefix(_LANE_TIME)
         }
         twins = twins_of(program.run, plan.topology, program.settings)
-        self.outputs = Outputs(plan, topics, Lane.of_bucket(number, bucket), times, twins)
+        self.outputs = Outputs(plan, topics, Lane.of_task(number, partition), times, twins)
         self.logged = [spec.name for spec in self._sub.stores if spec.logged]
         self._cuts = tuple(node for node in self._sub.outputs if isinstance(node.operator, Repartition))
         self._tables = {
@@ -101,12 +101,12 @@ class Bucket:
 
     # -- a micro-batch ---------------------------------------------------------------------------------------
 
-    def take(self, cargo: list[Cargo]) -> None:
-        clock = max((item.clock for item in cargo if item.clock is not None), default=0)
+    def take(self, messages: list[ShuffleMessage]) -> None:
+        clock = max((item.clock for item in messages if item.clock is not None), default=0)
         self._task = Task(
             self._topology,
             self._sub,
-            partition=self._bucket,
+            partition=self._partition,
             maps={name: self._state.map(name) for name in (*(spec.name for spec in self._sub.stores), TIMES)},
             outputs=self.outputs,
             settings=self._program.settings,
@@ -114,8 +114,8 @@ class Bucket:
             global_stores=self._tables,
             opened_stores=self._state.stores,
         )
-        cargo.sort(key=lambda item: item.sequence)
-        queues = self._queues(cargo)
+        messages.sort(key=lambda item: item.sequence)
+        queues = self._queues(messages)
         if len(queues) == 1:
             for record, origin, carried in queues[0].records():
                 self._task.process(queues[0].input, record, origin, carried)
@@ -134,7 +134,7 @@ class Bucket:
             self._task.advance_wall_clock(clock)
 
     def _pass_time(self, queues: Sequence[_Queue]) -> None:
-        """Lanes tell how far they have come by records of other buckets. Time passes by that, but not further than a
+        """Lanes tell how far they have come by records of other tasks. Time passes by that, but not further than a
         lane has come of which there are more records in the log."""
         limit = min(
             (q.reached for q in queues if q.behind or q.paused is not None or q.has_head), default=None
@@ -217,7 +217,7 @@ class Bucket:
 
     # -- what comes in ---------------------------------------------------------------------------------------
 
-    def _queues(self, cargo: Sequence[Cargo]) -> list[_Queue]:
+    def _queues(self, messages: Sequence[ShuffleMessage]) -> list[_Queue]:
         """In the order in which ties are settled. Fills global tables on the way."""
         queues: dict[tuple[Lane, str], _Queue] = {}
 
@@ -244,7 +244,7 @@ class Bucket:
             if isinstance(node.operator, GlobalTableSource) and node.operator.store in self._tables
         }
         for item in sorted(
-            cargo, key=lambda item: (item.lane is None, item.lane or Lane("", 0), item.sequence)
+            messages, key=lambda item: (item.lane is None, item.lane or Lane("", 0), item.sequence)
         ):
             if item.lane is None:
                 continue
@@ -259,15 +259,15 @@ class Bucket:
                 queue.chunks.append(item.columns)
         return [queues[key] for key in sorted(queues)]
 
-    def _fill(self, name: str, cargo: Cargo) -> None:
-        lane, columns = cargo.lane, cargo.columns
+    def _fill(self, name: str, message: ShuffleMessage) -> None:
+        lane, columns = message.lane, message.columns
         if lane is None or columns is None:
             return
-        # Every bucket has the whole table, so one of them says what is left out of it.
+        # Every task has the whole table, so one of them says what is left out of it.
         readers = self._program.plan.global_inputs[lane.group]
-        first = next(sub for sub, node in readers if node.name == cargo.input)
-        tells = (self._sub.number, self._bucket) == (first.number, 0)
-        reader = self._reader(self._topology.node(cargo.input), tells=tells)
+        first = next(sub for sub, node in readers if node.name == message.input)
+        tells = (self._sub.number, self._partition) == (first.number, 0)
+        reader = self._reader(self._topology.node(message.input), tells=tells)
         table = self._tables[name]
         for offset, timestamp, key, value, headers, _ in _raw_items(columns):
             record = reader.read(lane.group, lane.partition, offset, timestamp, key, value, headers)
@@ -295,7 +295,7 @@ class Bucket:
             return _raw_reader(self._reader(node), lane)
         assert isinstance(node.operator, Repartition)
         return _carried_reader(
-            node.operator, self._program.plan.repartition_topic(node.operator), self._bucket
+            node.operator, self._program.plan.repartition_topic(node.operator), self._partition
         )
 
 
@@ -347,7 +347,7 @@ def _raw_reader(reader: SourceReader, lane: Lane) -> Callable[[Any], _Read | Non
     return of
 
 
-def _carried_reader(cut: Repartition, topic: str, bucket: int) -> Callable[[Any], _Read | None]:
+def _carried_reader(cut: Repartition, topic: str, partition: int) -> Callable[[Any], _Read | None]:
     key_of, value_of = cut.key.deserialize, cut.value.deserialize
 
     def of(item: Any) -> _Read | None:
@@ -360,7 +360,7 @@ def _carried_reader(cut: Repartition, topic: str, bucket: int) -> Callable[[Any]
         else:
             read_value = value_of(topic, value)
         record = Record(read_key, read_value, timestamp, headers)
-        return record, Origin(topic, bucket, -1, timestamp, headers), time
+        return record, Origin(topic, partition, -1, timestamp, headers), time
 
     return of
 

@@ -1,0 +1,27 @@
+"""Runs a topology on Spark: one query, one micro-batch at a time, one Kafka transaction for each.
+
+```
+source task    fetch, decode; sub-topologies without state run here       source, lanes
+stream task    one sub-topology and partition: its operators, its state   stream_task, state_log
+driver         the micro-batch's transaction                              runner
+```
+Spark plans, shuffles, keeps the state and repeats what failed; the rules are those of `suiro.streams.operators`. A row
+that Spark sees holds many records (`shuffle_message`). `plan` says what runs where, `program` brings it to the workers,
+`outputs` is the way out of a task. `kafka_streams` is what users start.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from suiro.streams_spark.kafka_streams import KafkaStreams
+
+__all__ = ["KafkaStreams"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "KafkaStreams":  # loaded when it is used: a worker has no need of it
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module("suiro.streams_spark.kafka_streams").KafkaStreams
