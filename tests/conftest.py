@@ -67,6 +67,19 @@ def suiro_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         process.stop()
 
 
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One Spark for all tests of this process: starting one takes seconds, and a process has but one. Who stops it
+    takes it from the tests that come later."""
+    import suiro.spark
+
+    # A JVM that lives for minutes is faster without its second compiler.
+    settings = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
+    session = suiro.spark.spark_session("suiro tests", master="local[2]", settings=settings)
+    yield session
+    session.stop()
+
+
 @pytest.fixture(scope="session", params=["node", pytest.param("kafka", marks=pytest.mark.kafka)])
 def log_under_test(request: pytest.FixtureRequest) -> LogUnderTest:
     """Each test that asks for it runs once on the node and once on Apache Kafka."""

@@ -86,12 +86,8 @@ def test_every_client_stops_at_the_damage(damaged: tuple[NodeProcess, int]) -> N
 
 
 @pytest.mark.spark
-def test_a_query_stops_at_the_damage(damaged: tuple[NodeProcess, int], tmp_path: Path) -> None:
-    from suiro.spark import register, spark_session
-
+def test_a_query_stops_at_the_damage(damaged: tuple[NodeProcess, int], spark: Any, tmp_path: Path) -> None:
     node, first_lost = damaged
-    spark: Any = spark_session("damage", master="local[2]")
-    register(spark)
     options = {"kafka.bootstrap.servers": node.bootstrap_servers, "subscribe": TOPIC}
     read = spark.readStream.format("suiro").options(**options, startingOffsets="earliest").load()
     query = read.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
@@ -101,4 +97,3 @@ def test_a_query_stops_at_the_damage(damaged: tuple[NodeProcess, int], tmp_path:
         assert str(first_lost) in str(raised.value)
     finally:
         query.stop()
-        spark.stop()

@@ -1,22 +1,11 @@
-"""One Spark session for all tests of this directory: starting one takes seconds."""
+"""Reads and writes of the format "suiro", by the session of all tests (`spark`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-import suiro.spark
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    # A JVM that lives for minutes is faster without its second compiler.
-    settings = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
-    session = suiro.spark.spark_session("suiro tests", master="local[2]", settings=settings)
-    yield session
-    session.stop()
 
 
 @pytest.fixture
