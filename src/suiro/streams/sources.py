@@ -6,18 +6,22 @@ that cannot be deserialised where the policy is to skip, is dropped and counted;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.errors import ConfigError, RegistryError
 from suiro.streams.errors import ProcessingError
 from suiro.streams.extractors import FailOnInvalidTimestamp, SourceRecord
 from suiro.streams.nodes import Node, Repartition, Source
 from suiro.streams.records import Headers, Record
+from suiro.streams.serdes.block_forms import decode_rows
 from suiro.streams.times import UNKNOWN
 
-__all__ = ["SourceReader", "dead_letter_headers"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ReadBlock", "SourceReader", "dead_letter_headers"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +33,16 @@ class DeadLetter:
     value: bytes | None
     timestamp: int
     headers: Headers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadBlock:
+    """Records of a lane, in its order. `rows`: which of those that were given they are; None: all."""
+
+    keys: list[Any]
+    values: list[Any]
+    timestamps: list[int]
+    rows: list[int] | None = None
 
 
 class SourceReader:
@@ -76,10 +90,83 @@ class SourceReader:
         except Exception as error:
             self._undecodable(error, topic, partition, offset, timestamp, key, value, headers)
             return None
-        if extracted is not None:
-            return Record(read_key, read_value, extracted, headers)
-        place = (topic, partition)
-        partition_time = self._times.get(place, UNKNOWN)
+        if extracted is None:
+            extracted = self._event_time(topic, partition, offset, timestamp, read_key, read_value, headers)
+            if extracted is None:
+                return None
+        return Record(read_key, read_value, extracted, headers)
+
+    def read_block(
+        self,
+        topic: str,
+        partition: int,
+        columns: pa.RecordBatch,
+        headers: Sequence[Headers] | None = None,
+        extracted: Sequence[int] | None = None,
+    ) -> ReadBlock:
+        """What `read` gives for the records of one lane, one after the other. `columns`: offset, timestamp, key and
+        value. `headers`: None where no record has any. `extracted`: event times, of records that were read before."""
+        offsets, timestamps = columns.column("offset").to_pylist(), columns.column("timestamp").to_pylist()
+        raw_keys, raw_values = columns.column("key").to_pylist(), columns.column("value").to_pylist()
+        keys, failed = decode_rows(self._key, raw_keys, topic)
+        values, failed_values = decode_rows(self._value, raw_values, topic)
+        failed = failed_values | failed  # of a record, the key is read first
+        times = timestamps if extracted is None else extracted
+        if not failed and (extracted is not None or self._are_times(times)):
+            if extracted is None and times:
+                self._passed_to(topic, partition, max(times))
+            return ReadBlock(keys=keys, values=values, timestamps=list(times))
+        rows: list[int] = []
+        kept: list[int] = []
+        for row, timestamp in enumerate(timestamps):
+            own = headers[row] if headers is not None else ()
+            if row in failed:
+                self._undecodable(
+                    failed[row],
+                    topic,
+                    partition,
+                    offsets[row],
+                    timestamp,
+                    raw_keys[row],
+                    raw_values[row],
+                    own,
+                )
+                continue
+            time: int | None = times[row]
+            if extracted is None:
+                time = self._event_time(
+                    topic, partition, offsets[row], timestamp, keys[row], values[row], own
+                )
+            if time is not None:
+                rows.append(row)
+                kept.append(time)
+        if len(rows) == len(timestamps):
+            return ReadBlock(keys=keys, values=values, timestamps=kept)
+        return ReadBlock(
+            keys=[keys[row] for row in rows],
+            values=[values[row] for row in rows],
+            timestamps=kept,
+            rows=rows,
+        )
+
+    def state(self) -> dict[tuple[str, int], int]:
+        """Partition times, by (topic, partition)."""
+        return dict(self._times)
+
+    def restore(self, times: Iterable[tuple[tuple[str, int], int]]) -> None:
+        self._times.update(times)
+
+    def _event_time(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        timestamp: int,
+        key: Any,
+        value: Any,
+        headers: Headers,
+    ) -> int | None:
+        """None: it is left out."""
         if self._plain and timestamp >= 0:
             extracted = timestamp
         else:
@@ -88,24 +175,25 @@ class SourceReader:
                 partition=partition,
                 offset=offset,
                 timestamp=timestamp,
-                key=read_key,
-                value=read_value,
+                key=key,
+                value=value,
                 headers=headers,
             )
-            extracted = self._extract(source, partition_time)
+            extracted = self._extract(source, self._times.get((topic, partition), UNKNOWN))
         if extracted < 0:
             self._drop("negative timestamp")
             return None
-        if extracted > partition_time:
-            self._times[place] = extracted
-        return Record(read_key, read_value, extracted, headers)
+        self._passed_to(topic, partition, extracted)
+        return extracted
 
-    def state(self) -> dict[tuple[str, int], int]:
-        """Partition times, by (topic, partition)."""
-        return dict(self._times)
+    def _passed_to(self, topic: str, partition: int, time: int) -> None:
+        place = (topic, partition)
+        if time > self._times.get(place, UNKNOWN):
+            self._times[place] = time
 
-    def restore(self, times: Iterable[tuple[tuple[str, int], int]]) -> None:
-        self._times.update(times)
+    def _are_times(self, timestamps: Sequence[int]) -> bool:
+        """Whether each is its record's event time."""
+        return self._plain and min(timestamps, default=0) >= 0
 
     def _extract(self, source: SourceRecord, partition_time: int) -> int:
         extract = getattr(self._extractor, "extract", self._extractor)

@@ -10,6 +10,13 @@ This module gives names only. Several of them hide a builtin, so nothing here ma
 
 from __future__ import annotations
 
+from suiro.streams.serdes.block_forms import (
+    BlockSerde,
+    decode_block,
+    decode_rows,
+    encode_block,
+    encode_rows,
+)
 from suiro.streams.serdes.json_text import JsonSerde
 from suiro.streams.serdes.primitives import (
     BooleanSerde,
@@ -37,6 +44,7 @@ from suiro.streams.serdes.windowed_keys import (
 
 __all__ = [
     "AvroSerde",
+    "BlockSerde",
     "BooleanSerde",
     "BytesSerde",
     "ColumnarSerde",
@@ -58,7 +66,11 @@ __all__ = [
     "avro",
     "boolean",
     "bytes",
+    "decode_block",
+    "decode_rows",
     "double",
+    "encode_block",
+    "encode_rows",
     "int",
     "json",
     "json_schema",

@@ -1,0 +1,88 @@
+"""A serde over a block of values: `decode_rows` and `encode_rows`, for every serde there is.
+
+A serde may have block forms of its own (`BlockSerde`), which give what the forms for one value give, faster, or raise
+and have done nothing. Then, and for a serde without them, the values go one by one, and each one that fails is told
+with its row; so a bad value costs its block a second reading and no more. Null is never given to a serde.
+
+A registry that is down, or that was not named, is no value's fault: that is raised at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from suiro.errors import ConfigError, RegistryError
+from suiro.streams.serdes.serde import Serde
+
+__all__ = ["BlockSerde", "Failed", "decode_block", "decode_rows", "encode_block", "encode_rows"]
+
+Failed = dict[int, Exception]
+"""The rows that a serde could not take, in order, and why."""
+
+
+@runtime_checkable
+class BlockSerde(Serde, Protocol):
+    """A serde that also takes a block, and there gives exactly what it gives value by value; null stays null.
+
+    Both raise where any value fails, and need not say which.
+    """
+
+    def decode_block(self, data: Sequence[bytes | None], topic: str) -> list[Any]: ...
+
+    def encode_block(self, values: Sequence[Any], topic: str) -> list[bytes | None]: ...
+
+
+def decode_rows(serde: Serde, data: Sequence[bytes | None], topic: str) -> tuple[list[Any], Failed]:
+    """The values, None for each row that failed."""
+    return _rows(getattr(serde, "decode_block", None), serde.deserialize, data, topic)
+
+
+def encode_rows(serde: Serde, values: Sequence[Any], topic: str) -> tuple[list[bytes | None], Failed]:
+    """The bytes, None for each row that failed."""
+    return _rows(getattr(serde, "encode_block", None), serde.serialize, values, topic)
+
+
+def decode_block(serde: Serde, data: Sequence[bytes | None], topic: str) -> list[Any]:
+    """Raises what `deserialize` raises of the first row that fails."""
+    return _sound(decode_rows(serde, data, topic))
+
+
+def encode_block(serde: Serde, values: Sequence[Any], topic: str) -> list[bytes | None]:
+    """Raises what `serialize` raises of the first row that fails."""
+    return _sound(encode_rows(serde, values, topic))
+
+
+def _sound(rows: tuple[list[Any], Failed]) -> list[Any]:
+    found, failed = rows
+    for error in failed.values():
+        raise error
+    return found
+
+
+def _rows(
+    block: Callable[[Sequence[Any], str], list[Any]] | None,
+    one: Callable[[str, Any], Any],
+    items: Sequence[Any],
+    topic: str,
+) -> tuple[list[Any], Failed]:
+    if block is not None:
+        try:
+            return block(items, topic), {}
+        except (RegistryError, ConfigError):
+            raise
+        except Exception:
+            pass  # one by one says which
+    found: list[Any] = []
+    failed: Failed = {}
+    for row, item in enumerate(items):
+        made = None
+        if item is not None:
+            try:
+                made = one(topic, item)
+            except (RegistryError, ConfigError):
+                raise
+            except Exception as error:
+                failed[row] = error
+        found.append(made)
+    return found, failed
