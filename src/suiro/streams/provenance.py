@@ -29,7 +29,7 @@ from suiro.streams.nodes import (
     TimeWindowAggregate,
 )
 from suiro.streams.records import Headers, Record
-from suiro.streams.stores import OrderedMap
+from suiro.streams.stores import OrderedMap, Row
 from suiro.streams.task import Processing, TaskSettings
 from suiro.streams.topology import Topology, stores_of
 from suiro.streams.windows import EmitStrategy
@@ -291,8 +291,12 @@ class _TracedMap(OrderedMap):
                 self._tracer.read(link)
         return value
 
-    def put(self, key: bytes, value: bytes | None) -> None:
-        link = self._tracer.wrote(self._name, self._rows.get(key), value)
+    def __contains__(self, key: bytes) -> bool:
+        return self.get(key) is not None
+
+    def put(self, key: bytes, value: bytes | Row | None) -> None:
+        assert value is None or isinstance(value, bytes)  # the interpreter's stores keep no values
+        link = self._tracer.wrote(self._name, super().get(key), value)
         if value is None and not self._notes_absent:
             self._links.pop(key, None)
         else:

@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import Any
 
 from suiro.streams.nodes import StoreSpec
-from suiro.streams.stores.ordered import OrderedMap
+from suiro.streams.stores.ordered import OrderedMap, Row
 
-__all__ = ["OrderedMap", "open_store"]
+__all__ = ["OrderedMap", "Row", "open_store"]
 
 _KINDS = {
     "key-value": ("key_value", "KeyValueStore"),
@@ -25,6 +25,11 @@ _KINDS = {
 }
 
 
-def open_store(spec: StoreSpec, rows: OrderedMap) -> Any:
+_KEEPING = ("key-value", "window", "session")
+
+
+def open_store(spec: StoreSpec, rows: OrderedMap, *, keeps: bool = False) -> Any:
+    """`keeps`: rows are kept as values until the map's changes are taken, where the kind of store can (`decoded`)."""
     module, name = _KINDS[spec.kind]
-    return getattr(import_module(f"suiro.streams.stores.{module}"), name)(spec, rows)
+    kind = getattr(import_module(f"suiro.streams.stores.{module}"), name)
+    return kind(spec, rows, keeps=True) if keeps and spec.kind in _KEEPING else kind(spec, rows)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import Any
 
 from suiro.streams.nodes import StoreSpec
+from suiro.streams.stores.decoded import Cells
 from suiro.streams.stores.ordered import OrderedMap
 
 __all__ = ["KeyValueStore"]
 
-_TIMESTAMP = struct.Struct(">q")
 UNKNOWN_TIMESTAMP = -1
 
 
 class KeyValueStore:
-    def __init__(self, spec: StoreSpec, rows: OrderedMap) -> None:
+    def __init__(
+        self, spec: StoreSpec, rows: OrderedMap, *, keeps: bool = False, cells: Cells | None = None
+    ) -> None:
+        """`keeps`: see `decoded.Cells`."""
         self.spec = spec
         self._rows = rows
+        self._cells = cells or Cells(spec, rows, stamped=True, keeps=keeps)
         self._topic = f"{spec.name}-changelog"
 
     def get(self, key: Any) -> Any:
@@ -27,8 +30,7 @@ class KeyValueStore:
         return None if found is None else found[0]
 
     def get_with_timestamp(self, key: Any) -> tuple[Any, int] | None:
-        data = self._rows.get(self.spec.key.serialize(self._topic, key))
-        return None if data is None else self._row(data)
+        return self._cells.get(self.spec.key.serialize(self._topic, key))
 
     def put(self, key: Any, value: Any, timestamp: int = UNKNOWN_TIMESTAMP) -> None:
         """A value of None deletes the row."""
@@ -36,7 +38,7 @@ class KeyValueStore:
         if value is None:
             self._rows.put(raw, None)
         else:
-            self._rows.put(raw, _TIMESTAMP.pack(timestamp) + self.spec.value.serialize(self._topic, value))
+            self._cells.put(raw, value, timestamp)
 
     def put_if_absent(self, key: Any, value: Any, timestamp: int = UNKNOWN_TIMESTAMP) -> Any:
         found = self.get(key)
@@ -69,9 +71,6 @@ class KeyValueStore:
     def approximate_num_entries(self) -> int:
         return len(self._rows)
 
-    def _row(self, data: bytes) -> tuple[Any, int]:
-        return self.spec.value.deserialize(self._topic, data[8:]), _TIMESTAMP.unpack_from(data)[0]
-
     def _decoded(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, Any]]:
         for key, data in rows:
-            yield self.spec.key.deserialize(self._topic, key), self._row(data)[0]
+            yield self.spec.key.deserialize(self._topic, key), self._cells.decoded(data)[0]

@@ -2,35 +2,72 @@
 
 What changed since the last `take_changes` is what a runner makes durable and what a changelog topic gets. Every store
 kind is a key layout over this map, so one format persists them all.
+
+A row may be held as a `Row`, whose bytes are made when they are asked for, at the latest when the changes are taken: so
+a row that changes many times in a micro-batch is encoded once (`decoded`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Protocol
 
-from sortedcontainers import SortedDict
+from sortedcontainers import SortedList
 
-__all__ = ["OrderedMap", "after_prefix"]
+__all__ = ["HELD_ROWS_MAX", "OrderedMap", "Row", "after_prefix"]
+
+HELD_ROWS_MAX = 50_000
+"""Rows of one map that are held as objects; one more, and all of them become bytes."""
+
+
+class Row(Protocol):
+    def encoded(self) -> bytes: ...
 
 
 class OrderedMap:
-    def __init__(self, items: Iterable[tuple[bytes, bytes]] = ()) -> None:
-        self._rows: SortedDict[bytes, bytes] = SortedDict(items)
-        self._changes: dict[bytes, bytes | None] = {}
+    def __init__(self, items: Iterable[tuple[bytes, bytes]] = (), *, held_max: int = HELD_ROWS_MAX) -> None:
+        self._rows: dict[bytes, bytes | Row] = dict(items)
+        self._changes: dict[bytes, bytes | Row | None] = {}
+        self._held: set[bytes] = set()
+        self._held_max = held_max
+        # Most maps are only asked for single keys, so the order is made when a part of it is asked for.
+        self._order: SortedList[bytes] | None = None
+        self._unordered: dict[bytes, bool] = {}  # keys that came (True) or went since the order was made
 
     def __len__(self) -> int:
         return len(self._rows)
 
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._rows
+
     def get(self, key: bytes) -> bytes | None:
+        row = self._rows.get(key)
+        return row if row is None or type(row) is bytes else _bytes_of(row)
+
+    def held(self, key: bytes) -> bytes | Row | None:
+        """The row as it is: its bytes, or what holds it."""
         return self._rows.get(key)
 
-    def put(self, key: bytes, value: bytes | None) -> None:
+    def put(self, key: bytes, row: bytes | Row | None) -> None:
         """None deletes."""
-        if value is None:
-            self._rows.pop(key, None)
+        if row is None:
+            self._remove(key)
         else:
-            self._rows[key] = value
-        self._changes[key] = value
+            if self._order is not None:
+                self._come(key)
+            self._rows[key] = row
+            if type(row) is not bytes:
+                self._held.add(key)
+        self._changes[key] = row
+        if len(self._held) > self._held_max:
+            self._let_go()
+
+    def hold(self, key: bytes, row: Row) -> None:
+        """Holds a row that is there in another form. It is no change."""
+        self._rows[key] = row
+        self._held.add(key)
+        if len(self._held) > self._held_max:
+            self._let_go()
 
     def range(
         self, first: bytes | None = None, last: bytes | None = None, *, reverse: bool = False
@@ -39,28 +76,75 @@ class OrderedMap:
 
         The map may change while this is consumed: keys are chosen at the call, a row deleted meanwhile is left out.
         """
-        rows = self._rows
-        keys = list(rows.irange(first, last, inclusive=(True, False), reverse=reverse))
-        for key in keys:
-            value = rows.get(key)
-            if value is not None:
-                yield key, value
+        return self._items(self.keys(first, last, reverse=reverse))
+
+    def keys(
+        self, first: bytes | None = None, last: bytes | None = None, *, reverse: bool = False
+    ) -> list[bytes]:
+        """Of `range`."""
+        if self._order is None:
+            if first is None and last is None:
+                return sorted(self._rows, reverse=reverse)
+            self._order = SortedList(self._rows)
+        elif self._unordered:
+            moved, self._unordered = self._unordered, {}
+            for key, came in moved.items():
+                if not came:
+                    self._order.remove(key)
+            self._order.update(key for key, came in moved.items() if came)
+        return list(self._order.irange(first, last, inclusive=(True, False), reverse=reverse))
 
     def prefix(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self.range(prefix, after_prefix(prefix))
 
     def take_changes(self) -> dict[bytes, bytes | None]:
         """Last value of every key that was put since the last call; None where it was deleted."""
+        self._let_go()
         changes, self._changes = self._changes, {}
-        return changes
+        return changes  # type: ignore[return-value]  # no row is held any more
 
     def restore(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Applies what another map's `take_changes` gave; nothing of it counts as a change of this one."""
         for key, value in changes:
             if value is None:
-                self._rows.pop(key, None)
+                self._remove(key)
             else:
+                if self._order is not None:
+                    self._come(key)
                 self._rows[key] = value
+
+    # -- inside ------------------------------------------------------------------------------------------
+
+    def _come(self, key: bytes) -> None:
+        if key not in self._rows and self._unordered.pop(key, True):
+            self._unordered[key] = True
+
+    def _remove(self, key: bytes) -> None:
+        if self._rows.pop(key, None) is None or self._order is None:
+            return
+        if not self._unordered.pop(key, False):
+            self._unordered[key] = False
+
+    def _items(self, keys: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        for key in keys:
+            value = self.get(key)
+            if value is not None:
+                yield key, value
+
+    def _let_go(self) -> None:
+        """Held rows become bytes."""
+        rows, changes = self._rows, self._changes
+        for key in self._held:
+            row = rows.get(key)
+            if row is not None and type(row) is not bytes:
+                rows[key] = data = _bytes_of(row)
+                if changes.get(key) is not None:
+                    changes[key] = data
+        self._held.clear()
+
+
+def _bytes_of(row: bytes | Row) -> bytes:
+    return row if isinstance(row, bytes) else row.encoded()
 
 
 def after_prefix(prefix: bytes) -> bytes | None:

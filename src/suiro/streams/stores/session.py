@@ -14,6 +14,7 @@ from sortedcontainers import SortedDict
 
 from suiro.streams.nodes import StoreSpec
 from suiro.streams.records import Windowed
+from suiro.streams.stores.decoded import Cells
 from suiro.streams.stores.ordered import OrderedMap
 
 __all__ = ["SessionStore"]
@@ -23,9 +24,11 @@ _LATEST = (1 << 63) - 1
 
 
 class SessionStore:
-    def __init__(self, spec: StoreSpec, rows: OrderedMap) -> None:
+    def __init__(self, spec: StoreSpec, rows: OrderedMap, *, keeps: bool = False) -> None:
+        """`keeps`: see `decoded.Cells`."""
         self.spec = spec
         self._rows = rows
+        self._cells = Cells(spec, rows, stamped=False, keeps=keeps)
         self.expires_before = 0
         """The end before which its operator needs no rows any more; others may, see `operators.row_expiry`."""
         self._topic = f"{spec.name}-changelog"
@@ -47,24 +50,25 @@ class SessionStore:
         length = len(raw) + _SESSION.size
         low = raw + _SESSION.pack(max(earliest_end, 0), 0)
         high = raw + _SESSION.pack(_LATEST, _LATEST) + b"\x00"
-        for row, data in self._rows.range(low, high):
-            if len(row) == length:  # else it is of a longer key, which begins with this one
-                end, start = _bounds(row)
-                if start <= latest_start:
-                    yield Windowed(key, start, end), self.spec.value.deserialize(self._topic, data)
+        for row in self._rows.keys(low, high):
+            if len(row) != length:  # it is of a longer key, which begins with this one
+                continue
+            end, start = _bounds(row)
+            if start <= latest_start and (found := self._cells.get(row)) is not None:
+                yield Windowed(key, start, end), found[0]
 
     def fetch_session(self, key: Any, start: int, end: int) -> Any:
         """The value of exactly this session; None if there is none."""
         return self.get(key, start, end)
 
     def get(self, key: Any, start: int, end: int) -> Any:
-        data = self._rows.get(self._row(key, start, end))
-        return None if data is None else self.spec.value.deserialize(self._topic, data)
+        found = self._cells.get(self._row(key, start, end))
+        return None if found is None else found[0]
 
     def all(self) -> Iterator[tuple[Windowed, Any]]:
         """In the order of the keys' bytes, then of ends and starts."""
         for row, data in self._rows.range():
-            yield self._windowed(row), self.spec.value.deserialize(self._topic, data)
+            yield self._windowed(row), self._cells.decoded(data)[0]
 
     def approximate_num_entries(self) -> int:
         return len(self._rows)
@@ -77,7 +81,7 @@ class SessionStore:
         if value is None:
             self._remove(row, end)
             return
-        self._rows.put(row, self.spec.value.serialize(self._topic, value))
+        self._cells.put(row, value)
         peers = self._by_end.get(end)
         if peers is None:
             peers = self._by_end[end] = {}
@@ -91,9 +95,9 @@ class SessionStore:
         """All keys' sessions with first <= end <= last, by end, then start, then key bytes."""
         for end in list(self._by_end.irange(first, last)):
             for row in sorted(self._by_end.get(end, ()), key=lambda row: (_bounds(row)[1], row)):
-                data = self._rows.get(row)
-                if data is not None:
-                    yield self._windowed(row), self.spec.value.deserialize(self._topic, data)
+                found = self._cells.get(row)
+                if found is not None:
+                    yield self._windowed(row), found[0]
 
     def remove_before(self, end: int) -> None:
         """Removes every session that ends earlier than this."""
@@ -108,7 +112,7 @@ class SessionStore:
     # -- rows --------------------------------------------------------------------------------------------
 
     def _remove(self, row: bytes, end: int) -> None:
-        if self._rows.get(row) is None:
+        if row not in self._rows:
             return
         self._rows.put(row, None)
         peers = self._by_end[end]

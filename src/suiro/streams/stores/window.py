@@ -14,22 +14,23 @@ from sortedcontainers import SortedDict
 
 from suiro.streams.nodes import StoreSpec
 from suiro.streams.records import Windowed
+from suiro.streams.stores.decoded import Cells
 from suiro.streams.stores.ordered import OrderedMap
 
 __all__ = ["WindowStore"]
 
-_TIMESTAMP = struct.Struct(">q")
 _WINDOW = struct.Struct(">qi")  # start, sequence
 _UNKNOWN_TIMESTAMP = -1
 _LATEST = (1 << 63) - 1
 
 
 class WindowStore:
-    """`spec.window_size_ms` gives the windows that `fetch_all` and `all` name their ends."""
+    """`spec.window_size_ms` gives the windows that `fetch_all` and `all` name their ends. `keeps`: see `decoded`."""
 
-    def __init__(self, spec: StoreSpec, rows: OrderedMap) -> None:
+    def __init__(self, spec: StoreSpec, rows: OrderedMap, *, keeps: bool = False) -> None:
         self.spec = spec
         self._rows = rows
+        self._cells = Cells(spec, rows, stamped=True, keeps=keeps)
         self.expires_before = 0
         """The start before which its operator needs no rows any more; others may, see `operators.row_expiry`."""
         self._topic = f"{spec.name}-changelog"
@@ -63,7 +64,7 @@ class WindowStore:
         """In the order of the keys' bytes, then of starts."""
         for row, data in self._rows.range():
             start = _start(row)
-            yield Windowed(self._key(row), start, start + self._size), self._decoded(data)[0]
+            yield Windowed(self._key(row), start, start + self._size), self._cells.decoded(data)[0]
 
     def approximate_num_entries(self) -> int:
         return len(self._rows)
@@ -71,8 +72,7 @@ class WindowStore:
     # -- what operators need besides ---------------------------------------------------------------------
 
     def get_with_timestamp(self, key: Any, start: int) -> tuple[Any, int] | None:
-        data = self._rows.get(self.spec.key.serialize(self._topic, key) + _WINDOW.pack(start, 0))
-        return None if data is None else self._decoded(data)
+        return self._cells.get(self.spec.key.serialize(self._topic, key) + _WINDOW.pack(start, 0))
 
     def fetch_rows(
         self, key: Any, first: int, last: int, *, reverse: bool = False
@@ -82,9 +82,10 @@ class WindowStore:
         length = len(raw) + _WINDOW.size
         low = raw + _WINDOW.pack(max(first, 0), 0)
         high = raw + _WINDOW.pack(last, 1)
-        for row, data in self._rows.range(low, high, reverse=reverse):
-            if len(row) == length:  # else it is of a longer key, which begins with this one
-                yield _start(row), *self._decoded(data)
+        for row in self._rows.keys(low, high, reverse=reverse):
+            # A row of another length is of a longer key, which begins with this one.
+            if len(row) == length and (found := self._cells.get(row)) is not None:
+                yield _start(row), *found
 
     def put(self, key: Any, value: Any, start: int, timestamp: int = _UNKNOWN_TIMESTAMP) -> None:
         """A value of None deletes the row."""
@@ -92,8 +93,7 @@ class WindowStore:
         if value is None:
             self._delete(row, start)
             return
-        data = _TIMESTAMP.pack(timestamp) + self.spec.value.serialize(self._topic, value)
-        self._rows.put(row, data)
+        self._cells.put(row, value, timestamp)
         peers = self._by_start.get(start)
         if peers is None:
             peers = self._by_start[start] = {}
@@ -105,9 +105,9 @@ class WindowStore:
         """(key, start, value, timestamp) of all windows with first <= start <= last, by start, then by key bytes."""
         for start in list(self._by_start.irange(first, last)):
             for row in sorted(self._by_start.get(start, ())):
-                data = self._rows.get(row)
-                if data is not None:
-                    yield self._key(row), start, *self._decoded(data)
+                found = self._cells.get(row)
+                if found is not None:
+                    yield self._key(row), start, *found
 
     def remove_before(self, start: int) -> None:
         """Removes every window that starts earlier than this."""
@@ -122,7 +122,7 @@ class WindowStore:
     # -- rows --------------------------------------------------------------------------------------------
 
     def _delete(self, row: bytes, start: int) -> None:
-        if self._rows.get(row) is None:
+        if row not in self._rows:
             return
         self._rows.put(row, None)
         peers = self._by_start[start]
@@ -133,9 +133,6 @@ class WindowStore:
 
     def _key(self, row: bytes) -> Any:
         return self.spec.key.deserialize(self._topic, row[: -_WINDOW.size])
-
-    def _decoded(self, data: bytes) -> tuple[Any, int]:
-        return self.spec.value.deserialize(self._topic, data[8:]), _TIMESTAMP.unpack_from(data)[0]
 
 
 def _start(row: bytes) -> int:

@@ -1,0 +1,247 @@
+"""Rows as values: each is decoded once and encoded once in a micro-batch, however often it is read and written.
+
+`Cells` stands between a store and its ordered map. Who asks for a row gets a value of their own, as if it had just been
+read from its bytes: an aggregator may change it in place, and what was put may be changed by those below. So a value is
+copied where it comes in and where it goes out, unless it cannot change; and one is kept only if its serde reads it back
+as it is (`reader_of`). All else is encoded at once, as without `Cells.keeps`, and an error is that of the very put.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import struct
+import uuid
+from collections.abc import Callable
+from math import isfinite
+from typing import Any
+
+from suiro.streams.nodes import StoreSpec
+from suiro.streams.serdes import (
+    BooleanSerde,
+    BytesSerde,
+    DoubleSerde,
+    IntSerde,
+    JsonSerde,
+    LongSerde,
+    Serde,
+    StringSerde,
+    TaggedSerde,
+)
+from suiro.streams.stores.ordered import OrderedMap
+
+__all__ = ["Cells", "Copy", "copier_of", "reader_of"]
+
+Copy = Callable[[Any], Any]
+"""Gives a value of the caller's own."""
+
+_TIMESTAMP = struct.Struct(">q")
+_INTEGERS = 1 << 63
+"""Integers up to here have a form in all serdes; larger ones are encoded at once."""
+_LEVELS_MAX = 32
+"""Lists in lists: what is deeper is encoded at once."""
+
+
+class Cells:
+    """The rows of one store. `stamped`: a row is its timestamp (int64) and the serialised value; else the value alone,
+    and its timestamp is 0. `keeps`: rows are kept as values until the micro-batch's end."""
+
+    def __init__(self, spec: StoreSpec, rows: OrderedMap, *, stamped: bool, keeps: bool = False) -> None:
+        self._rows = rows
+        self._serde = spec.value
+        self._topic = f"{spec.name}-changelog"
+        self._start = _TIMESTAMP.size if stamped else 0
+        self._keeps = keeps
+        self._form = reader_of(spec.value) if keeps else None
+
+    def get(self, key: bytes) -> tuple[Any, int] | None:
+        """Value and timestamp; the value is the caller's."""
+        if not self._keeps:
+            data = self._rows.get(key)
+            return None if data is None else self.decoded(data)
+        row = self._rows.held(key)
+        if row is None:
+            return None
+        if isinstance(row, _Row):
+            return row.copy(row.value), row.timestamp
+        assert isinstance(row, bytes)
+        value, timestamp = self.decoded(row)
+        if (copy := copier_of(value)) is not None:
+            self._rows.hold(key, _Row(self, copy(value), copy, timestamp, row))
+        return value, timestamp
+
+    def put(self, key: bytes, value: Any, timestamp: int = 0) -> None:
+        """The value stays the caller's."""
+        if self._form is not None and type(timestamp) is int and -_INTEGERS <= timestamp < _INTEGERS:
+            try:
+                own = self._form(value)
+            except _NotExact:
+                pass
+            else:
+                self._rows.put(key, _Row(self, own, copier_of(own) or _copied, timestamp, None))
+                return
+        self._rows.put(key, self.encoded(value, timestamp))
+
+    def decoded(self, row: bytes) -> tuple[Any, int]:
+        if self._start:
+            return self._serde.deserialize(self._topic, row[8:]), _TIMESTAMP.unpack_from(row)[0]
+        return self._serde.deserialize(self._topic, row), 0
+
+    def encoded(self, value: Any, timestamp: int) -> bytes:
+        data = self._serde.serialize(self._topic, value)
+        return _TIMESTAMP.pack(timestamp) + data if self._start else data
+
+
+class _Row:
+    """A row as a value; `data` are its bytes, where they are known."""
+
+    __slots__ = ("_cells", "copy", "data", "timestamp", "value")
+
+    def __init__(self, cells: Cells, value: Any, copy: Copy, timestamp: int, data: bytes | None) -> None:
+        self._cells = cells
+        self.value = value
+        self.copy = copy
+        self.timestamp = timestamp
+        self.data = data
+
+    def encoded(self) -> bytes:
+        if self.data is None:
+            self.data = self._cells.encoded(self.value, self.timestamp)
+        return self.data
+
+
+# -- copies of values that were read -------------------------------------------------------------------------
+
+_ATOMS = frozenset(
+    {
+        *(str, int, bool, float, bytes, type(None)),
+        *(datetime.date, datetime.time, datetime.datetime, datetime.timedelta),
+        *(decimal.Decimal, uuid.UUID),
+    }
+)
+
+
+def copier_of(value: Any) -> Copy | None:
+    """What copies this value, with everything in it that can change; None where nobody knows."""
+    kind = type(value)
+    if kind in _ATOMS:
+        return _same
+    if kind is dict and _ATOMS.issuperset(map(type, value.values())) and _ATOMS.issuperset(map(type, value)):
+        return dict.copy
+    if kind is list and _ATOMS.issuperset(map(type, value)):
+        return list.copy
+    try:
+        return _copied if _is_known(value) else None
+    except RecursionError:
+        return None
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _is_known(value: Any) -> bool:
+    kind = type(value)
+    if kind is dict:
+        return all(_is_known(key) and _is_known(item) for key, item in value.items())
+    if kind is list or kind is tuple:
+        return all(map(_is_known, value))
+    return kind in _ATOMS
+
+
+def _copied(value: Any) -> Any:
+    kind = type(value)
+    if kind is dict:
+        return {key: _copied(item) for key, item in value.items()}
+    if kind is list:
+        return [_copied(item) for item in value]
+    if kind is tuple:
+        return tuple(_copied(item) for item in value)
+    return value
+
+
+# -- values as they are read back ----------------------------------------------------------------------------
+
+
+class _NotExact(Exception):
+    """The serde might give back another value, or refuse this one."""
+
+
+def reader_of(serde: Serde) -> Copy | None:
+    """Gives what the serde would read from the bytes it writes of a value, or raises; None: not known of this serde."""
+    return _FORMS.get(type(serde))
+
+
+def _long(value: Any) -> Any:
+    if type(value) is int and -_INTEGERS <= value < _INTEGERS:
+        return value
+    raise _NotExact
+
+
+def _int(value: Any) -> Any:
+    if type(value) is int and -(1 << 31) <= value < 1 << 31:
+        return value
+    raise _NotExact
+
+
+def _double(value: Any) -> Any:
+    if type(value) is float:
+        return value
+    raise _NotExact
+
+
+def _boolean(value: Any) -> Any:
+    if type(value) is bool:
+        return value
+    raise _NotExact
+
+
+def _bytes(value: Any) -> Any:
+    if type(value) is bytes:
+        return value
+    raise _NotExact
+
+
+def _string(value: Any) -> Any:
+    if type(value) is not str:
+        raise _NotExact
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:  # a surrogate
+            raise _NotExact from None
+    return value
+
+
+def _json(value: Any, levels: int = _LEVELS_MAX) -> Any:
+    """An object's fields come back sorted."""
+    kind = type(value)
+    if kind is int:
+        if -_INTEGERS <= value < _INTEGERS:
+            return value
+    elif kind is str:
+        return _string(value)
+    elif kind is bool:
+        return value
+    elif kind is float:
+        if isfinite(value):
+            return value
+    elif kind is list and levels:
+        return [None if item is None else _json(item, levels - 1) for item in value]
+    elif kind is dict and levels and all(type(name) is str and name.isascii() for name in value):
+        return {
+            name: None if value[name] is None else _json(value[name], levels - 1) for name in sorted(value)
+        }
+    raise _NotExact
+
+
+_FORMS: dict[type, Copy] = {
+    LongSerde: _long,
+    IntSerde: _int,
+    DoubleSerde: _double,
+    BooleanSerde: _boolean,
+    BytesSerde: _bytes,
+    StringSerde: _string,
+    JsonSerde: _json,
+    TaggedSerde: _json,
+}
