@@ -23,6 +23,7 @@ from suiro.streams.sources import SourceReader
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.task import TIMES, Task
 from suiro.streams_spark.changes import read_change
+from suiro.streams_spark.global_tables import global_table
 from suiro.streams_spark.outputs import Outputs, Topics
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.rebuild import HeldFrom
@@ -92,7 +93,7 @@ class StreamTask:
         self.logged = [spec.name for spec in self._sub.stores if spec.logged]
         self._cuts = tuple(node for node in self._sub.outputs if isinstance(node.operator, Repartition))
         self._tables = {
-            name: open_store(plan.topology.store(name), state.map(name)) for name in self._sub.global_tables
+            name: global_table(program.run, plan.topology.store(name)) for name in self._sub.global_tables
         }
         self._readers: dict[str, SourceReader] = {}
         self._behind = False
@@ -102,6 +103,9 @@ class StreamTask:
     # -- a micro-batch ---------------------------------------------------------------------------------------
 
     def take(self, messages: list[ShuffleMessage]) -> None:
+        for spec in self._sub.stores:
+            if spec.name not in self._state.stores:
+                self._state.stores[spec.name] = open_store(spec, self._state.map(spec.name), keeps=True)
         clock = max((item.clock for item in messages if item.clock is not None), default=0)
         self._task = Task(
             self._topology,
@@ -111,7 +115,7 @@ class StreamTask:
             outputs=self.outputs,
             settings=self._program.settings,
             wall_clock_time=clock,
-            global_stores=self._tables,
+            global_stores={name: table.store(self._state.map(name)) for name, table in self._tables.items()},
             opened_stores=self._state.stores,
         )
         messages.sort(key=lambda item: item.sequence)
@@ -263,25 +267,36 @@ class StreamTask:
         lane, columns = message.lane, message.columns
         if lane is None or columns is None:
             return
+        noted = _PARTITION_TIME + f"{message.input}\0{lane.group}\0{lane.partition}".encode()
+        found = self._tables[name].read(
+            lane,
+            columns,
+            _noted(self._notes, noted),
+            self._topology.node(message.input),
+            self._program.on_deserialization_error,
+        )
+        rows = self._state.map(name)
+        for key, row in found.rows:
+            rows.put(key, row)
+        if found.time > _NO_TIME:
+            _note(self._notes, noted, found.time)
         # Every task has the whole table, so one of them says what is left out of it.
         readers = self._program.plan.global_inputs[lane.group]
         first = next(sub for sub, node in readers if node.name == message.input)
-        tells = (self._sub.number, self._partition) == (first.number, 0)
-        reader = self._reader(self._topology.node(message.input), tells=tells)
-        table = self._tables[name]
-        for offset, timestamp, key, value, headers, _ in _raw_items(columns):
-            record = reader.read(lane.group, lane.partition, offset, timestamp, key, value, headers)
-            if record is not None and record.key is not None:
-                table.put(record.key, record.value, record.timestamp)
+        if (self._sub.number, self._partition) == (first.number, 0):
+            for reason in found.dropped:
+                self._topics.drop(reason)
+            for letter in found.dead_letters:
+                self.outputs.bury(letter)
 
-    def _reader(self, node: Node, *, tells: bool = True) -> SourceReader:
+    def _reader(self, node: Node) -> SourceReader:
         found = self._readers.get(node.name)
         if found is None:
             found = self._readers[node.name] = SourceReader(
                 node,
                 on_deserialization_error=self._program.on_deserialization_error,
-                drop=self._topics.drop if tells else _silently,
-                dead_letter=self.outputs.bury if tells else _silently,
+                drop=self._topics.drop,
+                dead_letter=self.outputs.bury,
             )
             prefix = _PARTITION_TIME + node.name.encode() + b"\0"
             for key, data in self._notes.prefix(prefix):
@@ -303,9 +318,6 @@ _Read = tuple[Record, Origin, int]
 RAW_ITEM = 6
 """Members of an item of a topic's lane, offset first."""
 _NO_TIME = -1
-
-
-def _silently(left_out: object) -> None: ...
 
 
 def _raw_items(columns: Any) -> Iterator[tuple[int, int, bytes | None, bytes | None, Headers, None]]:

@@ -1,0 +1,181 @@
+"""What a worker process knows of global tables. Every task has the whole of a table in its state; but a record of the
+table's topic is read once in a process, and a row decoded once, however many tasks of whichever sub-topologies ask.
+
+Nothing of this is a task's state. Rows are known by their bytes: where a task has other bytes, as a task has that is a
+micro-batch behind or ahead, its row is decoded anew. So what is known here never decides what a task answers.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from suiro.streams.nodes import Node, StoreSpec
+from suiro.streams.records import Headers
+from suiro.streams.sources import DeadLetter, SourceReader
+from suiro.streams.stores import OrderedMap
+from suiro.streams.stores.decoded import Cells, Copy, copier_of
+from suiro.streams.stores.key_value import KeyValueStore
+from suiro.streams_spark.shuffle_message import Lane, headers_list
+
+__all__ = ["GlobalTable", "RowsRead", "global_table"]
+
+READ_BYTES_MAX = 64 * 1024 * 1024
+"""Of records as they are in the log that are kept with the rows made of them, for one table in one process."""
+DECODED_BYTES_MAX = 64 * 1024 * 1024
+"""Of rows that are kept decoded, for one table in one process. Values take a few times as much."""
+KEYS_MAX = 100_000
+"""Keys whose bytes are kept, for one table in one process."""
+RUNS_MAX = 4
+
+_HASHED = frozenset({str, int, bool, bytes, type(None)})
+
+_known: dict[str, dict[str, GlobalTable]] = {}
+
+
+def global_table(run: str, spec: StoreSpec) -> GlobalTable:
+    """This process's, in this run of a program."""
+    if run not in _known and len(_known) >= RUNS_MAX:
+        _known.clear()
+    tables = _known.setdefault(run, {})
+    if spec.name not in tables:
+        tables[spec.name] = GlobalTable(spec)
+    return tables[spec.name]
+
+
+@dataclass(slots=True)
+class RowsRead:
+    """What records of one partition are in a table: the rows in order, None deletes; the partition's time after them;
+    and what was left out, which one task tells."""
+
+    rows: list[tuple[bytes, bytes | None]] = field(default_factory=list)
+    time: int = -1
+    dropped: list[str] = field(default_factory=list)
+    dead_letters: list[DeadLetter] = field(default_factory=list)
+
+
+class GlobalTable:
+    def __init__(
+        self,
+        spec: StoreSpec,
+        *,
+        read_bytes_max: int = READ_BYTES_MAX,
+        decoded_bytes_max: int = DECODED_BYTES_MAX,
+        keys_max: int = KEYS_MAX,
+    ) -> None:
+        self._spec = spec
+        self._topic = f"{spec.name}-changelog"
+        self._cells = Cells(spec, OrderedMap(), stamped=True)
+        self._read_bytes_max = read_bytes_max
+        self._decoded_bytes_max = decoded_bytes_max
+        self._keys_max = keys_max
+        self._read: OrderedDict[tuple[Lane, int, int], tuple[pa.RecordBatch, RowsRead]] = OrderedDict()
+        self._read_bytes = 0
+        self._decoded: dict[bytes, tuple[bytes, Any, Copy, int]] = {}
+        self._decoded_bytes = 0
+        self._keys: dict[Any, bytes] = {}
+
+    def store(self, rows: OrderedMap) -> KeyValueStore:
+        """A task's rows, to be looked up."""
+        return _Store(self._spec, rows, self)
+
+    # -- records of the table's topic ------------------------------------------------------------------------
+
+    def read(
+        self, lane: Lane, columns: pa.RecordBatch, time: int, node: Node, on_deserialization_error: str
+    ) -> RowsRead:
+        """`time`: the partition's before these records. `node`: the table's source."""
+        if columns.num_rows == 0:
+            return RowsRead(time=time)
+        place = (lane, columns.column("offset")[0].as_py(), time)
+        known = self._read.get(place)
+        if known is not None and known[0].equals(columns):
+            self._read.move_to_end(place)
+            return known[1]
+        found = self._made(lane, columns, time, node, on_deserialization_error)
+        if known is not None:
+            self._read_bytes -= self._read.pop(place)[0].nbytes
+        self._read[place] = columns, found
+        self._read_bytes += columns.nbytes
+        while self._read_bytes > self._read_bytes_max:
+            _, (oldest, _) = self._read.popitem(last=False)
+            self._read_bytes -= oldest.nbytes
+        return found
+
+    def _made(
+        self, lane: Lane, columns: pa.RecordBatch, time: int, node: Node, on_deserialization_error: str
+    ) -> RowsRead:
+        found = RowsRead()
+        reader = SourceReader(
+            node,
+            on_deserialization_error=on_deserialization_error,
+            drop=found.dropped.append,
+            dead_letter=found.dead_letters.append,
+        )
+        reader.restore([((lane.group, lane.partition), time)])
+        headers: list[Headers] = headers_list(columns) or [()] * columns.num_rows
+        lists = (columns.column(name).to_pylist() for name in ("offset", "timestamp", "key", "value"))
+        for offset, timestamp, key, value, given in zip(*lists, headers, strict=True):
+            record = reader.read(lane.group, lane.partition, offset, timestamp, key, value, given)
+            if record is None:
+                continue
+            if record.key is None:
+                found.dropped.append("null key")
+                continue
+            row = None if record.value is None else self._cells.encoded(record.value, record.timestamp)
+            found.rows.append((self._spec.key.serialize(self._topic, record.key), row))
+        found.time = reader.state()[lane.group, lane.partition]
+        return found
+
+    # -- rows ------------------------------------------------------------------------------------------------
+
+    def decoded(self, key: bytes, row: bytes) -> tuple[Any, int]:
+        """Value and timestamp; the value is the caller's, who may change it."""
+        known = self._decoded.get(key)
+        if known is not None and (known[0] is row or known[0] == row):
+            _, value, copy, timestamp = known
+            return copy(value), timestamp
+        value, timestamp = self._cells.decoded(row)
+        if (made := copier_of(value)) is not None:
+            if known is not None:
+                self._forget(key)
+            self._decoded[key] = row, made(value), made, timestamp
+            self._decoded_bytes += len(key) + len(row)
+            while self._decoded_bytes > self._decoded_bytes_max:
+                self._forget(next(iter(self._decoded)))
+        return value, timestamp
+
+    def _forget(self, key: bytes) -> None:
+        self._decoded_bytes -= len(key) + len(self._decoded.pop(key)[0])
+
+    def key_bytes(self, key: Any) -> bytes:
+        if type(key) is not dict:
+            return self._spec.key.serialize(self._topic, key)
+        # 1, 1.0 and True are equal, but no equal keys.
+        names, values = tuple(key), tuple(key.values())
+        kinds = tuple(map(type, names + values))
+        if not _HASHED.issuperset(kinds):
+            return self._spec.key.serialize(self._topic, key)
+        place = (names, values, kinds)
+        known = self._keys.get(place)
+        if known is None:
+            if len(self._keys) >= self._keys_max:
+                self._keys.clear()
+            known = self._keys[place] = self._spec.key.serialize(self._topic, key)
+        return known
+
+
+class _Store(KeyValueStore):
+    def __init__(self, spec: StoreSpec, rows: OrderedMap, table: GlobalTable) -> None:
+        super().__init__(spec, rows)
+        self._key_bytes: Callable[[Any], bytes] = table.key_bytes
+        self._row: Callable[[bytes, bytes], tuple[Any, int]] = table.decoded
+
+    def get_with_timestamp(self, key: Any) -> tuple[Any, int] | None:
+        raw = self._key_bytes(key)
+        row = self._rows.get(raw)
+        return None if row is None else self._row(raw, row)
