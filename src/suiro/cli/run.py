@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import threading
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["load_module", "run", "topology_of"]
 
-POLL_S = 0.2
+SIGNALS_S = 1.0
+_log = logging.getLogger(__name__)
 
 
 def run(
@@ -145,10 +147,12 @@ def until_told(streams: Any, until_done: bool) -> int:
         flush=True,
     )
     all_processed: Future[None] = Future()
+    threading.Thread(target=_await_end, args=(streams, told), daemon=True).start()
     if until_done:
-        threading.Thread(target=_process_all, args=(streams, all_processed), daemon=True).start()
+        threading.Thread(target=_process_all, args=(streams, all_processed, told), daemon=True).start()
     try:
-        while streams.state == "RUNNING" and not all_processed.done() and not told.wait(POLL_S):
+        # Signals are handled between two waits. Nobody asks Java meanwhile how the query is.
+        while not told.wait(SIGNALS_S):
             continue
         is_done = all_processed.done()
         failure = streams.exception or (all_processed.exception() if is_done else None)
@@ -163,7 +167,17 @@ def until_told(streams: Any, until_done: bool) -> int:
     return 0
 
 
-def _process_all(streams: Any, done: Future[None]) -> None:
+def _await_end(streams: Any, told: threading.Event) -> None:
+    """On a thread of its own, so that a signal is heard. What ended the query is asked for afterwards."""
+    try:
+        streams.await_termination()
+    except Exception as error:
+        _log.debug("the query ended: %s", error)
+    finally:
+        told.set()
+
+
+def _process_all(streams: Any, done: Future[None], told: threading.Event) -> None:
     """On a thread of its own, so that a signal stops the wait."""
     try:
         streams.process_all_available()
@@ -171,6 +185,8 @@ def _process_all(streams: Any, done: Future[None]) -> None:
         done.set_exception(error)
     else:
         done.set_result(None)
+    finally:
+        told.set()
 
 
 def load_module(path: Path) -> ModuleType:

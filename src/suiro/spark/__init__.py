@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from suiro.spark.committer import MARKER_TOPIC, Destination, Footer
     from suiro.spark.connections import lease
     from suiro.spark.foreach_batch import exactly_once
+    from suiro.spark.idling import Idling
     from suiro.spark.java import find_java
     from suiro.spark.metrics import query_metrics, serve_metrics
     from suiro.spark.offsets import Positions, evenly_limited
@@ -54,6 +55,7 @@ __all__ = [
     "Destination",
     "Footer",
     "FooterOf",
+    "Idling",
     "MicroBatchIdentity",
     "OffsetRange",
     "Pace",
@@ -102,6 +104,7 @@ _HOMES = {
     "Destination": "committer",
     "Footer": "committer",
     "FooterOf": "sink",
+    "Idling": "idling",
     "MARKER_TOPIC": "committer",
     "MicroBatchIdentity": "sink",
     "OffsetRange": "planning",

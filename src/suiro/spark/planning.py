@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from suiro.clock import Clock
-from suiro.errors import ConfigError, DataLossError, UnknownTopicError
+from suiro.errors import ConfigError, DataLossError, SuiroError, UnknownTopicError
 from suiro.spark.offsets import Positions, evenly_limited, limited, split_range
 from suiro.spark.options import EARLIEST, LATEST, Bound, SourceOptions
 
@@ -26,6 +26,7 @@ __all__ = ["Allowance", "KafkaOffsets", "OffsetRange", "Pace", "Planner"]
 SETTLE_MS = 10_000  # a new leader's last stable offset may be behind for a moment
 SETTLE_WAIT_S = 0.05
 METADATA_MAX_AGE_MS = 1_000
+SHORT_WAIT_MS = 25
 
 TopicPartition = tuple[str, int]
 _log = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class KafkaOffsets(Protocol):
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> Mapping[TopicPartition, Any]: ...
+    def fetch(self, offsets: Mapping[TopicPartition, int], **limits: Any) -> Mapping[TopicPartition, Any]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,7 @@ class OffsetRange:
 class _Known:
     partitions: frozenset[TopicPartition]
     topic_ids: Mapping[str, str]
+    leaders: frozenset[int]
     read_at_ms: int
 
 
@@ -192,6 +195,28 @@ class Planner:
             muted=is_muted,
         )
 
+    def wait_for_more(self, at: Positions, wait_ms: int) -> bool:
+        """Whether there was more than `at` within this time; returns as soon as there is. One request, which the broker
+        answers late. For after `latest` found that there is nothing: what fails here, the next `latest` tells."""
+        if self._known is not None and len(self._known.leaders) > 1:
+            # The client has an answer when all leaders have given theirs, and those with nothing new give it late.
+            wait_ms = min(wait_ms, SHORT_WAIT_MS)
+        offsets = {place: offset for place, offset in at.offsets.items() if offset >= 0}
+        if wait_ms <= 0 or not offsets:
+            return False
+        try:
+            found = self._client.fetch(
+                offsets,
+                read_committed=self._options.read_committed,
+                max_wait_ms=wait_ms,
+                max_bytes=1,  # of what there is, one batch comes all the same
+                partition_max_bytes=1,
+            )
+        except SuiroError as error:
+            _log.debug("it cannot be waited for more, going on: %s", error)
+            return False
+        return any(one.last_stable_offset > offsets[place] for place, one in found.items())
+
     def ranges(self, start: Positions, end: Positions) -> list[OffsetRange]:
         """What to read between two positions, all of it present in Kafka."""
         start = start.true_start(end)
@@ -273,7 +298,13 @@ class Planner:
                     raise ConfigError(f"option assign: {_name(place)} does not exist")
             places &= set(subscription.assigned)
         ids = {name: info.topic_id.hex for name, info in infos.items() if info.topic_id is not None}
-        self._known = _Known(frozenset(places), ids, now)
+        leaders = frozenset(
+            item.leader
+            for name, info in infos.items()
+            for item in info.partitions
+            if (name, item.partition) in places
+        )
+        self._known = _Known(frozenset(places), ids, leaders, now)
         return self._known
 
     @staticmethod

@@ -296,6 +296,7 @@ class _Asked:
         os.environ.update(self.environment)
         time.tzset()
         os.chdir(self.folder)
+        _name(self.arguments[1])
         sys.argv = ["-m", *self.arguments[2:]]
         path = [item for item in self.environment.get("PYTHONPATH", "").split(os.pathsep) if item]
         sys.path[:1] = [self.folder, *(item for item in path if item not in sys.path)]
@@ -303,6 +304,12 @@ class _Asked:
         if "numpy.random" in sys.modules:
             sys.modules["numpy.random"].seed()  # Python's own `random` is seeded anew by itself
         runpy.run_module(self.arguments[1], run_name="__main__", alter_sys=True)
+
+
+def _name(module: str) -> None:
+    """What `ps -o comm` and `top` show, of this process and its children: their command lines are the server's."""
+    with suppress(OSError), open("/proc/self/comm", "w") as name:
+        name.write(f"py:{module.rpartition('.')[2]}")
 
 
 def _request(connection: socket.socket) -> _Asked:

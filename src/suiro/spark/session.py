@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LOCAL_SETTINGS", "require_classic", "spark_session"]
 
+_log = logging.getLogger(__name__)
+
 _CHECKPOINT_FILES = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -74,6 +76,7 @@ def spark_session(
             builder = builder.config(name, value)
         with python_for_spark():
             spark = builder.getOrCreate()
+    _log.debug("Java and the Spark session are started")
     _without_checksum_files(spark)
     # PySpark logs every failed call as one line of JSON with the JVM stack, beside raising it.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)

@@ -12,6 +12,7 @@ again out of the source topics, and writes nothing that is written already.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import uuid
 from collections import Counter
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["KafkaStreams", "State"]
 
 POLL_S = 0.05
+_log = logging.getLogger(__name__)
 MAX_OFFSETS_PER_TRIGGER = 2_000_000
 """Records in one micro-batch unless said otherwise: a long backlog must not have to fit into memory at once."""
 
@@ -149,6 +151,7 @@ class KafkaStreams:
         )
         check_picklable(self.topology)
         plan, boundary = self._prepared()
+        _log.debug("the cluster was asked, and the topology planned")
         spark = self._spark or spark_session(self.application_id)
         program = self._program(plan, boundary, spark.sparkContext.defaultParallelism)
         self._query = start_query(
@@ -159,6 +162,7 @@ class KafkaStreams:
             trigger=self._trigger,
             footer=self._footer,
         )
+        _log.debug("the query is started")
         self._state = "RUNNING"
 
     def process_all_available(self) -> None:

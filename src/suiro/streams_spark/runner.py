@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from suiro.streams_spark.processor import TaskProcessor
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.rebuild import HeldFrom, settled
 from suiro.streams_spark.shuffle_message import SPARK_SCHEMA, STAGED, DroppedRecords
-from suiro.streams_spark.source import FORMAT, TopologySource
+from suiro.streams_spark.source import FORMAT, WAITS, TopologySource
 from suiro.streams_spark.spread import salts_expression
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["STATE_SETTINGS", "start_query"]
 
+_log = logging.getLogger(__name__)
 _STATE = "spark.sql.streaming.stateStore"
 
 STATE_SETTINGS: Mapping[str, str] = {
@@ -38,8 +40,8 @@ STATE_SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     # Nothing is done in a micro-batch without data; closing times come with the data.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    # How long after a look that found nothing the next one follows: with 10 ms, a query that has nothing to do takes a
-    # fifth of a core, of Java, of the planner and of the log together.
+    # How long after a look that found nothing the next one follows. A look itself waits for records (`idling`); this is
+    # for those that may not: a pace holds records back, or a trigger was given.
     "spark.sql.streaming.pollingDelay": "25ms",
 }
 
@@ -65,7 +67,8 @@ def start_query(
     session.dataSource.register(TopologySource)
     text = program.pack()
     salts = salts_expression([sub.tasks for sub in program.plan.subs])
-    rows = session.readStream.format(FORMAT).option("program", text).load()
+    reader = session.readStream.format(FORMAT).option("program", text)
+    rows = reader.option(WAITS, str(not trigger).lower()).load()
     for level in range(1, program.plan.levels + 1):
         rows = rows.selectExpr("sub", "bucket", f"{salts} salt", "cargo")
         rows = rows.groupBy("sub", "bucket", "salt").transformWithStateInPandas(
@@ -89,6 +92,7 @@ def _commits(
     sink = program.sink
 
     def commit(rows: DataFrame, batch_id: int) -> None:
+        _log.debug("micro-batch %d is planned", batch_id)
         context = rows.sparkSession.sparkContext
         identity = MicroBatchIdentity(
             query_id=context.getLocalProperty("sql.streaming.queryId") or "",
@@ -100,6 +104,7 @@ def _commits(
             told = [row.cargo for row in rows.collect() if row.sub == STAGED]
         else:
             told = list(small.reports(work, identity))
+        _log.debug("micro-batch %d is worked on", batch_id)
         reports = [pickle.loads(data) for data in told]
         messages = [item for item in reports if isinstance(item, CommitMessage)]
         held = [item for item in reports if isinstance(item, HeldFrom)]
@@ -110,6 +115,7 @@ def _commits(
             settle=lambda planned, offsets: settled(planned.positions, offsets, held, program.boundary),
             footer=footer,
         )
+        _log.debug("micro-batch %d is committed", batch_id)
         for item in reports:
             if isinstance(item, DroppedRecords):
                 dropped.update(item.counts)

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from suiro.clock import SystemClock
-from suiro.spark import OffsetRange, PlanningReader, Positions, SourceOptions
+from suiro.spark import Idling, OffsetRange, PlanningReader, Positions, SourceOptions
 from suiro.streams_spark.program import Program, load
 from suiro.streams_spark.shuffle_message import SPARK_SCHEMA, Lane
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["LaneRange", "TopologyReader", "TopologySource", "Work", "shared_out"]
 
 FORMAT = "suiro-topology"
+WAITS = "waits"
+"""An option: a look for new records may wait for some. Not where a trigger says when to look."""
 RECORDS_PER_TASK_MIN = 20_000
 """Fewer are read by one task: a second one costs more than it saves."""
 
@@ -42,7 +44,7 @@ class TopologySource(DataSource):
         return SPARK_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return TopologyReader(self.options["program"])
+        return TopologyReader(self.options["program"], waits=self.options.get(WAITS) == "true")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +80,30 @@ class WorkPartition(InputPartition):
 class TopologyReader(PlanningReader):
     """Made from a program."""
 
+    def __init__(self, given: Any, *, waits: bool = False) -> None:
+        super().__init__(given)
+        self._waits = waits
+        self._idling = Idling()
+
     @property
     def _options(self) -> SourceOptions:
         return self._program.source
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         positions = Positions.from_json(start)
+        end = self._after(positions, limit)
+        if end is None and self._can_wait(positions):
+            wait_ms, clock_ms = self._idling.found_nothing(), self._until_clock_ms(positions)
+            wait_ms = wait_ms if clock_ms is None else min(wait_ms, clock_ms)
+            if self._planner.wait_for_more(positions, wait_ms) or clock_ms is not None:
+                end = self._after(positions, limit)
+        if end is None:
+            return start  # the very same value tells Spark that there is nothing new
+        self._idling.found_something()
+        return end.to_json()
+
+    def _after(self, positions: Positions, limit: ReadLimit) -> Positions | None:
+        """Where a micro-batch from `positions` on ends; None where there is nothing for one."""
         end = self._planner.latest(
             positions,
             max_offsets=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
@@ -97,8 +117,18 @@ class TopologyReader(PlanningReader):
         clock = self._clock(positions)
         is_new = end.offsets != positions.offsets or positions.initial
         if not is_new and (clock is None or clock == positions.clock):
-            return start  # the very same value tells Spark that there is nothing new
-        return replace(end, clock=clock).to_json()
+            return None
+        return replace(end, clock=clock)
+
+    def _can_wait(self, positions: Positions) -> bool:
+        """Only records that are not there yet are waited for, not those that a limit or a pace holds back."""
+        newest = self._planner.newest
+        return (
+            self._waits
+            and self._frozen is None
+            and newest is not None
+            and newest.offsets == positions.offsets
+        )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         before, after = Positions.from_json(start), Positions.from_json(end)
@@ -136,6 +166,13 @@ class TopologyReader(PlanningReader):
             return None
         now = SystemClock().wall_ms()
         return now if before.clock is None or now >= before.clock + every else before.clock
+
+    def _until_clock_ms(self, before: Positions) -> int | None:
+        """How long until the clock is to come by; None where nothing waits for it."""
+        every = self._program.clock_ms
+        if every is None:
+            return None
+        return 0 if before.clock is None else max(0, before.clock + every - SystemClock().wall_ms())
 
     @property
     def _program(self) -> Program:

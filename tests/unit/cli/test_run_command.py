@@ -136,15 +136,25 @@ class EndlessStreams:
     checkpoint = Path("nowhere")
     exception = None
 
-    def __init__(self, failure: Exception | None = None) -> None:
-        self.state = "CREATED"
+    def __init__(self, failure: Exception | None = None, *, is_told: bool = True) -> None:
+        self.asked = 0
+        self._state = "CREATED"
         self._failure = failure
+        self._is_told = is_told
         self._closed = threading.Event()
 
+    @property
+    def state(self) -> str:
+        self.asked += 1
+        return self._state
+
     def start(self) -> None:
-        self.state = "RUNNING"
-        if self._failure is None:
+        self._state = "RUNNING"
+        if self._failure is None and self._is_told:
             os.kill(os.getpid(), signal.SIGTERM)
+
+    def await_termination(self) -> None:
+        self._closed.wait(60)
 
     def process_all_available(self) -> None:
         if self._failure is not None:
@@ -152,7 +162,7 @@ class EndlessStreams:
         self._closed.wait(60)
 
     def close(self) -> None:
-        self.state = "NOT_RUNNING"
+        self._state = "NOT_RUNNING"
         self._closed.set()
 
 
@@ -178,3 +188,16 @@ def test_until_done_is_stopped_by_a_signal_and_says_that_not_all_is_processed(
 def test_until_done_says_why_it_cannot_wait(capsys: pytest.CaptureFixture[str]) -> None:
     assert until_told(EndlessStreams(ConfigError("no such topic")), until_done=True) == 1
     assert "no such topic" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("handlers")
+def test_java_is_not_asked_how_the_query_is_while_it_runs() -> None:
+    """Each question is a call into Java, of an application that may have nothing else to do."""
+
+    class Ending(EndlessStreams):
+        def await_termination(self) -> None:
+            """It ended by itself."""
+
+    for streams in (EndlessStreams(), Ending(is_told=False)):
+        assert until_told(streams, until_done=False) == 0
+        assert streams.asked == 0

@@ -21,6 +21,7 @@ ID, OTHER_ID = UUID(int=1), UUID(int=2)
 @dataclass
 class Partition:
     partition: int
+    leader: int = 0
 
 
 @dataclass
@@ -35,6 +36,11 @@ class Listed:
     offset: int
 
 
+@dataclass
+class Fetched:
+    last_stable_offset: int
+
+
 class Log:
     """(earliest, last stable) of each partition; a list of ends is told one after another."""
 
@@ -43,12 +49,17 @@ class Log:
         self.ids: dict[str, UUID | None] = {topic: ID for topic, _ in spans}
         self.times: dict[int, int] = {}
         self.listed = 0
+        self.leaders: dict[tuple[str, int], int] = {}
+        self.waits_ms: list[int] = []
+        self.failure: Exception | None = None
 
     def metadata(self, topics: Sequence[str] | None = None) -> dict[str, Topic]:
         names = {topic for topic, _ in self.spans}
         return {
             name: Topic(
-                self.ids[name], name.startswith("__"), [Partition(p) for t, p in self.spans if t == name]
+                self.ids[name],
+                name.startswith("__"),
+                [Partition(p, self.leaders.get((t, p), 0)) for t, p in self.spans if t == name],
             )
             for name in names
             if topics is None or name in topics
@@ -60,6 +71,14 @@ class Log:
         self.listed += 1
         assert read_committed
         return {place: Listed(self._one(place, what)) for place, what in wanted.items()}
+
+    def fetch(self, offsets: Mapping[tuple[str, int], int], **limits: Any) -> dict[tuple[str, int], Fetched]:
+        assert limits["read_committed"]
+        assert limits["max_bytes"] == limits["partition_max_bytes"] == 1
+        self.waits_ms.append(limits["max_wait_ms"])
+        if self.failure is not None:
+            raise self.failure
+        return {place: Fetched(self._one(place, -1)) for place in offsets}
 
     def _one(self, place: tuple[str, int], what: int) -> int:
         first, end = self.spans[place]
@@ -373,3 +392,32 @@ def test_no_task_reads_more_of_a_partition_than_is_said() -> None:
     assert pieces == [span(0, 0, 3), span(0, 3, 6), span(0, 6, 10), span(1, 0, 3)]
     finer = planner(log, maxRecordsPerPartition="8", minPartitions="6").ranges(at({A0: 0, A1: 0}), whole)
     assert [item.partition for item in finer] == [0, 0, 0, 0, 0, 1]
+
+
+def test_one_request_waits_for_more() -> None:
+    log = Log({A0: (0, [5, 5, 6]), A1: (0, 3)})
+    plan = planner(log)
+    all_read = at({A0: 5, A1: 3})
+    assert plan.latest(all_read).offsets == all_read.offsets
+    assert not plan.wait_for_more(all_read, 400)
+    assert plan.wait_for_more(all_read, 500)
+    assert log.waits_ms == [400, 500]
+
+
+def test_several_leaders_are_not_waited_for_long() -> None:
+    """The answer of one that has records would lie there until the others have waited for theirs."""
+    log = Log({A0: (0, 5), A1: (0, 3)})
+    log.leaders[A1] = 1
+    plan = planner(log)
+    all_read = at({A0: 5, A1: 3})
+    plan.latest(all_read)
+    assert not plan.wait_for_more(all_read, 400)
+    assert log.waits_ms == [25]
+
+
+def test_what_fails_while_waiting_is_left_to_the_next_look() -> None:
+    log = Log({A0: (0, 5)})
+    log.failure = UnknownTopicError("topic 'a'", "UNKNOWN_TOPIC_OR_PARTITION")
+    assert not planner(log).wait_for_more(at({A0: 5}), 400)
+    assert not planner(log).wait_for_more(at({A0: 5}), 0)
+    assert log.waits_ms == [400]

@@ -1,0 +1,177 @@
+"""How often a query with nothing to do looks for records, counted on a clock that only these calls move."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from suiro.clock import ManualClock
+from suiro.spark import Allowance, Pace, Positions, SourceOptions
+from suiro.spark.planning import Planner
+from suiro.streams import StreamsBuilder, serdes
+from suiro.streams_spark import source
+from suiro.streams_spark.plan import plan
+from suiro.streams_spark.source import TopologyReader
+
+Place = tuple[str, int]
+SPARK_POLLS_MS = 25
+A0 = ("a", 0)
+
+
+@dataclass
+class Partition:
+    partition: int
+    leader: int = 0
+
+
+@dataclass
+class Topic:
+    partitions: list[Partition]
+    topic_id: None = None
+    internal: bool = False
+
+
+@dataclass
+class Listed:
+    offset: int
+
+
+@dataclass
+class Fetched:
+    last_stable_offset: int
+
+
+class Log:
+    """One topic of one partition. A fetch waits as it is asked to, or until `comes_at_ms`."""
+
+    def __init__(self, clock: ManualClock, end: int, comes_at_ms: int | None = None) -> None:
+        self.clock, self.end, self.comes_at_ms = clock, end, comes_at_ms
+        self.requests = 0
+
+    def _look(self) -> None:
+        self.requests += 1
+        if self.comes_at_ms is not None and self.clock.monotonic_ms() >= self.comes_at_ms:
+            self.end, self.comes_at_ms = self.end + 1, None
+
+    def metadata(self, topics: Any = None) -> Mapping[str, Topic]:
+        self.requests += 1
+        return {"a": Topic([Partition(0)])}
+
+    def list_offsets(
+        self, wanted: Mapping[Place, int], *, read_committed: bool = False
+    ) -> Mapping[Place, Listed]:
+        self._look()
+        return {A0: Listed(self.end)}
+
+    def fetch(self, offsets: Mapping[Place, int], **limits: Any) -> Mapping[Place, Fetched]:
+        now_ms, until_ms = self.clock.monotonic_ms(), self.clock.monotonic_ms() + limits["max_wait_ms"]
+        if self.end == offsets[A0]:
+            comes_ms = until_ms if self.comes_at_ms is None else max(now_ms, self.comes_at_ms)
+            self.clock.advance(min(until_ms, comes_ms) - now_ms)
+        self._look()
+        return {A0: Fetched(self.end)}
+
+
+@dataclass
+class Running:
+    """As much of a program as planning asks for."""
+
+    plan: Any
+    source: SourceOptions
+    pace: Pace | None = None
+    clock_ms: int | None = None
+    boundary: None = None
+
+
+class Held:
+    """A pace that lets nothing through."""
+
+    def allowance(
+        self, begins: Mapping[Place, int], ends: Any, max_offsets: int | None, *, unlimited: Collection[str]
+    ) -> Allowance:
+        return Allowance(ends=begins, max_offsets=None)
+
+
+def reader(
+    monkeypatch: pytest.MonkeyPatch, log: Log, *, waits: bool = True, **program: Any
+) -> TopologyReader:
+    builder = StreamsBuilder()
+    builder.stream("a", key=serdes.string, value=serdes.string).map_values(str.upper).to("b")
+    options = SourceOptions.parse({"kafka.bootstrap.servers": "h:1", "subscribe": "a"})
+    made = Running(plan=plan(builder.build(), "app", {"a": 1}), source=options, **program)
+    monkeypatch.setattr(source, "load", lambda _: made)
+    monkeypatch.setattr(source, "SystemClock", lambda: log.clock)
+    found = TopologyReader("", waits=waits)
+    found._plan = Planner(log, options, clock=log.clock, pause=lambda s: log.clock.advance(int(s * 1000)))
+    return found
+
+
+def looks_of(found: TopologyReader, log: Log, start: dict[str, Any], *, until_ms: int) -> int:
+    """As Spark does it: a look, and if there was nothing, its pause, and another."""
+    looks = 0
+    while log.clock.monotonic_ms() < until_ms:
+        looks += 1
+        if found.latestOffset(start, ReadAllAvailable()) != start:
+            break
+        log.clock.advance(SPARK_POLLS_MS)
+    return looks
+
+
+def all_read(end: int, **more: Any) -> dict[str, Any]:
+    return Positions(offsets={A0: end}, **more).to_json()
+
+
+def test_an_idle_query_looks_twice_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(ManualClock(), 7)
+    found = reader(monkeypatch, log)
+    looks = looks_of(found, log, all_read(7), until_ms=60_000)
+    assert looks <= 120
+    # The offsets, the wait, and now and then which partitions there are.
+    assert log.requests <= 3 * looks
+
+
+def test_a_record_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(ManualClock(), 7, comes_at_ms=10_300)
+    looks_of(reader(monkeypatch, log), log, all_read(7), until_ms=60_000)
+    assert log.clock.monotonic_ms() <= 10_300 + SPARK_POLLS_MS
+
+
+def test_the_first_look_that_finds_nothing_returns_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(ManualClock(), 7)
+    found = reader(monkeypatch, log)
+    for _ in range(2):
+        assert found.latestOffset(all_read(6), ReadAllAvailable()) == all_read(7)
+        found.latestOffset(all_read(7), ReadAllAvailable())
+        assert log.clock.monotonic_ms() == 0
+    looks_of(found, log, all_read(7), until_ms=5_000)
+    assert log.clock.monotonic_ms() >= 5_000
+
+
+def test_what_a_pace_holds_back_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(ManualClock(), 9)
+    found = reader(monkeypatch, log, pace=Held())
+    for _ in range(5):
+        assert found.latestOffset(all_read(7), ReadAllAvailable()) == all_read(7)
+    assert log.clock.monotonic_ms() == 0
+
+
+def test_where_a_trigger_says_when_to_look_no_look_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(ManualClock(), 7)
+    found = reader(monkeypatch, log, waits=False)
+    for _ in range(5):
+        found.latestOffset(all_read(7), ReadAllAvailable())
+    assert log.clock.monotonic_ms() == 0
+
+
+def test_the_wall_clock_comes_by_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    log = Log(clock, 7)
+    found = reader(monkeypatch, log, clock_ms=1_000)
+    start = all_read(7, clock=clock.wall_ms())
+    looks_of(found, log, start, until_ms=60_000)
+    assert 1_000 <= clock.monotonic_ms() <= 1_000 + SPARK_POLLS_MS
+    assert log.requests < 30
