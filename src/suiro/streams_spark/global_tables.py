@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow as pa
 
 from suiro.streams.nodes import Node, StoreSpec
-from suiro.streams.records import Headers
 from suiro.streams.sources import DeadLetter, SourceReader
 from suiro.streams.stores import OrderedMap
 from suiro.streams.stores.decoded import Cells, Copy, copier_of
@@ -117,17 +116,13 @@ class GlobalTable:
             dead_letter=found.dead_letters.append,
         )
         reader.restore([((lane.group, lane.partition), time)])
-        headers: list[Headers] = headers_list(columns) or [()] * columns.num_rows
-        lists = (columns.column(name).to_pylist() for name in ("offset", "timestamp", "key", "value"))
-        for offset, timestamp, key, value, given in zip(*lists, headers, strict=True):
-            record = reader.read(lane.group, lane.partition, offset, timestamp, key, value, given)
-            if record is None:
-                continue
-            if record.key is None:
+        block = reader.read_block(lane.group, lane.partition, columns, headers_list(columns))
+        for key, value, timestamp in zip(block.keys, block.values, block.timestamps, strict=True):
+            if key is None:
                 found.dropped.append("null key")
                 continue
-            row = None if record.value is None else self._cells.encoded(record.value, record.timestamp)
-            found.rows.append((self._spec.key.serialize(self._topic, record.key), row))
+            row = None if value is None else self._cells.encoded(value, timestamp)
+            found.rows.append((self._spec.key.serialize(self._topic, key), row))
         found.time = reader.state()[lane.group, lane.partition]
         return found
 

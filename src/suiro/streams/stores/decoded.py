@@ -63,11 +63,14 @@ class Cells:
         if row is None:
             return None
         if isinstance(row, _Row):
-            return row.copy(row.value), row.timestamp
+            copy = row.copy
+            if copy is None:
+                copy = row.copy = copier_of(row.value) or _copied
+            return copy(row.value), row.timestamp
         assert isinstance(row, bytes)
         value, timestamp = self.decoded(row)
-        if (copy := copier_of(value)) is not None:
-            self._rows.hold(key, _Row(self, copy(value), copy, timestamp, row))
+        if (made := copier_of(value)) is not None:
+            self._rows.hold(key, _Row(self, made(value), timestamp, row, made))
         return value, timestamp
 
     def put(self, key: bytes, value: Any, timestamp: int = 0) -> None:
@@ -78,7 +81,11 @@ class Cells:
             except _NotExact:
                 pass
             else:
-                self._rows.put(key, _Row(self, own, copier_of(own) or _copied, timestamp, None))
+                row = self._rows.held(key)
+                if isinstance(row, _Row) and row.is_change:
+                    row.value, row.timestamp, row.data, row.copy = own, timestamp, None, None
+                else:
+                    self._rows.put(key, _Row(self, own, timestamp))
                 return
         self._rows.put(key, self.encoded(value, timestamp))
 
@@ -93,16 +100,19 @@ class Cells:
 
 
 class _Row:
-    """A row as a value; `data` are its bytes, where they are known."""
+    """A row as a value. `data`: its bytes, where they are known. `is_change`: it was put, and not only read."""
 
-    __slots__ = ("_cells", "copy", "data", "timestamp", "value")
+    __slots__ = ("_cells", "copy", "data", "is_change", "timestamp", "value")
 
-    def __init__(self, cells: Cells, value: Any, copy: Copy, timestamp: int, data: bytes | None) -> None:
+    def __init__(
+        self, cells: Cells, value: Any, timestamp: int, read: bytes | None = None, copy: Copy | None = None
+    ) -> None:
         self._cells = cells
         self.value = value
-        self.copy = copy
         self.timestamp = timestamp
-        self.data = data
+        self.data = read
+        self.copy = copy
+        self.is_change = read is None
 
     def encoded(self) -> bytes:
         if self.data is None:
@@ -213,6 +223,9 @@ def _string(value: Any) -> Any:
     return value
 
 
+_NUMBERS = frozenset({int, bool})
+
+
 def _json(value: Any, levels: int = _LEVELS_MAX) -> Any:
     """An object's fields come back sorted."""
     kind = type(value)
@@ -227,6 +240,13 @@ def _json(value: Any, levels: int = _LEVELS_MAX) -> Any:
         if isfinite(value):
             return value
     elif kind is list and levels:
+        if (
+            value
+            and _NUMBERS.issuperset(map(type, value))
+            and min(value) >= -_INTEGERS
+            and max(value) < _INTEGERS
+        ):
+            return value[:]
         return [None if item is None else _json(item, levels - 1) for item in value]
     elif kind is dict and levels and all(type(name) is str and name.isascii() for name in value):
         return {

@@ -17,7 +17,7 @@ from sortedcontainers import SortedList
 __all__ = ["HELD_ROWS_MAX", "OrderedMap", "Row", "after_prefix"]
 
 HELD_ROWS_MAX = 50_000
-"""Rows of one map that are held as objects; one more, and all of them become bytes."""
+"""Rows of one map that are held otherwise than as bytes; one more, and all of them become bytes."""
 
 
 class Row(Protocol):
@@ -28,7 +28,8 @@ class OrderedMap:
     def __init__(self, items: Iterable[tuple[bytes, bytes]] = (), *, held_max: int = HELD_ROWS_MAX) -> None:
         self._rows: dict[bytes, bytes | Row] = dict(items)
         self._changes: dict[bytes, bytes | Row | None] = {}
-        self._held: set[bytes] = set()
+        self._read: list[bytes] = []  # keys of held rows that are no changes
+        self._held = 0
         self._held_max = held_max
         # Most maps are only asked for single keys, so the order is made when a part of it is asked for.
         self._order: SortedList[bytes] | None = None
@@ -56,17 +57,18 @@ class OrderedMap:
             if self._order is not None:
                 self._come(key)
             self._rows[key] = row
-            if type(row) is not bytes:
-                self._held.add(key)
         self._changes[key] = row
-        if len(self._held) > self._held_max:
-            self._let_go()
+        if row is not None and type(row) is not bytes:
+            self._held += 1
+            if self._held > self._held_max:
+                self._let_go()
 
     def hold(self, key: bytes, row: Row) -> None:
         """Holds a row that is there in another form. It is no change."""
         self._rows[key] = row
-        self._held.add(key)
-        if len(self._held) > self._held_max:
+        self._read.append(key)
+        self._held += 1
+        if self._held > self._held_max:
             self._let_go()
 
     def range(
@@ -134,13 +136,15 @@ class OrderedMap:
     def _let_go(self) -> None:
         """Held rows become bytes."""
         rows, changes = self._rows, self._changes
-        for key in self._held:
-            row = rows.get(key)
+        for key, row in changes.items():
             if row is not None and type(row) is not bytes:
-                rows[key] = data = _bytes_of(row)
-                if changes.get(key) is not None:
-                    changes[key] = data
-        self._held.clear()
+                rows[key] = changes[key] = _bytes_of(row)
+        for key in self._read:
+            held = rows.get(key)
+            if held is not None and type(held) is not bytes:
+                rows[key] = _bytes_of(held)
+        self._read.clear()
+        self._held = 0
 
 
 def _bytes_of(row: bytes | Row) -> bytes:
