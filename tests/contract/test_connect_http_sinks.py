@@ -17,9 +17,9 @@ from support.http_peer import CUT, LOSE, Answer, Asked, HttpPeer
 from suiro.client import Client, NewTopic
 from suiro.clock import SystemClock
 from suiro.connect import About, SettingError
-from suiro.connect.nesting import MAX_NESTING
 from suiro.connect.sinks.search import SearchSink
 from suiro.connect.sinks.webhook import WebhookSink
+from suiro.foundation.nesting import MAX_NESTING
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ import pytest
 
 from suiro.clock import ManualClock
 from suiro.connect import About, SettingError
-from suiro.connect.nesting import MAX_NESTING
 from suiro.connect.sources.files import FilesSource
 from suiro.errors import TransientError
+from suiro.foundation.nesting import MAX_NESTING
 
 TOO_DEEP = f"is nested deeper than {MAX_NESTING} levels"
 

@@ -28,10 +28,10 @@ import httpx
 
 from suiro.connect.connectors import About, SinkBatch, SinkRecord
 from suiro.connect.http_answers import ask, is_temporary, retry_after_ms, said
-from suiro.connect.nesting import parse_json
 from suiro.connect.settings import SettingError, read_settings
 from suiro.connect.values import plain_json
 from suiro.errors import TransientError, UsageError
+from suiro.foundation.nesting import parse_json
 
 __all__ = ["SearchSink"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.parsers import expat
 
-from suiro.connect.nesting import MAX_NESTING, TooDeepError, parse_json
+from suiro.foundation.nesting import MAX_NESTING, TooDeepError, parse_json
 
 __all__ = [
     "CSV_TYPES",

@@ -37,9 +37,9 @@ import httpx
 
 from suiro.connect.connectors import About, Polled, SourceRecord
 from suiro.connect.http_answers import ask, is_temporary, retry_after_ms, said
-from suiro.connect.nesting import parse_json
 from suiro.connect.settings import SettingError, read_settings
 from suiro.errors import UsageError
+from suiro.foundation.nesting import parse_json
 
 __all__ = ["RestSource"]
 

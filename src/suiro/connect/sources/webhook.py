@@ -40,9 +40,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from suiro.connect.connectors import About, Headers, Polled, SourceRecord
-from suiro.connect.nesting import parse_json
 from suiro.connect.settings import SettingError, read_settings
 from suiro.foundation.http import Guard, HttpLimits, HttpServer, Tls, listen_on
+from suiro.foundation.nesting import parse_json
 
 __all__ = ["WebhookSource"]
 

@@ -7,34 +7,28 @@ a column; where no column holds the values, it raises NotColumnarError.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from suiro.streams.serdes.block_forms import encode_block
+from suiro.streams.serdes.json_values import read_json, write_block, write_json
 from suiro.streams.serdes.serde import DeserializationError, NotColumnarError, SerializationError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["JsonSerde", "write_json"]
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+__all__ = ["JsonSerde", "write_value"]
 
 
 _SAMPLE_BYTES = 20_000
 
-_WRITER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-_READER = json.JSONDecoder(parse_constant=_refuse_constant)
 
-
-def write_json(serde: str, topic: str, value: Any) -> bytes:
+def write_value(serde: str, topic: str, value: Any) -> bytes:
     """The bytes of a value. `serde` is the name for errors."""
     try:
-        return _WRITER.encode(value).encode()
-    except (TypeError, ValueError, RecursionError) as error:
+        return write_json(value)
+    except (TypeError, ValueError) as error:
         raise SerializationError(
             serde, topic, type(value).__name__, f"JSON has no form for it: {error}"
         ) from None
@@ -47,13 +41,19 @@ class JsonSerde:
     name: ClassVar[str] = "json"
 
     def serialize(self, topic: str, value: Any) -> bytes:
-        return write_json(self.name, topic, value)
+        return write_value(self.name, topic, value)
 
     def deserialize(self, topic: str, data: bytes) -> Any:
         try:
-            return _READER.decode(data.decode())
-        except (ValueError, RecursionError) as error:
-            raise DeserializationError(self.name, topic, f"not JSON: {error}") from None
+            return read_json(data)
+        except ValueError as error:
+            raise DeserializationError(self.name, topic, f"it {error}") from None
+
+    def decode_block(self, data: Sequence[bytes | None], topic: str) -> list[Any]:
+        return [None if item is None else read_json(item) for item in data]
+
+    def encode_block(self, values: Sequence[Any], topic: str) -> list[bytes | None]:
+        return write_block(values)
 
     def decode_column(self, data: pa.Array, *, topic: str = "") -> pa.Array:
         import pyarrow as pa
@@ -75,13 +75,10 @@ class JsonSerde:
         return self._decode_rows(column, topic, fields) if quick is None else quick
 
     def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
-        """Row by row: Arrow has no JSON writer."""
+        """As a block of rows: Arrow has no JSON writer."""
         import pyarrow as pa
 
-        rows = values.to_pylist()
-        return pa.array(
-            [None if row is None else write_json(self.name, topic, row) for row in rows], pa.binary()
-        )
+        return pa.array(encode_block(self, values.to_pylist(), topic), pa.binary())
 
     def _decode_rows(self, column: pa.Array, topic: str, fields: Collection[str] | None = None) -> pa.Array:
         import pyarrow as pa

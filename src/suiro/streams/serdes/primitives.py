@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import operator
 import struct
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from suiro.streams.serdes.serde import DeserializationError, SerializationError
@@ -16,7 +18,16 @@ from suiro.streams.serdes.serde import DeserializationError, SerializationError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BooleanSerde", "BytesSerde", "DoubleSerde", "IntSerde", "LongSerde", "StringSerde", "integer_of"]
+__all__ = [
+    "BooleanSerde",
+    "BytesSerde",
+    "DoubleSerde",
+    "IntSerde",
+    "LongSerde",
+    "StringSerde",
+    "are_of",
+    "integer_of",
+]
 
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
@@ -36,6 +47,11 @@ def integer_of(value: Any) -> int | None:
         return None
 
 
+def are_of(kind: type, values: Iterable[Any]) -> bool:
+    """Whether each is None or of this very type, no subclass."""
+    return set(map(type, values)) <= {kind, NoneType}
+
+
 @dataclass(frozen=True, slots=True)
 class BytesSerde:
     """Bytes as they are."""
@@ -51,6 +67,14 @@ class BytesSerde:
 
     def deserialize(self, topic: str, data: bytes) -> bytes:
         return data
+
+    def decode_block(self, data: Sequence[bytes | None], topic: str) -> list[bytes | None]:
+        return list(data)
+
+    def encode_block(self, values: Sequence[Any], topic: str) -> list[bytes | None]:
+        if are_of(bytes, values):
+            return list(values)
+        return [None if value is None else self.serialize(topic, value) for value in values]
 
     def decode_column(self, data: pa.Array, *, topic: str = "") -> pa.Array:
         return data
@@ -83,6 +107,14 @@ class StringSerde:
             return data.decode()
         except UnicodeDecodeError as error:
             raise DeserializationError(self.name, topic, f"not UTF-8: {error}") from None
+
+    def decode_block(self, data: Sequence[bytes | None], topic: str) -> list[str | None]:
+        return [None if item is None else item.decode() for item in data]
+
+    def encode_block(self, values: Sequence[Any], topic: str) -> list[bytes | None]:
+        if are_of(str, values):
+            return [None if value is None else value.encode() for value in values]
+        return [None if value is None else self.serialize(topic, value) for value in values]
 
     def decode_column(self, data: pa.Array, *, topic: str = "") -> pa.Array:
         import pyarrow as pa
@@ -118,6 +150,14 @@ class IntSerde:
     def deserialize(self, topic: str, data: bytes) -> int:
         return int(_read(self.name, topic, data, _INT))
 
+    def decode_block(self, data: Sequence[bytes | None], topic: str) -> list[int | None]:
+        return [None if item is None else _INT.unpack(item)[0] for item in data]
+
+    def encode_block(self, values: Sequence[Any], topic: str) -> list[bytes | None]:
+        if are_of(int, values):
+            return [None if value is None else _INT.pack(value) for value in values]
+        return [None if value is None else self.serialize(topic, value) for value in values]
+
     def decode_column(self, data: pa.Array, *, topic: str = "") -> pa.Array:
         return _decode_fixed(self.name, topic, data, ">i4")
 
@@ -136,6 +176,14 @@ class LongSerde:
 
     def deserialize(self, topic: str, data: bytes) -> int:
         return int(_read(self.name, topic, data, _LONG))
+
+    def decode_block(self, data: Sequence[bytes | None], topic: str) -> list[int | None]:
+        return [None if item is None else _LONG.unpack(item)[0] for item in data]
+
+    def encode_block(self, values: Sequence[Any], topic: str) -> list[bytes | None]:
+        if are_of(int, values):
+            return [None if value is None else _LONG.pack(value) for value in values]
+        return [None if value is None else self.serialize(topic, value) for value in values]
 
     def decode_column(self, data: pa.Array, *, topic: str = "") -> pa.Array:
         return _decode_fixed(self.name, topic, data, ">i8")
@@ -164,6 +212,14 @@ class DoubleSerde:
 
     def deserialize(self, topic: str, data: bytes) -> float:
         return float(_read(self.name, topic, data, _DOUBLE))
+
+    def decode_block(self, data: Sequence[bytes | None], topic: str) -> list[float | None]:
+        return [None if item is None else _DOUBLE.unpack(item)[0] for item in data]
+
+    def encode_block(self, values: Sequence[Any], topic: str) -> list[bytes | None]:
+        if are_of(float, values):
+            return [None if value is None else _DOUBLE.pack(value) for value in values]
+        return [None if value is None else self.serialize(topic, value) for value in values]
 
     def decode_column(self, data: pa.Array, *, topic: str = "") -> pa.Array:
         return _decode_fixed(self.name, topic, data, ">f8")

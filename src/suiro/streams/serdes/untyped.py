@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import json
 import struct
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
+from types import NoneType
 from typing import Any, ClassVar
 
 from suiro.errors import UsageError
 from suiro.streams.records import Windowed
-from suiro.streams.serdes.json_text import write_json
+from suiro.streams.serdes.json_text import write_value
+from suiro.streams.serdes.json_values import read_json, write_block
 from suiro.streams.serdes.primitives import integer_of
 from suiro.streams.serdes.serde import DeserializationError, SerializationError
 
@@ -46,7 +49,7 @@ class NaturalSerde:
                 except UnicodeEncodeError as error:
                     raise SerializationError(self.name, topic, "str", f"not valid text: {error}") from None
             case bool() | dict() | list() | tuple():
-                return write_json(self.name, topic, value)
+                return write_value(self.name, topic, value)
             case float():
                 return _DOUBLE.pack(value)
         number = integer_of(value)
@@ -57,6 +60,14 @@ class NaturalSerde:
         if not -(1 << 63) <= number < 1 << 63:
             raise SerializationError(self.name, topic, type(value).__name__, f"{number} exceeds 64 bits")
         return _LONG.pack(number)
+
+    def encode_block(self, values: Sequence[Any], topic: str) -> list[bytes | None]:
+        kinds = set(map(type, values)) - {NoneType}
+        if kinds <= {str}:
+            return [None if value is None else value.encode() for value in values]
+        if kinds <= {dict, list}:
+            return write_block(values)
+        return [None if value is None else self.serialize(topic, value) for value in values]
 
     def deserialize(self, topic: str, data: bytes) -> Any:
         raise UsageError(
@@ -84,6 +95,14 @@ class TaggedSerde:
                 self.name, topic, type(value).__name__, "it is nested too deeply"
             ) from None
 
+    def encode_block(self, values: Sequence[Any], topic: str) -> list[bytes | None]:
+        if set(map(type, values)) <= {dict, list, NoneType}:
+            return write_block(values, b"j", partial(_pack, topic))
+        return [None if value is None else _pack(topic, value) for value in values]
+
+    def decode_block(self, data: Sequence[bytes | None], topic: str) -> list[Any]:
+        return [None if item is None else _unpack(item) for item in data]
+
     def deserialize(self, topic: str, data: bytes) -> Any:
         try:
             return _unpack(data)
@@ -103,7 +122,7 @@ def _pack(topic: str, value: Any) -> bytes:
     if kind is dict or kind is list:
         # JSON is written and read in C; what it cannot give back as it was goes item by item.
         if _is_plain(value):
-            return b"j" + write_json("tagged", topic, value)
+            return b"j" + write_value("tagged", topic, value)
         if kind is list:
             return b"l" + _pack_items(topic, value)
         pairs = sorted((_pack(topic, key), _pack(topic, item)) for key, item in value.items())
@@ -175,7 +194,10 @@ def _is_plain(value: Any) -> bool:
     if kind is float:
         return isfinite(value)
     if kind is list:
-        return all(type(item) in _ATOMS or _is_plain(item) for item in value)
+        for item in value:  # noqa: SIM110  (`all` takes another frame at each level)
+            if not (type(item) in _ATOMS or _is_plain(item)):
+                return False
+        return True
     if kind is dict:
         for key, item in value.items():
             if type(key) is not str or not (type(item) in _ATOMS or _is_plain(item)):
@@ -192,7 +214,7 @@ def _unpack(data: bytes) -> Any:
         case b"i":
             return _LONG.unpack(rest)[0]
         case b"j":
-            return json.loads(rest.decode())
+            return read_json(rest)
         case b"0" | b"T" | b"F" if not rest:
             return {b"0": None, b"T": True, b"F": False}[tag]
         case b"b":

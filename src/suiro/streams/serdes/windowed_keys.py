@@ -7,11 +7,13 @@ bytes do not carry. Sessions: key bytes, then the end, then the start, both int6
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from suiro.errors import UsageError
 from suiro.streams.records import Windowed
+from suiro.streams.serdes.block_forms import decode_block, encode_block
 from suiro.streams.serdes.serde import DeserializationError, Serde, SerializationError
 
 __all__ = ["SessionWindowedSerde", "TimeWindowedSerde", "session_windowed", "time_windowed"]
@@ -58,6 +60,22 @@ class TimeWindowedSerde:
         (start,) = _ONE.unpack_from(data, len(data) - _ONE.size)
         return Windowed(key, start, min(start + self.size_ms, _LATEST_MS))
 
+    def decode_block(self, data: Sequence[bytes | None], topic: str) -> list[Any]:
+        size, latest = self.size_ms, _LATEST_MS
+        starts = [0 if item is None else _ONE.unpack(item[-8:])[0] for item in data]
+        keys = decode_block(self.inner, [None if item is None else item[:-8] for item in data], topic)
+        return [
+            None if item is None else Windowed(key, start, min(start + size, latest))
+            for item, key, start in zip(data, keys, starts, strict=True)
+        ]
+
+    def encode_block(self, values: Sequence[Any], topic: str) -> list[bytes | None]:
+        keys = _block_of_keys(self.name, self.inner, topic, values)
+        return [
+            None if key is None else key + _ONE.pack(value.start)
+            for key, value in zip(keys, values, strict=True)
+        ]
+
 
 @dataclass(frozen=True, slots=True)
 class SessionWindowedSerde:
@@ -83,6 +101,21 @@ class SessionWindowedSerde:
         end, start = _TWO.unpack_from(data, len(data) - _TWO.size)
         return Windowed(key, start, end)
 
+    def decode_block(self, data: Sequence[bytes | None], topic: str) -> list[Any]:
+        times = [(0, 0) if item is None else _TWO.unpack(item[-16:]) for item in data]
+        keys = decode_block(self.inner, [None if item is None else item[:-16] for item in data], topic)
+        return [
+            None if item is None else Windowed(key, start, end)
+            for item, key, (end, start) in zip(data, keys, times, strict=True)
+        ]
+
+    def encode_block(self, values: Sequence[Any], topic: str) -> list[bytes | None]:
+        keys = _block_of_keys(self.name, self.inner, topic, values)
+        return [
+            None if key is None else key + _TWO.pack(value.end, value.start)
+            for key, value in zip(keys, values, strict=True)
+        ]
+
 
 def _key_bytes(name: str, inner: Serde, topic: str, value: Any) -> bytes:
     if not isinstance(value, Windowed):
@@ -90,3 +123,10 @@ def _key_bytes(name: str, inner: Serde, topic: str, value: Any) -> bytes:
     if value.key is None:
         raise SerializationError(name, topic, "Windowed", "its key is None, and a windowed key has one")
     return inner.serialize(topic, value.key)
+
+
+def _block_of_keys(name: str, inner: Serde, topic: str, values: Sequence[Any]) -> list[bytes | None]:
+    for value in values:
+        if value is not None and (not isinstance(value, Windowed) or value.key is None):
+            _key_bytes(name, inner, topic, value)
+    return encode_block(inner, [None if value is None else value.key for value in values], topic)

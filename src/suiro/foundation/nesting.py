@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-__all__ = ["MAX_NESTING", "TooDeepError", "parse_json"]
+__all__ = ["MAX_NESTING", "TooDeepError", "is_too_deep", "parse_json"]
 
 MAX_NESTING = 500
 """Levels of arrays and objects in JSON; levels of elements in a record of XML."""
@@ -32,22 +32,22 @@ def parse_json(data: bytes | str, *, allow_nan: bool = True) -> Any:
     except ValueError as error:
         raise ValueError(f"is not JSON: {error}") from None
     # Most values open so few that they need no closer look.
-    if text.count("[") + text.count("{") > MAX_NESTING and _is_too_deep(value):
+    if text.count("[") + text.count("{") > MAX_NESTING and is_too_deep(value):
         raise TooDeepError
     return value
 
 
-def _is_too_deep(value: Any) -> bool:
-    """Level by level, without recursion."""
+def is_too_deep(value: Any) -> bool:
+    """More than `MAX_NESTING` levels; looked at level by level, without recursion."""
     level: list[Any] = [[value]]
     for _ in range(MAX_NESTING + 1):
-        level = [item for one in level for item in _children(one) if isinstance(item, list | dict)]
+        level = [item for one in level for item in _children(one) if isinstance(item, list | tuple | dict)]
         if not level:
             return False
     return True
 
 
-def _children(one: list[Any] | dict[str, Any]) -> Iterable[Any]:
+def _children(one: list[Any] | tuple[Any, ...] | dict[str, Any]) -> Iterable[Any]:
     return one.values() if isinstance(one, dict) else one
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from suiro.connect.nesting import MAX_NESTING, TooDeepError, parse_json
+from suiro.foundation.nesting import MAX_NESTING, TooDeepError, parse_json
 
 
 def nested(levels: int, *, within: str = "[") -> str:
