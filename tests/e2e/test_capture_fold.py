@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.capturing import Capture, Registry, Topics, difference, table_rows
+from support.capturing import Capture, Registry, Topics, difference, first_difference, table_rows
 from support.postgres import VERSION, Postgres
 from support.postgres_versions import PostgresUnavailable
 from support.waiting import wait_until
@@ -113,7 +113,8 @@ class Scene:
                 rows = table_rows(self.connection, table, key)
                 found = difference(folded, rows)
                 if found:
-                    said += f"{table}: {found}\n{self._history(table, key, folded, rows)}"
+                    wrong = first_difference(folded, rows)
+                    said += f"{table}: {found}\n{self.topics.history(f'{PREFIX}.{table}', wrong)}"
             return not said
 
         try:
@@ -129,19 +130,6 @@ class Scene:
             f"{self.steps} transactions of {self.workload.changes} changes, kills {self.kills}, compared at "
             f"{self.pauses} pauses"
         )
-
-    def _history(self, table: str, key: list[str], folded: Any, rows: Any) -> str:
-        """Of one key that differs: all its records."""
-        wrong = next(
-            one for one in folded.keys() | rows.keys() if repr(folded.get(one)) != repr(rows.get(one))
-        )
-        lines = []
-        for record in self.topics.records(f"{PREFIX}.{table}", headers=True):
-            if tuple(self.topics.decoded(record["key"]).values()) == wrong:
-                value = None if record["value"] is None else self.topics.decoded(record["value"])
-                headers = [header["value"].decode() for header in record["headers"]]
-                lines.append(f"  {record['offset']} {headers} {str(value)[:300]}")
-        return "\n".join([f"{wrong}:", *lines[-12:], ""])
 
 
 @pytest.fixture

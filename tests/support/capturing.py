@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -141,21 +142,34 @@ class Topics:
                 start = rows.next_offset
         return found
 
-    def fold(self, topic: str) -> dict[tuple[Any, ...], Row]:
-        """The rows of a table, by key: the last value of each, read by the newest schema of the topic."""
+    def fold(self, topic: str, columns: Iterable[str] = ()) -> dict[tuple[Any, ...], Row]:
+        """The rows of a table, by key: the last value of each, read by the schema with these columns. (A table that
+        gets an earlier form back has its earlier schema, and the newest is another one.) Else by the newest."""
         last: dict[bytes, bytes] = {}
         for record in self.records(topic):
             if record["value"] is None:
                 last.pop(record["key"], None)
             else:
                 last[record["key"]] = record["value"]
-        newest = self._newest(f"{topic}-value") if last else None
+        newest = self._reader(f"{topic}-value", last.values(), set(columns)) if last else None
         folded = {}
         for key, value in last.items():
             row = self.decoded(value, newest)
             folded[tuple(self.decoded(key).values())] = row
         assert len(folded) == len(last), "two keys in bytes are one in values"
         return folded
+
+    def history(self, topic: str, key: tuple[Any, ...]) -> str:
+        """The last records of one key, for what a failed test says."""
+        lines = [f"{key}:"]
+        for record in self.records(topic, headers=True):
+            if tuple(self.decoded(record["key"]).values()) == key:
+                value = None if record["value"] is None else self.decoded(record["value"])
+                cut = value and {name: str(cell)[:40] for name, cell in value.items()}
+                lines.append(
+                    f"  {record['offset']} {[header['value'].decode() for header in record['headers']]} {cut}"
+                )
+        return "\n".join([lines[0], *lines[1:][-12:], ""])
 
     def decoded(self, data: bytes, reader: Any = None) -> Row:
         assert data[0] == 0
@@ -164,8 +178,11 @@ class Topics:
         assert isinstance(row, dict)
         return row
 
-    def _newest(self, subject: str) -> Any:
-        return self._schema(self._registry.latest(subject).id)
+    def _reader(self, subject: str, values: Iterable[bytes], columns: set[str]) -> Any:
+        ids = [self._registry.latest(subject).id, *{int.from_bytes(value[1:5], "big") for value in values}]
+        schemas = [self._schema(one) for one in ids]
+        fitting = (one for one in schemas if {field["name"] for field in one["fields"]} == columns)
+        return next(fitting, schemas[0])
 
     def _schema(self, schema_id: int) -> Any:
         if schema_id not in self._schemas:
@@ -193,17 +210,22 @@ class CaptureScene:
         """Until the topic is what the query gives."""
         said = ""
 
+        folded: dict[Any, Row] = {}
+        rows: dict[Any, Row] = {}
+
         def compared() -> bool:
-            nonlocal said
-            said = difference(
-                self.topics.fold(f"{self.prefix}.public.{table}"), table_rows(connection, query, key)
-            )
+            nonlocal said, folded, rows
+            rows = table_rows(connection, query, key)
+            folded = self.topics.fold(f"{self.prefix}.public.{table}", next(iter(rows.values()), ()))
+            said = difference(folded, rows)
             return not said
 
         try:
             wait_until(compared, 90, f"the topic of {table}")
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{said}\n{self.captures[-1].said()[-3000:]}") from None
+            wrong = first_difference(folded, rows)
+            history = "" if wrong is None else self.topics.history(f"{self.prefix}.public.{table}", wrong)
+            raise AssertionError(f"{error}\n{said}\n{history}{self.captures[-1].said()[-3000:]}") from None
 
     def close(self) -> None:
         for capture in self.captures:
@@ -225,6 +247,18 @@ def table_rows(connection: psycopg.Connection[Any], table: str, key: list[str]) 
     found = {tuple(row[name] for name in key): row for row in rows}
     assert len(found) == len(rows)
     return found
+
+
+def first_difference(folded: dict[Any, Row], table: dict[Any, Row]) -> Any:
+    """A key whose rows are not the same."""
+    return next(
+        (
+            one
+            for one in folded.keys() | table.keys()
+            if sorted(folded.get(one, {}).items(), key=repr) != sorted(table.get(one, {}).items(), key=repr)
+        ),
+        None,
+    )
 
 
 def difference(folded: dict[Any, Row], table: dict[Any, Row]) -> str:
