@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -232,6 +234,54 @@ def test_no_record_goes_back_in_time_while_a_synchronous_standby_is_away(
         value = scene.topics.decoded(record["value"])["v"]
         assert value >= newest.get(record["key"], 0), "an older row behind a newer one"
         newest[record["key"]] = value
+    assert capture.stop() == 0
+
+
+def test_the_table_that_owes_most_is_read_not_the_one_that_was_one_too_many(
+    scene: CaptureScene, connection: Connection
+) -> None:
+    connection.execute(DOCS.encode())
+    connection.execute(DOCS.replace("table t", "table u").replace("into t", "into u").encode())
+    capture = scene.start(tables="public.t,public.u", snapshot="never", owed_keys_max=10)
+    capture.ready()
+    with connection.transaction():
+        connection.execute("update t set v = 1 where k <= 10")
+        connection.execute("update u set v = 1 where k = 1")
+    assert capture.ended() == 1
+    assert "more than 10 rows of public.t untouched" in capture.said()
+
+
+@pytest.mark.parametrize("how", ["open", "prepared"])
+def test_who_holds_a_snapshot_up_is_named(
+    scene: CaptureScene, connection: Connection, postgres: Postgres, how: str
+) -> None:
+    connection.execute(DOCS.encode())
+    make_slot(connection, scene)
+    with psycopg.connect(
+        postgres.dsn, dbname=scene.prefix, application_name="the night's job", autocommit=True
+    ) as other:
+        other.execute("begin")
+        other.execute("update t set v = 1 where k = 1")
+        if how == "prepared":
+            other.execute("prepare transaction 'half'")
+        capture = scene.start(tables="t", metrics="127.0.0.1:0")
+        wait_until(lambda: capture.said().count("are read once") >= 2, 90, "that it waits, and says so again")
+        pid = other.info.backend_pid
+        named = (
+            f'backend {pid} (application "the night\'s job"' if how == "open" else "ROLLBACK PREPARED 'half'"
+        )
+        assert named in capture.said()
+        found = re.search(r"metrics: (http://\S+)", capture.said())
+        assert found is not None
+        with urllib.request.urlopen(found[1], timeout=30) as response:
+            waited = re.search(
+                r"^suiro_capture_visibility_wait_seconds\{.*\} (\S+)$", response.read().decode(), re.M
+            )
+        assert waited is not None
+        assert float(waited[1]) >= 5
+        other.execute("commit" if how == "open" else "commit prepared 'half'")
+    capture.ready()
+    scene.wait_same(connection, "t", "t", ["k"])
     assert capture.stop() == 0
 
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ wal_level = logical
 max_wal_senders = 10
 max_replication_slots = 20
 max_connections = 60
+max_prepared_transactions = 5
 fsync = off
 autovacuum = off
 """
@@ -96,28 +98,33 @@ def commits_that_wait(connection: psycopg.Connection[Any]) -> int:
 
 
 class Standby:
-    """Of a primary of version 17 or later, whose logical slot `slot` (made here, for pgoutput) it keeps up to date."""
+    """Streams from a primary. With `slot` (version 17 or later) it keeps the primary's logical slot of that name, made
+    here for pgoutput, up to date. Its statements are in its log."""
 
-    def __init__(self, primary: Postgres, folder: Path, *, slot: str) -> None:
+    def __init__(self, primary: Postgres, folder: Path, *, slot: str = "") -> None:
         self._primary = primary
         self._folder = folder
         self._slot = slot
         with psycopg.connect(primary.dsn, autocommit=True) as connection:
             connection.execute("select pg_create_physical_replication_slot('standby')")
-            connection.execute(
-                "select pg_create_logical_replication_slot(%s, 'pgoutput', failover => true)", (slot,)
-            )
-            connection.execute("alter system set synchronized_standby_slots = 'standby'")
-            connection.execute("select pg_reload_conf()")
+            if slot:
+                connection.execute(
+                    "select pg_create_logical_replication_slot(%s, 'pgoutput', failover => true)", (slot,)
+                )
+                connection.execute("alter system set synchronized_standby_slots = 'standby'")
+                connection.execute("select pg_reload_conf()")
         folder.mkdir(mode=0o700)
+        folder.parent.chmod(0o755)  # the servers' user has to come through
         if primary.server.system_user is not None:
             shutil.chown(folder, primary.server.system_user)
         self._run("pg_basebackup", "-D", str(folder), "-d", primary.dsn, "-R", "-S", "standby", "-c", "fast")
         for copied in folder.glob(".s.PGSQL.*"):  # of the primary's socket, which lies among its data
             copied.unlink()
         with (folder / "postgresql.auto.conf").open("a") as file:
-            file.write("sync_replication_slots = on\nhot_standby_feedback = on\n")
-            file.write("synchronized_standby_slots = ''\n")  # once promoted it has no standby to wait for
+            file.write("hot_standby_feedback = on\nlog_statement = all\n")
+            if slot:
+                file.write("sync_replication_slots = on\n")
+                file.write("synchronized_standby_slots = ''\n")  # once promoted it has no standby to wait for
         self._run(
             "pg_ctl", "-w", "-D", str(folder), "-l", f"{folder}/log", "-o", f"-h '' -k {folder}", "start"
         )
@@ -138,6 +145,55 @@ class Standby:
                 (self._slot,),
             ).fetchone()
         return found == (True,)
+
+    def make_slot(self, name: str, database: str) -> None:
+        """On the standby itself (version 16 or later), for pgoutput."""
+        self.wait_replayed()
+        with (
+            ThreadPoolExecutor(1) as beside,
+            psycopg.connect(self._primary.dsn, autocommit=True) as primary,
+            psycopg.connect(self.dsn, dbname=database, autocommit=True) as standby,
+        ):
+            made = beside.submit(
+                standby.execute, "select pg_create_logical_replication_slot(%s, 'pgoutput')", (name,)
+            )
+
+            def is_made() -> bool:  # it waits for such a record of the primary
+                primary.execute("select pg_log_standby_snapshot()")
+                return made.done()
+
+            wait_until(is_made, 60, "a slot on the standby")
+            made.result()
+
+    def wait_replayed(self) -> None:
+        """Until it has replayed what the primary has now."""
+        self._wait_for("pg_last_wal_replay_lsn()")
+
+    def wait_received(self) -> None:
+        """The same, replayed or not."""
+        self._wait_for("pg_last_wal_receive_lsn()")
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """It replays nothing; what it receives waits."""
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute("select pg_wal_replay_pause()")
+            state = "select pg_get_wal_replay_pause_state()"
+            wait_until(lambda: connection.execute(state).fetchone() == ("paused",), 30, "a pause")
+            try:
+                yield
+            finally:
+                connection.execute("select pg_wal_replay_resume()")
+
+    def _wait_for(self, position: str) -> None:
+        with psycopg.connect(self._primary.dsn, autocommit=True) as primary:
+            end = primary.execute("select pg_current_wal_flush_lsn()").fetchone()
+        sql = f"select {position} >= %s::pg_lsn".encode()
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            wait_until(lambda: connection.execute(sql, end).fetchone() == (True,), 60, f"{position} at {end}")
+
+    def said(self) -> str:
+        return (self._folder / "log").read_text(errors="replace")
 
     def promote(self) -> None:
         self._run("pg_ctl", "-w", "-D", str(self._folder), "promote")

@@ -23,7 +23,7 @@ from typing import Any
 
 from suiro.client import Client, ProducerIdentity
 from suiro.clock import SystemClock
-from suiro.connect.postgres.database import Database, connect_replication
+from suiro.connect.postgres.database import Database, ServerFacts, connect_replication
 from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.lsn import parse_lsn
 from suiro.connect.postgres.options import CaptureOptions
@@ -40,6 +40,8 @@ from suiro.connect.postgres.slot import (
 )
 from suiro.connect.postgres.status import CaptureStatus
 from suiro.connect.postgres.tables import Tables
+from suiro.connect.postgres.visibility import Visibility
+from suiro.connect.postgres.visibility_wait import holder
 from suiro.errors import ConfigError, DataLossError, FencedError, TransientError
 from suiro.registry import RegistryClient
 
@@ -143,7 +145,7 @@ class PostgresCapture:
                     f"publication {options.publication} has none of the tables to capture "
                     f"({', '.join(options.tables) or 'all'}): create them first, or add them to it"
                 )
-            start, exported = self._start(database, replication, facts.database, position)
+            start, exported = self._start(database, replication, facts, position)
             session = Session(
                 options=options,
                 database=database,
@@ -174,14 +176,16 @@ class PostgresCapture:
         self._identity, self._left_open = delivery.identity, delivery.left_open
 
     def _start(
-        self, database: Database, replication: Any, name: str, position: dict[str, Any] | None
+        self, database: Database, replication: Any, facts: ServerFacts, position: dict[str, Any] | None
     ) -> tuple[int, str | None]:
         """Where the stream begins, and the snapshot exported by a slot that was made for it."""
         options = self.options
         state = read_slot(database, options.slot)
         known = None if position is None else parse_lsn(position["lsn"])
         try:
-            check_slot(options.slot, state, database=name, position=known, end=database.wal_position())
+            check_slot(
+                options.slot, state, database=facts.database, position=known, end=database.wal_position()
+            )
         except DataLossError as error:
             if self._snapshot != "new":
                 raise
@@ -190,12 +194,12 @@ class PostgresCapture:
                 drop_slot(database, options.slot)
             state, known = None, None
         if state is None:
-            created = self._create_slot(replication)
+            created = self._create_slot(database, replication, is_standby=facts.is_standby)
             logger.info("created slot %s", options.slot)
             return created.lsn, created.snapshot
         return max(known or 0, state.confirmed_lsn), None
 
-    def _create_slot(self, replication: Any) -> CreatedSlot:
+    def _create_slot(self, database: Database, replication: Any, *, is_standby: bool) -> CreatedSlot:
         """On a thread, for it waits until transactions that are open now have ended, and a stop must not."""
         made: list[CreatedSlot] = []
         failed: list[BaseException] = []
@@ -210,8 +214,13 @@ class PostgresCapture:
         thread.start()
         thread.join(SLOW_SLOT_S)
         if thread.is_alive():
+            oldest = Visibility.parse(database.visible()).begin & 0xFFFFFFFF
             logger.warning(
-                "creating slot %s waits for open transactions (pg_stat_activity)", self.options.slot
+                "creating slot %s waits for %s",
+                self.options.slot,
+                "the primary: run SELECT pg_log_standby_snapshot() there"
+                if is_standby
+                else f"transactions that are open; the oldest is {holder(database, oldest)}",
             )
         while thread.is_alive():
             thread.join(SLOW_SLOT_S / 10)

@@ -63,7 +63,8 @@ class Reading(Protocol):
     def will_read(
         self, form: Form, keys: Sequence[Sequence[str]], newer: Sequence[bool], window: Window | None
     ) -> list[bool]:
-        """Whether a later range has the row of each key. `newer`: with a change that the window's rows are without."""
+        """Whether a later range has the row of each key. `newer`: with a change that the window's rows are without, or
+        may be."""
 
     def owe_too_much(self, table: str) -> None:
         """More keys are owed than may be."""
@@ -183,12 +184,14 @@ class Changes:
         table = form.relation.full_name
         values = self._last_values.get(form.topic)
         window = self.window if self.window is not None and self.window.form.topic == form.topic else None
-        xids = transactions.xids[transactions.of[indices]]
-        newer = np.zeros(len(indices), np.bool_) if window is None else window.is_older_than(xids)
+        xids, lsns = (each[transactions.of[indices]] for each in (transactions.xids, transactions.lsns))
+        newer = completes = np.zeros(len(indices), np.bool_)
+        if window is not None:
+            newer, completes = window.may_be_without(xids, lsns), window.is_without(xids, lsns)
         unknown: dict[bytes, LeftOut] = {}
         if messages.unchanged[indices].any():
             values = values or self._load_last_values(form)
-            untouched = self._untouched(form, messages, indices, values, window, newer)
+            untouched = self._untouched(form, messages, indices, values, window, completes)
             unknown = untouched.keys
             rows = form.encoder.encode_changes(messages, indices, fill=untouched.fill)
             if untouched.rows:
@@ -224,7 +227,7 @@ class Changes:
         indices: Int64s,
         values: KeyedValues,
         window: Window | None,
-        newer: Any,
+        completes: Any,
     ) -> Untouched:
         owed = self._owed.of(form.relation.full_name)
         if window is not None:
@@ -235,7 +238,7 @@ class Changes:
             if found is not None and found != OLD:
                 return found
             # A row that is read with this change has the values of a later one, too.
-            return window.value(key) if window is not None and newer[row] else None
+            return window.value(key) if window is not None and completes[row] else None
 
         return fill_untouched(form, messages, indices, last_value=last_value, cutters=self._cutters)
 
@@ -258,8 +261,12 @@ class Changes:
             texts.append(
                 [cell.decode() for column in form.relation.key if isinstance(cell := row[column], bytes)]
             )
-        rows = [left_out.row for left_out in unknown.values()]
-        will_be_read = self._reading.will_read(form, texts, newer[rows].tolist(), window)
+        # Of a standby's window a change that may be newer takes rows out, and one that is older may follow it.
+        are_newer = [
+            bool(newer[left_out.row]) or (window is not None and window.has_taken_out(key))
+            for key, left_out in unknown.items()
+        ]
+        will_be_read = self._reading.will_read(form, texts, are_newer, window)
         for key, left_out, key_texts, is_read in zip(
             keys, unknown.values(), texts, will_be_read, strict=True
         ):
@@ -267,8 +274,10 @@ class Changes:
             if not is_read or left_out.has_older:
                 self._owed.add(table, key, key_texts)
                 if self._owed.is_over_limit:
-                    self._reading.owe_too_much(table)
-                    return
+                    largest = self._owed.largest
+                    self._reading.owe_too_much(largest)
+                    if largest == table:
+                        return
 
     def _add(
         self,
@@ -325,7 +334,7 @@ class Changes:
         values = self._last_values.get(form.topic)
         live = values or self._load_last_values(form)
         if self.window is not None and self.window.form.topic == form.topic:
-            self.window.truncate(int(transactions.xids[of]))
+            self.window.truncate(int(transactions.xids[of]), int(transactions.lsns[of]))
         self._owed.forget(form.relation.full_name)
         tombstones = 0
         for keys in _portions(live.all_keys()):

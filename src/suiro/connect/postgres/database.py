@@ -178,6 +178,15 @@ class Database:
             except psycopg2.Error:
                 pass  # the connection is lost, and with it the snapshot
 
+    @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """As `snapshot`; within one it is that one."""
+        if self._connection.info.transaction_status != psycopg2.extensions.TRANSACTION_STATUS_IDLE:
+            yield
+            return
+        with self.snapshot():
+            yield
+
     def facts(self) -> ServerFacts:
         found = self.row(
             "select current_setting('server_version_num')::int, current_database(), pg_is_in_recovery(),"
@@ -216,12 +225,18 @@ class Database:
         """Of a standby: behind everything that it has replayed or replays now."""
         return self._position("greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())", "null")
 
+    def replayed_position(self) -> int:
+        """Of a standby: snapshots from now on see what was committed before."""
+        return self._position("pg_last_wal_replay_lsn()", "null")
+
     def _position(self, of_standby: str, of_primary: str) -> int:
         found = self.row(
             f"select case when pg_is_in_recovery() then {of_standby} else {of_primary} end",
             what="ask where the log ends",
         )
         assert found is not None
+        if found[0] is None:
+            raise BrokenConnectionError("ask where the log ends: this standby has been promoted to a primary")
         return parse_lsn(found[0])
 
     def visible(self) -> str:

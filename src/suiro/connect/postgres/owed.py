@@ -38,6 +38,11 @@ class OwedKeys:
         return len(self) > self._limit
 
     @property
+    def largest(self) -> str:
+        """The table with the most."""
+        return max(self._tables, key=lambda table: len(self._tables[table]))
+
+    @property
     def tables(self) -> list[str]:
         return list(self._tables)
 

@@ -1,7 +1,8 @@
 """The publication: which tables are captured, and what the catalogue says of each.
 
 Always true: a table that comes out of here can be captured: it has a key for its records and a replica identity that
-tells deleted and changed rows by it. Anything else is a `ConfigError` with the statement that mends it.
+tells deleted and changed rows by it. Anything else is a `ConfigError` with the statement that mends it. All facts are
+of one moment: what is read in several statements, with an ALTER TABLE between two, is a table that never was.
 
 | replica identity | key of the records |
 |---|---|
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from suiro.connect.postgres.database import Database, quoted
 from suiro.connect.postgres.options import CaptureOptions
@@ -24,6 +25,17 @@ from suiro.errors import ConfigError, UsageError
 __all__ = ["Column", "Table", "ensure_publication", "published_tables", "table_facts"]
 
 logger = logging.getLogger(__name__)
+
+
+class _GoneError(ConfigError):
+    """The table was dropped after the publication's tables were listed."""
+
+
+# Of a table and all partitions below it, without locking them.
+_PARTS = (
+    "with recursive parts (oid) as (select %(oid)s::oid union all select i.inhrelid from parts join pg_class c on"
+    " c.oid = parts.oid and c.relkind = 'p' join pg_inherits i on i.inhparent = parts.oid)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +47,7 @@ class Column:
     number: int = 0  # pg_attribute.attnum, which a column keeps when it is renamed
     fills_itself: bool = False  # rows from before it was added have a value: a default, or generated
     collation: str | None = None  # as SQL takes it
+    version: int = 0  # pg_attribute.xmin: another one after each ALTER TABLE of the column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +62,8 @@ class Table:
     key: tuple[str, ...]
     key_is_unique: bool  # false: all columns are the key, and no index orders them
     row_filter: str | None
-    file: int = 0  # pg_class.relfilenode: another one where the table was rewritten; 0: of partitions
+    file: int = 0  # pg_class.relfilenode, of partitions a hash: another one where the table was rewritten
+    attributes: int = 0  # pg_class.relnatts: the highest number that a column had by now
 
     @property
     def full_name(self) -> str:
@@ -147,30 +161,44 @@ def _published(database: Database, publication: str) -> list[tuple[str, str]]:
 
 def published_tables(database: Database, options: CaptureOptions, version: int) -> list[Table]:
     """All that are captured, checked."""
-    names = _published(database, options.publication)
-    if options.tables:
-        wanted = set(options.tables)
-        names = [one for one in names if f"{one[0]}.{one[1]}" in wanted]
-    return [table_facts(database, options.publication, schema, name, version) for schema, name in names]
+    with database.one_moment():
+        names = _published(database, options.publication)
+        if options.tables:
+            wanted = set(options.tables)
+            names = [one for one in names if f"{one[0]}.{one[1]}" in wanted]
+        found = []
+        for schema, name in names:
+            try:
+                found.append(_table_facts(database, options.publication, schema, name, version))
+            except _GoneError as error:
+                logger.info("%s", error)
+        return found
 
 
 def table_facts(database: Database, publication: str, schema: str, name: str, version: int) -> Table:
     """Raises `ConfigError` where the table cannot be captured."""
+    with database.one_moment():
+        return _table_facts(database, publication, schema, name, version)
+
+
+def _table_facts(database: Database, publication: str, schema: str, name: str, version: int) -> Table:
     full_name = f"{schema}.{name}"
     found = database.row(
-        "select c.oid, c.relreplident, c.relfilenode, has_table_privilege(c.oid, 'select') from pg_class c"
-        " join pg_namespace n on n.oid = c.relnamespace where n.nspname = %s and c.relname = %s",
+        "select c.oid, c.relreplident, c.relkind = 'p', c.relfilenode, c.relnatts, has_table_privilege(c.oid, 'select')"
+        " from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = %s and c.relname = %s",
         (schema, name),
         what=f"look at table {full_name}",
     )
-    if found is None:
-        raise ConfigError(f"table {full_name} does not exist any more; take it out of the publication")
-    oid, identity, file, may_select = found
+    if found is None or found[-1] is None:  # rights are those of now
+        raise _GoneError(f"table {full_name} does not exist any more; take it out of the publication")
+    oid, identity, is_partitioned, file, attributes, may_select = found
     if not may_select:
         raise ConfigError(
             f"no permission to read {full_name}: GRANT SELECT ON {quoted(schema, name)} TO this role"
         )
     columns, row_filter = _columns(database, publication, oid, full_name, version)
+    if is_partitioned:
+        file, columns = _of_partitions(database, oid, full_name, columns)
     key, unique = _key(database, oid, identity, quoted(schema, name), columns)
     return Table(
         oid=oid,
@@ -182,7 +210,23 @@ def table_facts(database: Database, publication: str, schema: str, name: str, ve
         key_is_unique=unique,
         row_filter=row_filter,
         file=file,
+        attributes=attributes,
     )
+
+
+def _of_partitions(
+    database: Database, oid: int, full_name: str, columns: list[Column]
+) -> tuple[int, list[Column]]:
+    """What only the tables that hold the rows know: their files, and which columns got values without being written."""
+    ((file, filled),) = database.rows(
+        f"{_PARTS} select coalesce((select ('x' || left(md5(string_agg(c.oid || ' ' || c.relfilenode, ',' order by"
+        " c.oid)), 15))::bit(60)::int8 from parts join pg_class c using (oid) where c.relfilenode <> 0), 1),"
+        " array(select distinct a.attname::text from parts join pg_attribute a on a.attrelid = parts.oid where"
+        " a.atthasmissing and not a.attisdropped)",
+        {"oid": oid},
+        what=f"look at the partitions of {full_name}",
+    )
+    return file, [replace(one, fills_itself=one.fills_itself or one.name in filled) for one in columns]
 
 
 def _columns(
@@ -206,8 +250,8 @@ def _columns(
     rows = database.rows(
         "select attname, atttypid, atttypmod, attnotnull, attnum, attgenerated, atthasmissing, (select"
         " quote_ident(n.nspname) || '.' || quote_ident(c.collname) from pg_collation c join pg_namespace n on"
-        " n.oid = c.collnamespace where c.oid = attcollation) from pg_attribute where attrelid = %s and attnum > 0 and"
-        " not attisdropped order by attnum",
+        " n.oid = c.collnamespace where c.oid = attcollation), xmin::text::int8 from pg_attribute where attrelid = %s"
+        " and attnum > 0 and not attisdropped order by attnum",
         (oid,),
         what=f"list the columns of {full_name}",
     )
@@ -220,6 +264,7 @@ def _columns(
             number=row[4],
             fills_itself=bool(row[5]) or row[6],
             collation=row[7],
+            version=row[8],
         )
         for row in rows
         if (row[0] in published if published is not None else not row[5])

@@ -174,6 +174,7 @@ class Session:
                 if self._stopped.is_set():
                     raise Stopped
                 looks_again = self._snapshots.step(self._changes)
+                self._status.visibility_wait_seconds = self._snapshots.wait.seconds
                 pause_s = min(2 * pause_s, WAIT_S) if looks_again else FIRST_LOOK_S
                 if self._snapshots.is_done:
                     on_ready(self)

@@ -43,10 +43,11 @@ from suiro.connect.postgres.ranges import (
     rows_in_a_chunk,
 )
 from suiro.connect.postgres.snapshot_readers import SnapshotReaders
-from suiro.connect.postgres.table_state import TableState, columns_of
+from suiro.connect.postgres.table_state import TableState
 from suiro.connect.postgres.tables import Form, Tables
 from suiro.connect.postgres.topic_state import KeyedValues, ends, load_older
 from suiro.connect.postgres.visibility import Visibility
+from suiro.connect.postgres.visibility_wait import VisibilityWait
 from suiro.connect.postgres.window import Window
 from suiro.errors import ConfigError, DataLossError, UsageError
 
@@ -57,7 +58,6 @@ logger = logging.getLogger(__name__)
 PART = "table/"
 PORTION = 50_000
 COMMIT_ROWS = 100_000
-SLOW_WAIT_MS = 5_000  # for transactions to become visible; then the log says so
 
 
 class Snapshots:
@@ -86,8 +86,7 @@ class Snapshots:
         self._on_begin = on_begin
         self._clock = SystemClock()
         self._marks = 0
-        self._waiting_ms: int | None = None  # since when transactions are not visible yet
-        self._has_said = False
+        self.wait = VisibilityWait(database)
         self.states = {
             name[len(PART) :]: TableState(**value) for name, value in parts.items() if name.startswith(PART)
         }
@@ -125,8 +124,7 @@ class Snapshots:
             and state.matches(table)
             and (form is None or form.key_schema_id == state.key_schema_id)
         ):
-            if state.columns != columns_of(table) or state.file != table.file:
-                state.columns, state.file = columns_of(table), table.file
+            if state.note(table):
                 self._changed.add(table.full_name)
             return
         if state is not None:
@@ -144,15 +142,13 @@ class Snapshots:
             and before is not None
             and not before.running
             and not self.owed.of(table.full_name)
-            and (before.oid, before.file) == (table.oid, table.file)
+            and before.oid == table.oid
+            and before.is_completed_by_names(table)
         )
-        self.states[table.full_name] = TableState(
-            oid=table.oid,
-            running=True,
+        self.states[table.full_name] = TableState.beginning(
+            table,
             since={str(partition): end for partition, end in found.items() if end},
             was_whole=was_whole,
-            columns=columns_of(table),
-            file=table.file,
             key_schema_id=form.key_schema_id,
         )
         self.owed.forget(table.full_name)  # all rows are read, these too
@@ -177,7 +173,8 @@ class Snapshots:
     def will_read(
         self, form: Form, keys: Sequence[Sequence[str]], newer: Sequence[bool], window: Window | None
     ) -> list[bool]:
-        """Whether a later range has the row of each key. `newer`: with a change that the window's rows are without."""
+        """Whether a later range has the row of each key. `newer`: with a change that the window's rows are without, or
+        may be."""
         name = form.relation.full_name
         state, table = self.states.get(name), self._tables.facts.get(name)
         columns = [form.relation.columns[place].name for place in form.relation.key]
@@ -262,9 +259,8 @@ class Snapshots:
 
     def note_open_transactions(self, changes: Changes) -> None:
         """Those of now, where it is not known which of them earlier sessions handed on."""
-        if changes.recent.is_incomplete:
-            # On a standby what is decoded was replayed, so it is visible.
-            changes.recent.wait_for_all_before(0 if self._is_standby else self._database.new_transaction())
+        if changes.recent.is_incomplete and not self._is_standby:
+            changes.recent.wait_for_all_before(self._database.new_transaction())
 
     def step(self, changes: Changes) -> bool:
         """Between transactions: reads what is owed or else the next range, unless something waits for its mark. Returns
@@ -291,22 +287,8 @@ class Snapshots:
 
     def _is_visible(self, changes: Changes) -> bool:
         """Whether a snapshot of now or later sees everything that was handed on, by this session or earlier ones."""
-        recent = changes.recent
         self.note_open_transactions(changes)
-        now_ms = self._clock.monotonic_ms()
-        if recent.all_seen_by(Visibility.parse(self._database.visible())):
-            recent.forget()
-            self._waiting_ms, self._has_said = None, False
-            return True
-        if self._waiting_ms is None:
-            self._waiting_ms = now_ms
-        elif now_ms - self._waiting_ms >= SLOW_WAIT_MS and not self._has_said:
-            self._has_said = True
-            logger.warning(
-                "rows are read once transactions are visible that were open when the session began or that wait for a "
-                "synchronous standby (pg_stat_activity, pg_prepared_xacts, synchronous_standby_names)"
-            )
-        return False
+        return self._is_standby or self.wait.is_over(changes.recent)  # what a standby decodes it has replayed
 
     def _read_window(self, name: str) -> Window | None:
         schema, _, short = name.partition(".")
@@ -323,12 +305,16 @@ class Snapshots:
             with database.snapshot():
                 # Locked before anything is looked at: the columns stay as they are until the rows are read.
                 database.rows(f"lock table {table.sql_name} in access share mode", what=f"read {name}")
-                visible, lsn = Visibility.parse(database.visible()), database.insert_position()
+                replayed = self._database.replayed_position() if self._is_standby else None
+                visible = Visibility.parse(database.visible(), replayed=replayed)
+                lsn = database.insert_position()
                 now = self._tables.fresh_facts(table.schema, table.name, database)
                 form = self._tables.form_of(now, database)
                 state = self.states.get(name)
-                if state is not None and form.key_schema_id != state.key_schema_id:
-                    self.begin(now)
+                if state is not None and (state.running or self._options.snapshot != "never"):
+                    self.consider(
+                        now, form
+                    )  # what `after` means may be gone: names, collations, the key's order
                     state = self.states[name]
                 owed = list(self.owed.of(name).items())[:size]
                 read: Range | None = None

@@ -19,6 +19,7 @@ _HELP = {
     "spooled_bytes": "Large transactions that wait on disk for their commit.",
     "tables_running": "Tables whose snapshot is not complete.",
     "owed_keys": "Rows to be read by their keys: updates left values out (TOAST) that nothing had.",
+    "visibility_wait_seconds": "For how long rows wait to be read until transactions are visible; the log names one.",
     "last_commit_seconds": "When the last transaction that was written committed in Postgres (Unix time).",
     "restarts": "Sessions that ended because something was lost.",
 }
@@ -39,6 +40,7 @@ class CaptureStatus:
     spooled_bytes: int = 0
     tables_running: int = 0
     owed_keys: int = 0
+    visibility_wait_seconds: float = 0.0
     last_commit_seconds: float = 0.0
     restarts: int = 0
 

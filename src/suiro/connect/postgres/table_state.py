@@ -7,7 +7,7 @@ from typing import Any
 
 from suiro.connect.postgres.publication import Table
 
-__all__ = ["TableState", "columns_of"]
+__all__ = ["TableState"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,27 +26,66 @@ class TableState:
     was_whole: bool = False
     columns: list[list[Any]] = field(default_factory=list)
     file: int = 0
+    attributes: int = 0
+    row_filter: str | None = ""
+    order: list[list[Any]] = field(default_factory=list)
     key_schema_id: int = 0
 
+    @classmethod
+    def beginning(cls, table: Table, **others: Any) -> TableState:
+        state = cls(oid=table.oid, running=True, **others)
+        state.note(table)
+        return state
+
+    def note(self, table: Table) -> bool:
+        """How the table is now; whether it was different."""
+        now = (columns_of(table), table.file, table.attributes, table.row_filter, _order_of(table))
+        before = (self.columns, self.file, self.attributes, self.row_filter, self.order)
+        self.columns, self.file, self.attributes, self.row_filter, self.order = now
+        return now != before
+
     def matches(self, table: Table) -> bool:
-        """Whether every row's value in the topic is as the table has it, but for what the stream tells."""
-        if self.oid != table.oid:
+        """Whether every row's value in the topic is as the table has it, but for what the stream tells, and ranges that
+        were read are those before `after`. What an older version did not note is taken to be the same."""
+        if self.oid != table.oid or self.row_filter not in ("", table.row_filter):
             return False
-        now = columns_of(table)
-        if now == self.columns:
-            return True
-        before = {column[0]: column for column in self.columns}
-        highest = max((column[3] for column in self.columns), default=0)
-        if self.file != table.file:
-            return False  # rewritten: rows have values that no change told
-        for column in table.columns:
-            known = before.get(column.name)
-            if known is None and (column.fills_itself or column.number <= highest):
-                return False  # has a value in rows from before, or is an older column under a new name
-            if known is not None and known[1] != column.type_oid:
+        if self.running and self.order and self.order != _order_of(table):
+            return False
+        known = {column[0]: column for column in self.columns}
+        highest = max((self.attributes, *(column[3] for column in self.columns if len(column) > 3)))
+        was_rewritten = self.was_rewritten(table)
+        for column, now in zip(table.columns, columns_of(table), strict=True):
+            before = known.get(column.name)
+            if before is None:
+                # It has values in rows from before, or it is an older column under a new name or newly published.
+                if was_rewritten or column.fills_itself or column.number <= highest:
+                    return False
+            elif before[1] != column.type_oid or not _has_number(before, now):
                 return False
+            elif was_rewritten and before[2:5] != now[2 : len(before)]:
+                return False  # rows have values that no change told (VACUUM FULL and TRUNCATE leave columns alone)
         return True
+
+    def was_rewritten(self, table: Table) -> bool:
+        return self.file not in (0, table.file)
+
+    def is_completed_by_names(self, table: Table) -> bool:
+        """Whether columns of rows in the topic are those that have these names now."""
+        now = {column[0]: column for column in columns_of(table)}
+        return not self.was_rewritten(table) and all(
+            _has_number(before, now[before[0]]) for before in self.columns if before[0] in now
+        )
 
 
 def columns_of(table: Table) -> list[list[Any]]:
-    return [[one.name, one.type_oid, one.typmod, one.number] for one in table.columns]
+    return [[one.name, one.type_oid, one.typmod, one.number, one.version] for one in table.columns]
+
+
+def _has_number(before: list[Any], now: list[Any]) -> bool:
+    """A column of this name, then and now: not dropped and added again, nor another one renamed to it."""
+    return len(before) <= 3 or before[3] == now[3]
+
+
+def _order_of(table: Table) -> list[list[Any]]:
+    by_name = {column.name: column for column in table.columns}
+    return [[by_name[name].number, by_name[name].collation] for name in table.key]

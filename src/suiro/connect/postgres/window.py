@@ -1,7 +1,8 @@
 """Rows that were read while changes flow (a range, or keys that were owed), until the stream has passed the reading.
 
 Always true: when the rows that are left go out, the topic has no newer value of any of their keys. A change that the
-window's snapshot does not see is newer and takes its row out; one that it sees is older, and the row stays.
+window's snapshot does not see is newer and takes its row out; one that it sees is older, and the row stays. Where a
+standby cannot tell, the change takes its row out and is not completed from it.
 (docs/decisions: snapshots beside the stream.)
 """
 
@@ -64,9 +65,17 @@ class Window:
         row = self._places.get(key)
         return None if row is None or not self._kept[row] else self.rows.value(row)
 
-    def is_older_than(self, xids: Int64s) -> npt.NDArray[np.bool_]:
-        """Of each transaction: whether the rows are without it."""
-        return ~self.snapshot.sees(xids)
+    def may_be_without(self, xids: Int64s, lsns: Int64s) -> npt.NDArray[np.bool_]:
+        """Of each transaction, committed at its LSN: false where the rows have its changes for certain."""
+        return ~self.snapshot.sees(xids, lsns)
+
+    def is_without(self, xids: Int64s, lsns: Int64s) -> npt.NDArray[np.bool_]:
+        """Of each transaction: true where the rows are as they were before it for certain."""
+        return self.snapshot.misses(xids, lsns)
+
+    def has_taken_out(self, key: bytes) -> bool:
+        row = self._places.get(key)
+        return row is not None and not self._kept[row]
 
     def take_out(self, keys: Iterable[bytes]) -> None:
         """There are newer changes of these."""
@@ -76,8 +85,9 @@ class Window:
             if row is not None:
                 self._kept[row] = False
 
-    def truncate(self, xid: int) -> None:
-        if self.is_older_than(np.array([xid], np.int64))[0]:
+    def truncate(self, xid: int, lsn: int) -> None:
+        # Rows of after a TRUNCATE are in the stream behind it, all of them.
+        if self.may_be_without(np.array([xid], np.int64), np.array([lsn], np.int64))[0]:
             self._kept[:] = False
 
     def left(self) -> Int64s:

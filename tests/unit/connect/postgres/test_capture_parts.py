@@ -24,24 +24,44 @@ from suiro.connect.postgres.visibility import KEPT, RecentTransactions, Visibili
 from suiro.errors import ConfigError
 
 XIDS = np.array([5, 10, 11, 19, 20, 21], np.int64)
+LATE = np.full(6, 1_000, np.int64)
 
 
 def test_a_snapshot_sees_what_ended_before_it() -> None:
-    assert Visibility.parse("10:20:10,14").sees(XIDS).tolist() == [True, False, True, True, False, False]
-    assert Visibility.parse("20:20:").sees(XIDS).tolist() == [True, True, True, True, False, False]
+    for text, seen in (
+        ("10:20:10,14", [True, False, True, True, False, False]),
+        ("20:20:", [True, True, True, True, False, False]),
+    ):
+        snapshot = Visibility.parse(text)
+        assert snapshot.sees(XIDS, LATE).tolist() == seen
+        assert snapshot.misses(XIDS, LATE).tolist() == [not one for one in seen]
 
 
 def test_transaction_numbers_go_round() -> None:
     around = Visibility.parse(f"{(7 << 32) - 5}:{(7 << 32) + 3}:{(7 << 32) - 2}")
     before_and_after = np.array([(1 << 32) - 10, (1 << 32) - 2, (1 << 32) - 1, 0, 2, 3, 100], np.int64)
-    assert around.sees(before_and_after).tolist() == [True, False, True, True, True, False, False]
+    late = np.full(7, 1_000, np.int64)
+    assert around.sees(before_and_after, late).tolist() == [True, False, True, True, True, False, False]
+    standby = Visibility.parse(f"{(7 << 32) - 5}:{(7 << 32) + 3}:", replayed=500)
+    assert standby.sees(before_and_after, late).tolist() == [True, *[False] * 6]
+    assert standby.misses(before_and_after, late).tolist() == [*[False] * 5, True, True]
+
+
+def test_a_snapshot_of_a_standby_is_certain_of_what_ended_and_of_what_was_replayed() -> None:
+    """It lists no open transactions."""
+    snapshot = Visibility.parse("10:20:", replayed=500)
+    lsns = np.array([900, 900, 499, 500, 900, 900], np.int64)
+    assert snapshot.sees(XIDS, lsns).tolist() == [True, False, True, False, False, False]
+    assert snapshot.misses(XIDS, lsns).tolist() == [False, False, False, False, True, True]
 
 
 def test_a_snapshot_behind_the_stream_is_known() -> None:
     recent = RecentTransactions()
     recent.wait_for_all_before(0)
     recent.add(np.array([11, 14], np.int64))
-    assert not recent.all_seen_by(Visibility.parse("14:15:14"))
+    behind = Visibility.parse("14:15:14")
+    assert not recent.all_seen_by(behind)
+    assert recent.held_up_by(behind) == 14
     assert recent.all_seen_by(Visibility.parse("15:15:"))
 
 
@@ -49,14 +69,51 @@ def test_what_earlier_sessions_handed_on_is_waited_for() -> None:
     recent = RecentTransactions()
     assert recent.is_incomplete
     recent.wait_for_all_before(14)
-    assert not recent.all_seen_by(Visibility.parse("13:20:13"))
+    behind = Visibility.parse("13:20:13")
+    assert not recent.all_seen_by(behind)
+    assert recent.held_up_by(behind) == 13
     assert recent.all_seen_by(Visibility.parse("14:20:14"))
-    recent.forget()
     assert not recent.is_incomplete
-    assert recent.all_seen_by(Visibility.parse("13:20:13"))
-    for first in range(0, KEPT + 1_000, 1_000):
+    assert recent.all_seen_by(behind)
+
+
+def test_too_many_to_remember_are_waited_for_and_the_wait_has_an_end() -> None:
+    """More than are kept come between any two looks, and there is always an older transaction that is open."""
+    recent = RecentTransactions()
+    recent.wait_for_all_before(1_000)
+    for number in range(1, 6):
+        recent.add(np.arange(KEPT + 1, dtype=np.int64) + number * 1_000_000)
+        assert recent.is_incomplete, "what is forgotten is waited for, like what was never known"
+        recent.wait_for_all_before(number * 10_000_000)
+        assert not recent.all_seen_by(Visibility.parse("999:999999999:999"))
+    behind = Visibility.parse("1000:999999999:1000")
+    assert not recent.all_seen_by(behind)
+    recent.add(np.arange(KEPT + 1, dtype=np.int64) + 6_000_000)
+    recent.wait_for_all_before(60_000_000)
+    for begin, is_over in ((49_999_999, False), (50_000_000, False), (60_000_000, True)):
+        assert recent.all_seen_by(Visibility.parse(f"{begin}:999999999:{begin}")) == is_over
+
+
+def test_what_a_snapshot_saw_takes_no_room() -> None:
+    recent = RecentTransactions()
+    recent.wait_for_all_before(10)
+    for first in range(1_000, 5 * KEPT, 1_000):
         recent.add(np.arange(first, first + 1_000, dtype=np.int64))
-    assert recent.is_incomplete, "what is forgotten is waited for, like what was never known"
+        assert not recent.all_seen_by(Visibility.parse(f"9:{first + 1_000}:9,1007"))
+    assert not recent.is_incomplete
+    behind = Visibility.parse("1007:900000:1007")
+    assert not recent.all_seen_by(behind)
+    assert recent.held_up_by(behind) == 1_007
+    assert recent.all_seen_by(Visibility.parse("1008:900000:"))
+
+
+def test_the_table_that_owes_most_is_named() -> None:
+    owed = OwedKeys({}, limit=5)
+    for number in range(5):
+        owed.add("public.large", bytes([number]), [str(number)])
+    owed.add("public.small", b"k", ["k"])
+    assert owed.is_over_limit
+    assert owed.largest == "public.large"
 
 
 def test_what_is_owed_outlives_a_kill() -> None:

@@ -1,0 +1,190 @@
+"""What ALTER TABLE does to rows and no change tells: the table is read again, while it is read and afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from support.capturing import CaptureScene, Connection, dsn_of
+from support.postgres import VERSION, Postgres
+from support.waiting import wait_until
+
+from suiro.connect.postgres.database import Database
+from suiro.connect.postgres.publication import Table, table_facts
+from suiro.connect.postgres.table_state import TableState
+
+ROWS = 500
+INSERT = f"""
+insert into t select g, repeat(md5(g::text), 80), repeat(md5((-g)::text), 80), g from generate_series(1, {ROWS}) g
+"""
+TABLES = {
+    "plain": "create table t (k int primary key, a text, b text, n int);"
+    "alter table t alter a set storage external, alter b set storage external",
+    "partitioned": "create table t (k int primary key, a text, b text, n int) partition by range (k);"
+    "create table t_1 partition of t for values from (0) to (200);"
+    "create table t_2 partition of t for values from (200) to (2000) partition by range (k);"
+    "create table t_3 partition of t_2 for values from (200) to (2000)",
+}
+ALTERATIONS = {
+    "a constant default": "alter table t add c int default 7",
+    "a rewrite": "alter table t add c text default gen_random_uuid()",
+    "the same type": "alter table t alter n type int using n * 2",
+    "another modifier": "alter table t alter a type varchar(9) using left(a, 5)",
+    "dropped and added": "alter table t drop n; alter table t add n int",
+    "names swapped": "alter table t rename a to c; alter table t rename b to a; alter table t rename c to b",
+    "an expression": "alter table t alter e set expression as (n * 3)",
+}
+
+
+@pytest.mark.parametrize("how", ALTERATIONS)
+@pytest.mark.parametrize("table", TABLES)
+def test_rows_that_were_altered_are_read_again(
+    scene: CaptureScene, connection: Connection, table: str, how: str
+) -> None:
+    connection.execute(f"{TABLES[table]};{INSERT}".encode())
+    if how == "an expression":
+        if VERSION < 18:
+            pytest.skip("generated columns are published since Postgres 18")
+        connection.execute("alter table t add e int generated always as (n * 2) stored")
+    capture = scene.start(tables="t")
+    capture.ready()
+    scene.wait_same(connection, "t", "t", ["k"])
+    connection.execute(ALTERATIONS[how].encode())
+    connection.execute("update t set k = 999 where k = 300")
+    scene.wait_same(connection, "t", "t", ["k"])
+    assert capture.stop() == 0
+
+
+@pytest.mark.skipif(VERSION < 15, reason="publications have row filters and column lists since Postgres 15")
+def test_a_wider_publication_is_read(scene: CaptureScene, connection: Connection) -> None:
+    """Columns and rows that were there before, and were not published."""
+    connection.execute(f"{TABLES['plain']};{INSERT}".encode())
+    connection.execute("create publication few for table t (k, a) where (k < 100)")
+    capture = scene.start(publication="few")
+    capture.ready()
+    scene.wait_same(connection, "t", "(select k, a from t where k < 100) published", ["k"])
+    connection.execute("alter publication few set table t (k, a, n) where (k < 100)")
+    scene.wait_same(connection, "t", "(select k, a, n from t where k < 100) published", ["k"])
+    connection.execute("alter publication few set table t (k, a, n) where (k > 50)")
+    scene.wait_same(connection, "t", "(select k, a, n from t where k > 50) published", ["k"])
+    assert capture.stop() == 0
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        'alter table t alter a type text collate "POSIX"',  # which every server has; it may be any
+        "alter table t drop constraint t_pkey; alter table t add primary key (n, a)",
+    ],
+    ids=["collation", "order of columns"],
+)
+def test_the_order_of_a_key_changes_while_the_table_is_read(
+    scene: CaptureScene, connection: Connection, postgres: Postgres, how: str
+) -> None:
+    """What was read by the old order says nothing of what comes next in the new one."""
+    connection.execute(
+        'create table t (a text collate "C", n int, primary key (a, n));'
+        "insert into t select case g % 2 when 0 then 'a' else 'B' end || lpad(g::text, 4, '0'), -g from"
+        " generate_series(1, 2000) g"
+    )
+    slot = f"suiro_{scene.prefix}"
+    connection.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
+    capture = scene.start(tables="t", chunk_rows=50, heartbeat=60)
+
+    def records() -> int:
+        return len(scene.topics.records(f"{scene.prefix}.public.t"))
+
+    wait_until(lambda: records() > 0, 60, "the first rows")
+    with psycopg.connect(postgres.dsn, dbname=scene.prefix) as other:
+        other.execute("lock table t in access exclusive mode")
+        assert records() < 2000, "too late: the table was read"
+        other.execute(how.encode())
+    capture.ready()
+    assert "is read again" in capture.said()
+    scene.wait_same(connection, "t", "t", ["a", "n"])
+    assert capture.stop() == 0
+
+
+# -- what a position keeps of a table, without a capture ---------------------------------------------------------------
+
+
+@pytest.fixture(params=TABLES)
+def database(
+    request: pytest.FixtureRequest, connection: Connection, postgres: Postgres, prefix: str
+) -> Iterator[Database]:
+    connection.execute(
+        f"{TABLES[request.param]};{INSERT}; create publication p for table t with (publish_via_partition_root)".encode()
+    )
+    with Database(dsn_of(postgres, prefix)) as made:
+        yield made
+
+
+def facts(database: Database) -> Table:
+    return table_facts(database, "p", "public", "t", VERSION * 10_000)
+
+
+def test_what_leaves_values_alone_does_not_read_a_table_again(
+    database: Database, connection: Connection
+) -> None:
+    state = TableState.beginning(facts(database))
+    state.running = False
+    for statement in (
+        "vacuum full",
+        "alter table t add c int",
+        "update t set c = 1 where k = 5",
+        "alter table t alter c set default 8",
+        "vacuum full",
+        "alter table t drop b; vacuum full",
+        "alter table t alter a set statistics 7",
+        "analyze",
+    ):
+        for one in statement.split(";"):
+            connection.execute(one.encode())
+        assert state.matches(facts(database)), statement
+        state.note(facts(database))
+
+
+def test_positions_of_older_versions_are_read(database: Database, connection: Connection) -> None:
+    """Columns without what they keep by now, and nothing of the filter, the order and the highest number."""
+    table = facts(database)
+    for kept in (3, 4):
+        columns = [[one.name, one.type_oid, one.typmod, one.number][:kept] for one in table.columns]
+        state = TableState(
+            oid=table.oid, running=True, after=["7"], columns=columns, file=table.file, key_schema_id=3
+        )
+        assert state.matches(table)
+        assert state.is_completed_by_names(table)
+        assert state.note(table), "what it lacked"
+        assert not state.note(table)
+        assert state.matches(table)
+    connection.execute("alter table t drop n; alter table t add n int")
+    numbers = TableState(
+        oid=table.oid, running=False, columns=[[*column[:4]] for column in state.columns], file=table.file
+    )
+    assert not numbers.matches(facts(database))
+    unknown = TableState(oid=table.oid, running=False, columns=[["k", 23, -1]], file=0)
+    assert unknown.matches(table), (
+        "the file of partitions was not known: nothing says that they were rewritten"
+    )
+
+
+def test_facts_are_of_one_moment(
+    database: Database, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column that is renamed between two looks at the catalogue was missing from the table."""
+    asked = Database.rows
+    statements = 0
+
+    def renames(self: Database, *arguments: object, **what: object) -> object:
+        nonlocal statements
+        found = asked(self, *arguments, **what)  # type: ignore[arg-type]
+        statements += 1
+        connection.execute(f"alter table t rename n{statements - 1 or ''} to n{statements}".encode())
+        return found
+
+    monkeypatch.setattr(Database, "rows", renames)
+    table = facts(database)
+    assert statements > 2
+    assert [column.name for column in table.columns][:3] == ["k", "a", "b"]
+    assert len(table.columns) == 4
