@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 from suiro.streams.nodes import GlobalTableSource, TableFilter, TableMapValues, TableSource, ToStream
 from suiro.streams.operators.functions import callable_of
+from suiro.streams.operators.keys import distinct
 from suiro.streams.records import Change, Record
 
 if TYPE_CHECKING:
@@ -139,17 +141,19 @@ class ToStreamRule:
         self._mapper = None if operator.mapper is None else callable_of(operator.mapper, "key_value")
         self._context = context
         self._forward = context.forward
-        self._waiting: dict[Any, tuple[Record, int]] | None = {} if context.settings.coalesces else None
+        self._waiting: dict[Hashable, tuple[Record, int]] | None = {} if context.settings.coalesces else None
 
     def process(self, record: Record, port: int) -> None:
         if self._waiting is None:
             self._send(record)
             return
         try:
-            self._waiting.pop(record.key, None)  # so that the order is that of last updates
-            self._waiting[record.key] = record, self._context.time.carried
+            key = distinct(record.key)
         except TypeError:  # a key that cannot be hashed, a dict say
             self._send(record)
+            return
+        self._waiting.pop(key, None)  # so that the order is that of last updates
+        self._waiting[key] = record, self._context.time.carried
 
     def end_of_batch(self) -> None:
         if self._waiting:

@@ -1,0 +1,39 @@
+"""Keys in dicts: 1, 1.0 and True are one key there, and three in a topic."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import struct
+from collections.abc import Hashable
+from typing import Any
+
+from suiro.streams.records import Windowed
+
+__all__ = ["distinct"]
+
+_DOUBLE = struct.Struct(">d")
+_BY_TEXT = (decimal.Decimal, datetime.datetime, datetime.time)
+"""Equal ones may be written differently: 1 and 1.0, and a time of two zones."""
+
+
+def distinct(key: Any) -> Hashable:
+    """Something in place of the key that is equal only for keys of the same types. Raises `TypeError` for a key that
+    cannot be in a dict."""
+    kind = type(key)
+    if kind is str or kind is bytes or key is None:
+        found: Hashable = key
+    elif kind is Windowed:
+        found = (Windowed, distinct(key.key), key.start, key.end)
+    elif kind is tuple:
+        found = (tuple, *map(distinct, key))
+    elif kind is frozenset:
+        found = (frozenset, frozenset(map(distinct, key)))
+    elif kind is float:
+        found = (float, _DOUBLE.pack(key))  # 0.0 and -0.0 are equal too
+    elif kind in _BY_TEXT:
+        found = (kind, str(key))
+    else:
+        hash(key)
+        found = (kind, key)
+    return found
