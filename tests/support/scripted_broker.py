@@ -115,7 +115,9 @@ def metadata_script(brokers: list[ScriptedBroker], leaders: dict[tuple[str, int]
         broker = nested(message, "MetadataResponseBroker")
         topic_class = nested(message, "MetadataResponseTopic")
         partition_class = nested(message, "MetadataResponsePartition")
-        topics = sorted({topic for topic, _ in leaders})
+        topics: dict[str, list[tuple[int, int]]] = {}
+        for (topic, partition), leader in leaders.items():
+            topics.setdefault(topic, []).append((partition, leader))
         return message(
             throttle_time=NO_TIME,
             brokers=tuple(broker(node_id=b.node_id, host=b.host, port=b.port) for b in brokers),
@@ -132,11 +134,10 @@ def metadata_script(brokers: list[ScriptedBroker], leaders: dict[tuple[str, int]
                             replica_nodes=(leader,),
                             isr_nodes=(leader,),
                         )
-                        for (name, partition), leader in leaders.items()
-                        if name == topic
+                        for partition, leader in topics[topic]
                     ),
                 )
-                for topic in topics
+                for topic in sorted(topics)
             ),
         )
 

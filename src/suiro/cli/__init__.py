@@ -1,13 +1,15 @@
 """The command line `suiro`: one module a command group, imported when its command is called.
 
 `suiro node`, `suiro capture` and `suiro registry` do not go through Typer: importing that takes longer than a node
-needs to start.
+needs to start. An everyday command loads the module of its own group and no other.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+from importlib import import_module
 
 from suiro import descriptors
 
@@ -22,6 +24,8 @@ _SERVICES = (
     ("run",),
     ("view", "serve"),
 )
+
+_EVERYDAY = ("cluster", "group", "topic")
 
 
 def main() -> None:
@@ -45,9 +49,14 @@ def main() -> None:
         from suiro.cli.registry import main as registry_main
 
         sys.exit(registry_main(sys.argv[2:]))
+    if sys.argv[1:2] and sys.argv[1] in _EVERYDAY and "_SUIRO_COMPLETE" not in os.environ:
+        # kio looks for Hypothesis, and importing that where tests are installed would take longer than the command.
+        sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
+        group = sys.argv[1].replace("-", "_")
+        sys.exit(getattr(import_module(f"suiro.cli.{group}"), group).main(sys.argv[2:]))
     from suiro.cli.app import app
 
-    app()
+    app(prog_name="suiro")
 
 
 def _exit(*_: object) -> None:

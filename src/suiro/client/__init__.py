@@ -1,4 +1,4 @@
-"""A small blocking client for any Kafka: what the Spark source and sink need, no more.
+"""A small blocking client for any Kafka: what the Spark source and sink, the console and the commands need.
 
 Users produce and consume with confluent-kafka or any other Kafka client. Records are not decoded here: batches go
 in and out as bytes (`suiro.protocol.columnar` and `suiro.protocol.records` make and read them).
@@ -6,8 +6,12 @@ in and out as bytes (`suiro.protocol.columnar` and `suiro.protocol.records` make
 - `kafka_client`: `Client`, the one object to use.
 - `connection`, `security`: one socket. `cluster`: which broker does what. `leaders`, `retry`: ask again.
 - `fetch`, `produce`, `offsets`, `transaction`, `admin`: one group of requests each.
+- `administration`: `Admin`, loaded when it is asked for. `configs`, `partitions`, `groups`, `access`: its requests.
 - `error_codes`: what a broker's answer means to the caller. `settings`: every limit's name.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from suiro.client.admin import NewTopic
 from suiro.client.cluster import PartitionInfo, TopicInfo, TopicPartition
@@ -17,20 +21,53 @@ from suiro.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, CommittedOffse
 from suiro.client.settings import ClientSettings
 from suiro.client.transaction import ProducerIdentity, TransactionalBatch, TransactionalProducer
 
+if TYPE_CHECKING:
+    from suiro.client.access import Acl, AclFilter, Quota, ScramUser
+    from suiro.client.administration import Admin
+    from suiro.client.configs import ConfigEntry
+    from suiro.client.groups import GroupDescription, GroupMember, ListedGroup
+    from suiro.client.partitions import Broker, ClusterDescription
+
 __all__ = [
     "EARLIEST",
     "LATEST",
     "MAX_TIMESTAMP",
+    "Acl",
+    "AclFilter",
+    "Admin",
+    "Broker",
     "Client",
     "ClientSettings",
+    "ClusterDescription",
     "CommittedOffset",
+    "ConfigEntry",
     "Fetched",
+    "GroupDescription",
+    "GroupMember",
+    "ListedGroup",
     "ListedOffset",
     "NewTopic",
     "PartitionInfo",
     "ProducerIdentity",
+    "Quota",
+    "ScramUser",
     "TopicInfo",
     "TopicPartition",
     "TransactionalBatch",
     "TransactionalProducer",
 ]
+
+# What only administration needs is loaded when it is asked for.
+_MODULES = {
+    **dict.fromkeys(("Acl", "AclFilter", "Quota", "ScramUser"), "access"),
+    "Admin": "administration",
+    "ConfigEntry": "configs",
+    **dict.fromkeys(("GroupDescription", "GroupMember", "ListedGroup"), "groups"),
+    **dict.fromkeys(("Broker", "ClusterDescription"), "partitions"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

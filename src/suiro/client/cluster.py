@@ -34,6 +34,8 @@ class PartitionInfo:
     partition: int
     leader: int  # the broker's id, -1 without a leader
     leader_epoch: int
+    replicas: tuple[int, ...] = ()  # the brokers' ids, the preferred leader first
+    in_sync: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +188,8 @@ class Cluster:
                         partition=item.partition_index,
                         leader=item.leader_id,
                         leader_epoch=getattr(item, "leader_epoch", -1),
+                        replicas=tuple(item.replica_nodes),
+                        in_sync=tuple(item.isr_nodes),
                     )
                     for item in topic.partitions
                 ),

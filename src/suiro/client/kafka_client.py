@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from suiro.client import admin
 from suiro.client.admin import NewTopic
@@ -14,6 +15,9 @@ from suiro.client.produce import produce
 from suiro.client.settings import ClientSettings
 from suiro.client.transaction import TransactionalProducer
 from suiro.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from suiro.client.administration import Admin
 
 __all__ = ["Client"]
 
@@ -56,6 +60,13 @@ class Client:
 
     def close(self) -> None:
         self._cluster.close()
+
+    @property
+    def admin(self) -> Admin:
+        """What an administrator asks: groups, settings, access rules, users, quotas."""
+        from suiro.client.administration import Admin  # pipelines need none of it
+
+        return Admin(self._cluster)
 
     # -- topics ------------------------------------------------------------------------------------------
 

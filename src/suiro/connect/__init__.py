@@ -28,12 +28,15 @@ if TYPE_CHECKING:
         check_expected,
     )
     from suiro.connect.control import serve_control
+    from suiro.connect.nesting import parse_json
     from suiro.connect.postgres.capture import PostgresCapture
     from suiro.connect.postgres.options import CaptureOptions
     from suiro.connect.postgres.requests import request_snapshot
     from suiro.connect.postgres.status import serve_metrics as serve_capture_metrics
+    from suiro.connect.rules import rule
     from suiro.connect.runtime import Runtime, UnknownConnectorError, summary
     from suiro.connect.settings import SettingError, read_settings
+    from suiro.connect.values import plain_json
 
 __all__ = [
     "About",
@@ -56,9 +59,12 @@ __all__ = [
     "SourceRecord",
     "UnknownConnectorError",
     "check_expected",
+    "parse_json",
+    "plain_json",
     "read_configuration",
     "read_settings",
     "request_snapshot",
+    "rule",
     "serve_capture_metrics",
     "serve_control",
     "summary",
@@ -86,6 +92,9 @@ _PLACES = {
     **{name: ("runtime", name) for name in ("Runtime", "UnknownConnectorError", "summary")},
     **{name: ("settings", name) for name in ("SettingError", "read_settings")},
     "serve_control": ("control", "serve_control"),
+    "parse_json": ("nesting", "parse_json"),
+    "plain_json": ("values", "plain_json"),
+    "rule": ("rules", "rule"),
     "CaptureOptions": ("postgres.options", "CaptureOptions"),
     "PostgresCapture": ("postgres.capture", "PostgresCapture"),
     "request_snapshot": ("postgres.requests", "request_snapshot"),

@@ -18,6 +18,8 @@ from suiro.streams import expressions
 
 __all__ = ["Rule", "rule"]
 
+MAX_RULE_CHARS = 10_000
+
 Rule = Callable[[Any, Any, int], bool]
 
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -45,14 +47,18 @@ _METHODS = (
 
 def rule(key: str, text: str) -> Rule:
     """A function of value, key and timestamp (ms). Raises `SettingError` under the setting's `key`."""
+    if len(text) > MAX_RULE_CHARS:
+        raise SettingError(key, f"a rule has at most {MAX_RULE_CHARS} characters, this one has {len(text)}")
     try:
         tree = ast.parse(text.strip(), mode="eval")
         made: Any = _built(tree.body)
         compiled = _expression(made).as_callable("record")
     except SyntaxError as error:
         raise SettingError(key, f"{text!r} is no rule: {error.msg}") from None
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise SettingError(key, f"{text!r} is no rule: {error}") from None
+    except (RecursionError, MemoryError):
+        raise SettingError(key, "the rule is nested too deep") from None
 
     def holds(value: Any, record_key: Any, timestamp_ms: int) -> bool:
         return compiled(record_key, value, timestamp_ms) is True
@@ -81,7 +87,8 @@ def _built(node: ast.expr) -> Any:
         case ast.UnaryOp(op=ast.USub()):
             return -_built(node.operand)
         case ast.BinOp() if type(node.op) in _ARITHMETIC:
-            return _ARITHMETIC[type(node.op)](_built(node.left), _built(node.right))
+            # Of two constants too: Python itself would make of `"x" * 10**10` what it says, before any record comes.
+            return _ARITHMETIC[type(node.op)](_expression(_built(node.left)), _built(node.right))
         case ast.Compare():
             return _compared(node)
         case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _FUNCTIONS:

@@ -1,0 +1,51 @@
+"""`suiro cluster`: the brokers, how much is on them, what is wrong now."""
+
+from __future__ import annotations
+
+from suiro.cli.command_groups import Group
+from suiro.cli.everyday import (
+    AsJson,
+    Bootstrap,
+    CommandConfig,
+    Profile,
+    connected,
+    print_fields,
+    print_json,
+    print_table,
+)
+
+cluster = Group("cluster", "The brokers, how much is on them, what is wrong now.")
+
+
+@cluster.itself
+def cluster_(
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the brokers, how much is on them, and what is wrong now."""
+    with connected(bootstrap, profile, command_config) as client:
+        from suiro.console.cluster import describe_cluster
+
+        found = describe_cluster(client)
+        if as_json:
+            print_json(found)
+            return
+        print_fields(
+            {
+                "cluster": found.cluster_id,
+                "topics": found.topics,
+                "partitions": found.partitions,
+                "under-replicated": found.under_replicated,
+                "without-leader": found.without_leader,
+                "groups": found.groups,
+            }
+        )
+        print_table(
+            ("broker", "address", "rack", "controller"),
+            (
+                (one.id, f"{one.host}:{one.port}", one.rack, one.id == found.controller)
+                for one in found.brokers
+            ),
+        )

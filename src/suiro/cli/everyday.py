@@ -1,0 +1,291 @@
+"""What the everyday commands share: where the cluster is, tables and JSON, errors in one line, and being asked.
+
+An address is given by `--bootstrap-servers`, by a profile (`--profile`, or SUIRO_PROFILE), or by
+SUIRO_BOOTSTRAP_SERVERS; the profile named "default" is used where nothing else is said. The default profile's password
+goes to the default profile's address only; whoever names a profile says where it goes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+from suiro.cli.command_groups import Option
+
+if TYPE_CHECKING:
+    from suiro.client import Client
+
+__all__ = [
+    "AsJson",
+    "Bootstrap",
+    "CommandConfig",
+    "Profile",
+    "Yes",
+    "assignments",
+    "connected",
+    "fail",
+    "note",
+    "print_fields",
+    "print_json",
+    "print_table",
+    "reporting",
+    "require_yes",
+    "say",
+    "setting",
+    "usage",
+]
+
+API_TIMEOUT_MS = 20_000
+"""default.api.timeout.ms of the commands: somebody is waiting."""
+
+SECRETS = ("sasl.password", "sasl.jaas.config", "ssl.key.password", "registry.password")
+_OWN = ("registry", "registry.user", "registry.password", "registry.ca")
+"""Keys of a profile that are not settings of a Kafka client."""
+
+Bootstrap = Annotated[
+    str | None,
+    Option(
+        "--bootstrap-servers",
+        "HOST:PORT",
+        "The cluster. Also SUIRO_BOOTSTRAP_SERVERS, or a profile's bootstrap.servers.",
+        also=("--bootstrap-server",),
+    ),
+]
+Profile = Annotated[
+    str | None,
+    Option("--profile", "NAME", "A table of ~/.config/suiro/profiles.toml. Also SUIRO_PROFILE."),
+]
+CommandConfig = Annotated[
+    Path | None, Option("--command-config", "FILE", "Settings of the client, as Kafka's tools read them.")
+]
+AsJson = Annotated[bool, Option("--json", help="JSON in one line, for programs.")]
+Yes = Annotated[bool, Option("--yes", help="Do not ask.", also=("-y",))]
+
+
+# -- where, and as whom --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def connected(bootstrap: str | None, profile: str | None, command_config: Path | None) -> Iterator[Client]:
+    """A client for the cluster that is meant; errors become one line and exit code 1."""
+    with reporting():
+        settings = _settings(bootstrap, profile, command_config)
+        address = settings.pop("bootstrap.servers", None)
+        if address is None:
+            fail(
+                "which cluster? Give --bootstrap-servers HOST:PORT, set SUIRO_BOOTSTRAP_SERVERS, or write a profile "
+                f"into {_profiles_path()}"
+            )
+        from suiro.client import Client
+
+        settings.setdefault("default.api.timeout.ms", str(API_TIMEOUT_MS))
+        with Client(address, settings={key: settings[key] for key in settings if key not in _OWN}) as client:
+            yield client
+
+
+def setting(profile: str | None, name: str) -> str | None:
+    """One of a profile, such as `registry`."""
+    return _profile(profile).get(name)
+
+
+def _settings(bootstrap: str | None, profile: str | None, command_config: Path | None) -> dict[str, str]:
+    from_environment = os.environ.get("SUIRO_BOOTSTRAP_SERVERS")
+    named = profile or os.environ.get("SUIRO_PROFILE")
+    settings: dict[str, str] = {}
+    if named is not None or (bootstrap is None and not from_environment):
+        settings = _profile(named)
+    if command_config is not None:
+        from suiro.config import read_properties
+
+        settings |= read_properties(command_config)
+    if bootstrap is not None:
+        settings["bootstrap.servers"] = bootstrap
+    elif from_environment and named is None:
+        settings["bootstrap.servers"] = from_environment
+    return settings
+
+
+def _profiles_path() -> Path:
+    home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(home).expanduser() / "suiro" / "profiles.toml"
+
+
+def _profile(name: str | None) -> dict[str, str]:
+    """The settings of a profile; the default one may be missing. Raises `ConfigError`."""
+    from suiro.errors import ConfigError
+
+    name = name or os.environ.get("SUIRO_PROFILE")
+    path = _profiles_path()
+    if not path.exists():
+        if name is None:
+            return {}
+        raise ConfigError(f"there is no profile {name!r}: {path} does not exist")
+    import tomllib
+
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+    table = tables.get(name or "default")
+    if table is None and name is None:
+        return {}
+    if not isinstance(table, dict):
+        known = ", ".join(sorted(tables)) or "none"
+        raise ConfigError(f"{path} has no profile {name!r}; it has {known}")
+    settings = {key: _from_environment(path, key, value) for key, value in _flat(table)}
+    written = {key for key, value in _flat(table) if not str(value).startswith("${env:")}
+    if written.intersection(SECRETS) and stat.S_IMODE(path.stat().st_mode) & 0o077:
+        note(f"{path} holds a password and others can read it; run: chmod 600 {path}")
+    return settings
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """`security.protocol = "SSL"` is a table in a table to TOML."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}".removesuffix(".url"), value
+
+
+def _from_environment(path: Path, key: str, value: Any) -> str:
+    from suiro.errors import ConfigError
+
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if text.startswith("${env:") and text.endswith("}"):
+        variable = text[len("${env:") : -1]
+        if variable not in os.environ:
+            raise ConfigError(
+                f"{path}: {key} is to come from the environment, and {variable} is not set there"
+            )
+        return os.environ[variable]
+    return text
+
+
+def assignments(texts: Iterable[str], option: str) -> dict[str, str]:
+    """NAME=VALUE, several times."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            usage(f"{option} {text}: expected NAME=VALUE")
+        found[name.strip()] = value.strip()
+    return found
+
+
+# -- errors, questions ---------------------------------------------------------------------------------------
+
+
+def fail(message: str) -> NoReturn:
+    note(message)
+    raise SystemExit(1)
+
+
+def usage(message: str) -> NoReturn:
+    """The call is wrong."""
+    note(message)
+    raise SystemExit(2)
+
+
+def note(message: str) -> None:
+    """One line for people, beside the output."""
+    from suiro.console.text import printable
+
+    print(f"suiro: {printable(message)}", file=sys.stderr)
+
+
+@contextmanager
+def reporting() -> Iterator[None]:
+    """An error becomes one line and exit code 1; a reader that has gone away (`| head`) is no error."""
+    from suiro.errors import SuiroError
+
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still in the buffer would fail once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (SuiroError, OSError) as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+def require_yes(question: str, yes: bool) -> None:
+    """Asks on a terminal; elsewhere `--yes` has to be given."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        usage(f"{question} Nobody is there to ask; give --yes")
+    note(f"{question} [y/N]")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        fail("nothing was done")
+
+
+# -- output --------------------------------------------------------------------------------------------------
+
+
+def say(text: str = "") -> None:
+    """One line of output; what is not printable is escaped."""
+    from suiro.console.text import printable
+
+    sys.stdout.write(printable(text) + "\n")
+
+
+def print_json(value: Any) -> None:
+    """One line; ASCII only, so that nothing in it is obeyed by a terminal."""
+    sys.stdout.write(json.dumps(_json(value), default=str) + "\n")
+
+
+def _json(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {item.name: _json(getattr(value, item.name)) for item in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_json(item) for item in value]
+    return value
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Aligned for people; with a tab between columns where a program reads."""
+    from suiro.console.text import printable
+
+    cells = [[printable(_cell(value)) for value in row] for row in rows]
+    if not sys.stdout.isatty():
+        sys.stdout.writelines("\t".join(row) + "\n" for row in [list(titles), *cells])
+        return
+    titles = [title.upper() for title in titles]
+    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+    numeric = [
+        bool(cells) and all(row[index].lstrip("-").isdigit() or not row[index] for row in cells)
+        for index in range(len(titles))
+    ]
+    for row in [list(titles), *cells]:
+        aligned = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        )
+        sys.stdout.write("  ".join(aligned).rstrip() + "\n")
+
+
+def print_fields(fields: Mapping[str, Any]) -> None:
+    for name, value in fields.items():
+        say(f"{name}: {_cell(value)}")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple | frozenset | set):
+        return ",".join(map(str, value))
+    return str(value)

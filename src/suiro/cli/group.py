@@ -1,0 +1,217 @@
+"""`suiro group`: consumer groups, their lag, and their offsets."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from suiro.cli.command_groups import Argument, Group, Option
+from suiro.cli.everyday import (
+    AsJson,
+    Bootstrap,
+    CommandConfig,
+    Profile,
+    Yes,
+    connected,
+    note,
+    print_fields,
+    print_json,
+    print_table,
+    require_yes,
+    say,
+    usage,
+)
+
+group = Group("group", "Consumer groups: list, describe with lag, reset offsets, delete.")
+
+_Name = Annotated[str, Argument("GROUP")]
+_Topics = Annotated[
+    list[str] | None,
+    Option("--topic", "TOPIC[:P,P]", "Only this topic, or only these partitions of it; repeatable."),
+]
+
+
+@group.command
+def list_(
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the groups that this user may see."""
+    with connected(bootstrap, profile, command_config) as client:
+        from suiro.console.groups import list_groups
+
+        found = list_groups(client)
+        if as_json:
+            print_json(found)
+            return
+        print_table(
+            ("group", "state", "type", "protocol"),
+            ((one.group, one.state, one.type, one.protocol_type) for one in found),
+        )
+
+
+@group.command
+def describe(
+    names: Annotated[list[str], Argument("GROUP...")],
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    command_config: CommandConfig = None,
+    time: Annotated[
+        bool,
+        Option("--time", help="Also how long the first unread record has waited; reads one a partition."),
+    ] = False,
+    members: Annotated[bool, Option("--members", help="The members and what each of them reads.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show state, members, offsets and lag."""
+    with connected(bootstrap, profile, command_config) as client:
+        from suiro.clock import SystemClock
+        from suiro.console.groups import describe_group
+
+        now_ms = SystemClock().wall_ms() if time else None
+        found = [describe_group(client, name, now_ms=now_ms) for name in names]
+        if as_json:
+            print_json(found)
+            return
+        for number, one in enumerate(found):
+            if number:
+                say()
+            print_fields(
+                {
+                    "group": one.group,
+                    "state": one.state,
+                    "type": one.type,
+                    "assignor": one.assignor,
+                    "coordinator": one.coordinator,
+                    "members": len(one.members),
+                    "lag": one.lag,
+                }
+            )
+            if members:
+                print_table(
+                    ("member", "instance", "client", "host", "partitions"),
+                    (
+                        (
+                            member.member_id,
+                            member.instance_id,
+                            member.client_id,
+                            member.host,
+                            [f"{topic}-{partition}" for topic, partition in member.assignment],
+                        )
+                        for member in one.members
+                    ),
+                )
+                continue
+            titles = ["topic", "partition", "committed", "end-offset", "lag", "client", "host"]
+            rows = [
+                [row.topic, row.partition, row.committed, row.end_offset, row.lag, row.client_id, row.host]
+                for row in one.partitions
+            ]
+            if time:
+                titles.insert(5, "lag-seconds")
+                for cells, row in zip(rows, one.partitions, strict=True):
+                    cells.insert(5, None if row.lag_ms is None else f"{row.lag_ms / 1000:.1f}")
+            print_table(titles, rows)
+
+
+@group.command
+def reset(
+    name: _Name,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    command_config: CommandConfig = None,
+    topic: _Topics = None,
+    all_topics: Annotated[
+        bool, Option("--all-topics", help="Every partition for which the group has committed an offset.")
+    ] = False,
+    to_earliest: Annotated[bool, Option("--to-earliest", help="To the first record.")] = False,
+    to_latest: Annotated[bool, Option("--to-latest", help="Behind the last record.")] = False,
+    to_current: Annotated[
+        bool, Option("--to-current", help="To what is committed, or else the end.")
+    ] = False,
+    to_offset: Annotated[int | None, Option("--to-offset", "OFFSET")] = None,
+    to_datetime: Annotated[
+        str | None, Option("--to-datetime", "TIME", "To the first record at or after it: 2013-01-01T00:00Z.")
+    ] = None,
+    shift_by: Annotated[int | None, Option("--shift-by", "N", "Forward; backward with a negative N.")] = None,
+    execute: Annotated[
+        bool, Option("--execute", help="Do it. Without, it is only shown (as with --dry-run).")
+    ] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would be done.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Set the offsets of a group without members. An offset that a partition does not have becomes the nearest."""
+    from suiro.console.groups import Reset
+    from suiro.console.text import parse_time
+
+    wanted: list[Reset] = []
+    wanted += [Reset(to="earliest")] * to_earliest + [Reset(to="latest")] * to_latest
+    wanted += [Reset(to="current")] * to_current
+    if to_offset is not None:
+        wanted.append(Reset(to="offset", value=to_offset))
+    if shift_by is not None:
+        wanted.append(Reset(to="shift", value=shift_by))
+    if to_datetime is not None:
+        try:
+            wanted.append(Reset(to="datetime", value=parse_time(to_datetime)))
+        except (ValueError, OverflowError):
+            usage(f"--to-datetime {to_datetime}: expected a time such as 2013-01-01T00:00Z")
+    if len(wanted) != 1:
+        usage("give one of --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, --shift-by")
+    if execute and dry_run:
+        usage("give --execute or --dry-run, not both")
+    if bool(topic) == all_topics:
+        usage("give --topic or --all-topics")
+    topics = None if all_topics else parse_topics(topic or [])
+    with connected(bootstrap, profile, command_config) as client:
+        from suiro.console.groups import plan_reset, reset_offsets
+
+        planned = plan_reset(client, name, wanted[0], topics)
+        if execute:
+            reset_offsets(client, name, planned)
+        if as_json:
+            print_json({"executed": execute, "offsets": planned})
+            return
+        print_table(
+            ("topic", "partition", "committed", "new-offset"),
+            ((one.topic, one.partition, one.committed, one.offset) for one in planned),
+        )
+        if not execute:
+            note("nothing was changed; give --execute to do it")
+
+
+@group.command
+def delete(
+    names: Annotated[list[str], Argument("GROUP...")],
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    command_config: CommandConfig = None,
+    topic: _Topics = None,
+    yes: Yes = False,
+) -> None:
+    """Delete groups without members, or what they committed of some topics."""
+    topics = parse_topics(topic or [])
+    with connected(bootstrap, profile, command_config) as client:
+        from suiro.console.groups import delete_groups, delete_offsets
+
+        what = "what is committed of those topics by" if topics else "with all that is committed:"
+        require_yes(f"Delete {what} {', '.join(names)}?", yes)
+        for name in names:
+            if topics:
+                delete_offsets(client, name, topics)
+            else:
+                delete_groups(client, [name])
+            say(f"deleted {'offsets of ' if topics else ''}group {name}")
+
+
+def parse_topics(texts: list[str]) -> dict[str, list[int] | None]:
+    """TOPIC or TOPIC:0,1 each."""
+    found: dict[str, list[int] | None] = {}
+    for text in texts:
+        name, colon, numbers = text.partition(":")
+        try:
+            found[name] = [int(number) for number in numbers.split(",")] if colon else None
+        except ValueError:
+            usage(f"--topic {text}: expected TOPIC or TOPIC:0,1,2")
+    return found

@@ -1,0 +1,204 @@
+"""`suiro topic`: topics and their records."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from suiro.cli import topic_records
+from suiro.cli.command_groups import Argument, Group, Option
+from suiro.cli.everyday import (
+    AsJson,
+    Bootstrap,
+    CommandConfig,
+    Profile,
+    Yes,
+    assignments,
+    connected,
+    print_fields,
+    print_json,
+    print_table,
+    require_yes,
+    say,
+    usage,
+)
+
+topic = Group("topic", "Topics: list, describe, create, alter, delete; read and write records.")
+
+_Name = Annotated[str, Argument("TOPIC")]
+_Config = Annotated[
+    list[str] | None,
+    Option("--config", "NAME=VALUE", "A setting of the topic; repeatable."),
+]
+
+
+@topic.command
+def list_(
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    command_config: CommandConfig = None,
+    internal: Annotated[
+        bool, Option("--internal", help="Also the topics that brokers keep for themselves.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the topics that this user may see."""
+    with connected(bootstrap, profile, command_config) as client:
+        from suiro.console.topics import list_topics
+
+        rows = list_topics(client, internal=internal)
+        if as_json:
+            print_json(rows)
+            return
+        print_table(
+            ("topic", "partitions", "replication", "under-replicated", "without-leader"),
+            (
+                (row.name, row.partitions, row.replication_factor, row.under_replicated, row.without_leader)
+                for row in rows
+            ),
+        )
+
+
+@topic.command
+def describe(
+    names: Annotated[list[str], Argument("TOPIC...")],
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    command_config: CommandConfig = None,
+    configs: Annotated[
+        bool, Option("--configs", help="Every setting with its source, not only those that were set.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show partitions, offsets, sizes and settings."""
+    with connected(bootstrap, profile, command_config) as client:
+        from suiro.console.topics import describe_topic
+
+        found = [describe_topic(client, name) for name in names]
+        if as_json:
+            print_json(found)
+            return
+        for number, one in enumerate(found):
+            if number:
+                say()
+            print_fields({"topic": one.name, "id": one.topic_id})
+            for entry in one.configs or ():
+                if configs or not entry.is_default:
+                    say(f"{entry.name}={'' if entry.value is None else entry.value} ({entry.source})")
+            print_table(
+                ("partition", "leader", "replicas", "in-sync", "first-offset", "end-offset", "bytes"),
+                (
+                    (
+                        row.partition,
+                        row.leader,
+                        row.replicas,
+                        row.in_sync,
+                        row.first_offset,
+                        row.end_offset,
+                        row.size_bytes,
+                    )
+                    for row in one.partitions
+                ),
+            )
+
+
+@topic.command
+def create(
+    name: _Name,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    command_config: CommandConfig = None,
+    partitions: Annotated[int, Option("--partitions", "N", "-1: the broker's default.")] = -1,
+    replication_factor: Annotated[int, Option("--replication-factor", "N", "-1: the broker's default.")] = -1,
+    config: _Config = None,
+    if_not_exists: Annotated[bool, Option("--if-not-exists", help="One that is there is fine.")] = False,
+) -> None:
+    """Create a topic; return once each partition has a leader."""
+    settings = assignments(config or (), "--config")
+    with connected(bootstrap, profile, command_config) as client:
+        from suiro.console.topics import create_topic
+
+        made = create_topic(
+            client,
+            name,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            configs=settings,
+            if_not_exists=if_not_exists,
+        )
+        say(f"created topic {name}" if made else f"topic {name} is there already")
+
+
+@topic.command
+def alter(
+    name: _Name,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    command_config: CommandConfig = None,
+    partitions: Annotated[
+        int | None, Option("--partitions", "N", "How many it is to have; more than now.")
+    ] = None,
+    config: _Config = None,
+    delete_config: Annotated[
+        list[str] | None,
+        Option("--delete-config", "NAME", "Back to the broker's default; repeatable."),
+    ] = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only ask the broker whether it would.")] = False,
+) -> None:
+    """Change settings, add partitions. Keys then belong to other partitions than before."""
+    changes: dict[str, str | None] = {**assignments(config or (), "--config")}
+    changes |= dict.fromkeys(delete_config or ())
+    if not changes and partitions is None:
+        usage("give --partitions, --config or --delete-config")
+    with connected(bootstrap, profile, command_config) as client:
+        from suiro.console.topics import alter_topic
+
+        alter_topic(client, name, partitions=partitions, configs=changes, validate_only=dry_run)
+        say(f"topic {name} can be altered so" if dry_run else f"altered topic {name}")
+
+
+@topic.command
+def delete(
+    names: Annotated[list[str], Argument("TOPIC...")],
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    command_config: CommandConfig = None,
+    if_exists: Annotated[bool, Option("--if-exists", help="One that is not there is fine.")] = False,
+    yes: Yes = False,
+) -> None:
+    """Delete topics with all their records."""
+    with connected(bootstrap, profile, command_config) as client:
+        from suiro.console.topics import delete_topics
+
+        require_yes(f"Delete {', '.join(names)} with every record?", yes)
+        delete_topics(client, names, if_exists=if_exists)
+        for name in names:
+            say(f"deleted topic {name}")
+
+
+@topic.command
+def delete_records(
+    name: _Name,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    command_config: CommandConfig = None,
+    before: Annotated[
+        list[str] | None,
+        Option("--before", "PARTITION=OFFSET", "Repeatable. Absent: every record."),
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Delete the records before an offset, or all; the topic stays."""
+    try:
+        offsets = {int(key): int(value) for key, value in assignments(before or (), "--before").items()}
+    except ValueError:
+        usage("--before: expected PARTITION=OFFSET, two whole numbers")
+    with connected(bootstrap, profile, command_config) as client:
+        from suiro.console.topics import delete_records as delete
+
+        require_yes(f"Delete {'records' if offsets else 'every record'} of {name}?", yes)
+        begins = delete(client, name, offsets or None)
+        print_table(("partition", "first-offset"), begins.items())
+
+
+for _function in (topic_records.records, topic_records.produce, topic_records.consume):
+    topic.command(_function)

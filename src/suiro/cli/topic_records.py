@@ -1,0 +1,333 @@
+"""`suiro topic records`, `produce` and `consume`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+from suiro.cli.command_groups import Argument, Option
+from suiro.cli.everyday import (
+    AsJson,
+    Bootstrap,
+    CommandConfig,
+    Profile,
+    connected,
+    fail,
+    note,
+    print_json,
+    setting,
+    usage,
+)
+
+if TYPE_CHECKING:
+    from suiro.console.records import Decoder, LogRecord, OutgoingRecord
+
+__all__ = ["Registry", "consume", "print_record", "produce", "records", "registry_url"]
+
+_FORMATS = ("string", "json", "avro", "long", "hex")
+_Name = Annotated[str, Argument("TOPIC")]
+_KeyFormat = Annotated[str, Option("--key-format", choices=_FORMATS)]
+_ValueFormat = Annotated[str, Option("--value-format", choices=_FORMATS)]
+_Partition = Annotated[list[int] | None, Option("--partition", "N", "Only this one; repeatable.")]
+_Isolation = Annotated[str, Option("--isolation-level", choices=("read_committed", "read_uncommitted"))]
+_Filter = Annotated[
+    str | None,
+    Option(
+        "--filter",
+        "EXPRESSION",
+        "Only records for which it is true: dep_delay > 15 and carrier in ['UA', 'AA']. Names are fields of the "
+        "value; also record_key() and record_timestamp(). It takes no code.",
+    ),
+]
+Registry = Annotated[
+    str | None,
+    Option("--registry", "URL", "Of schemas, for avro. Also SUIRO_REGISTRY, or a profile's registry."),
+]
+
+
+def records(
+    name: _Name,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    command_config: CommandConfig = None,
+    from_: Annotated[
+        str,
+        Option(
+            "--from",
+            "PLACE",
+            "earliest, latest, an offset, -N (the last N of each partition), or a time (2013-01-01T00:00Z).",
+        ),
+    ] = "earliest",
+    partition: _Partition = None,
+    max_: Annotated[int | None, Option("--max", "N", "Stop after N records.")] = None,
+    follow: Annotated[bool, Option("--follow", help="Wait for more, until SIGINT.")] = False,
+    key_format: _KeyFormat = "string",
+    value_format: _ValueFormat = "string",
+    isolation_level: _Isolation = "read_committed",
+    filter_: _Filter = None,
+    registry: Registry = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print records, one a line: place, time, key, value, headers.
+
+    What is not printable is escaped. What cannot be decoded is shown in hex, and told of.
+    """
+    with connected(bootstrap, profile, command_config) as client:
+        from suiro.console.records import parse_start, read_records
+
+        found = read_records(
+            client,
+            name,
+            start=parse_start(from_),
+            partitions=partition or None,
+            read_committed=isolation_level == "read_committed",
+            follow=follow,
+        )
+        _print(found, max_, key_format, value_format, filter_, registry_url(registry, profile), as_json)
+
+
+def consume(
+    name: _Name,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    command_config: CommandConfig = None,
+    from_beginning: Annotated[
+        bool,
+        Option("--from-beginning", help="Where the group has committed nothing: from the first record on."),
+    ] = False,
+    group: Annotated[
+        str | None,
+        Option("--group", "GROUP", "Go on where it is, and commit what was printed; it may have no members."),
+    ] = None,
+    partition: _Partition = None,
+    max_messages: Annotated[int | None, Option("--max-messages", "N", "Stop after N records.")] = None,
+    timeout_ms: Annotated[
+        int | None, Option("--timeout-ms", "MS", "Stop when nothing came for so long. Absent: go on.")
+    ] = None,
+    key_format: _KeyFormat = "string",
+    value_format: _ValueFormat = "string",
+    isolation_level: _Isolation = "read_committed",
+    filter_: _Filter = None,
+    registry: Registry = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print records as they come, until SIGINT; with --group, each once."""
+    with connected(bootstrap, profile, command_config) as client:
+        from suiro.clock import SystemClock
+        from suiro.console.records import Start, read_records, start_offsets
+        from suiro.console.topics import topic_info
+
+        clock = SystemClock()
+        read_committed = isolation_level == "read_committed"
+        info = topic_info(client, name)
+        chosen = partition or [one.partition for one in info.partitions]
+        start = Start(kind="earliest" if from_beginning else "latest")
+        positions = start_offsets(client, name, chosen, start, read_committed=read_committed)
+        if group is not None:
+            if client.admin.describe_group(group).has_members:
+                fail(
+                    f"group {group!r} has members, which read in it already; stop them first, or use another group"
+                )
+            committed = client.offset_fetch(group, [(name, one) for one in chosen])
+            positions |= {place[1]: found.offset for place, found in committed.items() if found is not None}
+        last_ms = clock.monotonic_ms()
+
+        def idle() -> bool:
+            return timeout_ms is None or clock.monotonic_ms() - last_ms < timeout_ms
+
+        done = dict(positions)
+
+        def watched() -> Iterator[LogRecord]:
+            nonlocal last_ms
+            found = read_records(
+                client,
+                name,
+                start=positions,
+                partitions=chosen,
+                read_committed=read_committed,
+                follow=True,
+                idle=idle,
+            )
+            for record in found:
+                last_ms = clock.monotonic_ms()
+                yield record
+                # It was printed, or left out by the filter: either way it is behind us.
+                done[record.partition] = record.offset + 1
+
+        def commit() -> None:
+            moved = {(name, one): (at, "") for one, at in done.items() if at != positions[one]}
+            if group is not None and moved:
+                sys.stdout.flush()
+                client.offset_commit(group, moved)
+
+        try:
+            url = registry_url(registry, profile)
+            _print(watched(), max_messages, key_format, value_format, filter_, url, as_json, done)
+        finally:
+            commit()
+
+
+def produce(
+    name: _Name,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    command_config: CommandConfig = None,
+    key: Annotated[str | None, Option("--key", "KEY", "Of every record.")] = None,
+    key_separator: Annotated[
+        str | None, Option("--key-separator", "TEXT", "What is before it in a line is the key.")
+    ] = None,
+    header: Annotated[
+        list[str] | None, Option("--header", "NAME=VALUE", "Of every record; repeatable.")
+    ] = None,
+    partition: Annotated[int | None, Option("--partition", "N", "Absent: by the key.")] = None,
+    key_format: _KeyFormat = "string",
+    value_format: _ValueFormat = "string",
+    registry: Registry = None,
+    as_json: Annotated[
+        bool,
+        Option(
+            "--json",
+            help="Each line is an object as `suiro topic records --json` prints it: key, value, headers.",
+        ),
+    ] = False,
+) -> None:
+    """Write records: each line of the standard input is a value. Returns when all are acknowledged."""
+    with connected(bootstrap, profile, command_config) as client:
+        from suiro.cli.everyday import assignments
+        from suiro.console import records as writing
+
+        url = registry_url(registry, profile)
+        key_of = writing.encoder(key_format, url, subject=f"{name}-key")
+        value_of = writing.encoder(value_format, url, subject=f"{name}-value")
+        headers = tuple((one, value.encode()) for one, value in assignments(header or (), "--header").items())
+
+        def outgoing() -> Iterator[OutgoingRecord]:
+            for number, line in enumerate(sys.stdin, 1):
+                text = line.rstrip("\n").removesuffix("\r")
+                if as_json:
+                    yield _from_json(text, number, key_of, value_of, partition)
+                    continue
+                line_key: str | None = key
+                if key_separator is not None:
+                    before, found, after = text.partition(key_separator)
+                    if not found:
+                        usage(f"line {number} has no {key_separator!r}, which is to end its key")
+                    line_key, text = before, after
+                yield writing.OutgoingRecord(
+                    key=key_of(line_key), value=value_of(text), headers=headers, partition=partition
+                )
+
+        # Somebody who types waits for the answer to each line.
+        batch = 1 if sys.stdin.isatty() else writing.PRODUCE_BATCH_RECORDS
+        written = writing.produce(client, name, outgoing(), batch_records=batch)
+        note(f"wrote {written} records to {name}")
+
+
+def _from_json(
+    text: str,
+    number: int,
+    key_of: Callable[[Any], bytes | None],
+    value_of: Callable[[Any], bytes | None],
+    partition: int | None,
+) -> OutgoingRecord:
+    from suiro.console.records import OutgoingRecord
+
+    try:
+        found = json.loads(text)
+        headers = tuple(
+            (str(one), None if value is None else str(value).encode())
+            for one, value in found.get("headers") or ()
+        )
+        timestamp = found.get("timestamp")
+        if timestamp is not None:
+            timestamp = int(timestamp)
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        usage(f"line {number} is no record in JSON: {error}")
+    return OutgoingRecord(
+        key=key_of(found.get("key")),
+        value=value_of(found.get("value")),
+        headers=headers,
+        partition=partition if partition is not None else found.get("partition"),
+        timestamp=timestamp,
+    )
+
+
+def registry_url(registry: str | None, profile: str | None) -> str | None:
+    return registry or os.environ.get("SUIRO_REGISTRY") or setting(profile, "registry")
+
+
+def _print(
+    found: Iterator[LogRecord],
+    max_records: int | None,
+    key_format: str,
+    value_format: str,
+    filter_text: str | None,
+    registry: str | None,
+    as_json: bool,
+    done: dict[int, int] | None = None,
+) -> None:
+    """`done`: the offset behind what was printed last, for each partition."""
+    from suiro.console.records import decoder, filter_of
+
+    key_of, value_of = decoder(key_format, registry), decoder(value_format, registry)
+    wanted = None if filter_text is None else filter_of(filter_text)
+    printed = 0
+    unclear: list[str] = []
+    try:
+        if max_records is not None and max_records <= 0:
+            return
+        for record in found:
+            if wanted is not None:
+                try:
+                    holds = wanted(value_of(record.value).value, key_of(record.key).value, record.timestamp)
+                except Exception as error:  # of the record: the expression asks what its value does not have
+                    unclear.append(f"{record.topic}-{record.partition} offset {record.offset}: {error}")
+                    continue
+                if not holds:
+                    continue
+            print_record(record, key_of, value_of, as_json=as_json)
+            printed += 1
+            if done is not None:
+                done[record.partition] = record.offset + 1
+                sys.stdout.flush()
+            if printed == max_records:
+                break
+    finally:
+        if unclear:
+            note(f"the filter says nothing of {len(unclear)} records, first of {unclear[0]}")
+
+
+def print_record(record: LogRecord, key_of: Decoder, value_of: Decoder, *, as_json: bool) -> None:
+    from suiro.console.text import iso_time
+
+    key, value = key_of(record.key), value_of(record.value)
+    headers = [
+        (name, None if data is None else data.decode(errors="backslashreplace"))
+        for name, data in record.headers
+    ]
+    if as_json:
+        shown: dict[str, Any] = {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp,
+            "key": key.value,
+            "value": value.value,
+            "headers": headers,
+        }
+        errors = {"key_error": key.error, "value_error": value.error}
+        print_json(shown | {name: error for name, error in errors.items() if error is not None})
+        return
+    parts = [f"{record.partition}:{record.offset}", iso_time(record.timestamp), key.text, value.text]
+    parts += [f"{name}={text}" for name, text in headers]
+    # Escaped one by one: what separates them cannot be in them.
+    from suiro.console.text import printable
+
+    sys.stdout.write("\t".join(printable(part) for part in parts) + "\n")
+    for what, decoded in (("key", key), ("value", value)):
+        if decoded.error is not None:
+            place = f"{record.topic}-{record.partition} offset {record.offset}"
+            note(f"the {what} of {place} {decoded.error}; it is shown in hex")

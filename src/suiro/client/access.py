@@ -1,0 +1,379 @@
+"""Who may do what: access rules (ACLs), SCRAM users, quotas. Names are those of Kafka's tools."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from suiro.client.cluster import Cluster
+from suiro.client.error_codes import error_for, raise_for
+from suiro.client.security import SCRAM_MAX_ITERATIONS, SCRAM_MIN_ITERATIONS
+from suiro.errors import RefusedError, UsageError
+from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
+
+__all__ = [
+    "ACL_OPERATIONS",
+    "ACL_RESOURCES",
+    "SCRAM_MECHANISMS",
+    "Acl",
+    "AclFilter",
+    "Quota",
+    "ScramUser",
+    "alter_quotas",
+    "create_acls",
+    "delete_acls",
+    "delete_scram_user",
+    "describe_acls",
+    "describe_quotas",
+    "describe_scram_users",
+    "upsert_scram_user",
+]
+
+ACL_RESOURCES = {
+    "any": 1,
+    "topic": 2,
+    "group": 3,
+    "cluster": 4,
+    "transactional-id": 5,
+    "delegation-token": 6,
+    "user": 7,
+}
+ACL_PATTERNS = {"any": 1, "match": 2, "literal": 3, "prefixed": 4}
+ACL_OPERATIONS = {
+    "any": 1, "all": 2, "read": 3, "write": 4, "create": 5, "delete": 6, "alter": 7, "describe": 8,
+    "cluster-action": 9, "describe-configs": 10, "alter-configs": 11, "idempotent-write": 12, "create-tokens": 13,
+    "describe-tokens": 14, "two-phase-commit": 15,
+}  # fmt: skip
+ACL_PERMISSIONS = {"any": 1, "deny": 2, "allow": 3}
+SCRAM_MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+_HASHES = {1: "sha256", 2: "sha512"}
+_SALT_BYTES = 24
+_EXACT, _DEFAULT = 0, 1  # how an entity of a quota is matched
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Acl:
+    """One rule. Words are those of kafka-acls: "topic", "literal", "read", "allow"."""
+
+    resource_type: str
+    resource_name: str
+    pattern_type: str = "literal"
+    principal: str
+    host: str = "*"
+    operation: str
+    permission: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclFilter:
+    """What is None or "any" matches every rule."""
+
+    resource_type: str = "any"
+    resource_name: str | None = None
+    pattern_type: str = "any"
+    principal: str | None = None
+    host: str | None = None
+    operation: str = "any"
+    permission: str = "any"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScramUser:
+    """`mechanisms`: {mechanism: iterations}. Passwords cannot be read."""
+
+    name: str
+    mechanisms: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """`entity`: (("user", "ada"), ("client-id", None)); None is the default of all that have none of their own."""
+
+    entity: tuple[tuple[str, str | None], ...]
+    values: Mapping[str, float]
+
+
+# -- access rules --------------------------------------------------------------------------------------------
+
+
+def describe_acls(cluster: Cluster, wanted: AclFilter, *, timeout_ms: int | None = None) -> tuple[Acl, ...]:
+    def once(deadline_ms: int) -> tuple[Acl, ...]:
+        connection = cluster.any_broker(deadline_ms)
+        version = connection.version("describe_acls", 1, 3)
+        request = request_class(API_KEYS["describe_acls"], version)(**_filter(wanted))
+        answer = connection.call(request, deadline_ms=deadline_ms)
+        _raise_of_acls(answer.error_code, "list access rules", answer.error_message)
+        return tuple(
+            sorted(
+                _acl(resource.resource_type, resource.resource_name, resource.pattern_type, item)
+                for resource in answer.resources
+                for item in resource.acls
+            )
+        )
+
+    return cluster.attempts("list access rules", timeout_ms).run(once)
+
+
+def create_acls(cluster: Cluster, acls: Sequence[Acl], *, timeout_ms: int | None = None) -> None:
+    """A rule that is there already stays as it is."""
+
+    def once(deadline_ms: int) -> None:
+        connection = cluster.controller(deadline_ms)
+        version = connection.version("create_acls", 1, 3)
+        message = request_class(API_KEYS["create_acls"], version)
+        acl_class = nested(message, "AclCreation")
+        request = message(
+            creations=tuple(
+                acl_class(
+                    resource_type=_number(ACL_RESOURCES, acl.resource_type, "resource"),
+                    resource_name=acl.resource_name,
+                    resource_pattern_type=_number(ACL_PATTERNS, acl.pattern_type, "pattern"),
+                    principal=acl.principal,
+                    host=acl.host,
+                    operation=_number(ACL_OPERATIONS, acl.operation, "operation"),
+                    permission_type=_number(ACL_PERMISSIONS, acl.permission, "permission"),
+                )
+                for acl in acls
+            )
+        )
+        for acl, result in zip(acls, connection.call(request, deadline_ms=deadline_ms).results, strict=True):
+            what = (
+                f"add the rule {acl.permission} {acl.operation} on {acl.resource_type} {acl.resource_name!r}"
+            )
+            _raise_of_acls(result.error_code, what, result.error_message)
+
+    cluster.attempts("add access rules", timeout_ms).run(once)
+
+
+def delete_acls(
+    cluster: Cluster, filters: Sequence[AclFilter], *, timeout_ms: int | None = None
+) -> tuple[Acl, ...]:
+    """Returns the rules that are gone now."""
+
+    def once(deadline_ms: int) -> tuple[Acl, ...]:
+        connection = cluster.controller(deadline_ms)
+        version = connection.version("delete_acls", 1, 3)
+        message = request_class(API_KEYS["delete_acls"], version)
+        filter_class = nested(message, "DeleteAclsFilter")
+        request = message(filters=tuple(filter_class(**_filter(wanted)) for wanted in filters))
+        gone: set[Acl] = set()
+        for result in connection.call(request, deadline_ms=deadline_ms).filter_results:
+            _raise_of_acls(result.error_code, "remove access rules", result.error_message)
+            for item in result.matching_acls:
+                acl = _acl(item.resource_type, item.resource_name, item.pattern_type, item)
+                _raise_of_acls(item.error_code, f"remove {acl}", item.error_message)
+                gone.add(acl)
+        return tuple(sorted(gone))
+
+    return cluster.attempts("remove access rules", timeout_ms).run(once)
+
+
+def _filter(wanted: AclFilter) -> dict[str, Any]:
+    return {
+        "resource_type_filter": _number(ACL_RESOURCES, wanted.resource_type, "resource"),
+        "resource_name_filter": wanted.resource_name,
+        "pattern_type_filter": _number(ACL_PATTERNS, wanted.pattern_type, "pattern"),
+        "principal_filter": wanted.principal,
+        "host_filter": wanted.host,
+        "operation": _number(ACL_OPERATIONS, wanted.operation, "operation"),
+        "permission_type": _number(ACL_PERMISSIONS, wanted.permission, "permission"),
+    }
+
+
+def _acl(resource_type: int, resource_name: str, pattern_type: int, item: Any) -> Acl:
+    return Acl(
+        resource_type=_word(ACL_RESOURCES, resource_type),
+        resource_name=resource_name,
+        pattern_type=_word(ACL_PATTERNS, pattern_type),
+        principal=item.principal,
+        host=item.host,
+        operation=_word(ACL_OPERATIONS, item.operation),
+        permission=_word(ACL_PERMISSIONS, item.permission_type),
+    )
+
+
+def _number(words: Mapping[str, int], word: str, what: str) -> int:
+    try:
+        return words[word]
+    except KeyError:
+        raise UsageError(f"{word!r} is no {what} of an access rule; use one of {', '.join(words)}") from None
+
+
+def _word(words: Mapping[str, int], number: int) -> str:
+    return next((word for word, value in words.items() if value == number), f"unknown ({number})")
+
+
+def _raise_of_acls(code: ErrorCode, what: str, detail: str | None) -> None:
+    if code is ErrorCode.security_disabled:
+        raise RefusedError(
+            f"{what}: the brokers have no authorizer, so everybody may do everything; set authorizer.class.name on "
+            "them first",
+            code.name.upper(),
+        )
+    raise_for(code, what, detail=detail)
+
+
+# -- SCRAM users ---------------------------------------------------------------------------------------------
+
+
+def describe_scram_users(
+    cluster: Cluster, names: Iterable[str] | None = None, *, timeout_ms: int | None = None
+) -> tuple[ScramUser, ...]:
+    """The named users, or all. One that does not exist is absent."""
+    asked = None if names is None else tuple(names)
+
+    def once(deadline_ms: int) -> tuple[ScramUser, ...]:
+        connection = cluster.controller(deadline_ms)
+        version = connection.version("describe_user_scram_credentials", 0, 0)
+        message = request_class(API_KEYS["describe_user_scram_credentials"], version)
+        name_class = nested(message, "UserName")
+        users = None if asked is None else tuple(name_class(name=name) for name in asked)
+        answer = connection.call(message(users=users), deadline_ms=deadline_ms)
+        raise_for(answer.error_code, "list SCRAM users", detail=answer.error_message)
+        found = []
+        for item in answer.results:
+            if item.error_code is ErrorCode.resource_not_found:
+                continue
+            raise_for(item.error_code, f"describe SCRAM user {item.user!r}", detail=item.error_message)
+            mechanisms = {
+                _word(SCRAM_MECHANISMS, one.mechanism): one.iterations for one in item.credential_infos
+            }
+            found.append(ScramUser(name=item.user, mechanisms=mechanisms))
+        return tuple(sorted(found, key=lambda user: user.name))
+
+    return cluster.attempts("list SCRAM users", timeout_ms).run(once)
+
+
+def upsert_scram_user(
+    cluster: Cluster,
+    name: str,
+    password: str,
+    *,
+    mechanism: str = "SCRAM-SHA-512",
+    iterations: int = SCRAM_MIN_ITERATIONS,
+    timeout_ms: int | None = None,
+) -> None:
+    """Gives a user a password, a new one or another. The password itself does not leave this process."""
+    number = _mechanism(mechanism)
+    if not name or not password:
+        raise UsageError("a SCRAM user has a name and a password; neither may be empty")
+    if not SCRAM_MIN_ITERATIONS <= iterations <= SCRAM_MAX_ITERATIONS:
+        raise UsageError(
+            f"the iterations of SCRAM are {SCRAM_MIN_ITERATIONS} to {SCRAM_MAX_ITERATIONS}, got {iterations}"
+        )
+    salt = os.urandom(_SALT_BYTES)
+    salted = hashlib.pbkdf2_hmac(_HASHES[number], password.encode(), salt, iterations)
+
+    def change(message: Any) -> Any:
+        item = nested(message, "ScramCredentialUpsertion")(
+            name=name, mechanism=number, iterations=iterations, salt=salt, salted_password=salted
+        )
+        return message(deletions=(), upsertions=(item,))
+
+    _alter_scram(cluster, f"give SCRAM user {name!r} a password", change, timeout_ms)
+
+
+def delete_scram_user(cluster: Cluster, name: str, *, mechanism: str, timeout_ms: int | None = None) -> None:
+    number = _mechanism(mechanism)
+
+    def change(message: Any) -> Any:
+        item = nested(message, "ScramCredentialDeletion")(name=name, mechanism=number)
+        return message(deletions=(item,), upsertions=())
+
+    _alter_scram(cluster, f"remove SCRAM user {name!r} ({mechanism})", change, timeout_ms)
+
+
+def _mechanism(mechanism: str) -> int:
+    try:
+        return SCRAM_MECHANISMS[mechanism]
+    except KeyError:
+        raise UsageError(
+            f"{mechanism!r} is no mechanism of SCRAM; use one of {', '.join(SCRAM_MECHANISMS)}"
+        ) from None
+
+
+def _alter_scram(cluster: Cluster, what: str, change: Any, timeout_ms: int | None) -> None:
+    def once(deadline_ms: int) -> None:
+        connection = cluster.controller(deadline_ms)
+        version = connection.version("alter_user_scram_credentials", 0, 0)
+        request = change(request_class(API_KEYS["alter_user_scram_credentials"], version))
+        for item in connection.call(request, deadline_ms=deadline_ms).results:
+            if item.error_code is ErrorCode.resource_not_found:
+                raise RefusedError(f"{what}: there is no such user with this mechanism", "RESOURCE_NOT_FOUND")
+            raise_for(item.error_code, what, detail=item.error_message)
+
+    cluster.attempts(what, timeout_ms).run(once)
+
+
+# -- quotas --------------------------------------------------------------------------------------------------
+
+
+def describe_quotas(
+    cluster: Cluster, entity: Mapping[str, str | None] | None = None, *, timeout_ms: int | None = None
+) -> tuple[Quota, ...]:
+    """Those of exactly this entity, or all."""
+
+    def once(deadline_ms: int) -> tuple[Quota, ...]:
+        connection = cluster.any_broker(deadline_ms)
+        version = connection.version("describe_client_quotas", 0, 1)
+        message = request_class(API_KEYS["describe_client_quotas"], version)
+        component_class = nested(message, "ComponentData")
+        request = message(
+            components=tuple(
+                component_class(entity_type=kind, match_type=_DEFAULT if name is None else _EXACT, match=name)
+                for kind, name in (entity or {}).items()
+            ),
+            strict=entity is not None,
+        )
+        answer = connection.call(request, deadline_ms=deadline_ms)
+        raise_for(answer.error_code, "list quotas", detail=answer.error_message)
+        quotas = (
+            Quota(
+                entity=tuple(sorted((one.entity_type, one.entity_name) for one in item.entity)),
+                values={value.key: float(value.value) for value in item.values},
+            )
+            for item in answer.entries or ()
+        )
+        return tuple(sorted(quotas, key=lambda quota: [(kind, name or "") for kind, name in quota.entity]))
+
+    return cluster.attempts("list quotas", timeout_ms).run(once)
+
+
+def alter_quotas(
+    cluster: Cluster,
+    entity: Mapping[str, str | None],
+    changes: Mapping[str, float | None],
+    *,
+    validate_only: bool = False,
+    timeout_ms: int | None = None,
+) -> None:
+    """{quota: its new value}; None takes it away."""
+
+    def once(deadline_ms: int) -> None:
+        connection = cluster.controller(deadline_ms)
+        version = connection.version("alter_client_quotas", 0, 1)
+        message = request_class(API_KEYS["alter_client_quotas"], version)
+        entry_class, op_class = nested(message, "EntryData"), nested(message, "OpData")
+        entity_class = nested(message, "EntityData")
+        request = message(
+            entries=(
+                entry_class(
+                    entity=tuple(
+                        entity_class(entity_type=kind, entity_name=name) for kind, name in entity.items()
+                    ),
+                    ops=tuple(
+                        op_class(key=key, value=value or 0.0, remove=value is None)
+                        for key, value in changes.items()
+                    ),
+                ),
+            ),
+            validate_only=validate_only,
+        )
+        for item in connection.call(request, deadline_ms=deadline_ms).entries:
+            if item.error_code is not ErrorCode.none:
+                raise error_for(item.error_code, "alter quotas", detail=item.error_message)
+
+    cluster.attempts("alter quotas", timeout_ms).run(once)

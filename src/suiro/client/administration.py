@@ -1,0 +1,102 @@
+"""`Admin`: what an administrator asks of a cluster, in the words of Kafka's admin client. Got by `Client.admin`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from suiro.client import access, configs, groups, partitions
+from suiro.client.access import Acl, AclFilter, Quota, ScramUser
+from suiro.client.cluster import Cluster, TopicPartition
+from suiro.client.configs import ConfigEntry
+from suiro.client.groups import GroupDescription, ListedGroup
+from suiro.client.partitions import ClusterDescription
+
+__all__ = ["Admin"]
+
+
+class Admin:
+    """Each operation repeats what may succeed later until `default.api.timeout.ms` has passed, as `Client` does."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    # -- cluster, partitions, settings --------------------------------------------------------------------
+
+    def describe_cluster(self) -> ClusterDescription:
+        return partitions.describe_cluster(self._cluster)
+
+    def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
+        """{topic: how many partitions it is to have}."""
+        partitions.create_partitions(self._cluster, counts, validate_only=validate_only)
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Deletes what is before an offset (-1: every record); returns where each partition begins now."""
+        return partitions.delete_records(self._cluster, offsets)
+
+    def partition_sizes(self, topics: Iterable[str] | None = None) -> dict[TopicPartition, int]:
+        """Bytes on disk of the largest replica of each partition."""
+        return partitions.partition_sizes(self._cluster, topics)
+
+    def config_entries(self, kind: str, names: Sequence[str]) -> dict[str, tuple[ConfigEntry, ...]]:
+        """`kind`: "topic" or "broker" (named by its id; "" is what holds for all). Defaults are included."""
+        return configs.config_entries(self._cluster, kind, names)
+
+    def alter_configs(
+        self, kind: str, changes: Mapping[str, Mapping[str, str | None]], *, validate_only: bool = False
+    ) -> None:
+        """Sets single settings; None takes one away."""
+        configs.alter_configs(self._cluster, kind, changes, validate_only=validate_only)
+
+    # -- groups ------------------------------------------------------------------------------------------
+
+    def list_groups(self) -> tuple[ListedGroup, ...]:
+        return groups.list_groups(self._cluster)
+
+    def describe_group(self, group: str) -> GroupDescription:
+        """A group that does not exist is "Dead", and has no members."""
+        return groups.describe_group(self._cluster, group)
+
+    def delete_group(self, group: str) -> None:
+        """With all that it committed. Refused while it has members."""
+        groups.delete_group(self._cluster, group)
+
+    def delete_offsets(self, group: str, of: Iterable[TopicPartition]) -> None:
+        groups.delete_offsets(self._cluster, group, of)
+
+    # -- access rules, users, quotas -----------------------------------------------------------------------
+
+    def describe_acls(self, wanted: AclFilter | None = None) -> tuple[Acl, ...]:
+        return access.describe_acls(self._cluster, wanted or AclFilter())
+
+    def create_acls(self, acls: Sequence[Acl]) -> None:
+        access.create_acls(self._cluster, acls)
+
+    def delete_acls(self, filters: Sequence[AclFilter]) -> tuple[Acl, ...]:
+        """Returns the rules that are gone now."""
+        return access.delete_acls(self._cluster, filters)
+
+    def describe_scram_users(self, names: Iterable[str] | None = None) -> tuple[ScramUser, ...]:
+        return access.describe_scram_users(self._cluster, names)
+
+    def upsert_scram_user(
+        self, name: str, password: str, *, mechanism: str = "SCRAM-SHA-512", iterations: int = 4096
+    ) -> None:
+        """The password itself does not leave this process."""
+        access.upsert_scram_user(self._cluster, name, password, mechanism=mechanism, iterations=iterations)
+
+    def delete_scram_user(self, name: str, *, mechanism: str) -> None:
+        access.delete_scram_user(self._cluster, name, mechanism=mechanism)
+
+    def describe_quotas(self, entity: Mapping[str, str | None] | None = None) -> tuple[Quota, ...]:
+        """Those of exactly this entity ({"user": "ada"}; None is the default), or all."""
+        return access.describe_quotas(self._cluster, entity)
+
+    def alter_quotas(
+        self,
+        entity: Mapping[str, str | None],
+        changes: Mapping[str, float | None],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Sets quotas by Kafka's names; None takes one away."""
+        access.alter_quotas(self._cluster, entity, changes, validate_only=validate_only)

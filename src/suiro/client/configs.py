@@ -1,0 +1,143 @@
+"""Settings of topics and brokers: every entry with its source, and changes of single ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from suiro.client.cluster import Cluster
+from suiro.client.connection import Connection, build
+from suiro.client.error_codes import raise_for
+from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
+
+__all__ = ["BROKER", "SOURCES", "TOPIC", "ConfigEntry", "alter_configs", "config_entries"]
+
+TOPIC = "topic"
+BROKER = "broker"
+
+_RESOURCES = {TOPIC: 2, BROKER: 4}
+_SET, _DELETE = 0, 1
+SOURCES = {
+    0: "unknown",
+    1: "topic",
+    2: "broker (dynamic)",
+    3: "all brokers (dynamic)",
+    4: "broker (file)",
+    5: "default",
+    6: "broker logger",
+    7: "client metrics",
+    8: "group",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEntry:
+    """One setting. `source` is one of `SOURCES`; the value of a sensitive one is None."""
+
+    name: str
+    value: str | None
+    source: str
+    is_read_only: bool
+    is_sensitive: bool
+
+    @property
+    def is_default(self) -> bool:
+        return self.source == "default"
+
+
+def config_entries(
+    cluster: Cluster, kind: str, names: Sequence[str], *, timeout_ms: int | None = None
+) -> dict[str, tuple[ConfigEntry, ...]]:
+    """{topic or broker: its settings by name}, defaults included."""
+    found: dict[str, tuple[ConfigEntry, ...]] = {}
+
+    def once(connection: Connection, asked: Sequence[str], deadline_ms: int) -> None:
+        version = connection.version("describe_configs", 1, 4)
+        message = request_class(API_KEYS["describe_configs"], version)
+        resource_class = nested(message, "DescribeConfigsResource")
+        request = build(
+            message,
+            resources=tuple(
+                resource_class(resource_type=_RESOURCES[kind], resource_name=name, configuration_keys=None)
+                for name in asked
+            ),
+            include_synonyms=False,
+            include_documentation=False,
+        )
+        for result in connection.call(request, deadline_ms=deadline_ms).results:
+            what = f"describe the settings of {kind} {result.resource_name!r}"
+            raise_for(result.error_code, what, detail=result.error_message)
+            found[result.resource_name] = tuple(
+                ConfigEntry(
+                    name=item.name,
+                    value=None if item.is_sensitive else item.value,
+                    source=SOURCES.get(item.config_source, "unknown"),
+                    is_read_only=item.read_only,
+                    is_sensitive=item.is_sensitive,
+                )
+                for item in sorted(result.configs, key=lambda item: str(item.name))
+            )
+
+    _at_owners(cluster, kind, names, f"describe {kind} settings", once, timeout_ms)
+    return found
+
+
+def alter_configs(
+    cluster: Cluster,
+    kind: str,
+    changes: Mapping[str, Mapping[str, str | None]],
+    *,
+    validate_only: bool = False,
+    timeout_ms: int | None = None,
+) -> None:
+    """{topic or broker: {setting: its new value}}; None takes the value away. Other settings stay as they are."""
+
+    def once(connection: Connection, asked: Sequence[str], deadline_ms: int) -> None:
+        version = connection.version("incremental_alter_configs", 0, 1)
+        message = request_class(API_KEYS["incremental_alter_configs"], version)
+        resource_class = nested(message, "AlterConfigsResource")
+        config_class = nested(message, "AlterableConfig")
+        request = message(
+            resources=tuple(
+                resource_class(
+                    resource_type=_RESOURCES[kind],
+                    resource_name=name,
+                    configs=tuple(
+                        config_class(
+                            name=key, config_operation=_DELETE if value is None else _SET, value=value
+                        )
+                        for key, value in changes[name].items()
+                    ),
+                )
+                for name in asked
+            ),
+            validate_only=validate_only,
+        )
+        for result in connection.call(request, deadline_ms=deadline_ms).responses:
+            if result.error_code is not ErrorCode.none:
+                what = f"alter the settings of {kind} {result.resource_name!r}"
+                raise_for(result.error_code, what, detail=result.error_message)
+
+    _at_owners(cluster, kind, list(changes), f"alter {kind} settings", once, timeout_ms)
+
+
+def _at_owners(
+    cluster: Cluster, kind: str, names: Sequence[str], what: str, once: object, timeout_ms: int | None
+) -> None:
+    """A broker's settings are the broker's own to say; those of topics any broker's."""
+    assert callable(once)
+    if not names:
+        return
+    attempts = cluster.attempts(what, timeout_ms)
+    if kind == TOPIC:
+        attempts.run(lambda deadline_ms: once(cluster.any_broker(deadline_ms), names, deadline_ms))
+        return
+    for name in names:
+        if name:
+            attempts.run(
+                lambda deadline_ms, name=name: once(  # type: ignore[misc]
+                    cluster.broker(int(name), deadline_ms), [name], deadline_ms
+                )
+            )
+        else:  # what holds for all brokers
+            attempts.run(lambda deadline_ms: once(cluster.any_broker(deadline_ms), [""], deadline_ms))

@@ -1,0 +1,239 @@
+"""Groups as an administrator sees them: which there are, their members, and deleting what they committed.
+
+Both kinds of consumer groups are described alike: classic ones, and those of KIP-848.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from suiro.client.cluster import GROUP, Cluster, TopicPartition
+from suiro.client.connection import Connection, build
+from suiro.client.error_codes import raise_for
+from suiro.client.leaders import by_topic
+from suiro.errors import RefusedError, UnsupportedVersionError
+from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
+
+__all__ = [
+    "GroupDescription",
+    "GroupMember",
+    "ListedGroup",
+    "delete_group",
+    "delete_offsets",
+    "describe_group",
+    "list_groups",
+]
+
+NO_MEMBERS = frozenset({"Empty", "Dead"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedGroup:
+    group: str
+    protocol_type: str  # "consumer", or "" where only offsets were committed
+    state: str  # "" where the broker does not say
+    type: str  # "classic", "consumer", ...; "" where the broker does not say
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMember:
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescription:
+    group: str
+    state: str  # Kafka's names; "Dead" for a group that does not exist
+    type: str
+    protocol_type: str
+    assignor: str
+    coordinator: str  # host:port
+    members: tuple[GroupMember, ...]
+
+    @property
+    def has_members(self) -> bool:
+        return bool(self.members) or self.state not in NO_MEMBERS
+
+
+def list_groups(cluster: Cluster, *, timeout_ms: int | None = None) -> tuple[ListedGroup, ...]:
+    """Of all brokers: each knows those it coordinates."""
+    attempts = cluster.attempts("list groups", timeout_ms)
+    found: dict[str, ListedGroup] = {}
+
+    def once(node_id: int, deadline_ms: int) -> None:
+        connection = cluster.broker(node_id, deadline_ms)
+        version = connection.version("list_groups", 0, 5)
+        request = build(request_class(API_KEYS["list_groups"], version), states_filter=(), types_filter=())
+        answer = connection.call(request, deadline_ms=deadline_ms)
+        raise_for(answer.error_code, f"list the groups of {connection.address}")
+        for item in answer.groups:
+            found[item.group_id] = ListedGroup(
+                group=item.group_id,
+                protocol_type=item.protocol_type,
+                state=getattr(item, "group_state", ""),
+                type=getattr(item, "group_type", ""),
+            )
+
+    for node_id in sorted(attempts.run(cluster.broker_ids)):
+        attempts.run(lambda deadline_ms, node_id=node_id: once(node_id, deadline_ms))  # type: ignore[misc]
+    return tuple(found[name] for name in sorted(found))
+
+
+def describe_group(cluster: Cluster, group: str, *, timeout_ms: int | None = None) -> GroupDescription:
+    """A group that does not exist is "Dead", and has no members."""
+    what = f"describe group {group!r}"
+
+    def once(connection: Connection, deadline_ms: int) -> GroupDescription:
+        try:
+            version = connection.version("consumer_group_describe", 0, 1)
+        except UnsupportedVersionError:
+            return _classic(connection, group, what, deadline_ms)
+        request = request_class(API_KEYS["consumer_group_describe"], version)(
+            group_ids=(group,), include_authorized_operations=False
+        )
+        (item,) = connection.call(request, deadline_ms=deadline_ms).groups
+        if item.error_code in (ErrorCode.group_id_not_found, ErrorCode.unsupported_version):
+            return _classic(connection, group, what, deadline_ms)  # a classic one, or none
+        raise_for(item.error_code, what, detail=item.error_message)
+        return GroupDescription(
+            group=item.group_id,
+            state=item.group_state,
+            type="consumer",
+            protocol_type="consumer",
+            assignor=item.assignor_name,
+            coordinator=connection.address,
+            members=tuple(
+                GroupMember(
+                    member_id=member.member_id,
+                    instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    host=member.client_host,
+                    assignment=tuple(
+                        (topic.topic_name, partition)
+                        for topic in member.assignment.topic_partitions
+                        for partition in topic.partitions
+                    ),
+                )
+                for member in item.members
+            ),
+        )
+
+    return cluster.at_coordinator(GROUP, group, what, once, timeout_ms=timeout_ms)
+
+
+def _classic(connection: Connection, group: str, what: str, deadline_ms: int) -> GroupDescription:
+    version = connection.version("describe_groups", 0, 6)
+    request = build(
+        request_class(API_KEYS["describe_groups"], version),
+        groups=(group,),
+        include_authorized_operations=False,
+    )
+    (item,) = connection.call(request, deadline_ms=deadline_ms).groups
+    if item.error_code is not ErrorCode.group_id_not_found:
+        raise_for(item.error_code, what, detail=getattr(item, "error_message", None))
+    return GroupDescription(
+        group=item.group_id,
+        state=item.group_state or "Dead",
+        type="classic",
+        protocol_type=item.protocol_type,
+        assignor=item.protocol_data,
+        coordinator=connection.address,
+        members=tuple(_classic_member(member, item.protocol_type) for member in item.members),
+    )
+
+
+def _classic_member(member: Any, protocol_type: str) -> GroupMember:
+    assignment: tuple[TopicPartition, ...] = ()
+    if protocol_type == "consumer":
+        assignment = _assignment(bytes(member.member_assignment))
+    return GroupMember(
+        member_id=member.member_id,
+        instance_id=getattr(member, "group_instance_id", None),
+        client_id=member.client_id,
+        host=member.client_host,
+        assignment=assignment,
+    )
+
+
+def _assignment(data: bytes) -> tuple[TopicPartition, ...]:
+    """Kafka's ConsumerProtocolAssignment. A member writes what it likes here: what cannot be read is none."""
+    found: list[TopicPartition] = []
+    try:
+        (topics,) = struct.unpack_from(">i", data, 2)  # behind the version
+        position = 6
+        for _ in range(topics):
+            (length,) = struct.unpack_from(">h", data, position)
+            position += 2
+            name = data[position : position + length].decode()
+            position += length
+            (count,) = struct.unpack_from(">i", data, position)
+            position += 4
+            if not 0 <= count <= (len(data) - position) // 4 or length < 0:
+                return ()
+            found += ((name, partition) for partition in struct.unpack_from(f">{count}i", data, position))
+            position += 4 * count
+    except (struct.error, UnicodeDecodeError):
+        return ()
+    return tuple(found)
+
+
+def delete_group(cluster: Cluster, group: str, *, timeout_ms: int | None = None) -> None:
+    """With all that it committed. Refused while it has members."""
+    what = f"delete group {group!r}"
+
+    def once(connection: Connection, deadline_ms: int) -> None:
+        version = connection.version("delete_groups", 0, 2)
+        request = request_class(API_KEYS["delete_groups"], version)(groups_names=(group,))
+        (item,) = connection.call(request, deadline_ms=deadline_ms).results
+        _raise_of_group(item.error_code, what)
+
+    cluster.at_coordinator(GROUP, group, what, once, timeout_ms=timeout_ms)
+
+
+def delete_offsets(
+    cluster: Cluster, group: str, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
+) -> None:
+    """What a group committed of some partitions. Refused where one of its members reads the topic."""
+    what = f"delete offsets of group {group!r}"
+    topics = by_topic(dict.fromkeys(partitions))
+
+    def once(connection: Connection, deadline_ms: int) -> None:
+        version = connection.version("offset_delete", 0, 0)
+        message = request_class(API_KEYS["offset_delete"], version)
+        topic_class = nested(message, "OffsetDeleteRequestTopic")
+        partition_class = nested(message, "OffsetDeleteRequestPartition")
+        request = message(
+            group_id=group,
+            topics=tuple(
+                topic_class(
+                    name=name,
+                    partitions=tuple(partition_class(partition_index=index) for index, _ in items),
+                )
+                for name, items in topics.items()
+            ),
+        )
+        answer = connection.call(request, deadline_ms=deadline_ms)
+        _raise_of_group(answer.error_code, what)
+        for topic in answer.topics:
+            for item in topic.partitions:
+                _raise_of_group(item.error_code, f"{what} in {topic.name}-{item.partition_index}")
+
+    cluster.at_coordinator(GROUP, group, what, once, timeout_ms=timeout_ms)
+
+
+def _raise_of_group(code: ErrorCode, what: str) -> None:
+    advice = {
+        ErrorCode.non_empty_group: "the group has members; stop them first",
+        ErrorCode.group_subscribed_to_topic: "a member of the group reads the topic; stop it first",
+        ErrorCode.group_id_not_found: "there is no such group",
+    }.get(code)
+    if advice is not None:
+        raise RefusedError(f"{what}: {advice}", code.name.upper())
+    raise_for(code, what)

@@ -1,0 +1,225 @@
+"""Groups: listed, described with their lag, set to other offsets, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from suiro.client import EARLIEST, LATEST, Client, GroupMember, ListedGroup
+from suiro.console.records import records_of
+from suiro.console.topics import topic_info
+from suiro.errors import KafkaError, RefusedError, UsageError
+
+__all__ = [
+    "GroupDetails",
+    "GroupLag",
+    "NewOffset",
+    "Reset",
+    "delete_groups",
+    "delete_offsets",
+    "describe_group",
+    "list_groups",
+    "plan_reset",
+    "reset_offsets",
+]
+
+TIME_FETCH_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLag:
+    """Of one partition. What is None is not there: nothing is committed, or the partition is gone."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end_offset: int | None
+    lag: int | None
+    lag_ms: (
+        int | None
+    )  # how long the first record that was not read has waited; None where it was not asked for
+    member_id: str | None
+    client_id: str | None
+    host: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDetails:
+    group: str
+    state: str
+    type: str
+    assignor: str
+    coordinator: str
+    members: tuple[GroupMember, ...]
+    partitions: tuple[GroupLag, ...]
+
+    @property
+    def lag(self) -> int:
+        return sum(one.lag or 0 for one in self.partitions)
+
+
+def list_groups(client: Client) -> tuple[ListedGroup, ...]:
+    return client.admin.list_groups()
+
+
+def describe_group(client: Client, group: str, *, now_ms: int | None = None) -> GroupDetails:
+    """`now_ms`: also how long the first unread record of each partition has waited, which reads one of each.
+
+    Raises `RefusedError` for a group that does not exist.
+    """
+    described = client.admin.describe_group(group)
+    committed = client.offset_fetch(group, require_stable=False)
+    if described.state == "Dead" and not committed:
+        raise RefusedError(f"there is no group {group!r}; `suiro group list` names all", "GROUP_ID_NOT_FOUND")
+    owners = {place: member for member in described.members for place in member.assignment}
+    places = sorted({*committed, *owners})
+    known = client.metadata(sorted({topic for topic, _ in places})) if places else {}
+    there = [
+        (topic, partition)
+        for topic, partition in places
+        if topic in known and partition < len(known[topic].partitions)
+    ]
+    ends = client.list_offsets(dict.fromkeys(there, LATEST)) if there else {}
+    rows = []
+    for place in places:
+        found = committed.get(place)
+        offset = None if found is None else found.offset
+        end = ends[place].offset if place in ends else None
+        lag = None if offset is None or end is None else max(end - offset, 0)
+        owner = owners.get(place)
+        rows.append(
+            GroupLag(
+                topic=place[0],
+                partition=place[1],
+                committed=offset,
+                end_offset=end,
+                lag=lag,
+                lag_ms=_waited_ms(client, place, offset, lag, now_ms),
+                member_id=None if owner is None else owner.member_id,
+                client_id=None if owner is None else owner.client_id,
+                host=None if owner is None else owner.host,
+            )
+        )
+    return GroupDetails(
+        group=group,
+        state=described.state,
+        type=described.type,
+        assignor=described.assignor,
+        coordinator=described.coordinator,
+        members=described.members,
+        partitions=tuple(rows),
+    )
+
+
+def _waited_ms(
+    client: Client, place: tuple[str, int], offset: int | None, lag: int | None, now_ms: int | None
+) -> int | None:
+    if now_ms is None or offset is None or lag is None:
+        return None
+    if lag == 0:
+        return 0
+    first = client.list_offsets({place: EARLIEST})[place].offset
+    position = max(offset, first)
+    try:
+        answer = client.fetch(
+            {place: position}, max_bytes=TIME_FETCH_BYTES, partition_max_bytes=TIME_FETCH_BYTES, max_wait_ms=0
+        )[place]
+    except KafkaError:  # the right to describe a topic is not the one to read it
+        return None
+    found = next((one for one, _ in records_of(*place, position, answer, True) if one is not None), None)
+    return None if found is None else max(now_ms - found.timestamp, 0)
+
+
+# -- other offsets -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reset:
+    """Where to: the names of kafka-consumer-groups. `value` is an offset, a time in ms, or how far to shift."""
+
+    to: Literal["earliest", "latest", "current", "offset", "datetime", "shift"]
+    value: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewOffset:
+    topic: str
+    partition: int
+    committed: int | None
+    offset: int
+
+
+def plan_reset(
+    client: Client, group: str, reset: Reset, topics: Mapping[str, Sequence[int] | None] | None
+) -> tuple[NewOffset, ...]:
+    """What `reset_offsets` would commit. `topics`: {topic: partitions, None for all}; None: what the group committed.
+
+    An offset out of a partition's range becomes the nearest that it has, as with Kafka's tool.
+    """
+    committed = client.offset_fetch(group, require_stable=False)
+    places = sorted(committed) if topics is None else _places(client, topics)
+    if not places:
+        raise UsageError(f"group {group!r} has committed nothing; name the topics to begin with")
+    first = client.list_offsets(dict.fromkeys(places, EARLIEST))
+    end = client.list_offsets(dict.fromkeys(places, LATEST))
+    by_time = (
+        client.list_offsets(dict.fromkeys(places, max(reset.value, 0))) if reset.to == "datetime" else {}
+    )
+    planned = []
+    for place in places:
+        found = committed.get(place)
+        now = None if found is None else found.offset
+        match reset.to:
+            case "earliest":
+                wanted = first[place].offset
+            case "latest":
+                wanted = end[place].offset
+            case "current":
+                wanted = end[place].offset if now is None else now
+            case "offset":
+                wanted = reset.value
+            case "shift":
+                if now is None:
+                    raise UsageError(
+                        f"group {group!r} has committed nothing for {place[0]}-{place[1]}, so that there is no offset "
+                        "to shift"
+                    )
+                wanted = now + reset.value
+            case "datetime":
+                wanted = by_time[place].offset if by_time[place].offset >= 0 else end[place].offset
+        wanted = min(max(wanted, first[place].offset), end[place].offset)
+        planned.append(NewOffset(topic=place[0], partition=place[1], committed=now, offset=wanted))
+    return tuple(planned)
+
+
+def _places(client: Client, topics: Mapping[str, Sequence[int] | None]) -> list[tuple[str, int]]:
+    places = []
+    for topic, partitions in topics.items():
+        known = [one.partition for one in topic_info(client, topic).partitions]
+        for partition in known if partitions is None else partitions:
+            if partition not in known:
+                raise UsageError(f"topic {topic!r} has partitions 0 to {len(known) - 1}, not {partition}")
+            places.append((topic, partition))
+    return sorted(set(places))
+
+
+def reset_offsets(client: Client, group: str, planned: Sequence[NewOffset]) -> None:
+    """Refused while the group has members: they would go on where they are, and commit over it."""
+    described = client.admin.describe_group(group)
+    if described.has_members:
+        raise RefusedError(
+            f"group {group!r} is {described.state} with {len(described.members)} members; stop them first, then reset "
+            "its offsets",
+            "NON_EMPTY_GROUP",
+        )
+    client.offset_commit(group, {(one.topic, one.partition): (one.offset, "") for one in planned})
+
+
+def delete_groups(client: Client, groups: Sequence[str]) -> None:
+    for group in groups:
+        client.admin.delete_group(group)
+
+
+def delete_offsets(client: Client, group: str, topics: Mapping[str, Sequence[int] | None]) -> None:
+    client.admin.delete_offsets(group, _places(client, topics))

@@ -1,0 +1,59 @@
+"""Text of strangers, made safe to print: names, records and messages may hold what a terminal obeys."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+__all__ = ["iso_time", "parse_time", "plain", "printable"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def printable(text: str) -> str:
+    """Every character that is not printable as its escape: control characters, marks that turn the direction of text
+    around, halves of surrogate pairs, ends of lines. What is left is one line that says what it is."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else _escaped(one) for one in text)
+
+
+def _escaped(character: str) -> str:
+    named = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(character)
+    if named is not None:
+        return named
+    number = ord(character)
+    if number < 0x100:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def iso_time(timestamp_ms: int) -> str:
+    """In UTC, to the millisecond; "" where there is none, and the number itself where no calendar has it."""
+    if timestamp_ms < 0:
+        return ""
+    try:
+        moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return str(timestamp_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds since the epoch of a time in ISO 8601; without a zone it is UTC. Raises `ValueError`."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def plain(value: Any) -> Any:
+    """As JSON can hold it: NaN and infinities, which JSON has no words for, as strings."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value

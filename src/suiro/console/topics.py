@@ -1,0 +1,176 @@
+"""Topics: listed, described, created, altered, emptied, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from suiro.client import EARLIEST, LATEST, Client, ConfigEntry, NewTopic, TopicInfo
+from suiro.errors import RefusedError, UnknownTopicError, UsageError
+
+__all__ = [
+    "PartitionRow",
+    "TopicDetails",
+    "TopicRow",
+    "alter_topic",
+    "create_topic",
+    "delete_records",
+    "delete_topics",
+    "describe_topic",
+    "list_topics",
+    "topic_info",
+]
+
+DEFAULT = -1
+"""The broker's default number of partitions or replicas."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRow:
+    name: str
+    partitions: int
+    replication_factor: int
+    internal: bool
+    under_replicated: int
+    without_leader: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRow:
+    partition: int
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    first_offset: int | None  # None: the partition has no leader to ask
+    end_offset: int | None
+    size_bytes: int | None  # None: this user may not ask for it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDetails:
+    name: str
+    topic_id: str | None
+    internal: bool
+    partitions: tuple[PartitionRow, ...]
+    configs: tuple[ConfigEntry, ...] | None  # None: this user may not see them
+
+
+def list_topics(client: Client, *, internal: bool = False) -> tuple[TopicRow, ...]:
+    """By name. `internal`: also those that the brokers keep for themselves."""
+    found = client.metadata()
+    return tuple(_row(found[name]) for name in sorted(found) if internal or not found[name].internal)
+
+
+def _row(topic: TopicInfo) -> TopicRow:
+    return TopicRow(
+        name=topic.name,
+        partitions=len(topic.partitions),
+        replication_factor=len(topic.partitions[0].replicas) if topic.partitions else 0,
+        internal=topic.internal,
+        under_replicated=sum(len(one.in_sync) < len(one.replicas) for one in topic.partitions),
+        without_leader=sum(one.leader < 0 for one in topic.partitions),
+    )
+
+
+def topic_info(client: Client, name: str) -> TopicInfo:
+    """Raises `UnknownTopicError`, which names topics that are called almost so."""
+    found = client.metadata([name]).get(name)
+    if found is not None:
+        return found
+    near = get_close_matches(name, client.metadata(), n=3)
+    hint = (
+        f"did you mean {' or '.join(repr(one) for one in near)}?" if near else "`suiro topic list` names all"
+    )
+    raise UnknownTopicError(f"topic {name!r} does not exist; {hint}", "UNKNOWN_TOPIC_OR_PARTITION")
+
+
+def describe_topic(client: Client, name: str) -> TopicDetails:
+    info = topic_info(client, name)
+    led = [(name, one.partition) for one in info.partitions if one.leader >= 0]
+    first = client.list_offsets(dict.fromkeys(led, EARLIEST))
+    end = client.list_offsets(dict.fromkeys(led, LATEST))
+    try:
+        sizes = client.admin.partition_sizes([name])
+    except RefusedError:
+        sizes = {}
+    try:
+        configs: tuple[ConfigEntry, ...] | None = client.admin.config_entries("topic", [name])[name]
+    except RefusedError:
+        configs = None
+    return TopicDetails(
+        name=name,
+        topic_id=None if info.topic_id is None else str(info.topic_id),
+        internal=info.internal,
+        partitions=tuple(
+            PartitionRow(
+                partition=one.partition,
+                leader=one.leader,
+                replicas=one.replicas,
+                in_sync=one.in_sync,
+                first_offset=first[name, one.partition].offset if one.leader >= 0 else None,
+                end_offset=end[name, one.partition].offset if one.leader >= 0 else None,
+                size_bytes=sizes.get((name, one.partition)),
+            )
+            for one in info.partitions
+        ),
+        configs=configs,
+    )
+
+
+def create_topic(
+    client: Client,
+    name: str,
+    *,
+    partitions: int = DEFAULT,
+    replication_factor: int = DEFAULT,
+    configs: Mapping[str, str] | None = None,
+    if_not_exists: bool = False,
+) -> bool:
+    """Whether it was made; False where it was there already, and may be. Raises `TopicExistsError`."""
+    if if_not_exists and name in client.metadata([name]):
+        return False
+    topic = NewTopic(name, partitions, replication_factor, configs or {})
+    client.create_topics([topic], exist_ok=if_not_exists)
+    return True
+
+
+def alter_topic(
+    client: Client,
+    name: str,
+    *,
+    partitions: int | None = None,
+    configs: Mapping[str, str | None] | None = None,
+    validate_only: bool = False,
+) -> None:
+    """More partitions, other settings; None takes a setting away. Settings first: they can be taken back."""
+    info = topic_info(client, name)
+    if partitions is not None and partitions < len(info.partitions):
+        raise UsageError(
+            f"topic {name!r} has {len(info.partitions)} partitions, and no topic can be given fewer; create another "
+            "topic and copy the records"
+        )
+    if configs:
+        client.admin.alter_configs("topic", {name: configs}, validate_only=validate_only)
+    if partitions is not None and partitions > len(info.partitions):
+        client.admin.create_partitions({name: partitions}, validate_only=validate_only)
+
+
+def delete_topics(client: Client, names: Sequence[str], *, if_exists: bool = False) -> None:
+    """All of them are looked for before the first is deleted."""
+    if not if_exists:
+        for name in names:
+            topic_info(client, name)
+    client.delete_topics(names, missing_ok=if_exists)
+
+
+def delete_records(client: Client, name: str, before: Mapping[int, int] | None = None) -> dict[int, int]:
+    """Deletes what is before an offset of each partition; None: every record. Returns where each begins now."""
+    info = topic_info(client, name)
+    known = {one.partition for one in info.partitions}
+    if before is None:
+        before = dict.fromkeys(known, -1)
+    for partition in before.keys() - known:
+        raise UsageError(f"topic {name!r} has partitions 0 to {len(known) - 1}, not {partition}")
+    found = client.admin.delete_records({(name, number): offset for number, offset in before.items()})
+    return {partition: found[name, partition] for partition in sorted(before)}
