@@ -239,7 +239,10 @@ def commands() -> str:
         lines += ["", f"## suiro {name}", "", fence, EXAMPLES.get(name, f"suiro {name}"), "```", "", said]
         if options:
             lines += ["", "| option | means |", "|---|---|"]
-        lines += [f"| {option} | {means.replace('<', chr(92) + '<')} |" for option, means in options]
+        lines += [
+            f"| {option.replace('|', chr(92) + '|')} | {means.replace('<', chr(92) + '<')} |"
+            for option, means in options
+        ]
     return "\n".join(lines) + "\n"
 
 

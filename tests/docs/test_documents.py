@@ -49,6 +49,8 @@ def _blocks() -> list[Block]:
 
 BLOCKS = _blocks()
 PYTHON = [block for block in BLOCKS if block.kind == "python"]
+GROUPS = ("log", "kafka", "view", "topic", "group", "acl", "user", "quota", "schema", "dead-letter")
+"""Which have commands of their own."""
 COMMANDS = [
     (block, line) for block in BLOCKS if block.kind == "" for line in block.text.splitlines() if line.strip()
 ]
@@ -79,12 +81,12 @@ def test_python_runs(block: Block, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("block", "command"), COMMANDS, ids=lambda value: str(value)[:60])
 def test_command_exists(block: Block, command: str) -> None:
-    words = command.split("#")[0].split()
+    words = command.split("#")[0].rpartition(" | ")[2].split()
     match words:
         case ["make", target, *_]:
             assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), command
         case ["suiro", name, *rest]:
-            named = [name, *rest[: name in ("log", "kafka", "view")]]  # these have commands of their own
+            named = [name, *rest[: name in GROUPS]]
             done = subprocess.run(
                 [sys.executable, "-m", "suiro.cli", *named, "--help"],
                 capture_output=True,
@@ -98,6 +100,27 @@ def test_command_exists(block: Block, command: str) -> None:
             pass
         case _:
             pytest.fail(f"{block}: do not know how to check {command!r}")
+
+
+def test_the_everyday_commands_run_as_their_guide_says(suiro_node: Any) -> None:
+    """One after the other, as somebody who follows the page types them."""
+    guide = ROOT / "docs" / "guides" / "commands.md"
+    script = [line for block, line in COMMANDS if block.page == guide]
+    assert len(script) > 10
+    done = subprocess.run(
+        ["bash", "-e", "-o", "pipefail", "-x", "-c", "\n".join(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT_S,
+        env={
+            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+            "SUIRO_BOOTSTRAP_SERVERS": suiro_node.bootstrap_servers,
+            "XDG_CONFIG_HOME": "/nonexistent",
+        },
+    )
+    assert done.returncode == 0, done.stderr
+    assert '"value": {"delay": 33}' in done.stdout
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
