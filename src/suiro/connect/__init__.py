@@ -28,7 +28,6 @@ if TYPE_CHECKING:
         check_expected,
     )
     from suiro.connect.control import serve_control
-    from suiro.connect.nesting import parse_json
     from suiro.connect.postgres.capture import PostgresCapture
     from suiro.connect.postgres.options import CaptureOptions
     from suiro.connect.postgres.requests import request_snapshot
@@ -59,7 +58,6 @@ __all__ = [
     "SourceRecord",
     "UnknownConnectorError",
     "check_expected",
-    "parse_json",
     "plain_json",
     "read_configuration",
     "read_settings",
@@ -92,7 +90,6 @@ _PLACES = {
     **{name: ("runtime", name) for name in ("Runtime", "UnknownConnectorError", "summary")},
     **{name: ("settings", name) for name in ("SettingError", "read_settings")},
     "serve_control": ("control", "serve_control"),
-    "parse_json": ("nesting", "parse_json"),
     "plain_json": ("values", "plain_json"),
     "rule": ("rules", "rule"),
     "CaptureOptions": ("postgres.options", "CaptureOptions"),

@@ -283,7 +283,7 @@ def _string(data: bytes) -> Decoded:
 
 
 def _json(data: bytes) -> Decoded:
-    from suiro.connect import parse_json
+    from suiro.foundation.nesting import parse_json
 
     # As it was written for people: a number would lose digits on its way through a float.
     return Decoded(value=parse_json(data), text=data.decode())
