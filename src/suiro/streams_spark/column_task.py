@@ -6,10 +6,6 @@ columns cannot do.
 
 from __future__ import annotations
 
-import pickle
-import struct
-from collections.abc import Iterator
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -24,14 +20,13 @@ from suiro.streams.vectorised.stream_table_join import JoinTwin, LaneChunks
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.rebuild import HeldFrom
-from suiro.streams_spark.shuffle_message import Lane, ShuffleMessage, headers_array, headers_list
+from suiro.streams_spark.shuffle_message import Lane, ShuffleMessage
 from suiro.streams_spark.state_log import TaskState
-from suiro.streams_spark.stream_task import RAW_ITEM, StreamTask, held_parts, held_prefix
+from suiro.streams_spark.stream_task import StreamTask
 
 __all__ = ["ColumnTask"]
 
 _NOW = b"\0current"
-_INT64 = struct.Struct(">q")
 
 
 class ColumnTask(StreamTask):
@@ -106,12 +101,9 @@ class ColumnTask(StreamTask):
 
     def _take_held(self) -> list[tuple[Lane, pa.RecordBatch]]:
         """Records that the rules left waiting for others."""
-        lanes: dict[Lane, list[Any]] = {}
-        for key, data in self._held.range():
-            group, partition, _, _ = held_parts(key)
-            lanes.setdefault(Lane(group, partition), []).append(pickle.loads(data))
-            self._held.put(key, None)
-        return [(lane, _columns_of(items)) for lane, items in lanes.items()]
+        found = [(lane, columns) for lane, _, _, columns in self._held.all()]
+        self._held.clear()
+        return found
 
     def _join(self, twin: JoinTwin, messages: list[ShuffleMessage]) -> None:
         if any(item.paused is not None for item in messages):
@@ -142,8 +134,7 @@ class ColumnTask(StreamTask):
             dropped=self._topics.dropped,
         ):
             self.outputs.emit_columns(emission)
-        for key, _ in self._held.range():
-            self._held.put(key, None)
+        self._held.clear()
         for lane, count in zip(lanes, cut, strict=True):
             self._hold(lane, count)
 
@@ -160,25 +151,24 @@ class ColumnTask(StreamTask):
         self, messages: list[ShuffleMessage]
     ) -> dict[tuple[Lane, str], tuple[list[pa.RecordBatch], bool]]:
         """By lane and input: what waited and what came, and whether there is more in the log."""
-        held: dict[tuple[Lane, str], list[Any]] = {}
-        for key, data in self._held.range():
-            group, partition, input_, _ = held_parts(key)
-            held.setdefault((Lane(group, partition), input_), []).append(pickle.loads(data))
-        found = {place: ([_columns_of(items)], False) for place, items in held.items()}
+        found: dict[tuple[Lane, str], tuple[list[pa.RecordBatch], bool]] = {}
+        for lane, input_, _, columns in self._held.all():
+            found.setdefault((lane, input_), ([], False))[0].append(columns)
         for item in messages:
             if item.lane is not None:
-                columns, behind = found.get((item.lane, item.input), ([], False))
+                waited, behind = found.get((item.lane, item.input), ([], False))
                 if item.columns is not None:
-                    columns.append(item.columns)
-                found[item.lane, item.input] = (columns, behind or item.behind)
+                    waited.append(item.columns)
+                found[item.lane, item.input] = (waited, behind or item.behind)
         return found
 
     def _hold(self, lane: _Waiting, count: int) -> None:
-        prefix = held_prefix(lane.lane, lane.input)
-        for number, item in enumerate(_items_of(lane.after(count))):
-            if number == 0 and len(item) == RAW_ITEM:
-                self._waiting.append(HeldFrom(lane.lane.group, lane.lane.partition, item[0], item[1]))
-            self._held.put(prefix + _INT64.pack(number), pickle.dumps(item, protocol=5))
+        number = 0
+        for columns in lane.after(count):
+            if number == 0 and "offset" in columns.schema.names:
+                offset, time = columns.column("offset")[0].as_py(), columns.column("timestamp")[0].as_py()
+                self._waiting.append(HeldFrom(lane.lane.group, lane.lane.partition, offset, time))
+            number = self._held.add(lane.lane, lane.input, number, columns)
             self._behind = True
 
 
@@ -225,35 +215,3 @@ def _cut(lanes: list[_Waiting]) -> list[int]:
         int(np.searchsorted(lane.reached, time, side="right" if index <= last else "left"))
         for index, lane in enumerate(lanes)
     ]
-
-
-def _items_of(columns: list[pa.RecordBatch]) -> Iterator[Any]:
-    """Rows as items of a queue in `stream_task`."""
-    for each in columns:
-        headers = headers_list(each) or [()] * each.num_rows
-        keys, values = each.column("key").to_pylist(), each.column("value").to_pylist()
-        stamps = each.column("timestamp").to_pylist()
-        if "offset" in each.schema.names:
-            offsets = each.column("offset").to_pylist()
-            yield from zip(offsets, stamps, keys, values, headers, repeat(None), strict=False)
-        else:
-            yield from zip(stamps, each.column("time").to_pylist(), keys, values, headers, strict=True)
-
-
-def _columns_of(items: list[Any]) -> pa.RecordBatch:
-    """Items of a queue in `stream_task` as the columns they were."""
-    if len(items[0]) == RAW_ITEM:
-        offsets, timestamps, keys, values, headers, _ = zip(*items, strict=True)
-        first = {"offset": pa.array(offsets, pa.int64())}
-    else:
-        timestamps, times, keys, values, headers = zip(*items, strict=True)
-        first = {"time": pa.array(times, pa.int64())}
-    columns = {
-        **first,
-        "timestamp": pa.array(timestamps, pa.int64()),
-        "key": pa.array(keys, pa.binary()),
-        "value": pa.array(values, pa.binary()),
-    }
-    if any(headers):
-        columns["headers"] = headers_array(list(headers))
-    return pa.RecordBatch.from_pydict(columns)

@@ -1,0 +1,101 @@
+"""A task's queues, and the order in which it takes their records: as Kafka Streams takes them from its partitions.
+
+The earliest head comes first, ties by topic and partition. Where a lane has more records in the log than this
+micro-batch reads, the others wait for it, so that any cut of the log into micro-batches gives one order. Pure.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+
+from suiro.streams.records import Origin, Record
+from suiro.streams.stores import OrderedMap
+from suiro.streams_spark.held_records import queue_of_prefix
+from suiro.streams_spark.notes import NO_TIME, REACHED, times_of
+from suiro.streams_spark.record_queue import RecordQueue
+from suiro.streams_spark.shuffle_message import Lane
+
+__all__ = ["PartitionGroup"]
+
+
+class PartitionGroup:
+    """`queues`: in the order in which ties are settled. Used once: `records`, `times`, `close`."""
+
+    def __init__(self, queues: Sequence[RecordQueue], notes: OrderedMap) -> None:
+        self._queues = queues
+        self._notes = notes
+
+    def records(self) -> Iterator[tuple[str, Record, Origin, int]]:
+        """All that may be taken now: the input, the record, where it came from, its lane's time."""
+        if len(self._queues) == 1:
+            queue = self._queues[0]
+            for record, origin, carried in queue.records():
+                yield queue.input, record, origin, carried
+            return
+        heap: list[tuple[int, int, RecordQueue]] = []
+        is_complete = is_open = True
+        for index, queue in enumerate(self._queues):
+            if queue.advance():
+                heap.append((queue.timestamp, index, queue))
+            elif queue.behind:
+                is_complete = False
+            elif queue.stops_carried:
+                is_open = False
+        if not is_complete:
+            return
+        heapq.heapify(heap)
+        while heap:
+            _, index, queue = heap[0]
+            if not is_open and queue.is_carried:
+                heapq.heappop(heap)
+                continue
+            record, origin, carried = queue.taken()
+            yield queue.input, record, origin, carried
+            if queue.advance():
+                heapq.heapreplace(heap, (queue.timestamp, index, queue))
+            else:
+                heapq.heappop(heap)
+                if queue.behind:
+                    return
+                is_open = is_open and not queue.stops_carried
+
+    def times(self) -> dict[str, int]:
+        """How far each input has come by what lanes tell, not further than a lane has come of which there are more
+        records in the log. Asked for when `records` is exhausted."""
+        limit = min(
+            (q.reached for q in self._queues if q.behind or q.paused is not None or q.has_head), default=None
+        )
+        found: dict[str, int] = {}
+        for queue in self._queues:
+            time = queue.tick if limit is None else min(queue.tick, limit)
+            found[queue.input] = max(time, found.get(queue.input, NO_TIME))
+        here = {(queue.lane, queue.input) for queue in self._queues}
+        for name, reached in times_of(self._notes, REACHED):
+            # A lane that tells nothing now is at its end; what it told while others were behind holds still.
+            lane, input_ = queue_of_prefix(name)
+            if (lane, input_) not in here:
+                time = reached if limit is None else min(reached, limit)
+                found[input_] = max(time, found.get(input_, NO_TIME))
+        return found
+
+    def close(self) -> bool:
+        """Keeps what is left. True: some is."""
+        is_held = False
+        for queue in self._queues:
+            is_held |= queue.close()
+        return is_held
+
+    @property
+    def held_from(self) -> list[tuple[Lane, int, int]]:
+        """Lanes of topics whose records wait: offset and time of the first one."""
+        return [(queue.lane, *queue.held_from) for queue in self._queues if queue.held_from is not None]
+
+    @property
+    def is_behind(self) -> bool:
+        return any(queue.behind for queue in self._queues)
+
+    @property
+    def is_paused(self) -> bool:
+        """A lane stands at the rebuild's boundary, and had more records there."""
+        return any(queue.paused is not None for queue in self._queues)

@@ -1,0 +1,225 @@
+"""What one lane has for one input of a task: records that waited before, then those of this micro-batch.
+
+Pure: records are columns that `held_records` keeps between micro-batches, and `read` makes a record of a row. A row is
+an item: a tuple of offset, timestamp, key, value, headers and the time its extractor gave (None: not asked yet) where
+it came from a topic; of timestamp, the lane's time, key, value and headers where it was carried over a repartition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from suiro.streams.records import Origin, Record
+from suiro.streams.stores import OrderedMap
+from suiro.streams_spark.held_records import HeldRecords, held_prefix
+from suiro.streams_spark.notes import NO_TIME, REACHED, TICK, note, noted
+from suiro.streams_spark.shuffle_message import Lane, headers_list
+
+__all__ = ["Read", "ReadItem", "RecordQueue"]
+
+Read = tuple[Record, Origin, int]
+"""A record, where it came from, and its lane's time; `NO_TIME` where the record's own timestamp is the lane's."""
+ReadItem = Callable[[Any], Read | None]
+"""None: the record is left out."""
+
+
+class RecordQueue:
+    """Ends with `close`, which keeps what was not taken."""
+
+    __slots__ = (
+        "_block",
+        "_blocks",
+        "_head",
+        "_head_item",
+        "_held",
+        "_is_exhausted",
+        "_items",
+        "_notes",
+        "_reached",
+        "_reached_key",
+        "_read",
+        "_row",
+        "_tick_key",
+        "behind",
+        "held_from",
+        "input",
+        "is_carried",
+        "lane",
+        "paused",
+        "tick",
+        "timestamp",
+    )
+
+    def __init__(
+        self,
+        lane: Lane,
+        input_: str,
+        read: ReadItem,
+        held: HeldRecords,
+        notes: OrderedMap,
+        is_carried: bool,
+    ) -> None:
+        self.lane = lane
+        self.input = input_
+        self.behind = False
+        self.paused: int | None = None
+        self.is_carried = is_carried
+        self.held_from: tuple[int, int] | None = None  # offset and time of a topic's first record that stays
+        self.timestamp = 0
+        self._read = read
+        self._held = held
+        self._notes = notes
+        self._tick_key = TICK + held_prefix(lane, input_)
+        self._reached_key = REACHED + held_prefix(lane, input_)
+        self._reached = noted(notes, self._reached_key)
+        self.tick = max(self._reached, noted(notes, self._tick_key))
+        self._blocks: list[tuple[int | None, pa.RecordBatch]] = []  # and the number it is held under
+        self._block = self._row = 0  # of the item in hand
+        self._items: Iterator[Any] | None = None
+        self._is_exhausted = False
+        self._head: Read | None = None
+        self._head_item: Any = None
+
+    # -- what is put into it ---------------------------------------------------------------------------------
+
+    def add_held(self, number: int, columns: pa.RecordBatch) -> None:
+        """What waited, in order, before what is new."""
+        self._blocks.append((number, columns))
+
+    def add(self, columns: pa.RecordBatch) -> None:
+        if "time" in columns.schema.names:
+            # The lane had come further before this micro-batch than its first records say.
+            times = np.maximum(columns.column("time").to_numpy(), self._reached)
+            columns = columns.set_column(columns.schema.get_field_index("time"), "time", pa.array(times))
+        if columns.num_rows:
+            self._blocks.append((None, columns))
+
+    # -- what is taken from it -------------------------------------------------------------------------------
+
+    def records(self) -> Iterator[Read]:
+        """All, where there is no other lane to look at."""
+        read = self._read
+        for _, columns in self._blocks:
+            for item in _items(columns):
+                found = read(item)
+                if found is not None:
+                    yield found
+        self._is_exhausted = True
+
+    def advance(self) -> bool:
+        """Moves the head on to the next record; False where there is none."""
+        if self._items is None:
+            self._items = self._walk()
+        for item in self._items:
+            found = self._read(item)
+            if found is not None:
+                self._head, self._head_item = found, item
+                self.timestamp = found[0].timestamp
+                return True
+        self._head = None
+        self._is_exhausted = True
+        return False
+
+    def taken(self) -> Read:
+        """The head. Followed by `advance`."""
+        head = self._head
+        assert head is not None
+        self._head = None
+        return head
+
+    @property
+    def has_head(self) -> bool:
+        return self._head is not None
+
+    @property
+    def reached(self) -> int:
+        """Records that are still to come carry this time or a later one."""
+        if self._head is not None:
+            return self.timestamp
+        return self.tick if self.paused is None else max(self.tick, self.paused)
+
+    @property
+    def stops_carried(self) -> bool:
+        """It has no more records up to the boundary, and carried ones waited for it there."""
+        return self.paused == NO_TIME
+
+    # -- its end ---------------------------------------------------------------------------------------------
+
+    def close(self) -> bool:
+        """Keeps what is left for the next micro-batch. True: some is."""
+        is_held = self._keep()
+        if self.tick > self._reached:
+            note(self._notes, self._reached_key, self.tick)
+        if self.tick > NO_TIME and is_held:
+            note(self._notes, self._tick_key, self.tick)
+        elif self._notes.get(self._tick_key) is not None:
+            self._notes.put(self._tick_key, None)
+        return is_held
+
+    def _keep(self) -> bool:
+        first = len(self._blocks) if self._is_exhausted else self._block
+        numbers = [number for number, _ in self._blocks if number is not None]
+        following = numbers[-1] + 1 if numbers else 0
+        for number, _ in self._blocks[:first]:
+            if number is not None:
+                self._held.remove(self.lane, self.input, number)
+        for index, (number, columns) in enumerate(self._blocks[first:], first):
+            if index == first:
+                left = self._left(columns)
+                self.held_from = _first_of(left)
+                if number is not None and left is not columns:
+                    self._held.put(self.lane, self.input, number, left)
+                columns = left
+            if number is None:
+                following = self._held.add(self.lane, self.input, following, columns)
+        return first < len(self._blocks)
+
+    def _left(self, columns: pa.RecordBatch) -> pa.RecordBatch:
+        """Of the block in hand. The time of a record that was looked at is asked for once."""
+        if self._row:
+            columns = columns.slice(self._row)
+        if self._head is None or "offset" not in columns.schema.names or self._head_item[-1] is not None:
+            return columns
+        return with_extracted(columns, self.timestamp)
+
+    def _walk(self) -> Iterator[Any]:
+        for self._block, (_, columns) in enumerate(self._blocks):  # noqa: B020 — the place of the item in hand
+            for self._row, item in enumerate(_items(columns)):
+                yield item
+
+
+def _items(columns: pa.RecordBatch) -> Iterator[Any]:
+    names = columns.schema.names
+    timestamps = columns.column("timestamp").to_pylist()
+    keys, values = columns.column("key").to_pylist(), columns.column("value").to_pylist()
+    headers = headers_list(columns) or repeat(())
+    if "offset" not in names:
+        return zip(timestamps, columns.column("time").to_pylist(), keys, values, headers, strict=False)
+    extracted = columns.column("extracted").to_pylist() if "extracted" in names else repeat(None)
+    return zip(
+        columns.column("offset").to_pylist(), timestamps, keys, values, headers, extracted, strict=False
+    )
+
+
+def with_extracted(columns: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    """With the time of the first record."""
+    times = pa.concat_arrays([pa.array([first], pa.int64()), pa.nulls(columns.num_rows - 1, pa.int64())])
+    index = columns.schema.get_field_index("extracted")
+    return (
+        columns.append_column("extracted", times)
+        if index < 0
+        else columns.set_column(index, "extracted", times)
+    )
+
+
+def _first_of(columns: pa.RecordBatch) -> tuple[int, int] | None:
+    if "offset" not in columns.schema.names:
+        return None
+    extracted = columns.column("extracted")[0].as_py() if "extracted" in columns.schema.names else None
+    time = columns.column("timestamp")[0].as_py() if extracted is None else extracted
+    return columns.column("offset")[0].as_py(), time
