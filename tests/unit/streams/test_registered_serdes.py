@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
+import multiprocessing
+import os
 import pickle
 import uuid
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 from suiro.errors import ConfigError, RegistryUnavailableError
 from suiro.registry import MOCK_SCHEME, Reference, Schema, registry_client
 from suiro.streams import KafkaStreams, Materialized, ProcessingError, StreamsBuilder, col, serdes
+from suiro.streams.serdes.registered import AvroInside
 from suiro.streams.topology import Topology
 from suiro.testing import TopologyTestDriver
 
@@ -158,3 +161,35 @@ def test_a_serde_travels_and_keeps_its_password_to_itself() -> None:
     assert there.deserialize("t", data) == {"carrier": "UA", "delay": None}
     assert pickle.loads(pickle.dumps(flights())).source_topics == ("flights",)
     assert "secret" not in repr(serdes.avro.with_(registry="http://me:secret@host"))
+
+
+def test_a_forked_process_opens_connections_of_its_own() -> None:
+    serde = serdes.avro.with_(registry="mock://forked", schema=FLIGHT)
+    codec = serde.codec()
+    assert serde.codec() is codec
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    child = os.fork()
+    if child == 0:
+        try:
+            writer.send(serde.codec() is codec)
+        finally:
+            os._exit(0)
+    assert reader.poll(60)
+    assert reader.recv() is False
+    os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize(
+    "values", [[{"a": 1}, None, {"a": 2}], ["x", decimal.Decimal("1.5"), {"a": b"x"}]], ids=repr
+)
+def test_values_between_tasks_travel_in_blocks(values: list[Any]) -> None:
+    """Also beside bytes that no task had to read."""
+    avro = serdes.avro.with_(registry="mock://between", schema=FLIGHT)
+    inside = AvroInside(avro)
+    written = [None if one is None else inside.serialize("t", one) for one in values]
+    assert serdes.encode_block(inside, values, "t") == written
+    assert serdes.decode_block(inside, written, "t") == values
+    flight = {"carrier": "UA", "delay": 5}
+    raw = avro.serialize("t", flight)
+    assert serdes.decode_block(inside, [raw, None, raw], "t") == [flight, None, flight]
+    assert serdes.decode_block(inside, [raw, *written], "t") == [flight, *values]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import fastavro
 
 from suiro.errors import ConfigError, RegistryError
-from suiro.registry.codecs.avro_limits import AvroLimits
+from suiro.registry.codecs.avro_limits import AvroLimits, what_is_wrong
 from suiro.registry.codecs.wire import PREFIX, CodecSettings, Undecodable, Unencodable, WireFormat
 from suiro.registry.schemas import AVRO, Schema
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from suiro.registry.codecs.avro_columns import ColumnDecoder
+    from suiro.registry.codecs.avro_rows import RowsDecoder
 
 __all__ = ["AvroCodec"]
 
@@ -31,6 +33,7 @@ class AvroCodec:
         self._readers: dict[int, Any] = {}
         self._limits: dict[int, AvroLimits | None] = {}
         self._columns: dict[tuple[int, bool], ColumnDecoder] = {}
+        self._rows: dict[int, RowsDecoder | None] = {}
         self._reader: Any = None
         self._parsed_reader = False
         self._writers: dict[int, Any] = {}
@@ -50,11 +53,40 @@ class AvroCodec:
         except RegistryError:
             raise
         except Exception as error:  # fastavro raises whatever the bytes run into
-            raise Undecodable(f"not of schema {schema_id}: {type(error).__name__}: {error}") from None
+            raise Undecodable(f"not of schema {schema_id}: {what_is_wrong(error)}") from None
         left = len(data) - stream.tell()
         if left:
             raise Undecodable(f"not of schema {schema_id}: {left} bytes are left over behind the value")
         return value
+
+    def decode_block(self, data: Sequence[bytes | None]) -> list[Any]:
+        """None stays None. Raises what `decode` raises of some value that fails."""
+        items = [item for item in data if item is not None]
+        heads = [item[: PREFIX.size] for item in items]
+        decoders = {head: self._rows_decoder(self._wire.split(head)) for head in set(heads)}
+        found: list[Any] = [None] * len(items)
+        for head, decoder in decoders.items():
+            places = [place for place, one in enumerate(heads) if one == head]
+            chosen = items if len(decoders) == 1 else [items[place] for place in places]
+            values = None if decoder is None else decoder.decode(chosen)
+            if values is None:
+                values = [self.decode(item) for item in chosen]
+            if len(decoders) == 1:
+                found = values
+                break
+            for place, value in zip(places, values, strict=True):
+                found[place] = value
+        if len(items) == len(data):
+            return found
+        rest = iter(found)
+        return [None if item is None else next(rest) for item in data]
+
+    def _rows_decoder(self, schema_id: int) -> RowsDecoder | None:
+        from suiro.registry.codecs.avro_rows import rows_decoder
+
+        if schema_id not in self._rows:
+            self._rows[schema_id] = rows_decoder(self.writer_schema(schema_id), self.reader_schema)
+        return self._rows[schema_id]
 
     def encode(self, topic: str, value: Any) -> bytes:
         schema_id, schema = self._wire.to_write(topic, self._record_name())

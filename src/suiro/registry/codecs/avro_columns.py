@@ -23,10 +23,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from suiro.registry.codecs import avro_kernels as kernels
-from suiro.registry.codecs.avro_limits import MAX_PARTS, AvroLimits
+from suiro.registry.codecs.avro_limits import MAX_PARTS, AvroLimits, what_is_wrong
 from suiro.registry.codecs.wire import PREFIX, NotOneColumn, Undecodable
 
-__all__ = ["ColumnDecoder", "arrow_type", "decode_by_id"]
+__all__ = [
+    "ColumnDecoder",
+    "Node",
+    "Program",
+    "Unsupported",
+    "Walked",
+    "arrow_type",
+    "decode_by_id",
+    "expanded",
+    "logical_of",
+    "parts_of",
+    "resolves",
+]
 
 Array = npt.NDArray[Any]
 
@@ -58,7 +70,7 @@ _MOST_DIGITS = 38
 
 
 @dataclass(slots=True)
-class _Node:
+class Node:
     """A type. `target` is its row of `cells`, `place` its row of `present`, of what may be null."""
 
     kind: int
@@ -68,11 +80,12 @@ class _Node:
     range: tuple[int, int] | None = None
     symbols: tuple[str, ...] = ()
     size: int = 0
-    fields: list[tuple[str, _Node]] = field(default_factory=list)
+    fields: list[tuple[str, Node]] = field(default_factory=list)
     is_record: bool = False
+    is_text: bool = False
 
 
-class _Unsupported(Exception):
+class Unsupported(Exception):
     """The kernels have no form for it."""
 
 
@@ -84,12 +97,12 @@ class ColumnDecoder:
         self._frames = frames
         self.type = arrow_type(reader if reader is not None else writer, frames=frames)
         self._limits = AvroLimits.of(writer)
-        self._program: _Program | None
+        self._program: Program | None
         try:
-            self._program = _Program(writer)
-        except _Unsupported:
+            self._program = Program(writer)
+        except Unsupported:
             self._program = None
-        if self._program is not None and reader is not None and not _resolves(writer, reader):
+        if self._program is not None and reader is not None and not resolves(writer, reader):
             self._program = None
 
     def decode(self, data: Array, starts: Array, ends: Array, rows: Array) -> pa.Array:
@@ -115,7 +128,7 @@ class ColumnDecoder:
                     self._limits.check(stream.getvalue(), 0)
                 values.append(fastavro.schemaless_reader(stream, self._writer, self._reader))
             except Exception as error:
-                raise Undecodable(f"not of schema {self._id}: {type(error).__name__}: {error}", row) from None
+                raise Undecodable(f"not of schema {self._id}: {what_is_wrong(error)}", row) from None
             left = end - start - stream.tell()
             if left:
                 raise Undecodable(
@@ -175,34 +188,44 @@ def decode_by_id(data: pa.Array, decoder_of: Callable[[int], ColumnDecoder]) -> 
 # -- the program of a schema -------------------------------------------------------------------------------
 
 
-class _Program:
+class Program:
     def __init__(self, schema: Any) -> None:
         self._steps: list[list[int]] = []  # kind, target, extra, jump
         self._targets = 0
         self._places = 0
         self._names: set[str] = set()
-        self._root = self._compile(_expanded(schema))
+        self.root = self._compile(expanded(schema))
         columns = np.array(self._steps, np.int64).reshape(-1, 4)
         self._columns = [np.ascontiguousarray(columns[:, index]) for index in range(4)]
 
-    def run(self, data: Array, starts: Array, ends: Array) -> pa.Array | int:
-        """The column, or the place of the first value that is not of the schema."""
+    @property
+    def width(self) -> int:
+        """Cells of a value."""
+        return self._targets + self._places
+
+    def walk(self, data: Array, starts: Array, ends: Array) -> Walked | int:
+        """What is where, or the place of the first value that is not of the schema."""
         count = len(starts)
         cells = np.zeros((self._targets, count), np.int64)
         lengths = np.zeros((self._targets, count), np.int64)
         present = np.zeros((self._places, count), np.uint8)
         kinds, targets, extras, jumps = self._columns
         bad = kernels.walk(data, starts, ends, kinds, targets, extras, jumps, cells, lengths, present)
-        if bad >= 0:
-            return int(bad)
-        made = _Made(data, cells, lengths, present).array(self._root)
+        return int(bad) if bad >= 0 else Walked(data, cells, lengths, present)
+
+    def run(self, data: Array, starts: Array, ends: Array) -> pa.Array | int:
+        """The column, or the place of the first value that is not of the schema."""
+        found = self.walk(data, starts, ends)
+        if isinstance(found, int):
+            return found
+        made = _Made(found.data, found.cells, found.lengths, found.present).array(self.root)
         try:
             made.validate(full=True)  # text is UTF-8
         except pa.ArrowInvalid:
             return 0
         return made
 
-    def _compile(self, schema: Any) -> _Node:
+    def _compile(self, schema: Any) -> Node:
         if isinstance(schema, list):
             return self._nullable(schema)
         kind = schema if isinstance(schema, str) else schema["type"]
@@ -210,10 +233,10 @@ class _Program:
             return self._compile(kind)
         if kind == "record":
             if not schema["fields"]:
-                raise _Unsupported
+                raise Unsupported
             fields = [(one["name"], self._compile(one["type"])) for one in schema["fields"]]
             type_ = pa.struct([pa.field(name, node.type) for name, node in fields])
-            return _Node(kernels.NOTHING, type_, fields=fields, is_record=True)
+            return Node(kernels.NOTHING, type_, fields=fields, is_record=True)
         if kind == "enum":
             node = self._leaf(kernels.ENUM, pa.string(), len(schema["symbols"]))
             node.symbols = tuple(schema["symbols"])
@@ -222,46 +245,62 @@ class _Program:
             node = self._leaf(kernels.FIXED, pa.binary(), schema["size"])
         elif kind in _SCALARS:
             node = self._leaf(*_SCALARS[kind])
+            node.is_text = kind == "string"
         else:
-            raise _Unsupported
-        logical = _logical(schema)
+            raise Unsupported
+        logical = logical_of(schema)
         if logical is not None:
             node.type = _type_of_logical(logical, schema, frames=True)
             node.range = _LOGICAL[logical][1:] if logical in _LOGICAL else None
         return node
 
-    def _leaf(self, kind: int, type_: pa.DataType, extra: int = 0) -> _Node:
-        node = _Node(kind, type_, target=self._targets)
+    def _leaf(self, kind: int, type_: pa.DataType, extra: int = 0) -> Node:
+        node = Node(kind, type_, target=self._targets)
         if kind != kernels.NOTHING:
             self._targets += 1
         self._steps.append([kind, node.target, extra, 0])
         return node
 
-    def _nullable(self, branches: list[Any]) -> _Node:
+    def _nullable(self, branches: list[Any]) -> Node:
         if len(branches) != 2 or "null" not in branches:
-            raise _Unsupported
+            raise Unsupported
         null = branches.index("null")
         step = [kernels.NULLABLE, self._places, null, 0]
         self._places += 1
         self._steps.append(step)
         node = self._compile(branches[1 - null])
         if node.kind == kernels.NOTHING and not node.is_record:
-            raise _Unsupported
+            raise Unsupported
         step[3] = len(self._steps)
         node.place = step[1]
         return node
 
 
 @dataclass(slots=True)
-class _Made:
-    """What a walk found, on its way into arrays."""
+class Walked:
+    """What a walk found: `avro_kernels` says what is in them."""
 
     data: Array
     cells: Array
     lengths: Array
     present: Array
 
-    def array(self, node: _Node) -> pa.Array:
+    def bytes_of(self, node: Node) -> tuple[Array, Array]:
+        """Of all rows, one behind the other, and where each begins."""
+        starts, lengths = self.cells[node.target], self.lengths[node.target]
+        offsets = np.zeros(len(starts) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        if offsets[-1] >= 1 << 31:
+            raise NotOneColumn("its texts have more than 2 GB together")
+        out = np.empty(int(offsets[-1]), np.uint8)
+        kernels.gather(self.data, starts, lengths, offsets, out)
+        return out, offsets
+
+
+class _Made(Walked):
+    """On its way into arrays."""
+
+    def array(self, node: Node) -> pa.Array:
         missing = None if node.place < 0 else self.present[node.place] == 0
         if node.is_record:
             parts = [self.array(inner) for _, inner in node.fields]
@@ -292,23 +331,14 @@ class _Made:
                 return pa.array(node.symbols, pa.string()).take(indexes)
         if pa.types.is_decimal(node.type):
             return self._decimals(node, cells, missing)
-        return self._bytes(node, cells, missing)
-
-    def _bytes(self, node: _Node, starts: Array, missing: Array | None) -> pa.Array:
-        lengths = self.lengths[node.target]
-        offsets = np.zeros(len(starts) + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        if offsets[-1] >= 1 << 31:
-            raise NotOneColumn("its texts have more than 2 GB together")
-        out = np.empty(int(offsets[-1]), np.uint8)
-        kernels.gather(self.data, starts, lengths, offsets, out)
+        out, offsets = self.bytes_of(node)
         return pa.Array.from_buffers(
             node.type,
-            len(starts),
+            len(cells),
             [_validity(missing), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(out)],
         )
 
-    def _decimals(self, node: _Node, starts: Array, missing: Array | None) -> pa.Array:
+    def _decimals(self, node: Node, starts: Array, missing: Array | None) -> pa.Array:
         out = np.zeros((len(starts), 16), np.uint8)
         if not kernels.unscaled(self.data, starts, self.lengths[node.target], out):
             raise NotOneColumn("a decimal has more than 16 bytes")
@@ -326,7 +356,7 @@ def _validity(missing: Array | None) -> pa.Buffer | None:
     return pa.py_buffer(np.packbits(~missing, bitorder="little").tobytes())
 
 
-def _expanded(schema: Any) -> Any:
+def expanded(schema: Any) -> Any:
     """With every name replaced by what it means. Raises `NotOneColumn`."""
     if AvroLimits.has_many_parts(schema):
         raise NotOneColumn(f"a schema that holds itself, or more than {MAX_PARTS} parts, has no columns")
@@ -336,7 +366,7 @@ def _expanded(schema: Any) -> Any:
 # -- types -------------------------------------------------------------------------------------------------
 
 
-def _logical(schema: Any) -> str | None:
+def logical_of(schema: Any) -> str | None:
     """fastavro's name of it, where fastavro reads it as something else than the plain type."""
     if not isinstance(schema, dict) or "logicalType" not in schema:
         return None
@@ -356,7 +386,7 @@ def _type_of_logical(name: str, schema: Any, *, frames: bool) -> pa.DataType:
 
 def arrow_type(schema: Any, *, frames: bool) -> pa.DataType:
     """Raises `NotOneColumn`."""
-    return _plain_type(_expanded(schema), frames)
+    return _plain_type(expanded(schema), frames)
 
 
 def _plain_type(schema: Any, frames: bool) -> pa.DataType:
@@ -368,7 +398,7 @@ def _plain_type(schema: Any, frames: bool) -> pa.DataType:
     kind = schema if isinstance(schema, str) else schema["type"]
     if isinstance(kind, dict | list):
         return _plain_type(kind, frames)
-    logical = _logical(schema)
+    logical = logical_of(schema)
     if logical is not None:
         return _type_of_logical(logical, schema, frames=frames)
     if kind == "record" and schema["fields"]:
@@ -399,7 +429,7 @@ _WIDER = {
 }
 
 
-def _parts(schema: Any) -> tuple[bool, Any]:
+def parts_of(schema: Any) -> tuple[bool, Any]:
     """Whether it may be null, and what it is otherwise."""
     if isinstance(schema, list):
         others = [one for one in schema if one != "null"]
@@ -408,14 +438,14 @@ def _parts(schema: Any) -> tuple[bool, Any]:
     return False, schema
 
 
-def _resolves(writer: Any, reader: Any) -> bool:
+def resolves(writer: Any, reader: Any) -> bool:
     """Whether `_resolved` can do it."""
-    return _fits(_expanded(writer), _expanded(reader))
+    return _fits(expanded(writer), expanded(reader))
 
 
 def _fits(writer: Any, reader: Any) -> bool:
-    writer_null, writer = _parts(writer)
-    reader_null, reader = _parts(reader)
+    writer_null, writer = parts_of(writer)
+    reader_null, reader = parts_of(reader)
     if writer_null and not reader_null:
         return False
     if isinstance(writer, str) and isinstance(reader, str):
@@ -454,7 +484,7 @@ _MATTERS = (
 
 
 def _is_plain_default(one: Any) -> bool:
-    null, kind = _parts(one["type"])
+    null, kind = parts_of(one["type"])
     if one["default"] is None:
         return null or kind == "null"
     return not null and kind in ("boolean", "int", "long", "double", "string")
@@ -466,12 +496,12 @@ def _field_for(one: Any, writer: Any) -> Any:
 
 
 def _resolved(found: pa.Array, writer: Any, reader: Any) -> pa.Array:
-    return _read_into(found, _expanded(writer), _expanded(reader))
+    return _read_into(found, expanded(writer), expanded(reader))
 
 
 def _read_into(found: pa.Array, writer: Any, reader: Any) -> pa.Array:
-    _, writer = _parts(writer)
-    _, reader = _parts(reader)
+    _, writer = parts_of(writer)
+    _, reader = parts_of(reader)
     if not isinstance(reader, dict) or reader["type"] != "record":
         wanted = _plain_type(reader, frames=True)
         return found if found.type == wanted else found.cast(wanted, safe=False)

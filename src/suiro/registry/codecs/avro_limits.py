@@ -8,10 +8,11 @@ allow any of it: for those, and for no others, each value is walked first, witho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["MAX_EMPTY_ITEMS", "MAX_NESTING", "MAX_PARTS", "AvroLimits"]
+__all__ = ["MAX_EMPTY_ITEMS", "MAX_NESTING", "MAX_PARTS", "AvroLimits", "what_is_wrong"]
 
 MAX_NESTING = 500
 """Records, arrays and maps in one another, in a value of a schema that refers to itself."""
@@ -21,9 +22,15 @@ MAX_PARTS = 10_000
 """Of a schema that becomes columns: its types, each counted as often as it is used."""
 FEW_EMPTY_FIELDS = 16
 
+_STREAM = re.compile(r" from <_io\.BytesIO object at 0x[0-9a-f]+>")
 _SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _NUMBERS = ("int", "long", "enum")
 _TEXTS = ("bytes", "string")
+
+
+def what_is_wrong(error: Exception) -> str:
+    """fastavro's words, without the address of the stream: a dead letter is the same when it is written again."""
+    return f"{type(error).__name__}: {_STREAM.sub('', str(error))}"
 
 
 class AvroLimits:

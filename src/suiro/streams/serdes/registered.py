@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 from suiro.errors import ConfigError, UsageError
 from suiro.registry import Reference, Schema, SchemaType, SubjectStrategy
+from suiro.streams.serdes.block_forms import decode_block, encode_block
 from suiro.streams.serdes.serde import DeserializationError, NotColumnarError, SerializationError
 from suiro.streams.serdes.untyped import TaggedSerde
 
@@ -37,6 +38,20 @@ __all__ = ["ENVIRONMENT", "AvroInside", "AvroSerde", "JsonSchemaSerde", "Protobu
 ENVIRONMENT = "SUIRO_SCHEMA_REGISTRY_URL"
 
 _UNSET: Any = object()
+
+
+class _Process:
+    """Asking the system for it costs as much as reading a short value."""
+
+    def __init__(self) -> None:
+        self.ask()
+
+    def ask(self) -> None:
+        self.id = os.getpid()
+
+
+_process = _Process()
+os.register_at_fork(after_in_child=_process.ask)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +148,7 @@ class RegisteredSerde:
 
     def codec(self) -> Codec:
         """Raises `ConfigError` where no registry was named."""
-        if self._opened and self._opened[0] == os.getpid():
+        if self._opened and self._opened[0] == _process.id:
             found: Codec = self._opened[1]
             return found
         from suiro.registry import CodecSettings, codec_of
@@ -152,7 +167,7 @@ class RegisteredSerde:
                 validate=self.validate,
             ),
         )
-        self._opened[:] = os.getpid(), found
+        self._opened[:] = _process.id, found
         return found
 
 
@@ -166,6 +181,11 @@ class AvroSerde(RegisteredSerde):
 
     name: ClassVar[str] = "avro"
     language: ClassVar[SchemaType] = "AVRO"
+
+    def decode_block(self, data: Sequence[bytes | None], topic: str) -> list[Any]:
+        codec: Any = self.codec()
+        found: list[Any] = codec.decode_block(data)
+        return found
 
     def decode_column(self, data: pa.Array, *, topic: str = "") -> pa.Array:
         from suiro.registry import NotOneColumn, Undecodable
@@ -228,6 +248,18 @@ class AvroInside:
         if data[:1] == _INSIDE:
             return _TAGGED.deserialize(topic, data[1:])
         return self.inner.deserialize(topic, data)
+
+    def decode_block(self, data: Sequence[bytes | None], topic: str) -> list[Any]:
+        inside = {item[:1] == _INSIDE for item in data if item is not None}
+        if True not in inside:
+            return self.inner.decode_block(data, topic)
+        if False in inside:
+            return [None if item is None else self.deserialize(topic, item) for item in data]
+        return decode_block(_TAGGED, [None if item is None else item[1:] for item in data], topic)
+
+    def encode_block(self, values: Sequence[Any], topic: str) -> list[bytes | None]:
+        found = encode_block(_TAGGED, values, topic)
+        return [None if item is None else _INSIDE + item for item in found]
 
     def decode_column(self, data: pa.Array, *, topic: str = "") -> pa.Array:
         import pyarrow.compute as pc

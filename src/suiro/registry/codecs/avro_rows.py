@@ -1,0 +1,202 @@
+"""Avro to Python values, many at once: the kernels find where each field is, and a field of all rows is made at a time.
+
+For the schemas that `avro_columns` has kernels for, and with a reader's schema where that leaves fields out, fills in
+constants and takes whole numbers for floats. The values are what fastavro gives row by row, dates and decimals by its
+own functions, once for each different one. A value that is not of the schema makes none of them: the row's own reader
+says what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import fastavro
+import numpy as np
+
+from suiro.registry.codecs import avro_kernels as kernels
+from suiro.registry.codecs.avro_columns import (
+    Node,
+    Program,
+    Unsupported,
+    Walked,
+    expanded,
+    logical_of,
+    parts_of,
+    resolves,
+)
+from suiro.registry.codecs.avro_limits import AvroLimits
+from suiro.registry.codecs.wire import PREFIX, NotOneColumn
+
+__all__ = ["RowsDecoder", "rows_decoder"]
+
+_CELLS_AT_ONCE = 1 << 19
+"""Fields of rows that are found together, 17 bytes each."""
+
+
+def rows_decoder(writer: Any, reader: Any) -> RowsDecoder | None:
+    """None: fastavro reads row by row."""
+    if reader == writer:
+        reader = None
+    if AvroLimits.of(writer) is not None:
+        return None
+    try:
+        program = Program(writer)
+        if reader is None:
+            return RowsDecoder(program, _form(program.root, expanded(writer), None))
+        if not resolves(writer, reader):
+            return None
+        return RowsDecoder(program, _form(program.root, expanded(writer), expanded(reader)))
+    except (Unsupported, NotOneColumn):
+        return None
+
+
+@dataclass(slots=True)
+class _Form:
+    """How a type's values are made. `convert`: of a plain value, fastavro's reader of its logical type."""
+
+    node: Node
+    fields: list[tuple[str, _Form]] = field(default_factory=list)
+    constants: list[tuple[str, Any]] = field(default_factory=list)
+    as_float: bool = False
+    convert: Callable[[Any], Any] | None = None
+
+
+def _form(node: Node, writer: Any, reader: Any) -> _Form:
+    """`writer` and `reader` are expanded."""
+    writer, reader = parts_of(writer)[1], parts_of(reader)[1]
+    while isinstance(writer, dict) and isinstance(writer["type"], dict | list):
+        writer = parts_of(writer["type"])[1]
+    made = _Form(node)
+    logical = logical_of(writer)
+    if node.is_record:
+        if logical is not None:
+            raise Unsupported
+        _add_fields(made, writer, reader)
+        return made
+    if logical is not None:
+        read = fastavro.read.LOGICAL_READERS[logical]
+        made.convert = lambda value: read(value, writer, reader)
+    made.as_float = reader in ("float", "double") and writer in ("int", "long")
+    return made
+
+
+def _add_fields(made: _Form, writer: Any, reader: Any) -> None:
+    nodes = made.node.fields
+    if reader is None:
+        made.fields = [
+            (name, _form(node, one["type"], None))
+            for (name, node), one in zip(nodes, writer["fields"], strict=True)
+        ]
+        return
+    if any(one.get("aliases") for one in reader["fields"]):
+        raise Unsupported
+    left = {one["name"]: one for one in reader["fields"]}
+    for (name, node), one in zip(nodes, writer["fields"], strict=True):
+        wanted = left.pop(name, None)
+        if wanted is not None:
+            made.fields.append((name, _form(node, one["type"], wanted["type"])))
+        elif _has_text(node):
+            raise Unsupported  # nobody would look whether it is text
+    made.constants = [(name, one["default"]) for name, one in left.items()]
+
+
+def _has_text(node: Node) -> bool:
+    return node.kind == kernels.BYTES or any(_has_text(inner) for _, inner in node.fields)
+
+
+class RowsDecoder:
+    """For values of one writer's schema."""
+
+    def __init__(self, program: Program, form: _Form) -> None:
+        self._program = program
+        self._form = form
+        self._at_once = max(1, _CELLS_AT_ONCE // max(1, program.width))
+
+    def decode(self, items: Sequence[bytes]) -> list[Any] | None:
+        """Whole values, the schema's id in front. None: some value is not of the schema."""
+        found: list[Any] = []
+        for start in range(0, len(items), self._at_once):
+            made = self._decode(items[start : start + self._at_once])
+            if made is None:
+                return None
+            found += made
+        return found
+
+    def _decode(self, items: Sequence[bytes]) -> list[Any] | None:
+        lengths = np.fromiter(map(len, items), np.int64, len(items))
+        ends = np.cumsum(lengths)
+        whole = np.frombuffer(b"".join(items), np.uint8)
+        walked = self._program.walk(whole, ends - lengths + PREFIX.size, ends)
+        if isinstance(walked, int):
+            return None
+        try:
+            return _values(self._form, walked, len(items))
+        except (ValueError, OverflowError, ArithmeticError, NotOneColumn):
+            return None  # text that is none, a date beyond the calendar
+
+
+def _values(form: _Form, walked: Walked, count: int) -> list[Any]:
+    node = form.node
+    absent: list[int] = []
+    if node.place >= 0:
+        absent = np.flatnonzero(walked.present[node.place] == 0).tolist()
+    values = _records(form, walked, count) if node.is_record else _leaves(form, walked, count, absent)
+    for row in absent:
+        values[row] = None
+    return values
+
+
+def _records(form: _Form, walked: Walked, count: int) -> list[Any]:
+    names = [name for name, _ in form.fields] + [name for name, _ in form.constants]
+    columns = [_values(inner, walked, count) for _, inner in form.fields]
+    columns += [[value] * count for _, value in form.constants]
+    if not columns:
+        return [{} for _ in range(count)]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _leaves(form: _Form, walked: Walked, count: int, absent: list[int]) -> list[Any]:
+    node = form.node
+    if node.kind == kernels.NOTHING:
+        return [None] * count
+    if node.kind in (kernels.BYTES, kernels.FIXED):
+        values = _texts(form, walked)
+    else:
+        values = _numbers(form, walked.cells[node.target])
+    if form.convert is None:
+        return values
+    chosen = set(values)
+    if absent:
+        gone = set(absent)
+        chosen = {value for row, value in enumerate(values) if row not in gone}
+    made = {value: form.convert(value) for value in chosen}
+    return list(map(made.get, values))
+
+
+def _numbers(form: _Form, cells: Any) -> list[Any]:
+    match form.node.kind:
+        case kernels.BOOLEAN:
+            cells = cells != 0
+        case kernels.FLOAT:
+            cells = cells.astype(np.uint32).view(np.float32).astype(np.float64)
+        case kernels.DOUBLE:
+            cells = cells.view(np.float64)
+        case kernels.ENUM:
+            return list(map(form.node.symbols.__getitem__, cells.tolist()))
+    values: list[Any] = cells.tolist()
+    return list(map(float, values)) if form.as_float else values
+
+
+def _texts(form: _Form, walked: Walked) -> list[Any]:
+    found, offsets = walked.bytes_of(form.node)
+    whole: bytes = found.tobytes()
+    places = pairwise(offsets.tolist())
+    if not form.node.is_text:
+        return [whole[start:end] for start, end in places]
+    if whole.isascii():
+        text = whole.decode("ascii")
+        return [text[start:end] for start, end in places]
+    return [whole[start:end].decode() for start, end in places]
