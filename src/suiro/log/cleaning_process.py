@@ -9,7 +9,7 @@ when its input does: a node that was killed must not find files written after it
 from __future__ import annotations
 
 import os
-import pickle
+import pickle  # over a pipe to a child process of the same installation; never kept
 import signal
 import struct
 import sys

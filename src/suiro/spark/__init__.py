@@ -9,6 +9,7 @@
 - `options`: what may be said. `offsets`, `planning`: which records a micro-batch reads. `reading`: a task's work.
 - `sink`: what Spark calls. `encoding`, `staging`: a task's records on their way to the driver. `checkpoint`: Spark's
   own record of source offsets. `committer`, `decide`: one transaction per micro-batch, and whether to write it.
+- `reports`: what tasks tell the driver, as bytes.
 - `barrier`: the same transaction where the tasks send the records themselves. `barrier_stage`: that, in Spark.
 - `connector`: what becomes of the options of Spark's own connector. `adoption`: takes over its checkpoint.
 - `metrics`: what a query does, in numbers, for Prometheus too.
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from suiro.spark.options import SinkOptions, SourceOptions
     from suiro.spark.planning import Allowance, OffsetRange, Pace
     from suiro.spark.reading import ReadSettings, read_columns
+    from suiro.spark.reports import PackedReport, commit_of, pack_commit
     from suiro.spark.session import require_classic, spark_session
     from suiro.spark.sink import CommitMessage, FooterOf, MicroBatchIdentity, commit_micro_batch
     from suiro.spark.source import PlanningReader
@@ -59,6 +61,7 @@ __all__ = [
     "MicroBatchIdentity",
     "OffsetRange",
     "Pace",
+    "PackedReport",
     "PatientClient",
     "PlannedOffsets",
     "PlanningReader",
@@ -71,12 +74,14 @@ __all__ = [
     "Waiting",
     "adopt",
     "commit_micro_batch",
+    "commit_of",
     "evenly_limited",
     "exactly_once",
     "find_java",
     "from_avro",
     "given_up_when_stopped",
     "lease",
+    "pack_commit",
     "query_metrics",
     "read_columns",
     "read_planned",
@@ -109,6 +114,7 @@ _HOMES = {
     "MicroBatchIdentity": "sink",
     "OffsetRange": "planning",
     "Pace": "planning",
+    "PackedReport": "reports",
     "PatientClient": "waiting",
     "PlannedOffsets": "checkpoint",
     "PlanningReader": "source",
@@ -120,6 +126,8 @@ _HOMES = {
     "StagedRecords": "staging",
     "Waiting": "waiting",
     "commit_micro_batch": "sink",
+    "commit_of": "reports",
+    "pack_commit": "reports",
     "given_up_when_stopped": "stopping",
     "evenly_limited": "offsets",
     "lease": "connections",

@@ -9,7 +9,7 @@ key is that of the driver's own path: encoding task by encoding task, and within
 from __future__ import annotations
 
 import base64
-import pickle
+import pickle  # tickets and reports carry errors as objects, between tasks of one job and its driver; never kept
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 

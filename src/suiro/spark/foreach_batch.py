@@ -11,7 +11,6 @@ Call it exactly once per micro-batch, with everything that the micro-batch write
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -37,6 +36,7 @@ def exactly_once(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]
     require_classic("exactly_once(...)", instead=_INSTEAD)
 
     def write(rows: DataFrame, batch_id: int) -> None:
+        from suiro.spark.reports import unpack_commit
         from suiro.spark.sink import CommitMessage, MicroBatchIdentity, commit_micro_batch
         from suiro.spark.sink import _check_schema as check_schema
 
@@ -55,13 +55,14 @@ def exactly_once(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]
         def stage_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             import pyarrow
 
+            from suiro.spark.reports import pack_commit
             from suiro.spark.sink import stage, task_properties
 
             message = stage(batches, parsed, identity, task_properties())
-            yield pyarrow.record_batch([pyarrow.array([pickle.dumps(message)])], names=["message"])
+            yield pyarrow.record_batch([pyarrow.array([pack_commit(message)])], names=["message"])
 
         collected = rows.mapInArrow(stage_task, "message binary").collect()
-        messages: list[CommitMessage] = [pickle.loads(row.message) for row in collected]
+        messages = [unpack_commit(bytes(row.message)) for row in collected]
         if not messages:
             from suiro.spark.staging import StagedRecords
 

@@ -6,7 +6,6 @@ share a lane. No record of a sink ever reaches the JVM: what leaves is one row t
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -24,9 +23,9 @@ from suiro.streams.sources import DeadLetter, SourceReader, dead_letter_headers
 from suiro.streams.vectorised.emission import Emission, changelog_columns
 from suiro.streams_spark.changes import write_change
 from suiro.streams_spark.plan import Plan
+from suiro.streams_spark.reports import DroppedRecords, pack_report
 from suiro.streams_spark.shuffle_message import (
     STAGED,
-    DroppedRecords,
     Lane,
     Row,
     ShuffleMessage,
@@ -121,9 +120,9 @@ class Topics:
         self._columns = {}
         message = self._stage.finish()
         if message is not None:
-            yield STAGED, 0, pickle.dumps(message, protocol=5)
+            yield STAGED, 0, pack_report(message)
         if self.dropped:
-            yield STAGED, 0, pickle.dumps(DroppedRecords(self.dropped), protocol=5)
+            yield STAGED, 0, pack_report(DroppedRecords(self.dropped))
 
 
 class Outputs:

@@ -8,7 +8,7 @@ it until it sees another.
 from __future__ import annotations
 
 import base64
-import pickle
+import pickle  # of the user's functions: only cloudpickle, as Spark uses it, carries code to workers
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

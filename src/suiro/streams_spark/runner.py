@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import pickle
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,7 +13,8 @@ from suiro.streams_spark.driver_task import DriverTask
 from suiro.streams_spark.processor import TaskProcessor
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.rebuild import HeldFrom, settled
-from suiro.streams_spark.shuffle_message import SPARK_SCHEMA, STAGED, DroppedRecords
+from suiro.streams_spark.reports import DroppedRecords, unpack_reports
+from suiro.streams_spark.shuffle_message import SPARK_SCHEMA, STAGED
 from suiro.streams_spark.source import FORMAT, WAITS, TopologySource
 from suiro.streams_spark.spread import salts_expression
 
@@ -105,7 +105,7 @@ def _commits(
         else:
             told = list(small.reports(work, identity))
         _log.debug("micro-batch %d is worked on", batch_id)
-        reports = [pickle.loads(data) for data in told]
+        reports = unpack_reports(told)
         messages = [item for item in reports if isinstance(item, CommitMessage)]
         held = [item for item in reports if isinstance(item, HeldFrom)]
         commit_micro_batch(

@@ -1,7 +1,8 @@
 """What travels between the tasks of a micro-batch: many records in one value, so that Spark moves few, fat rows.
 
 A row is `(sub int, bucket int, cargo binary)`: the sub-topology and partition it is for. Sub `STAGED` is a finished
-task's report to the driver. ShuffleMessage is a short pickled header and an Arrow IPC stream:
+task's report to the driver (`reports`). ShuffleMessage is a head (`_HEAD`, then lane and input as UTF-8, then zeros up
+to a multiple of eight bytes) and columns as an Arrow IPC stream of one batch:
 
 - raw: columns as they are in the topic: key, value, timestamp, offset, and headers where there are any;
 - carried over a repartition: key and value as its serdes give them, timestamp, `time` (the lane's time at that record,
@@ -14,21 +15,21 @@ A lane is what keeps its own order and time: a topic partition, or a task of an 
 
 from __future__ import annotations
 
-import pickle
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
+from suiro.errors import FatalError
 from suiro.streams.records import Headers
+from suiro.streams_spark.arrow_bytes import read_columns, write_columns
 
 __all__ = [
+    "FORMAT_VERSION",
     "HEADERS",
     "SPARK_SCHEMA",
     "STAGED",
-    "DroppedRecords",
     "Lane",
     "Row",
     "ShuffleMessage",
@@ -41,7 +42,19 @@ STAGED = -1
 SPARK_SCHEMA = "sub int, bucket int, cargo binary"
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _ARROW_SCHEMA = pa.schema([("sub", pa.int32()), ("bucket", pa.int32()), ("cargo", pa.binary())])
-_LENGTH = struct.Struct(">I")
+
+FORMAT_VERSION = 1
+_HEAD = struct.Struct(">BBBxiqqqqII")
+"""Version, kind, flags, the lane's partition, sequence, time, clock, paused, lengths of the lane's group and input."""
+_HAS_LANE, _BEHIND, _MUTED, _HAS_CLOCK, _PAUSED = 1, 2, 4, 8, 16
+_FLAGS = _HAS_LANE | _BEHIND | _MUTED | _HAS_CLOCK | _PAUSED
+
+Kind = Literal["raw", "carried", "combined", "tick"]
+_KINDS: tuple[Kind, ...] = get_args(Kind)
+"""Their places are what is sent: a new one goes to the end."""
+_INT64, _BINARY = pa.int64(), pa.binary()
+_RECORDS = {"key": _BINARY, "value": _BINARY, "timestamp": _INT64}
+_COLUMNS = {"raw": {**_RECORDS, "offset": _INT64}, "carried": {**_RECORDS, "time": _INT64}}
 
 Row = tuple[int, int, bytes]
 
@@ -73,7 +86,7 @@ class ShuffleMessage:
     lane, for those that come now were all processed; records that are carried do, as they did then.
     """
 
-    kind: Literal["raw", "carried", "combined", "tick"]
+    kind: Kind
     lane: Lane | None
     input: str = ""
     sequence: int = 0
@@ -85,38 +98,80 @@ class ShuffleMessage:
     columns: pa.RecordBatch | None = None
 
     def pack(self) -> bytes:
-        lane = None if self.lane is None else (self.lane.group, self.lane.partition)
-        fields = (self.kind, lane, self.input, self.sequence, self.behind, self.time, self.clock)
-        head = pickle.dumps((*fields, self.muted, self.paused), protocol=5)
-        if self.columns is None:
-            return _LENGTH.pack(len(head)) + head
-        sink = pa.BufferOutputStream()
-        sink.write(_LENGTH.pack(len(head)) + head)
-        with pa.ipc.new_stream(sink, self.columns.schema) as writer:
-            writer.write_batch(self.columns)
-        return bytes(sink.getvalue())
+        lane = self.lane or Lane("", 0)
+        group, input_ = lane.group.encode(), self.input.encode()
+        flags = (
+            _HAS_LANE * (self.lane is not None)
+            | _BEHIND * self.behind
+            | _MUTED * self.muted
+            | _HAS_CLOCK * (self.clock is not None)
+            | _PAUSED * (self.paused is not None)
+        )
+        head = _HEAD.pack(
+            FORMAT_VERSION,
+            _KINDS.index(self.kind),
+            flags,
+            lane.partition,
+            self.sequence,
+            self.time,
+            self.clock or 0,
+            self.paused or 0,
+            len(group),
+            len(input_),
+        )
+        return write_columns(head + group + input_, self.columns)
 
     @classmethod
     def unpack(cls, data: bytes) -> ShuffleMessage:
-        (length,) = _LENGTH.unpack_from(data)
-        fields = pickle.loads(data[4 : 4 + length])
-        kind, lane, input_, sequence, behind, time, clock, muted, paused = fields
-        columns = None
-        if len(data) > 4 + length:
-            with pa.ipc.open_stream(pa.py_buffer(data).slice(4 + length)) as reader:
-                columns = reader.read_next_batch()
-        return cls(
-            kind=kind,
-            lane=None if lane is None else Lane(*lane),
-            input=input_,
+        """Raises `FatalError` where it is not what `pack` gives."""
+        try:
+            return cls._read(data)
+        except (ValueError, struct.error) as error:
+            raise FatalError(
+                f"a message between tasks, {len(data)} bytes, cannot be read: {error}. Driver and executors must run "
+                "the same release of suiro; where they do, start the query again"
+            ) from error
+
+    @classmethod
+    def _read(cls, data: bytes) -> ShuffleMessage:
+        if data[:1] != bytes((FORMAT_VERSION,)):
+            raise ValueError(
+                f"it has format {data[:1].hex() or 'none'}, this release reads {FORMAT_VERSION:02x}"
+            )
+        _, kind, flags, partition, sequence, time, clock, paused, *lengths = _HEAD.unpack_from(data)
+        if kind >= len(_KINDS) or flags & ~_FLAGS:
+            raise ValueError(f"there is no kind {kind} with flags {flags:#x}")
+        middle, end = _HEAD.size + lengths[0], _HEAD.size + sum(lengths)
+        if end > len(data):
+            raise ValueError("it is cut off")
+        message = cls(
+            kind=_KINDS[kind],
+            lane=Lane(data[_HEAD.size : middle].decode(), partition) if flags & _HAS_LANE else None,
+            input=data[middle:end].decode(),
             sequence=sequence,
-            behind=behind,
+            behind=bool(flags & _BEHIND),
             time=time,
-            clock=clock,
-            muted=muted,
-            paused=paused,
-            columns=columns,
+            clock=clock if flags & _HAS_CLOCK else None,
+            muted=bool(flags & _MUTED),
+            paused=paused if flags & _PAUSED else None,
+            columns=read_columns(data, end),
         )
+        _check_columns(message)
+        return message
+
+
+def _check_columns(message: ShuffleMessage) -> None:
+    columns = message.columns
+    if (columns is None) != (message.kind == "tick"):
+        raise ValueError(f"{message.kind} has {'no ' if columns is None else ''}columns")
+    wanted = _COLUMNS.get(message.kind)
+    if columns is None or wanted is None:
+        return
+    names, types = columns.schema.names, columns.schema.types
+    if "headers" in names:
+        wanted = {**wanted, "headers": HEADERS}
+    if len(names) != len(wanted) or dict(zip(names, types, strict=True)) != wanted:
+        raise ValueError(f"{message.kind} has the columns {', '.join(names)}")
 
 
 def rows_batch(rows: list[Row]) -> pa.RecordBatch:
@@ -136,10 +191,3 @@ def headers_list(columns: pa.RecordBatch) -> list[Headers] | None:
         return None
     found: list[list[dict[str, Any]] | None] = columns.column("headers").to_pylist()
     return [tuple((item["key"], item["value"]) for item in each) if each else () for each in found]
-
-
-@dataclass(frozen=True, slots=True)
-class DroppedRecords:
-    """How many records a task left out, by reason, on the way to the driver."""
-
-    counts: Mapping[str, int]

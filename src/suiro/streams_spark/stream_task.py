@@ -6,7 +6,6 @@ order records of several lanes are taken. Records of global tables come before a
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from suiro.streams_spark.partition_group import PartitionGroup
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.rebuild import HeldFrom
 from suiro.streams_spark.record_queue import Read, ReadItem, RecordQueue
+from suiro.streams_spark.reports import pack_report
 from suiro.streams_spark.shuffle_message import STAGED, Lane, Row, ShuffleMessage
 from suiro.streams_spark.state_log import StateLog, TaskState
 from suiro.streams_spark.twins import twins_of
@@ -136,7 +136,7 @@ class StreamTask:
                 tells=self._behind or was_behind,
             )
         )
-        rows += [(STAGED, 0, pickle.dumps(item, protocol=5)) for item in self._waiting]
+        rows += [(STAGED, 0, pack_report(item)) for item in self._waiting]
         if self._behind != was_behind and self._cuts:
             self._notes.put(TOLD, b"" if self._behind else None)
         for name, time in self.outputs.lane_times.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,7 +22,8 @@ from suiro.streams_spark.lanes import lane_rows
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.plan import plan
 from suiro.streams_spark.program import Program
-from suiro.streams_spark.shuffle_message import STAGED, DroppedRecords
+from suiro.streams_spark.reports import DroppedRecords, unpack_reports
+from suiro.streams_spark.shuffle_message import STAGED
 from suiro.streams_spark.source import LaneRange
 from suiro.streams_spark.state_log import StateCache, StateLog, read_columns
 from suiro.streams_spark.stream_task import run_task
@@ -141,7 +141,7 @@ class Engine:
     def _told(self, rows: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
         """Without what is for the driver, of which the counts of dropped records are kept."""
         for number, _, data in rows:
-            if number == STAGED and isinstance(message := pickle.loads(data), DroppedRecords):
+            if number == STAGED and isinstance(message := unpack_reports([data])[0], DroppedRecords):
                 self.dropped.update(message.counts)
         return [row for row in rows if row[0] != STAGED]
 

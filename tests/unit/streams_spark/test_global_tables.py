@@ -19,7 +19,8 @@ from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.topology import Topology
 from suiro.streams_spark.global_tables import GlobalTable
 from suiro.streams_spark.outputs import Topics
-from suiro.streams_spark.shuffle_message import STAGED, DroppedRecords, Lane, ShuffleMessage
+from suiro.streams_spark.reports import DroppedRecords, unpack_reports
+from suiro.streams_spark.shuffle_message import STAGED, Lane, ShuffleMessage
 from suiro.streams_spark.state_log import StateLog, read_columns
 from suiro.streams_spark.stream_task import run_task
 from tests.unit.streams_spark.test_column_task import PARTITIONS, Engine, Handle, Stage
@@ -143,17 +144,11 @@ def test_what_is_left_out_is_told_once_whichever_task_reads_first(backwards: boo
         log = StateLog(Handle(), engine.cache, (number, partition))
         rows = run_task(program, number, partition, [message], log, Topics(stage))  # type: ignore[arg-type]
         for sub, _, data in rows:
-            report = _report(data) if sub == STAGED else None
+            report = unpack_reports([data])[0] if sub == STAGED else None
             if isinstance(report, DroppedRecords):
                 told.update(report.counts)
     assert [(topic, key, value) for topic, key, value, *_ in stage.rows] == [("dead", b"k", b"no long")]
     assert told == {"deserialization error": 1, "null key": 1}
-
-
-def _report(data: bytes) -> Any:
-    import pickle
-
-    return pickle.loads(data)
 
 
 json_values = st.recursive(

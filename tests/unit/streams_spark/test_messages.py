@@ -1,0 +1,140 @@
+"""Messages between tasks and reports to the driver: what was packed comes back; what is not that is refused with a
+clear error."""
+
+from __future__ import annotations
+
+import pickle
+from contextlib import suppress
+from typing import Any, Literal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from suiro.errors import FatalError
+from suiro.spark import CommitMessage, MicroBatchIdentity, PackedReport, StagedRecords
+from suiro.spark.reports import pack_commit, unpack_commit
+from suiro.streams_spark.rebuild import HeldFrom
+from suiro.streams_spark.reports import DroppedRecords, Report, pack_report, unpack_reports
+from suiro.streams_spark.shuffle_message import HEADERS, Lane, ShuffleMessage
+
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+SOME_BYTES = st.none() | st.binary(max_size=8)
+
+
+@st.composite
+def columns(draw: st.DrawFn, place: str) -> pa.RecordBatch:
+    rows = draw(st.lists(st.tuples(INT64, INT64, SOME_BYTES, SOME_BYTES), max_size=4))
+    found = {
+        place: pa.array([row[0] for row in rows], pa.int64()),
+        "timestamp": pa.array([row[1] for row in rows], pa.int64()),
+        "key": pa.array([row[2] for row in rows], pa.binary()),
+        "value": pa.array([row[3] for row in rows], pa.binary()),
+    }
+    if draw(st.booleans()):
+        headers = draw(st.lists(st.tuples(st.text(max_size=3), SOME_BYTES), max_size=2))
+        found["headers"] = pa.array([[{"key": k, "value": v} for k, v in headers]] * len(rows), HEADERS)
+    return pa.RecordBatch.from_pydict(found)
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> ShuffleMessage:
+    kind: Literal["raw", "carried", "tick"] = draw(st.sampled_from(["raw", "carried", "tick"]))
+    return ShuffleMessage(
+        kind=kind,
+        lane=draw(st.none() | st.builds(Lane, st.text(max_size=6), st.integers(0, (1 << 31) - 1))),
+        input=draw(st.text(max_size=6)),
+        sequence=draw(st.integers(0, 1 << 30)),
+        behind=draw(st.booleans()),
+        time=draw(INT64),
+        clock=draw(st.none() | INT64),
+        muted=draw(st.booleans()),
+        paused=draw(st.none() | INT64),
+        columns=None if kind == "tick" else draw(columns("offset" if kind == "raw" else "time")),
+    )
+
+
+@given(message=messages())
+def test_a_message_comes_back(message: ShuffleMessage) -> None:
+    assert ShuffleMessage.unpack(message.pack()) == message
+
+
+@given(message=messages(), data=st.data())
+@settings(max_examples=300)
+def test_a_damaged_message_is_refused_or_is_another_message(message: ShuffleMessage, data: Any) -> None:
+    whole = message.pack()
+    length = data.draw(st.integers(0, len(whole)))
+    damaged = bytearray(whole[:length])
+    for _ in range(data.draw(st.integers(0, 3))):
+        if damaged:
+            damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    with suppress(FatalError):
+        found = ShuffleMessage.unpack(bytes(damaged))
+        assert found.columns is None or found.columns.to_pydict() is not None
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "format none"),
+        (pickle.dumps(("tick", None)), "format 80"),
+        (b"\x02" + bytes(48), "format 02, this release reads 01"),
+        (b"\x01" + bytes(5), "requires a buffer"),
+        (b"\x01\x09" + bytes(46), "kind 9"),
+        (b"\x01\x03\x20" + bytes(45), "flags 0x20"),
+        (b"\x01\x03" + bytes(38) + b"\xff\xff\xff\xff" + bytes(4), "cut off"),
+        (b"\x01\x00" + bytes(46), "raw has no columns"),
+        (b"\x01\x00" + bytes(46) + b"\xff" * 8, "cannot be read"),
+    ],
+)
+def test_why_a_message_is_refused(data: bytes, why: str) -> None:
+    with pytest.raises(FatalError, match=why):
+        ShuffleMessage.unpack(data)
+
+
+def test_columns_of_another_schema_are_refused() -> None:
+    wrong = pa.RecordBatch.from_pydict({"key": pa.array([1])})
+    with pytest.raises(FatalError, match="raw has the columns key"):
+        ShuffleMessage.unpack(ShuffleMessage(kind="raw", lane=None, columns=wrong).pack())
+
+
+IDENTITY = MicroBatchIdentity(query_id="q", run_id="r", batch_id=7)
+STAGED_FILE = StagedRecords(
+    topics=("a", "b"),
+    partitions=(("a", 0), ("b", 3)),
+    record_count=5,
+    size_bytes=99,
+    path="/s/7-1.batches",
+    digests=bytes(range(64)),
+)
+REPORTS: dict[str, Report] = {
+    "file": CommitMessage(STAGED_FILE, IDENTITY, "/s"),
+    "inline": CommitMessage(StagedRecords(topics=("ü",), inline=b"\0\xff" * 9), IDENTITY, None),
+    "nothing": CommitMessage(StagedRecords(), None, None),
+    "held": HeldFrom("topic", 3, 17, -1),
+    "dropped": DroppedRecords({"null key": 2, "late": 1}),
+}
+
+
+@pytest.mark.parametrize("name", sorted(REPORTS))
+def test_a_report_comes_back(name: str) -> None:
+    assert unpack_reports([pack_report(REPORTS[name])]) == [REPORTS[name]]
+
+
+@pytest.mark.parametrize("name", sorted(REPORTS))
+@given(data=st.data())
+@settings(max_examples=80)
+def test_a_damaged_report_is_refused_or_is_another_report(name: str, data: Any) -> None:
+    whole = bytearray(pack_report(REPORTS[name]))
+    whole[data.draw(st.integers(0, len(whole) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    with suppress(FatalError):
+        unpack_reports([bytes(whole[: data.draw(st.integers(0, len(whole)))])])
+
+
+def test_a_report_of_another_kind_is_no_commit_message() -> None:
+    with pytest.raises(FatalError, match="kind 'other', not 'commit'"):
+        unpack_commit(PackedReport("other", {}).pack())
+    message = REPORTS["file"]
+    assert isinstance(message, CommitMessage)
+    assert unpack_commit(pack_commit(message)) == message
