@@ -9,46 +9,21 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.capturing import Capture, CaptureScene, Connection
+from support.capturing import (
+    DOCS,
+    ROWS,
+    Capture,
+    CaptureScene,
+    Connection,
+    in_the_middle,
+    killed,
+    make_slot,
+    records,
+)
 from support.postgres import Postgres, bring_standby_back, commits_that_wait, standby_away
 from support.waiting import wait_until
 
 from suiro.connect import request_snapshot
-
-ROWS = 2_000
-DOCS = f"""
-create table t (k int primary key, v int, doc text, note text);
-alter table t alter doc set storage external, alter note set storage external;
-insert into t select g, 0, repeat(md5(g::text), 80), repeat(md5((-g)::text), 80) from generate_series(1, {ROWS}) g
-"""
-
-
-def make_slot(connection: Connection, scene: CaptureScene) -> None:
-    """As the guide says for failover: the slot has exported no snapshot, so tables are read beside the stream."""
-    connection.execute(
-        "select pg_create_logical_replication_slot(%s, 'pgoutput')", (f"suiro_{scene.prefix}",)
-    )
-
-
-def records(scene: CaptureScene, table: str = "t") -> list[dict[str, Any]]:
-    return scene.topics.records(f"{scene.prefix}.public.{table}", headers=True)
-
-
-def in_the_middle(scene: CaptureScene, postgres: Postgres, statement: str, *, rows: int = 1) -> None:
-    """Once so many rows are in the topic the table is locked, so no range is read until the statement has run."""
-    wait_until(lambda: len(records(scene)) >= rows, 60, "the first rows")
-    with psycopg.connect(postgres.dsn, dbname=scene.prefix) as other:
-        other.execute("lock table t in access exclusive mode")
-        assert len(records(scene)) < ROWS, "too late: the table was read"
-        other.execute(statement.encode())
-
-
-def killed(scene: CaptureScene, capture: Capture, connection: Connection) -> None:
-    capture.kill()
-    free = "select not active from pg_replication_slots where slot_name = %s"
-    wait_until(
-        lambda: connection.execute(free, (f"suiro_{scene.prefix}",)).fetchone() == (True,), 60, "a free slot"
-    )
 
 
 @pytest.mark.parametrize("keys", ["k int", 'k text collate "C"', 'k char(8) collate "C"'])

@@ -26,6 +26,14 @@ from support.waiting import wait_until
 Row = dict[str, Any]
 Connection = psycopg.Connection[Any]
 
+ROWS = 2_000
+DOCS = f"""
+create table t (k int primary key, v int, doc text, note text);
+alter table t alter doc set storage external, alter note set storage external;
+insert into t select g, 0, repeat(md5(g::text), 80), repeat(md5((-g)::text), 80) from generate_series(1, {ROWS}) g
+"""
+"""Rows whose values are TOASTed: an update does not send those that it leaves alone."""
+
 
 class Registry:
     """`suiro registry` on a Kafka."""
@@ -232,6 +240,34 @@ class CaptureScene:
             if capture.process.poll() is None:
                 capture.kill()
         self.topics.close()
+
+
+def make_slot(connection: Connection, scene: CaptureScene) -> None:
+    """As the guide says for failover: the slot has exported no snapshot, so tables are read beside the stream."""
+    connection.execute(
+        "select pg_create_logical_replication_slot(%s, 'pgoutput')", (f"suiro_{scene.prefix}",)
+    )
+
+
+def records(scene: CaptureScene, table: str = "t") -> list[Row]:
+    return scene.topics.records(f"{scene.prefix}.public.{table}", headers=True)
+
+
+def in_the_middle(scene: CaptureScene, postgres: Postgres, statement: str, *, rows: int = 1) -> None:
+    """Once so many rows are in the topic the table is locked, so no range is read until the statement has run."""
+    wait_until(lambda: len(records(scene)) >= rows, 60, "the first rows")
+    with psycopg.connect(postgres.dsn, dbname=scene.prefix) as other:
+        other.execute("lock table t in access exclusive mode")
+        assert len(records(scene)) < ROWS, "too late: the table was read"
+        other.execute(statement.encode())
+
+
+def killed(scene: CaptureScene, capture: Capture, connection: Connection) -> None:
+    capture.kill()
+    free = "select not active from pg_replication_slots where slot_name = %s"
+    wait_until(
+        lambda: connection.execute(free, (f"suiro_{scene.prefix}",)).fetchone() == (True,), 60, "a free slot"
+    )
 
 
 def dsn_of(postgres: Postgres, database: str) -> str:

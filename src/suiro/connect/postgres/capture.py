@@ -23,7 +23,7 @@ from typing import Any
 
 from suiro.client import Client, ProducerIdentity
 from suiro.clock import SystemClock
-from suiro.connect.postgres.database import Database, ServerFacts, connect_replication
+from suiro.connect.postgres.database import LOCK_TIMEOUT_MS, Database, ServerFacts, connect_replication
 from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.lsn import parse_lsn
 from suiro.connect.postgres.options import CaptureOptions
@@ -124,7 +124,7 @@ class PostgresCapture:
     def _session(self, directory: Path) -> None:
         options = self.options
         with ExitStack() as stack:
-            database = stack.enter_context(Database(options.dsn))
+            database = stack.enter_context(Database(options.dsn, lock_timeout_ms=LOCK_TIMEOUT_MS))
             facts = database.facts()
             replication = connect_replication(options.dsn)
             stack.callback(replication.close)

@@ -6,7 +6,6 @@ A record holds the whole row. Nothing here decides when a Kafka transaction ends
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,12 +29,14 @@ from suiro.connect.postgres.topic_state import OLD, KeyedValues, load
 from suiro.connect.postgres.untouched import Cutters, LeftOut, Untouched, fill_untouched
 from suiro.connect.postgres.visibility import RecentTransactions
 from suiro.connect.postgres.window import Window
+from suiro.foundation.nesting import parse_json
 
 __all__ = ["MESSAGE_PREFIX", "Changes", "Reading", "Transactions"]
 
 logger = logging.getLogger(__name__)
 
 MESSAGE_PREFIX = "suiro"
+MESSAGE_BYTES = 64 << 10  # every role may write messages into Postgres's log; a capture's own are short
 
 _BEGIN, _COMMIT, _RELATION, _TRUNCATE, _MESSAGE = (ord(letter) for letter in "BCRTM")
 _INSERT, _UPDATE, _DELETE = (ord(letter) for letter in "IUD")
@@ -310,7 +311,7 @@ class Changes:
         elif kind == _MESSAGE:
             _, prefix, content = messages.logical_message(index)
             if prefix == MESSAGE_PREFIX and is_wanted:
-                self.messages.append(json.loads(content))
+                self._take_message(content)
         elif is_wanted:
             _, oids = messages.truncated(index)
             for oid in oids:
@@ -318,6 +319,22 @@ class Changes:
                 form_of_table = self._tables.live.get(oid)
                 if form_of_table is not None:
                     self._truncate(form_of_table, block, transactions, index)
+
+    def _take_message(self, content: bytes) -> None:
+        try:
+            if len(content) > MESSAGE_BYTES:
+                raise ValueError(f"has {len(content):,} bytes, and {MESSAGE_BYTES:,} are the limit")
+            message = parse_json(content)
+            if not isinstance(message, dict):
+                raise ValueError("is no JSON object")
+        except ValueError as error:
+            logger.warning(
+                "a message with prefix %r in Postgres's log is no message of a capture and is left: it %s",
+                MESSAGE_PREFIX,
+                error,
+            )
+            return
+        self.messages.append(message)
 
     def _announce(self, oid: int) -> None:
         """Only before a change of the table: what a rolled back subtransaction announced was never the table."""
@@ -370,8 +387,11 @@ class Changes:
         self._last_values[form.topic] = values
         return values
 
-    def forget_last_values(self, topic: str) -> None:
-        """Others may be relied on from now on: they are read again where they are needed."""
+    def begin_again(self, topic: str) -> None:
+        """The table is read from the beginning. Rows of it that wait are of no use any more, and other values of the
+        topic may be relied on: they are read again where they are needed."""
+        if self.window is not None and self.window.form.topic == topic:
+            self.window = None
         values = self._last_values.pop(topic, None)
         if values is not None:
             values.close()

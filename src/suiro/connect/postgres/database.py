@@ -12,20 +12,32 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import psycopg2
+import psycopg2.errorcodes
 import psycopg2.extensions
 import psycopg2.extras
 
 from suiro.connect.postgres.lsn import parse_lsn
 from suiro.connect.postgres.types import SESSION_SETTINGS
-from suiro.errors import BrokenConnectionError, ConfigError, SuiroError, UsageError
+from suiro.errors import BrokenConnectionError, ConfigError, SuiroError, TransientError, UsageError
 
-__all__ = ["Database", "ServerFacts", "connect_replication", "postgres_errors", "quoted"]
+__all__ = [
+    "LOCK_TIMEOUT_MS",
+    "Database",
+    "LockNotAvailableError",
+    "ServerFacts",
+    "connect_replication",
+    "postgres_errors",
+    "quoted",
+]
 
 OLDEST_VERSION = 140000
 SHARED_LOCK_TIMEOUT = "10s"  # of connections that share an exported snapshot
+LOCK_TIMEOUT_MS = 1_000  # of what is asked between blocks of the stream, which waits meanwhile
+HOLDERS_SAID = 5
 
-# What the capture writes are messages to itself: while a synchronous standby is away it must not wait for that.
-_OWN_SETTINGS = {"statement_timeout": "0", "synchronous_commit": "local"}
+# What the capture writes are messages to itself: while a synchronous standby is away it must not wait for that. The
+# stream brings rows that policies would hide: reading such a table is an error, not a part of its rows.
+_OWN_SETTINGS = {"statement_timeout": "0", "synchronous_commit": "local", "row_security": "off"}
 _SESSION = " ".join(
     f"-c {name}={value}"
     for name, value in {**SESSION_SETTINGS, **_OWN_SETTINGS}.items()
@@ -40,6 +52,10 @@ class ServerFacts:
     database: str
     is_standby: bool
     wal_level: str
+
+
+class LockNotAvailableError(TransientError):
+    """Somebody holds a lock on the table for longer than was waited, or waits for one in front of us."""
 
 
 @contextmanager
@@ -61,6 +77,8 @@ def postgres_errors(what: str) -> Iterator[None]:
 def _operational(what: str, error: psycopg2.Error) -> SuiroError:
     code = error.pgcode or ""
     text = _words(error)
+    if code == psycopg2.errorcodes.LOCK_NOT_AVAILABLE:
+        return LockNotAvailableError(f"{what}: Postgres says: {text}")
     # 28: wrong user or password; 3D: no such database; 42: no permission. 53, 55, 57, 58 may pass.
     if code[:2] in ("28", "3D", "42", "22", "0A") or "password authentication failed" in text:
         return UsageError(f"{what}: Postgres says: {text}")
@@ -96,14 +114,17 @@ def connect_replication(dsn: str) -> Any:
 
 
 class Database:
-    """Not for several threads at once. Every statement is a transaction of its own, unless `snapshot` says else."""
+    """Not for several threads at once. Every statement is a transaction of its own, unless `snapshot` says else.
 
-    def __init__(self, dsn: str) -> None:
+    `lock_timeout_ms`: how long a statement waits for a lock on a table; 0: for ever.
+    """
+
+    def __init__(self, dsn: str, *, lock_timeout_ms: int = 0) -> None:
         with postgres_errors("connect"):
             self._connection = psycopg2.connect(
                 dsn,
                 application_name="suiro capture",
-                options=_SESSION,
+                options=f"{_SESSION} -c lock_timeout={lock_timeout_ms}",
                 client_encoding="UTF8",
                 **_KEEPALIVE,
             )
@@ -248,6 +269,23 @@ class Database:
         """The number of a transaction that begins now: those that are open have lower ones."""
         ((xid,),) = self.rows("select pg_current_xact_id()::text", what="begin a transaction")
         return int(xid)
+
+    def lock_holders(self) -> str:
+        """Who keeps tables from being read, in words."""
+        found = self.rows(
+            "select n.nspname || '.' || c.relname, l.granted, l.pid, coalesce(nullif(a.application_name, ''),"
+            " a.usename, '?'), coalesce(a.state, 'prepared transaction') from pg_locks l join pg_class c on c.oid ="
+            " l.relation join pg_namespace n on n.oid = c.relnamespace left join pg_stat_activity a on a.pid = l.pid"
+            " where l.mode = 'AccessExclusiveLock' and c.relkind in ('r', 'p') and n.nspname not in ('pg_catalog',"
+            " 'pg_toast') and l.database = (select oid from pg_database where datname = current_database())"
+            f" order by l.granted desc, l.pid limit {HOLDERS_SAID}",
+            what="ask who locks tables",
+        )
+        said = [
+            f"process {pid} ({application}, {state}) {'has locked' if granted else 'waits for a lock on'} {table}"
+            for table, granted, pid, application, state in found
+        ]
+        return "; ".join(said) or "the lock is free by now"
 
     def emit(self, prefix: str, content: str, *, transactional: bool = True) -> None:
         """Writes a message into the log, which the capture itself reads."""

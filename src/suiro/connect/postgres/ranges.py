@@ -11,15 +11,32 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from suiro.connect.postgres.copy_binary import SIGNATURE
 from suiro.connect.postgres.database import Database, quoted
+from suiro.connect.postgres.pgoutput import CorruptMessageError
 from suiro.connect.postgres.publication import Table
+from suiro.errors import UsageError
 
-__all__ = ["Range", "keys_behind", "next_range", "ranges", "read_keys", "read_range", "rows_in_a_chunk"]
+__all__ = [
+    "Range",
+    "keys_behind",
+    "next_range",
+    "ranges",
+    "read_keys",
+    "read_range",
+    "rows_in_a_chunk",
+    "unreadable_key",
+]
 
 FIRST_ROWS = 2_000  # the first range is small: a capture shows soon that it works
 CHUNK_BYTES = 8 << 20
 LAST_BLOCK = 0xFFFFFFFE
 KEYS_AT_ONCE = 1_000  # that one statement compares
+FIRST_KEYS = 10  # that one statement reads, before it is known how large rows are
+SAMPLE_ROWS = 1_000  # of a table that was never analyzed
+
+_HEADER_BYTES = 19  # of COPY's binary format: signature, flags, length of the extension
+_TRAILER = b"\xff\xff"
 
 Bound = tuple[str, ...]
 
@@ -48,13 +65,22 @@ def rows_in_a_chunk(database: Database, table: Table, wanted: int) -> int:
     )
     size, rows = found if found is not None else (0.0, 0.0)
     if not rows:
-        (rows,) = database.rows(
-            f"select count(*)::float8 from (select from {table.sql_name} limit {wanted}) counted",
-            what=f"ask how large {table.full_name} is",
-        )[0]
+        rows = _rows_of_a_new_table(database, table)
     if not rows or not size:
         return wanted
     return max(1, min(wanted, int(CHUNK_BYTES / (size / rows))))
+
+
+def _rows_of_a_new_table(database: Database, table: Table) -> float:
+    """Counted as far as that is cheap, beyond it the planner's estimate by the size of the file."""
+    what = f"ask how large {table.full_name} is"
+    ((counted,),) = database.rows(
+        f"select count(*)::float8 from (select from {table.sql_name} limit {SAMPLE_ROWS}) counted", what=what
+    )
+    if counted < SAMPLE_ROWS:
+        return float(counted)
+    ((plan,),) = database.rows(f"explain (format json) select from {table.sql_name}", what=what)
+    return max(float(counted), float(plan[0]["Plan"]["Plan Rows"]))
 
 
 def next_range(database: Database, table: Table, after: Bound | None, rows: int) -> Range:
@@ -149,11 +175,45 @@ def keys_behind(database: Database, table: Table, bound: Bound, keys: Sequence[B
     return found
 
 
-def read_keys(database: Database, table: Table, selected: str, keys: Sequence[Bound]) -> bytes:
-    """The rows with these keys, in COPY's binary format."""
+def read_keys(
+    database: Database, table: Table, selected: str, keys: Sequence[Bound], *, limit_bytes: int = CHUNK_BYTES
+) -> tuple[bytes, int]:
+    """The rows with the first of these keys, in COPY's binary format, and how many keys that are.
+
+    Portions become larger as rows turn out to be small, so `limit_bytes` is passed by little more than one row where
+    rows are alike; at least one key is read.
+    """
     names = ", ".join(quoted(name) for name in table.key)
-    listed = ", ".join(f"({_literals(database, table, key)})" for key in keys)
-    return _copied(database, table, selected, f"({names}) in (select * from (values {listed}) owed)")
+    parts: list[bytes] = []
+    header, size, done = b"", 0, 0
+    portion = FIRST_KEYS
+    while done < len(keys) and size < limit_bytes:
+        some = keys[done : done + portion]
+        listed = ", ".join(f"({_literals(database, table, key)})" for key in some)
+        data = _copied(database, table, selected, f"({names}) in (select * from (values {listed}) owed)")
+        if not data.startswith(SIGNATURE) or not data.endswith(_TRAILER):
+            raise CorruptMessageError(f"read table {table.full_name}: what COPY gave has no header or no end")
+        header = data[:_HEADER_BYTES]
+        parts.append(data[_HEADER_BYTES : -len(_TRAILER)])
+        size += len(parts[-1])
+        done += len(some)
+        largest = max(len(parts[-1]) // len(some), size // done, 1)
+        portion = max(1, min(KEYS_AT_ONCE, 2 * portion, (limit_bytes - size) // largest))
+    return header + b"".join(parts) + _TRAILER, done
+
+
+def unreadable_key(database: Database, table: Table, keys: Sequence[Bound]) -> Bound | None:
+    """The first key that Postgres does not take for one any more, such as one with a label that an enum had."""
+    try:
+        if keys:
+            listed = ", ".join(f"({_literals(database, table, key)})" for key in keys)
+            database.rows(f"select from (values {listed}) given", what=f"look at keys of {table.full_name}")
+        return None
+    except UsageError:
+        if len(keys) == 1:
+            return keys[0]
+    middle = len(keys) // 2
+    return unreadable_key(database, table, keys[:middle]) or unreadable_key(database, table, keys[middle:])
 
 
 def read_range(database: Database, table: Table, selected: str, wanted: Range) -> bytes:

@@ -13,7 +13,7 @@ from suiro.clock import SystemClock
 from suiro.connect.postgres import engine
 from suiro.connect.postgres.blocks import Block
 from suiro.connect.postgres.changes import MESSAGE_PREFIX, Changes
-from suiro.connect.postgres.database import Database
+from suiro.connect.postgres.database import Database, LockNotAvailableError
 from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.lsn import lsn_text
 from suiro.connect.postgres.options import CaptureOptions
@@ -84,7 +84,7 @@ class Session:
             parts=parts,
             directory=directory,
             is_standby=is_standby,
-            on_begin=lambda topic: self._changes.forget_last_values(topic),
+            on_begin=lambda topic: self._changes.begin_again(topic),
         )
         self._changes = Changes(
             tables=tables,
@@ -104,6 +104,7 @@ class Session:
         self._committed_ms = 0
         self._looked_ms = 0
         self._asked_ms = 0
+        self._unconsidered: dict[str, Form] = {}  # whose tables were locked when the stream announced them
 
     def close(self) -> None:
         self._changes.close()
@@ -273,19 +274,14 @@ class Session:
 
     def _obey(self, message: dict[str, Any]) -> None:
         window = self._changes.window
-        if window is not None and message.get("mark") == window.mark:
+        if window is not None and window.mark and message.get("mark") == window.mark:
             self._snapshots.passed(self._changes)
         elif "snapshot" in message:
             name = str(message["snapshot"])
-            table = self._tables.facts.get(name)
-            if table is None:
+            logger.info("table %s is to be read again, as asked", name)
+            if not self._snapshots.begin_again(name, lost_changes=False):
                 logger.error("asked for a snapshot of %s, which is not captured", name)
                 self._on_event({"event": "snapshot_refused", "table": name, "reason": "it is not captured"})
-                return
-            if window is not None and window.table == name:
-                self._changes.window = None
-            logger.info("table %s is read again, as asked", name)
-            self._snapshots.begin(table)
 
     def commit(self, *, wait: bool = True) -> None:
         """What was written and where we are, in one transaction."""
@@ -309,19 +305,26 @@ class Session:
     # -- now and then --------------------------------------------------------------------------------------------
 
     def _new_form(self, form: Form) -> None:
-        """The stream announced a table in a form that is new to this session."""
+        """The stream announced a table in another form than the topic's last one in this session."""
         relation = form.relation
+        self._unconsidered.pop(form.topic, None)
         self._delivery.create_topics([form.topic], partitions=self._options.partitions)
         if self._options.snapshot == "never":
             return
         try:
             table = self._tables.fresh_facts(relation.schema, relation.name)
+            if table.oid == relation.oid:
+                self._snapshots.consider(table, form)
+                return
+            self._tables.look()
+        except LockNotAvailableError as error:
+            logger.info("%s", error)
+            self._unconsidered[form.topic] = form
+            return
         except ConfigError as error:
             # The log tells of a table that is dropped, renamed or unpublished by now: its changes still count.
             logger.info("%s", error)
-            return
-        if table.oid == relation.oid:
-            self._snapshots.consider(table, form)
+        self._snapshots.note_other_table(relation)
 
     def _look_around(self, stream: ReplicationStream) -> None:
         """Heartbeat, lag, and tables that changed without a row telling."""
@@ -335,7 +338,14 @@ class Session:
             # Moves the slot on where other databases or tables fill the log, and shows us if we are fenced.
             self._beat()
         if self._options.snapshot != "never":
-            for table in self._tables.look():
+            try:
+                found = self._tables.look()
+            except LockNotAvailableError as error:
+                logger.info("%s", error)
+                return
+            for form in list(self._unconsidered.values()):
+                self._new_form(form)
+            for table in found:
                 self._delivery.create_topics(
                     [self._options.topic(table.schema, table.name)], partitions=self._options.partitions
                 )

@@ -4,7 +4,7 @@ Two ways, one state. A slot that was just created exports a snapshot of the very
 ranges are read in it, side by side, and the stream starts afterwards. Where that snapshot is gone (a kill, a slot
 that was there before, a table asked for or added later) ranges are read one by one while changes flow, and merged by
 `Window`. The position says for each table how far it is, so both go on where they were. Rows that are owed (`owed`) are
-read like a range, before the next range.
+read like a range, in turn with ranges.
 
 Always true: a table is done only when its topic has every row, and no live key that the table does not have.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -27,8 +28,9 @@ from suiro.connect.postgres import engine
 from suiro.connect.postgres.avro_rows import EncodedRows
 from suiro.connect.postgres.blocks import Int64s
 from suiro.connect.postgres.changes import MESSAGE_PREFIX, Changes
-from suiro.connect.postgres.database import Database
-from suiro.connect.postgres.delivery import Delivery, binary_column
+from suiro.connect.postgres.database import LOCK_TIMEOUT_MS, Database, LockNotAvailableError, quoted
+from suiro.connect.postgres.delivery import Delivery
+from suiro.connect.postgres.gone_keys import GoneKeys
 from suiro.connect.postgres.headers import snapshot_headers
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.owed import OwedKeys
@@ -41,11 +43,13 @@ from suiro.connect.postgres.ranges import (
     read_keys,
     read_range,
     rows_in_a_chunk,
+    unreadable_key,
 )
+from suiro.connect.postgres.schemas import Relation
 from suiro.connect.postgres.snapshot_readers import SnapshotReaders
 from suiro.connect.postgres.table_state import TableState
 from suiro.connect.postgres.tables import Form, Tables
-from suiro.connect.postgres.topic_state import KeyedValues, ends, load_older
+from suiro.connect.postgres.topic_state import ends
 from suiro.connect.postgres.visibility import Visibility
 from suiro.connect.postgres.visibility_wait import VisibilityWait
 from suiro.connect.postgres.window import Window
@@ -56,8 +60,9 @@ __all__ = ["Snapshots"]
 logger = logging.getLogger(__name__)
 
 PART = "table/"
-PORTION = 50_000
 COMMIT_ROWS = 100_000
+FIRST_PAUSE_MS = 100  # before a table that is locked is tried again; then twice as long each time
+LONGEST_PAUSE_MS = 10_000
 
 
 class Snapshots:
@@ -81,11 +86,13 @@ class Snapshots:
         self._tables = tables
         self._delivery = delivery
         self._client = client
-        self._directory = directory
+        self._gone = GoneKeys(delivery, client, directory=directory, memory_bytes=options.memory_bytes)
         self._is_standby = is_standby
         self._on_begin = on_begin
         self._clock = SystemClock()
-        self._marks = 0
+        self._asked_lsn = 0  # there is a message of ours behind it
+        self._reads_owed = True  # in turn with ranges, so that neither holds up the other
+        self._locked: dict[str, tuple[int, int]] = {}  # tables: when to try again, and the pause before that
         self.wait = VisibilityWait(database)
         self.states = {
             name[len(PART) :]: TableState(**value) for name, value in parts.items() if name.startswith(PART)
@@ -132,10 +139,9 @@ class Snapshots:
         self.begin(table)
 
     def begin(self, table: Table, *, lost_changes: bool = False) -> None:
-        """From the beginning."""
+        """From the beginning, once the stream has passed what the catalogue's state of now came after."""
         form = self._tables.form_of(table)
         self._delivery.create_topics([form.topic], partitions=self._options.partitions)
-        found = ends(self._client, form.topic, self._delivery.partition_count(form.topic))
         before = self.states.get(table.full_name)
         was_whole = (
             not lost_changes
@@ -147,7 +153,8 @@ class Snapshots:
         )
         self.states[table.full_name] = TableState.beginning(
             table,
-            since={str(partition): end for partition, end in found.items() if end},
+            begins_at=self._log_end(),
+            since=self._ends(form.topic),
             was_whole=was_whole,
             key_schema_id=form.key_schema_id,
         )
@@ -155,7 +162,46 @@ class Snapshots:
         self._changed.add(table.full_name)
         self._on_begin(form.topic)
 
+    def begin_again(self, full_name: str, *, lost_changes: bool) -> bool:
+        """False: the table is not captured any more."""
+        table = self._tables.facts.get(full_name)
+        try:
+            if table is not None:
+                self.begin(table, lost_changes=lost_changes)
+                return True
+        except ConfigError as error:
+            logger.info("%s", error)
+        self.forget(full_name)
+        return False
+
+    def note_other_table(self, relation: Relation) -> None:
+        """The stream brings changes of a table that the catalogue has not, or has under another name: they go into the
+        topic of the name that it had."""
+        for name, table in list(self._tables.facts.items()):
+            if name == relation.full_name or table.oid == relation.oid:
+                logger.info("table %s was another one for a while: it is read again", name)
+                self.begin_again(name, lost_changes=True)
+
+    def _log_end(self) -> int:
+        return self._database.received_position() if self._is_standby else self._database.insert_position()
+
+    def _ends(self, topic: str) -> dict[str, int]:
+        self._delivery.flush()
+        found = ends(self._client, topic, self._delivery.partition_count(topic))
+        return {str(partition): end for partition, end in found.items() if end}
+
+    def _start_reading(self, name: str) -> None:
+        """What the topic has now is older than any reading, and any change from here on is of this very table."""
+        state = self.states[name]
+        topic = self._topic(name)
+        state.since, state.begins_at = self._ends(topic), 0
+        state.was_whole = state.was_whole and not self.owed.of(name)
+        self.owed.forget(name)  # all rows are read, these too
+        self._changed.add(name)
+        self._on_begin(topic)
+
     def forget(self, full_name: str) -> None:
+        self._locked.pop(full_name, None)
         self.owed.forget(full_name)
         if self.states.pop(full_name, None) is not None:
             self._changed.add(full_name)
@@ -213,17 +259,13 @@ class Snapshots:
                 "of these rows to take them from. Choose: start with a higher --owed-keys-max, so that the rows are "
                 "read by their keys; or start once with --snapshot new, which reads every table"
             )
-        facts = self._tables.facts.get(table)
-        if facts is None:
-            self.owed.forget(table)
-            return
         logger.warning(
             "more than %d rows of %s would have to be read by their keys (owed_keys_max): the table is read from the "
             "beginning",
             limit,
             table,
         )
-        self.begin(facts)
+        self.begin_again(table, lost_changes=False)
 
     # -- in the snapshot that a new slot exported ------------------------------------------------------------
 
@@ -236,6 +278,7 @@ class Snapshots:
             readers = SnapshotReaders(self._options.dsn, snapshot, self._options.snapshot_readers)
             try:
                 for name in self.running:
+                    self._start_reading(name)
                     table = self._tables.facts[name]
                     form = self._tables.form_of(table, is_final=True)
                     size = rows_in_a_chunk(splitter, table, self._options.chunk_rows)
@@ -267,23 +310,76 @@ class Snapshots:
         whether to ask again soon: a transaction that was handed on is not visible yet."""
         if changes.window is not None:
             return False
-        unread = (name for name in self.running if not self.states[name].ranges_read)
-        name = next(iter((*self.owed.tables, *unread)), None)
-        if name is None or not self._is_visible(changes):
-            return name is not None
+        name = self._next(changes.position)
+        if name is None:
+            return bool(self._locked)
+        if not self._is_visible(changes):
+            return True
+        state = self.states.get(name)
+        if state is not None and state.begins_at:
+            self._start_reading(name)
         try:
-            changes.window = self._read_window(name)
-        except UsageError as error:
-            self._tables.look()
-            if name in self._tables.facts:
-                raise
-            logger.info("%s is not captured any more: %s", name, error)
-            self.forget(name)
+            try:
+                changes.window = self._read_window(name)
+                self._locked.pop(name, None)
+            except UsageError as error:
+                self._cannot_read(name, error)
+        except LockNotAvailableError as error:
+            self._pause(name, error)
         if changes.window is not None and changes.window.mark:
             self._database.emit(
                 MESSAGE_PREFIX, json.dumps({"capture": self._options.name, "mark": changes.window.mark})
             )
-        return False
+        return changes.window is None and not self.is_done
+
+    def _next(self, position: int) -> str | None:
+        """The table to read of, if there is one that can be read now."""
+        self._reads_owed = not self._reads_owed
+        unread = [name for name in self.running if not self.states[name].ranges_read]
+        names = [*self.owed.tables, *unread] if self._reads_owed else [*unread, *self.owed.tables]
+        now_ms = self._clock.monotonic_ms()
+        latest = 0
+        for name in names:
+            state = self.states.get(name)
+            begins_at = 0 if state is None else state.begins_at
+            if begins_at > position:
+                latest = max(latest, begins_at)
+            elif self._locked.get(name, (0, 0))[0] <= now_ms:
+                return name
+        if latest > self._asked_lsn and not self._is_standby:
+            # So that the stream comes there, though nobody changes anything.
+            self._database.emit(MESSAGE_PREFIX, '{"heartbeat": true}')
+            self._asked_lsn = latest
+        return None
+
+    def _pause(self, name: str, error: LockNotAvailableError) -> None:
+        """The stream goes on meanwhile."""
+        pause_ms = min(2 * self._locked.get(name, (0, FIRST_PAUSE_MS // 2))[1], LONGEST_PAUSE_MS)
+        self._locked[name] = (self._clock.monotonic_ms() + pause_ms, pause_ms)
+        logger.warning("%s. It is tried again: %s", error, self._database.lock_holders())
+
+    def _cannot_read(self, name: str, error: UsageError) -> None:
+        self._tables.look()
+        table = self._tables.facts.get(name)
+        if table is None:
+            logger.info("%s is not captured any more: %s", name, error)
+            self.forget(name)
+            return
+        state = self.states.get(name)
+        keys = [_in_order(table, texts) for texts in self.owed.of(name).values()]
+        if state is not None and state.after is not None:
+            keys.append(tuple(state.after))
+        key = unreadable_key(self._database, table, keys)
+        if key is None:
+            raise error
+        said = f"({', '.join(key)}) was a key of {name}, and is none any more ({error})"
+        if self._options.snapshot == "never":
+            raise DataLossError(
+                f"{said}. Its row had to be read by it, for the topic lacks it. Choose: start once with --snapshot "
+                "new, which reads every table; or give the value its old name back and start again"
+            ) from error
+        logger.warning("%s: the table is read from the beginning", said)
+        self.begin_again(name, lost_changes=False)
 
     def _is_visible(self, changes: Changes) -> bool:
         """Whether a snapshot of now or later sees everything that was handed on, by this session or earlier ones."""
@@ -291,46 +387,42 @@ class Snapshots:
         return self._is_standby or self.wait.is_over(changes.recent)  # what a standby decodes it has replayed
 
     def _read_window(self, name: str) -> Window | None:
+        """None: there is nothing to read, or the table is another one and begins again."""
         schema, _, short = name.partition(".")
-        state = self.states.get(name)
-        table = self._tables.facts.get(name)
-        if table is None or (state is not None and table.oid != state.oid):
-            table = self._tables.fresh_facts(schema, short)
-            if state is not None and table.oid != state.oid:
-                self.begin(table)
-        with Database(self._options.dsn) as database:
-            size = rows_in_a_chunk(database, table, self._options.chunk_rows)
-            if not table.key_is_unique:
-                self._check_small_enough(database, table)
+        with Database(self._options.dsn, lock_timeout_ms=LOCK_TIMEOUT_MS) as database:
             with database.snapshot():
                 # Locked before anything is looked at: the columns stay as they are until the rows are read.
-                database.rows(f"lock table {table.sql_name} in access share mode", what=f"read {name}")
+                database.rows(f"lock table {quoted(schema, short)} in access share mode", what=f"read {name}")
                 replayed = self._database.replayed_position() if self._is_standby else None
                 visible = Visibility.parse(database.visible(), replayed=replayed)
                 lsn = database.insert_position()
-                now = self._tables.fresh_facts(table.schema, table.name, database)
-                form = self._tables.form_of(now, database)
+                table = self._tables.fresh_facts(schema, short, database)
+                form = self._tables.form_of(table, database)
                 state = self.states.get(name)
                 if state is not None and (state.running or self._options.snapshot != "never"):
-                    self.consider(
-                        now, form
-                    )  # what `after` means may be gone: names, collations, the key's order
-                    state = self.states[name]
-                owed = list(self.owed.of(name).items())[:size]
+                    # What `after` means may be gone: names, collations, the key's order.
+                    self.consider(table, form)
+                    if self.states[name] is not state:
+                        return None
+                owed = list(self.owed.of(name).items())[: self._options.chunk_rows]
+                is_unread = state is not None and state.running and not state.ranges_read
                 read: Range | None = None
-                if owed:
-                    data = read_keys(
-                        database, now, form.selected, [_in_order(now, texts) for _, texts in owed]
-                    )
-                elif state is not None:
+                if owed and (self._reads_owed or not is_unread):
+                    keys = [_in_order(table, texts) for _, texts in owed]
+                    data, count = read_keys(database, table, form.selected, keys)
+                    owed = owed[:count]
+                elif state is not None and is_unread:
+                    owed = []
+                    if not table.key_is_unique:
+                        self._check_small_enough(database, table)
+                    size = rows_in_a_chunk(database, table, self._options.chunk_rows)
                     after = None if state.after is None else tuple(state.after)
-                    read = next_range(database, now, after, size) if now.key_is_unique else Range()
-                    data = read_range(database, now, form.selected, read)
+                    read = next_range(database, table, after, size) if table.key_is_unique else Range()
+                    data = read_range(database, table, form.selected, read)
                 else:
                     return None
                 rows = form.encoder.encode_copy(data)
             end = database.received_position() if self._is_standby else 0
-        self._marks += 1
         return Window(
             table=name,
             state=state,
@@ -341,7 +433,7 @@ class Snapshots:
             snapshot=visible,
             lsn=lsn,
             read_us=self._now_us(),
-            mark="" if self._is_standby else f"{self._clock.wall_ms()}-{self._marks}",
+            mark="" if self._is_standby else secrets.token_hex(16),  # nobody else can know it
             end=end,
         )
 
@@ -378,7 +470,21 @@ class Snapshots:
             read_us=window.read_us,
         )
         changes.note_snapshot_rows(window.form.topic, window.rows, written)
+        missing = [key for key in window.owed if key in self.owed.of(window.table) and key not in window]
         self.owed.discharge(window.table, window.owed)
+        if missing:
+            self._not_found(window, missing)
+
+    def _not_found(self, window: Window, keys: list[bytes]) -> None:
+        """Rows that are owed and not in the table, though the stream gave no tombstone of them: it does not tell all,
+        as where a partition was truncated or detached."""
+        said = f"{len(keys):,} rows of {window.table} that had to be read by their keys are gone, and no change told it"
+        if window.state is not None:
+            logger.warning("%s: the table is read from the beginning", said)
+            self.begin_again(window.table, lost_changes=True)
+            return
+        logger.warning("%s: their keys get null values", said)
+        self._gone.write(window.form.topic, keys, lsn=window.lsn)
 
     def conclude(self, lsn: int) -> None:
         """Tables of which every row is in the topic are done; `lsn`: the position."""
@@ -387,8 +493,7 @@ class Snapshots:
             if not state.ranges_read or self.owed.of(name):
                 continue
             if state.since:
-                schema, _, short = name.partition(".")
-                self._remove_unseen(self._options.topic(schema, short), state, lsn=lsn)
+                self._gone.write_unseen(self._topic(name), state.since, lsn=lsn)
             state.running, state.after, state.since = False, None, {}
             state.ranges_read = state.was_whole = False
             self._changed.add(name)
@@ -429,36 +534,9 @@ class Snapshots:
         state.ranges_read = read.is_last
         self._changed.add(name)
 
-    def _remove_unseen(self, topic: str, state: TableState, *, lsn: int) -> None:
-        """Tombstones for keys that were last written before this snapshot began: the table does not have them."""
-        self._delivery.flush()
-        keys = KeyedValues(self._directory / "unseen.keys", memory_bytes=self._options.memory_bytes)
-        try:
-            since = {int(partition): end for partition, end in state.since.items()}
-            load_older(keys, self._client, topic, self._delivery.partition_count(topic), since)
-            portion: list[bytes] = []
-            gone = 0
-            for key in keys.all_keys():
-                portion.append(key)
-                gone += 1
-                if len(portion) == PORTION:
-                    self._tombstones(topic, portion, lsn)
-                    portion = []
-            if portion:
-                self._tombstones(topic, portion, lsn)
-            logger.info("topic %s: %d keys are gone from the table", topic, gone)
-        finally:
-            keys.close()
-
-    def _tombstones(self, topic: str, keys: list[bytes], lsn: int) -> None:
-        read_us = self._now_us()
-        self._delivery.add(
-            topic,
-            keys=binary_column(keys),
-            values=pa.nulls(len(keys), pa.binary()),
-            timestamps=np.full(len(keys), read_us // 1000, np.int64),
-            headers=snapshot_headers(len(keys), lsn=lsn, read_us=read_us, operation="gone"),
-        )
+    def _topic(self, name: str) -> str:
+        schema, _, short = name.partition(".")
+        return self._options.topic(schema, short)
 
     def _now_us(self) -> int:
         return self._clock.wall_ms() * 1000

@@ -13,6 +13,8 @@ __all__ = ["TableState"]
 @dataclass(slots=True, kw_only=True)
 class TableState:
     """A part of the position. `since`: the topic's ends when the snapshot began; what is older and not seen goes.
+    `begins_at`: a place in Postgres's log behind all changes of other tables or forms under this name. Until the stream
+    is there nothing is read; then `since` is taken anew, and this is 0.
 
     `ranges_read`: every range was read, and rows that are owed are what is left. `was_whole`: the topic had every row
     as the table had it when the snapshot began, so older values in it may complete a change.
@@ -20,6 +22,7 @@ class TableState:
 
     oid: int
     running: bool
+    begins_at: int = 0
     after: list[str] | None = None
     ranges_read: bool = False
     since: dict[str, int] = field(default_factory=dict)

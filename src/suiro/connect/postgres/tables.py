@@ -27,7 +27,7 @@ from suiro.connect.postgres.schemas import (
     value_schema,
 )
 from suiro.connect.postgres.types import TYPES_QUERY, Rules, type_name, types_of
-from suiro.errors import IncompatibleSchemaError, SchemaNotFoundError, UsageError
+from suiro.errors import ConfigError, IncompatibleSchemaError, SchemaNotFoundError, UsageError
 from suiro.registry import RegistryClient, Schema
 
 __all__ = ["Form", "SchemaRefusedError", "Tables"]
@@ -76,6 +76,7 @@ class Tables:
         self.facts: dict[str, Table] = {}
         self.live: dict[int, Form] = {}
         self._announced: dict[int, RelationMessage] = {}
+        self._last_announced: dict[str, int] = {}  # by topic: tables may have had each other's names
 
     def look(self) -> list[Table]:
         """The published tables of now."""
@@ -101,7 +102,9 @@ class Tables:
         subject's versions stand in the order in which the table had these forms.
         """
         asked = database or self._database
-        (row,) = asked.rows(RELATION_QUERY, {"relations": [table.oid]}, what=f"look at {table.full_name}")
+        row = asked.row(RELATION_QUERY, {"relations": [table.oid]}, what=f"look at {table.full_name}")
+        if row is None:
+            raise ConfigError(f"table {table.full_name} does not exist any more")
         depths = {entry[0]: entry[3] for entry in row[4]}
         columns = tuple(
             Column(name=one.name, type=one.type_oid, typmod=one.typmod, dimensions=depths.get(one.name, 0))
@@ -124,12 +127,15 @@ class Tables:
         return self._register(f"{form.topic}-value", form.value_schema, form.relation)
 
     def announce(self, message: RelationMessage) -> tuple[Form, bool] | None:
-        """The form from here on and whether it is a new one; None for a table that nobody wants."""
+        """The form from here on and whether it is another than the topic's last one; None for a table that nobody
+        wants."""
         if not self.is_wanted(message.schema, message.name):
             return None
         known = self.live.get(message.oid)
         if known is not None and self._announced.get(message.oid) == message:
-            return known, False
+            is_another = self._last_announced[known.topic] != message.oid
+            self._last_announced[known.topic] = message.oid
+            return known, is_another
         columns = [Column(name=one.name, type=one.type, typmod=one.typmod) for one in message.columns]
         rows = self._database.rows(
             RELATION_QUERY, {"relations": [message.oid]}, what=f"look at {message.schema}.{message.name}"
@@ -146,11 +152,13 @@ class Tables:
         form = self._form(relation, is_final=True)
         self.live[message.oid] = form
         self._announced[message.oid] = message
+        self._last_announced[form.topic] = message.oid
         return form, True
 
     def forget_announcements(self) -> None:
         """The stream starts again: it announces every table before its first change."""
         self._announced.clear()
+        self._last_announced.clear()
         self.live.clear()
 
     def _types(self, columns: Iterable[Column], database: Database) -> Any:

@@ -60,6 +60,10 @@ class Window:
         self._places = {rows.key(row): row for row in range(len(rows))}
         self._kept = np.ones(len(rows), np.bool_)
 
+    def __contains__(self, key: bytes) -> bool:
+        """Whether its row was read."""
+        return key in self._places
+
     def value(self, key: bytes) -> bytes | None:
         """As it is in the snapshot: what a change that the snapshot does not see has changed."""
         row = self._places.get(key)
