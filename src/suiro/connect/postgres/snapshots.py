@@ -479,7 +479,7 @@ class Snapshots:
         """Rows that are owed and not in the table, though the stream gave no tombstone of them: it does not tell all,
         as where a partition was truncated or detached."""
         said = f"{len(keys):,} rows of {window.table} that had to be read by their keys are gone, and no change told it"
-        if window.state is not None:
+        if self._options.snapshot != "never":
             logger.warning("%s: the table is read from the beginning", said)
             self.begin_again(window.table, lost_changes=True)
             return

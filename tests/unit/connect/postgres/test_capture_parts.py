@@ -18,6 +18,7 @@ from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.owed import OwedKeys
 from suiro.connect.postgres.peek import _block
 from suiro.connect.postgres.pgoutput import CorruptMessageError
+from suiro.connect.postgres.snapshots import Snapshots
 from suiro.connect.postgres.spool import Spools
 from suiro.connect.postgres.topic_state import KeyedValues
 from suiro.connect.postgres.visibility import KEPT, RecentTransactions, Visibility
@@ -298,3 +299,30 @@ def test_options_are_checked_and_have_names() -> None:
     ):
         with pytest.raises(ConfigError, match=word):
             made(**given)
+
+
+def test_rows_that_are_owed_and_ranges_are_read_in_turn(tmp_path: Path) -> None:
+    """A row whose key moves before each reading stays owed; the ranges go on."""
+    options = CaptureOptions(dsn="", bootstrap_servers="", registry="", topic_prefix="x")
+    nothing: Any = None
+    waits = {"oid": 3, "running": True, "begins_at": 100}
+    snapshots = Snapshots(
+        options=options,
+        database=nothing,
+        tables=nothing,
+        delivery=nothing,
+        client=nothing,
+        parts={
+            "table/s.read": {"oid": 1, "running": True},
+            "table/s.owed": {"oid": 2, "running": False},
+            "table/s.waits": waits,
+            "owed/s.owed/00": ["1"],
+        },
+        directory=tmp_path,
+        is_standby=True,
+        on_begin=lambda topic: None,
+    )
+    assert {snapshots._next(99), snapshots._next(99)} == {"s.read", "s.owed"}
+    snapshots.states["s.read"].ranges_read = True
+    assert {snapshots._next(99), snapshots._next(99)} == {"s.owed"}
+    assert {snapshots._next(100), snapshots._next(100)} == {"s.owed", "s.waits"}, "the stream is there"
