@@ -5,6 +5,7 @@ Nothing needs it: without, kernels are compiled by whichever process comes first
 
 from __future__ import annotations
 
+import compileall
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import suiro
 from suiro.errors import SuiroError
 
 if TYPE_CHECKING:
@@ -43,7 +45,8 @@ def prepare(
     Takes a minute. What it makes is beside suiro's code and in your cache folder; do it again after an update.
     """
     try:
-        print("compiling kernels", file=sys.stderr)
+        print("compiling modules and kernels", file=sys.stderr)
+        _compile_modules(Path(suiro.__file__).parent)
         with ThreadPoolExecutor(2) as workers:
             list(workers.map(_compile, KERNELS))
         if spark:
@@ -52,6 +55,11 @@ def prepare(
     except (SuiroError, subprocess.CalledProcessError) as error:
         print(f"suiro prepare: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
+
+
+def _compile_modules(folder: Path) -> None:
+    """Where Python is told to write no byte code (PYTHONDONTWRITEBYTECODE), each start compiles all that it imports."""
+    compileall.compile_dir(folder, quiet=2)
 
 
 def _compile(module: str) -> None:

@@ -91,37 +91,44 @@ def run(
 ) -> None:
     """Runs a topology. Started again, it goes on where it was. Ctrl-C or SIGTERM stop it."""
     try:
-        module = load_module(app)
-        name = application_id or getattr(module, "application_id", None) or app.stem
-        from suiro.streams import KafkaStreams
-        from suiro.streams.explanation import explain as explained
-
-        topology = topology_of(module)
         if explain:
-            print(topology.describe(), explained(topology, emit=emit), sep="\n")
+            _explain(app, emit)
             raise typer.Exit(0)
-        streams = KafkaStreams(
-            topology,
-            application_id=name,
-            bootstrap_servers=bootstrap_servers,
-            state_dir=state_dir,
-            emit=emit,  # type: ignore[arg-type]  # it says itself what it knows
-            on_processing_error=on_processing_error,
-            on_deserialization_error=on_deserialization_error,
-            max_offsets_per_trigger=max_offsets_per_trigger,
-            settings=settings_of(set_ or []),
-            schema_registry_url=registry,
-            rebuild=rebuild,
-        )
-        if metrics is not None:
-            _serve(metrics, streams)
-        code = until_told(streams, until_done)
+        from suiro.spark import java_started_early
+
+        with java_started_early():
+            module = load_module(app)
+            from suiro.streams import KafkaStreams
+
+            streams = KafkaStreams(
+                topology_of(module),
+                application_id=application_id or getattr(module, "application_id", None) or app.stem,
+                bootstrap_servers=bootstrap_servers,
+                state_dir=state_dir,
+                emit=emit,  # type: ignore[arg-type]  # it says itself what it knows
+                on_processing_error=on_processing_error,
+                on_deserialization_error=on_deserialization_error,
+                max_offsets_per_trigger=max_offsets_per_trigger,
+                settings=settings_of(set_ or []),
+                schema_registry_url=registry,
+                rebuild=rebuild,
+            )
+            if metrics is not None:
+                _serve(metrics, streams)
+            code = until_told(streams, until_done)
     except KeyboardInterrupt:
         code = 130
     except SuiroError as error:
         print(f"suiro run: {error}", file=sys.stderr)
         code = 1
     raise typer.Exit(code)
+
+
+def _explain(app: Path, emit: str) -> None:
+    from suiro.streams.explanation import explain as explained
+
+    topology = topology_of(load_module(app))
+    print(topology.describe(), explained(topology, emit=emit), sep="\n")
 
 
 def _serve(address: str, streams: Any) -> None:

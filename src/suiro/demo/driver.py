@@ -14,7 +14,7 @@ from pathlib import Path
 
 from suiro.demo.names import APPLICATION
 from suiro.demo.pipeline import build
-from suiro.spark import spark_session
+from suiro.spark import java_started_early, spark_session
 from suiro.streams import KafkaStreams, StreamsBuilder
 
 __all__ = ["main"]
@@ -42,9 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         told_to_start.set()
 
     threading.Thread(target=listen, daemon=True).start()
-    builder = StreamsBuilder()
-    build(builder)
-    spark = spark_session("suiro demo", master="local[2]")
+    with java_started_early():
+        builder = StreamsBuilder()
+        build(builder)
+        spark = spark_session("suiro demo")
     told_to_start.wait()
     streams = KafkaStreams(
         builder.build(),

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from suiro.spark.planning import Allowance, OffsetRange, Pace
     from suiro.spark.reading import ReadSettings, read_columns
     from suiro.spark.reports import PackedReport, commit_of, pack_commit
-    from suiro.spark.session import require_classic, spark_session
+    from suiro.spark.session import java_started_early, require_classic, spark_session
     from suiro.spark.sink import CommitMessage, FooterOf, MicroBatchIdentity, commit_micro_batch
     from suiro.spark.source import PlanningReader
     from suiro.spark.stage import StageOfTask
@@ -80,6 +80,7 @@ __all__ = [
     "find_java",
     "from_avro",
     "given_up_when_stopped",
+    "java_started_early",
     "lease",
     "pack_commit",
     "query_metrics",
@@ -99,6 +100,7 @@ _HOMES = {
     "find_java": "java",
     "from_avro": "avro",
     "query_metrics": "metrics",
+    "java_started_early": "session",
     "recorded": "class_archive",
     "serve_metrics": "metrics",
     "spark_session": "session",

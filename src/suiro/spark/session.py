@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING
 
 from suiro.errors import UsageError
+from suiro.spark import early_java
 from suiro.spark.class_archive import RECORDING, archive_options
 from suiro.spark.java import use_java
 from suiro.spark.python_server import python_for_spark
@@ -21,7 +23,7 @@ from suiro.spark.python_server import python_for_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["LOCAL_SETTINGS", "require_classic", "spark_session"]
+__all__ = ["LOCAL_SETTINGS", "java_started_early", "require_classic", "spark_session"]
 
 _log = logging.getLogger(__name__)
 
@@ -64,24 +66,46 @@ def spark_session(
 
     import suiro.spark
 
-    java = use_java()
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    with as_file(files("suiro.spark") / "log4j2.properties") as log_settings:
-        chosen = {**LOCAL_SETTINGS, **(settings or {})}
-        added = chosen.get(_JAVA_OPTIONS, "")
-        archive = "" if RECORDING in added else archive_options(java, os.environ)
-        chosen[_JAVA_OPTIONS] = " ".join(filter(None, (_java_options(str(log_settings)), archive, added)))
-        builder = SparkSession.builder.appName(app_name).master(master)
+    with _launch_settings(master, settings) as chosen, python_for_spark():
+        early_java.take(chosen, os.environ)
+        builder = SparkSession.builder.appName(app_name)
         for name, value in chosen.items():
             builder = builder.config(name, value)
-        with python_for_spark():
-            spark = builder.getOrCreate()
+        spark = builder.getOrCreate()
     _log.debug("Java and the Spark session are started")
     _without_checksum_files(spark)
     # PySpark logs every failed call as one line of JSON with the JVM stack, beside raising it.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     suiro.spark.register(spark)
     return spark
+
+
+@contextmanager
+def java_started_early(
+    *, master: str = "local[2]", settings: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """Java starts now, for a `spark_session` inside that says the same; what is imported until then costs no time.
+    Where none is made, Java ends with this block."""
+    with ExitStack() as stack:
+        if not master.startswith("local"):  # `spark_session` refuses it
+            yield
+            return
+        with _launch_settings(master, settings) as chosen, python_for_spark():
+            stack.enter_context(early_java.started_early(chosen, os.environ))
+        yield
+
+
+@contextmanager
+def _launch_settings(master: str, settings: Mapping[str, str] | None) -> Iterator[Mapping[str, str]]:
+    """All that Spark is told but the application's name. Sets what of this process's environment Java has to find."""
+    java = use_java()
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    with as_file(files("suiro.spark") / "log4j2.properties") as log_settings:
+        chosen = {"spark.master": master, **LOCAL_SETTINGS, **(settings or {})}
+        added = chosen.get(_JAVA_OPTIONS, "")
+        archive = "" if RECORDING in added else archive_options(java, os.environ)
+        chosen[_JAVA_OPTIONS] = " ".join(filter(None, (_java_options(str(log_settings)), archive, added)))
+        yield chosen
 
 
 def require_classic(what: str, given: object = None, *, instead: str) -> None:
@@ -100,6 +124,10 @@ def _java_options(log_settings: str) -> str:
     return (
         "-Djdk.lang.Process.launchMechanism=VFORK "  # fork() of a large JVM is slow
         "-XX:+UseSerialGC "
+        # The second compiler is for what runs often. With Java's own limits (a fifth of these) it takes a third of all
+        # processor time of a start, for methods of which most are hardly used again.
+        "-XX:Tier4InvocationThreshold=25000 -XX:Tier4MinInvocationThreshold=3000 "
+        "-XX:Tier4CompileThreshold=75000 -XX:Tier4BackEdgeThreshold=200000 "
         # When a query is stopped, Spark looks through what foreachBatch raised with a regular expression that goes some
         # frames deeper with each character. Only what is used of a stack takes memory.
         "-Xss32m "

@@ -28,7 +28,6 @@ from suiro.spark.barrier import BarrierCommitter, Report
 from suiro.spark.checkpoint import PlannedOffsets, names_in, read_planned, same_cluster_offsets, source_topics
 from suiro.spark.committer import MARKER_TOPIC, Committer, Destination, Footer, MicroBatch, Outcome
 from suiro.spark.decide import Plan
-from suiro.spark.encoding import check_columns, encode_rows
 from suiro.spark.metrics import SinkCounts
 from suiro.spark.options import SinkOptions
 from suiro.spark.staging import StagedRecords, StagedWrites, StagingArea, StagingWriter
@@ -151,6 +150,9 @@ def stage(
 ) -> CommitMessage:
     """In a task: encodes the rows and puts them where the driver finds them. `waits`: for a log that is away."""
     from suiro.spark.connections import partition_counter
+    from suiro.spark.encoding import (
+        encode_rows,
+    )  # with its kernels, which a driver that only commits does without
 
     clock = SystemClock()
     waiting = Waiting(clock=clock, limit_ms=options.waiting_limit_ms if waits else 0)
@@ -459,6 +461,8 @@ def _spare_garbage_collection() -> None:
 
 
 def _check_schema(schema: StructType, options: SinkOptions) -> None:
+    from suiro.spark.encoding import check_columns
+
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     check_columns(types, has_topic=options.topic is not None)
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from suiro.clock import SystemClock
 from suiro.errors import UnknownTopicError
 from suiro.spark import faults
-from suiro.spark.encoding import encode_rows
 from suiro.spark.options import SinkOptions
 from suiro.spark.sink import CommitMessage, MicroBatchIdentity, staging_area, task_properties
 from suiro.spark.staging import StagingWriter
@@ -67,6 +66,8 @@ class StageOfTask:
         """In the columns of `encoding.COLUMNS`; their topics exist."""
         if self._writer is None:
             self._writer = StagingWriter(self._area, f"{self.identity.batch_id}-{self._task}")
+        from suiro.spark.encoding import encode_rows  # a driver imports this module, and encodes nothing
+
         encode_rows(
             [rows],
             self._writer,

@@ -152,6 +152,9 @@ class KafkaStreams:
         check_picklable(self.topology)
         plan, boundary = self._prepared()
         _log.debug("the cluster was asked, and the topology planned")
+        if plan.levels == 0:
+            # This process works itself on small micro-batches (`driver_task`): with what, is loaded while Java starts.
+            import suiro.streams_spark.lanes  # noqa: F401
         spark = self._spark or spark_session(self.application_id)
         program = self._program(plan, boundary, spark.sparkContext.defaultParallelism)
         self._query = start_query(

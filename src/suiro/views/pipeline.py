@@ -33,6 +33,7 @@ from typing import Any
 from suiro.client import EARLIEST, LATEST, Client, NewTopic
 from suiro.clock import SystemClock
 from suiro.errors import SuiroError, TransientError, UnknownTopicError, UsageError
+from suiro.spark import java_started_early
 from suiro.streams import KafkaStreams
 from suiro.streams_spark.rebuild import begins_anew
 from suiro.views.archive import definition_in, split_entry
@@ -68,7 +69,9 @@ def main(folder: Path) -> int:
             if told.is_set():  # while it waited; the earlier one may still run
                 say("ended")
                 return 0
-            _run(spec, folder, where["bootstrap_servers"], where["client_settings"], told, say)
+            settings = RunSettings.parse(spec.settings)
+            with java_started_early(master=settings.master, settings=settings.spark):
+                _run(spec, settings, folder, where["bootstrap_servers"], where["client_settings"], told, say)
     except Exception as error:
         kind = "" if isinstance(error, SuiroError) else f"{type(error).__name__}: "
         say("failed", error=f"{kind}{error}", is_transient=_is_transient(error))
@@ -84,6 +87,7 @@ def _is_transient(error: Exception) -> bool:
 
 def _run(
     spec: VersionSpec,
+    settings: RunSettings,
     folder: Path,
     bootstrap_servers: str,
     client_settings: Mapping[str, str],
@@ -91,7 +95,6 @@ def _run(
     say: Say,
 ) -> None:
     topology = spec.topology_of(_definition(spec, folder / CODE))
-    settings = RunSettings.parse(spec.settings)
     with (
         Client(bootstrap_servers, settings=client_settings) as client,
         Client(bootstrap_servers, settings=client_settings) as committing,

@@ -1,0 +1,142 @@
+"""Spark's Java, started before Python has imported what it needs for Spark: both take seconds, and need not wait.
+
+`started_early` starts it; `spark_session` takes it if it is what it would start itself, and otherwise starts its own.
+It is what PySpark's own `launch_gateway` starts, in the same environment, and PySpark connects to it.
+
+What is always true: a Java that nobody took has ended when `started_early` is left; one that was taken ends as
+PySpark's own does, with this process.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+__all__ = ["started_early", "take"]
+
+LOOK_S = 0.01
+START_S = 120.0
+_QUICK_LAUNCHER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Of the Java that only finds out how Spark's Java is to be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    process: subprocess.Popen[bytes]
+    folder: str  # where it writes how to reach it
+    settings: Mapping[str, str]
+    environment: Mapping[str, str]
+
+    def reached_by(self) -> tuple[int, str] | None:
+        """Its port and secret; None where it ended."""
+        path = Path(self.folder, "connection")
+        deadline = time.monotonic() + START_S
+        while self.process.poll() is None and time.monotonic() < deadline:
+            if path.is_file():
+                data = path.read_bytes()
+                port, length = int.from_bytes(data[:4], "big"), int.from_bytes(data[4:8], "big")
+                return port, data[8 : 8 + length].decode()
+            time.sleep(LOOK_S)
+        return None
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdin is not None:
+            with suppress(OSError):
+                self.process.stdin.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+_waiting: list[_Started] = []  # one at most
+
+
+@contextmanager
+def started_early(settings: Mapping[str, str], environment: Mapping[str, str]) -> Iterator[None]:
+    """`settings`: as Spark's command line takes them. `environment`: Java's; without it this process's."""
+    if not _waiting and _is_first():
+        with suppress(OSError):
+            _waiting.append(_start(settings, environment))
+    try:
+        yield
+    finally:
+        while _waiting:
+            _waiting.pop().end()
+
+
+def take(settings: Mapping[str, str], environment: Mapping[str, str]) -> None:
+    """PySpark has the Java that was started early as its own from now on, if it is of these settings and this
+    environment."""
+    if not _waiting:
+        return
+    started = _waiting.pop()
+    reached_by = None
+    if _is_first() and started.settings == settings and started.environment == dict(environment):
+        reached_by = started.reached_by()
+    if reached_by is None:
+        started.end()
+        return
+    from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    named = {"PYSPARK_GATEWAY_PORT": str(reached_by[0]), "PYSPARK_GATEWAY_SECRET": reached_by[1]}
+    os.environ.update(named)
+    try:
+        gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
+    finally:
+        for name in named:
+            del os.environ[name]
+        shutil.rmtree(started.folder, ignore_errors=True)
+    gateway.proc = started.process
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _is_first() -> bool:
+    """Whether PySpark would start a Java now."""
+    if os.name != "posix" or "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ:
+        return False
+    context = sys.modules.get("pyspark.core.context")
+    return context is None or context.SparkContext._gateway is None
+
+
+def _start(settings: Mapping[str, str], environment: Mapping[str, str]) -> _Started:
+    spec = find_spec("pyspark")
+    home = environment.get("SPARK_HOME") or os.path.dirname((spec.origin if spec else None) or "")
+    command = [os.path.join(home, "bin", "spark-submit")]
+    for name, value in settings.items():
+        command += ["--conf", f"{name}={value}"]
+    command += shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    folder = tempfile.mkdtemp(prefix="suiro-java-")
+    given = {
+        "SPARK_LAUNCHER_OPTS": _QUICK_LAUNCHER,
+        **environment,
+        "SPARK_CONNECT_MODE": "0",
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": os.path.join(folder, "connection"),
+    }
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,  # Java ends when it closes
+            env=given,
+            preexec_fn=_ignore_interrupts,
+        )
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return _Started(process, folder, dict(settings), dict(environment))
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's

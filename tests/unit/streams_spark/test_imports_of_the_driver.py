@@ -1,0 +1,39 @@
+"""What the driver of a topology with state does not load: its tasks work elsewhere, in processes that have it all."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+DRIVER = """
+import sys
+import suiro.cli.run, suiro.client, suiro.streams
+from suiro.streams import KafkaStreams
+import suiro.streams_spark.description, suiro.streams_spark.kafka_streams, suiro.streams_spark.plan
+import suiro.streams_spark.program, suiro.streams_spark.rebuild, suiro.streams_spark.runner
+import suiro.spark.session, suiro.spark.sink
+print(*sys.modules)
+"""
+JAVA_FIRST = """
+import sys
+import suiro.cli.run
+from suiro.spark import java_started_early
+print(*sys.modules)
+"""
+
+
+def loaded(program: str) -> set[str]:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_a_driver_loads_no_kernels_and_no_pandas() -> None:
+    found = loaded(DRIVER)
+    assert "suiro.streams_spark.runner" in found
+    heavy = {"numba", "llvmlite", "pandas", "pyarrow.compute", "suiro.protocol.kernels", "fastavro"}
+    assert not heavy & found
+
+
+def test_java_is_started_before_anything_that_takes_long_is_imported() -> None:
+    heavy = {"numpy", "pyarrow", "pyspark", "kio", "suiro.client", "suiro.streams"}
+    assert not heavy & loaded(JAVA_FIRST)
