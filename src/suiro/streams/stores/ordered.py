@@ -89,12 +89,9 @@ class OrderedMap:
                 return sorted(self._rows, reverse=reverse)
             self._order = SortedList(self._rows)
         elif self._unordered:
-            moved, self._unordered = self._unordered, {}
-            for key, came in moved.items():
-                if not came:
-                    self._order.remove(key)
-            self._order.update(key for key, came in moved.items() if came)
-        return list(self._order.irange(first, last, inclusive=(True, False), reverse=reverse))
+            self._put_in_order(self._order)
+        order: SortedList[bytes] = self._order
+        return list(order.irange(first, last, inclusive=(True, False), reverse=reverse))
 
     def prefix(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self.range(prefix, after_prefix(prefix))
@@ -126,6 +123,18 @@ class OrderedMap:
             return
         if not self._unordered.pop(key, False):
             self._unordered[key] = False
+
+    def _put_in_order(self, order: SortedList[bytes]) -> None:
+        moved = self._unordered
+        if len(moved) > len(order) // 4 + 16:
+            self._order = SortedList(self._rows)
+        else:
+            for key, came in moved.items():
+                if came:
+                    order.add(key)
+                else:
+                    order.remove(key)
+        moved.clear()
 
     def _items(self, keys: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
         for key in keys:
