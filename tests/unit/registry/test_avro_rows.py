@@ -204,7 +204,7 @@ def test_rows_of_several_schemas() -> None:
 
 
 @given(st.data())
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_damaged_values_fail_as_they_do_alone(data: st.DataObject) -> None:
     random.seed(6)
     registered = Registered()

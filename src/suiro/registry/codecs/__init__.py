@@ -1,7 +1,9 @@
 """Values to bytes and back by schemas of a registry, in Confluent's wire format: what serdes and Spark functions share.
 
 - `wire`: the five bytes in front, subjects, which id a value is written with.
-- `avro`, `json_schema`, `protobuf`: one codec each. `avro_columns`, `avro_kernels`: Avro to Arrow, a column at a time.
+- `avro`, `json_schema`, `protobuf`: one codec each.
+- `avro_columns`: Avro to Arrow. `avro_rows`, `avro_writing`: many values at once to Python and back. `avro_kernels`:
+  the loops of all three.
 
 A codec is made once per process and settings (`codec_of`), opens its client when it first asks, and keeps schemas by
 id for good. `Undecodable` is the data's fault; what is the registry's (it is down, it refuses the user) stays a

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from suiro.registry.codecs.avro_columns import ColumnDecoder
     from suiro.registry.codecs.avro_rows import RowsDecoder
+    from suiro.registry.codecs.avro_writing import RowsEncoder
 
 __all__ = ["AvroCodec"]
 
@@ -37,6 +38,7 @@ class AvroCodec:
         self._reader: Any = None
         self._parsed_reader = False
         self._writers: dict[int, Any] = {}
+        self._row_writers: dict[int, RowsEncoder | None] = {}
 
     def decode(self, data: bytes) -> Any:
         schema_id = self._wire.split(data)
@@ -102,6 +104,30 @@ class AvroCodec:
                 f"it does not fit the schema (id {schema_id}): {type(error).__name__}: {error}"
             ) from None
         return out.getvalue()
+
+    def encode_block(self, topic: str, values: Sequence[Any]) -> list[bytes | None]:
+        """None stays None. Raises what `encode` raises of some value that fails."""
+        from suiro.registry.codecs.avro_writing import ROWS_AT_ONCE
+
+        items = [value for value in values if value is not None]
+        found: list[bytes] = []
+        for start in range(0, len(items), ROWS_AT_ONCE):
+            part = items[start : start + ROWS_AT_ONCE]
+            schema_id, schema = self._wire.to_write(topic, self._record_name())
+            encoder = self._rows_encoder(schema_id, schema)
+            made = None if encoder is None else encoder.encode(part, schema_id)
+            found += [self.encode(topic, value) for value in part] if made is None else made
+        if len(items) == len(values):
+            return [*found]
+        rest = iter(found)
+        return [None if value is None else next(rest) for value in values]
+
+    def _rows_encoder(self, schema_id: int, schema: Schema) -> RowsEncoder | None:
+        from suiro.registry.codecs.avro_writing import rows_encoder
+
+        if schema_id not in self._row_writers:
+            self._row_writers[schema_id] = rows_encoder(self._parse(schema))
+        return self._row_writers[schema_id]
 
     def decode_column(self, data: pa.Array, *, frames: bool = False) -> pa.Array:
         """A binary column to values, each row by its own writer's schema. Raises `Undecodable` with the row.

@@ -196,21 +196,25 @@ class Program:
         self._names: set[str] = set()
         self.root = self._compile(expanded(schema))
         columns = np.array(self._steps, np.int64).reshape(-1, 4)
-        self._columns = [np.ascontiguousarray(columns[:, index]) for index in range(4)]
+        self.columns = [np.ascontiguousarray(columns[:, index]) for index in range(4)]
 
     @property
     def width(self) -> int:
         """Cells of a value."""
         return self._targets + self._places
 
+    def tables(self, count: int) -> tuple[Array, Array, Array]:
+        """Cells, lengths and present, of so many rows."""
+        return (
+            np.zeros((self._targets, count), np.int64),
+            np.zeros((self._targets, count), np.int64),
+            np.zeros((self._places, count), np.uint8),
+        )
+
     def walk(self, data: Array, starts: Array, ends: Array) -> Walked | int:
         """What is where, or the place of the first value that is not of the schema."""
-        count = len(starts)
-        cells = np.zeros((self._targets, count), np.int64)
-        lengths = np.zeros((self._targets, count), np.int64)
-        present = np.zeros((self._places, count), np.uint8)
-        kinds, targets, extras, jumps = self._columns
-        bad = kernels.walk(data, starts, ends, kinds, targets, extras, jumps, cells, lengths, present)
+        cells, lengths, present = self.tables(len(starts))
+        bad = kernels.walk(data, starts, ends, *self.columns, cells, lengths, present)
         return int(bad) if bad >= 0 else Walked(data, cells, lengths, present)
 
     def run(self, data: Array, starts: Array, ends: Array) -> pa.Array | int:

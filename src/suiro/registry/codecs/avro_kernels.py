@@ -1,4 +1,4 @@
-"""Avro's bytes walked once, all rows in one call; no Python object per value. Compiled by numba.
+"""Avro's bytes walked once, all rows in one call, and written so; no Python object per value. Compiled by numba.
 
 A schema is a program: one instruction a field, in the order of the bytes (`avro_columns` writes it). `cells[leaf, row]`
 takes a number, the bits of a float, or where bytes begin; `lengths[leaf, row]` how many they are; `present[place, row]`
@@ -10,7 +10,16 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from suiro.protocol.compiling import BYTES_IN, BYTES_OUT, INT64S_IN, TABLE_OUT, compiled, inlined
+from suiro.protocol.compiling import (
+    BYTES_IN,
+    BYTES_OUT,
+    INT64S_IN,
+    INT64S_OUT,
+    TABLE_IN,
+    TABLE_OUT,
+    compiled,
+    inlined,
+)
 
 __all__ = [
     "BOOLEAN",
@@ -24,6 +33,7 @@ __all__ = [
     "NOTHING",
     "NULLABLE",
     "gather",
+    "put",
     "unscaled",
     "walk",
 ]
@@ -33,6 +43,7 @@ NOTHING, BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, FIXED, ENUM, NULLABLE = range
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 _CUT, _RANGE = -1, -2
 
+BYTE_TABLE_IN = types.Array(types.uint8, 2, "C", readonly=True)
 BYTE_TABLE_OUT = types.Array(types.uint8, 2, "C")
 
 
@@ -118,6 +129,59 @@ def walk(data, starts, ends, kinds, targets, extras, jumps, cells, lengths, pres
         if at != end:
             return row
     return -1
+
+
+@inlined
+def _put_varint(out, at, number):
+    """Behind it."""
+    rest = np.uint64(number << np.int64(1)) ^ np.uint64(number >> np.int64(63))
+    while rest >= np.uint64(0x80):
+        out[at] = np.uint8((rest & np.uint64(0x7F)) | np.uint64(0x80))
+        rest >>= np.uint64(7)
+        at += 1
+    out[at] = np.uint8(rest)
+    return at + 1
+
+
+@compiled(BYTES_IN, BYTES_IN, *[INT64S_IN] * 4, TABLE_IN, TABLE_IN, BYTE_TABLE_IN, INT64S_OUT, BYTES_OUT)
+def put(data, front, kinds, targets, extras, jumps, cells, lengths, present, offsets, out):
+    """What `walk` has read, into `out`, `front` before each row. `offsets` gets where each begins, and the end."""
+    steps = len(kinds)
+    at = 0
+    for row in range(len(offsets) - 1):
+        offsets[row] = at
+        for index in range(len(front)):
+            out[at + index] = front[index]
+        at += len(front)
+        step = 0
+        while step < steps:
+            kind, target = kinds[step], targets[step]
+            if kind == NULLABLE:
+                if present[target, row] == 0:
+                    at = _put_varint(out, at, extras[step])
+                    step = jumps[step]
+                    continue
+                at = _put_varint(out, at, np.int64(1) - extras[step])
+            elif kind in (INT, LONG, ENUM):
+                at = _put_varint(out, at, cells[target, row])
+            elif kind in (BYTES, FIXED):
+                size, start = lengths[target, row], cells[target, row]
+                if kind == BYTES:
+                    at = _put_varint(out, at, size)
+                for index in range(size):
+                    out[at + index] = data[start + index]
+                at += size
+            elif kind in (DOUBLE, FLOAT):
+                bits = np.uint64(cells[target, row])
+                for _ in range(8 if kind == DOUBLE else 4):
+                    out[at] = np.uint8(bits & np.uint64(0xFF))
+                    bits >>= np.uint64(8)
+                    at += 1
+            elif kind == BOOLEAN:
+                out[at] = np.uint8(cells[target, row])
+                at += 1
+            step += 1
+    offsets[len(offsets) - 1] = at
 
 
 @compiled(BYTES_IN, INT64S_IN, INT64S_IN, INT64S_IN, BYTES_OUT)

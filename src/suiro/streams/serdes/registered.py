@@ -187,6 +187,11 @@ class AvroSerde(RegisteredSerde):
         found: list[Any] = codec.decode_block(data)
         return found
 
+    def encode_block(self, values: Sequence[Any], topic: str) -> list[bytes | None]:
+        codec: Any = self.codec()
+        found: list[bytes | None] = codec.encode_block(topic, values)
+        return found
+
     def decode_column(self, data: pa.Array, *, topic: str = "") -> pa.Array:
         from suiro.registry import NotOneColumn, Undecodable
 
@@ -199,11 +204,10 @@ class AvroSerde(RegisteredSerde):
             raise NotColumnarError(self.name, topic, str(error)) from None
 
     def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
-        """Row by row."""
+        """As a block of rows."""
         import pyarrow as pa
 
-        rows = values.to_pylist(maps_as_pydicts="strict")
-        return pa.array([None if row is None else self.serialize(topic, row) for row in rows], pa.binary())
+        return pa.array(encode_block(self, values.to_pylist(maps_as_pydicts="strict"), topic), pa.binary())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
