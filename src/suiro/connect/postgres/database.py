@@ -34,6 +34,7 @@ OLDEST_VERSION = 140000
 SHARED_LOCK_TIMEOUT = "10s"  # of connections that share an exported snapshot
 LOCK_TIMEOUT_MS = 1_000  # of what is asked between blocks of the stream, which waits meanwhile
 HOLDERS_SAID = 5
+_DROPPED = "could not open relation with OID"  # Postgres's view of a publication says it without a code
 
 # What the capture writes are messages to itself: while a synchronous standby is away it must not wait for that. The
 # stream brings rows that policies would hide: reading such a table is an error, not a part of its rows.
@@ -55,7 +56,7 @@ class ServerFacts:
 
 
 class LockNotAvailableError(TransientError):
-    """Somebody holds a lock on the table for longer than was waited, or waits for one in front of us."""
+    """Somebody holds a lock on the table for longer than was waited, or has dropped the table meanwhile."""
 
 
 @contextmanager
@@ -68,6 +69,10 @@ def postgres_errors(what: str) -> Iterator[None]:
     except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
         raise _operational(what, error) from error
     except psycopg2.Error as error:
+        if error.pgcode == psycopg2.errorcodes.INTERNAL_ERROR and _DROPPED in str(error):
+            raise LockNotAvailableError(
+                f"{what}: a table was dropped while its lock was waited for"
+            ) from error
         if type(error) is psycopg2.DatabaseError and not error.pgcode:
             # libpq lost the server in the middle of COPY and has no words for it.
             raise BrokenConnectionError(f"{what}: lost Postgres: {_words(error)}") from error

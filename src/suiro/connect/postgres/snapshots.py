@@ -183,7 +183,8 @@ class Snapshots:
                 self.begin_again(name, lost_changes=True)
 
     def _log_end(self) -> int:
-        return self._database.received_position() if self._is_standby else self._database.insert_position()
+        # Of a standby: a record that is replayed just now begins there, so no commit lies between.
+        return self._database.replayed_position() if self._is_standby else self._database.insert_position()
 
     def _ends(self, topic: str) -> dict[str, int]:
         self._delivery.flush()
