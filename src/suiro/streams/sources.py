@@ -63,9 +63,11 @@ class SourceReader:
         own = operator.on_deserialization_error if isinstance(operator, Source) else None
         self._policy = own or on_deserialization_error
         extractor = operator.timestamp if isinstance(operator, Source) else None
-        self._extractor: Any = FailOnInvalidTimestamp() if extractor is None else extractor
+        if extractor is None:
+            extractor = FailOnInvalidTimestamp()
+        self._ask: Any = getattr(extractor, "extract", extractor)
         # What nearly all sources have needs no object per record.
-        self._plain = isinstance(self._extractor, FailOnInvalidTimestamp)
+        self._plain = isinstance(extractor, FailOnInvalidTimestamp)
         self._drop = drop
         self._dead_letter = dead_letter
         self._times: dict[tuple[str, int], int] = {}
@@ -196,18 +198,16 @@ class SourceReader:
         return self._plain and min(timestamps, default=0) >= 0
 
     def _extract(self, source: SourceRecord, partition_time: int) -> int:
-        extract = getattr(self._extractor, "extract", self._extractor)
-        where = f"{source.topic}-{source.partition} offset {source.offset}, key {source.key!r}"
         try:
-            extracted = extract(source, partition_time)
+            extracted = self._ask(source, partition_time)
         except Exception as error:
             raise ProcessingError(
-                f"the timestamp extractor of {self._node.name} failed on the record of {where}: {error}"
+                f"the timestamp extractor of {self._node.name} failed on the record of {_where(source)}: {error}"
             ) from error
         if isinstance(extracted, bool) or not isinstance(extracted, int):
             raise ProcessingError(
-                f"the timestamp extractor of {self._node.name} gave {extracted!r} for the record of {where}; "
-                "it must give an int, ms since the epoch"
+                f"the timestamp extractor of {self._node.name} gave {extracted!r} for the record of "
+                f"{_where(source)}; it must give an int, ms since the epoch"
             )
         return extracted
 
@@ -237,6 +237,10 @@ class SourceReader:
                     topic=target, key=key, value=value, timestamp=timestamp, headers=(*headers, *added)
                 )
             )
+
+
+def _where(source: SourceRecord) -> str:
+    return f"{source.topic}-{source.partition} offset {source.offset}, key {source.key!r}"
 
 
 def dead_letter_headers(
