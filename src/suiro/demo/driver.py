@@ -10,6 +10,7 @@ import argparse
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from suiro.demo.names import APPLICATION
@@ -18,8 +19,6 @@ from suiro.spark import java_started_early, spark_session
 from suiro.streams import KafkaStreams, StreamsBuilder
 
 __all__ = ["main"]
-
-POLL_S = 0.1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,8 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failure = None
     if not told_to_stop.is_set():
         streams.start()
-        while streams.state == "RUNNING" and not told_to_stop.wait(POLL_S):
-            continue
+        threading.Thread(target=_await_end, args=(streams, told_to_stop), daemon=True).start()
+        told_to_stop.wait()
         failure = streams.exception
         if failure is not None:
             print(f"application {APPLICATION} ended: {failure}", file=sys.stderr, flush=True)
@@ -69,6 +68,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     streams.close()
     spark.stop()
     return 0 if failure is None else 1
+
+
+def _await_end(streams: KafkaStreams, told: threading.Event) -> None:
+    """Beside what listens: nobody asks Java how the query is while it runs."""
+    with suppress(Exception):  # what ended it is asked for afterwards
+        streams.await_termination()
+    told.set()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -20,16 +21,54 @@ from suiro.demo.faults import (
 from suiro.demo.feed import Feed, Pace
 from suiro.demo.looking import Looking, stopwatch
 from suiro.demo.names import APPLICATION, DELAYS, ENRICHED, RAW, REJECTED, VALIDATED
-from suiro.demo.processes import Child, RunningCluster
+from suiro.demo.processes import Child, RunningCluster, Session
 from suiro.demo.system import System
 from suiro.errors import FatalError
 
-__all__ = ["Flow", "told"]
+__all__ = ["Figures", "Flow", "told"]
 
 WATCH_SETTLES_S = 1.0  # it may be so late
 DRIVER_KILL_AT = 0.15  # of the flights enriched
 LOG_KILL_AT = 0.5
 KEPT_BACK = 0.15  # of the flights: they come while the view changes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Of the flights that went through the pipeline in its act: from its first micro-batch on, its bad moments
+    included. `cpu_s`: of all processes of the drivers that worked; what a stand-by used before it took over is not."""
+
+    flights: int
+    seconds: float
+    cpu_s: float
+
+    @property
+    def per_second(self) -> float:
+        return self.flights / self.seconds
+
+    @property
+    def cpu_us(self) -> float:
+        """Of each flight; 0 where the system does not tell."""
+        return 1e6 * self.cpu_s / self.flights if self.flights else 0.0
+
+
+class Meter:
+    """The processor time of one driver after the other."""
+
+    def __init__(self) -> None:
+        self._done = self._began = 0.0
+        self._of: Session | None = None
+
+    def begin(self, session: Session) -> None:
+        self._of, self._began = session, session.cpu_seconds()
+
+    def end(self) -> float:
+        """Before the driver is killed, too; seconds so far."""
+        if self._of is not None:
+            # A driver that gave up by itself is gone, and with it what it used.
+            self._done += max(0.0, self._of.cpu_seconds() - self._began)
+            self._of = None
+        return self._done
 
 
 class Flow:
@@ -63,6 +102,8 @@ class Flow:
             processed=lambda: looking.processed,
         )
         self.kills = {"capture": 0, "driver": 0, "node": 0}
+        self.figures = Figures(flights=0, seconds=1.0, cpu_s=0.0)
+        self._meter = Meter()
 
     def run(self) -> None:
         """Until all are through but those that are kept back."""
@@ -77,6 +118,9 @@ class Flow:
         self._show.doing("starting Spark")
         looking.wait(lambda: looking.processed > 0, "the first micro-batch")
         self._runs()
+        first, since_first = looking.processed, stopwatch(self._clock)
+        assert self._system.driver is not None
+        self._meter.begin(self._system.driver)
         self._system.start_stand_by()
         looking.wait(enriched(DRIVER_KILL_AT), "the first flights enriched")
         self._kill_driver()
@@ -86,11 +130,14 @@ class Flow:
             self._kill_capture_live()
         self._runs()
         looking.wait(lambda: looking.processed >= self._in_snapshot + self._until, "the flights until here")
+        self.figures = Figures(
+            flights=looking.processed - first, seconds=since_first(), cpu_s=self._meter.end()
+        )
         counts = looking.progress.counts
         self._show.done(
             f"{counts[RAW]:,} raw = {counts[VALIDATED]:,} validated + {counts[REJECTED]:,} rejected",
-            detail=f"{took():.0f} s, {looking.micro_batches} micro-batches; {self._kept_back:,} flights are left, for "
-            "what follows",
+            detail=f"{took():.0f} s, {looking.micro_batches} micro-batches, {self.figures.per_second:,.0f} flights a "
+            f"second; {self._kept_back:,} flights are left, for what follows",
         )
 
     def _runs(self) -> None:
@@ -167,13 +214,16 @@ class Flow:
         found = self._freeze_driver((VALIDATED, REJECTED))
         micro_batch = unfinished_micro_batch(checkpoint)
         assert self._system.driver is not None
+        self._meter.end()
         self._system.driver.kill()
         self.kills["driver"] += 1
         if micro_batch is None:
             raise FatalError(f"{checkpoint} has no unfinished micro-batch, but a transaction of it is open")
         self._show.struck(f"kill -9 of the Spark driver in micro-batch {micro_batch}", detail=told(found))
         self._show.doing("the driver that stands by takes over")
-        self._system.start_driver().tell("start")
+        driver = self._system.start_driver()
+        self._meter.begin(driver)
+        driver.tell("start")
 
     def _kill_log(self) -> None:
         log = self._system.log

@@ -10,6 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from suiro.demo.display import Display
+from suiro.demo.flow import Figures
 from suiro.demo.names import ALERTS, DELAYS, ENRICHED, RAW, REJECTED, VALIDATED, VIEW, WEATHER
 from suiro.demo.system import System
 from suiro.demo.verify import Verdict
@@ -25,6 +26,7 @@ class Outcome:
 
     verdict: Verdict
     account: ViewAccount
+    flow: Figures
     view_differences: tuple[str, ...]
     loaded: int
     live: int
@@ -74,6 +76,8 @@ def report(show: Display, outcome: Outcome, *, directory: Path | None) -> None:
         "read_errors": account.answers["errors"],
         "read_p99_ms": account.answers["p99_ms"],
         "differences": len(outcome.differences),
+        "flights_per_second": round(outcome.flow.per_second),
+        "cpu_us_per_flight": round(outcome.flow.cpu_us),
         "seconds": round(outcome.seconds, 1),
     }
     print(json.dumps(line), flush=True)
@@ -95,6 +99,11 @@ def _summary(outcome: Outcome) -> Panel:
         (counts.alerts, f"in {ALERTS}: hours in which a carrier was late"),
         (counts.alerts_delivered, f"delivered by webhook, in {outcome.posts:,} requests"),
         (outcome.hidden, "records of aborted transactions in the log, never seen by a reader"),
+        (
+            round(outcome.flow.per_second),
+            f"flights a second through the pipeline, its kills included, at {outcome.flow.cpu_us:,.0f} µs of processor "
+            "time each",
+        ),
         (
             account.rebuilt,
             f"flights read again for v2 of {VIEW}, in {account.rebuilt_s:.1f} s, while v1 answered",

@@ -253,6 +253,7 @@ class _Demo:
         return Outcome(
             verdict=verdict,
             account=account,
+            flow=flow.figures,
             view_differences=wrong,
             loaded=len(self._rows),
             live=flow.feed.inserted,
