@@ -98,7 +98,7 @@ def kinds(running: Running) -> dict[int, str]:
 
 
 def _kind_of_fork(pid: int, name: str) -> str:
-    if "daemon" not in name:
+    if "daemo" not in name:  # a name has 15 bytes at most
         return "planning and other Pythons of the query"
     parent = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]
     return "workers" if Path(f"/proc/{parent}/comm").read_text().startswith("py:") else "daemons of workers"
