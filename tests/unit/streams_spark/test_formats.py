@@ -1,0 +1,255 @@
+"""What is kept and sent, as bytes: this code reads the golden ones and writes the very same.
+
+A golden file changes with a new version of its format only, and the old one stays to be read or refused. Names are
+those of docs/reference/formats.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pytest
+
+from suiro.spark import Positions
+from suiro.spark.decide import Marker
+from suiro.spark.reports import pack_commit, unpack_commit
+from suiro.spark.staging import StagedRecords, StagingWriter
+from suiro.streams import StreamsBuilder, serdes
+from suiro.streams.nodes import StoreSpec
+from suiro.streams.operators import waiting
+from suiro.streams.operators.foreign_key_messages import (
+    Instruction,
+    Response,
+    ResponseSerde,
+    Subscription,
+    SubscriptionSerde,
+)
+from suiro.streams.records import Change
+from suiro.streams.stores import OrderedMap, open_store
+from suiro.streams_spark import description, rebuild
+from suiro.streams_spark.changes import read_change, write_change
+from suiro.streams_spark.description import check_description
+from suiro.streams_spark.held_records import pack_held, unpack_held
+from suiro.streams_spark.notes import LANE_TIME, note, noted
+from suiro.streams_spark.plan import plan
+from suiro.streams_spark.rebuild import Boundary, HeldFrom
+from suiro.streams_spark.reports import DroppedRecords, pack_report, unpack_reports
+from suiro.streams_spark.shuffle_message import HEADERS, Lane, ShuffleMessage
+from suiro.streams_spark.state_log import Directory, Segment, read_columns, write_segments
+from tests.unit.streams_spark.test_messages import REPORTS
+
+GOLDEN = Path(__file__).parents[2] / "vectors" / "formats"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "formats.md"
+
+
+def records(place: str) -> pa.RecordBatch:
+    headers = [[{"key": "h", "value": b"x"}, {"key": "", "value": None}], []]
+    return pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([b"k", None], pa.binary()),
+            "value": pa.array([None, b"\x00v"], pa.binary()),
+            place: pa.array([7, 8], pa.int64()),
+            "timestamp": pa.array([1_000, -1], pa.int64()),
+            "headers": pa.array(headers, HEADERS),
+        }
+    )
+
+
+RAW = ShuffleMessage(
+    kind="raw",
+    lane=Lane("topic", 2),
+    input="KSTREAM-SOURCE-0000000000",
+    sequence=3,
+    behind=True,
+    clock=5,
+    columns=records("offset"),
+)
+TICK = ShuffleMessage(kind="tick", lane=Lane("/4", 0), input="cut", time=9, muted=True, paused=-1)
+HELD = records("offset").append_column("extracted", pa.array([11, None], pa.int64()))
+DIRECTORY = Directory((Segment(5, 100), Segment((1 << 62) + 1, 7)), 1)
+MAPS = {"store": {b"a": b"1", b"b": None}, "$notes": {b"told\0": b""}}
+CHANGES = [Change(1, 2), Change(3), Change(None, 4)]
+BOUNDARY = Boundary(offsets={("a", 0): 4, ("b", 1): 0}, waiting={("a", 0): -1})
+POSITIONS = Positions(
+    offsets={("a", 0): 4},
+    topic_ids={"a": "00ff"},
+    started_at={("a", 0): 1},
+    behind=frozenset({("a", 0)}),
+    clock=6,
+    muted=True,
+)
+MARKER = Marker(lineage="q", batch_id=3, end_digest="e", start_digest="s", run_id="r")
+SUBSCRIPTIONS = SubscriptionSerde(serdes.string)
+SUBSCRIPTION = Subscription("left", b"v", 5, Instruction.SUBSCRIBE_AND_ANSWER, 2)
+RESPONSES = ResponseSerde(serdes.string)
+RESPONSE = Response("right", None, 5, 2)
+
+
+def report_of(data: bytes) -> Any:
+    (found,) = unpack_reports([data])
+    return found
+
+
+def segments_of(data: bytes) -> dict[str, dict[bytes, bytes | None]]:
+    found: dict[str, dict[bytes, bytes | None]] = {}
+    for name, keys, values in read_columns(data):
+        found.setdefault(name, {}).update(zip(keys.to_pylist(), values.to_pylist(), strict=True))
+    return found
+
+
+def staged() -> bytes:
+    with StagingWriter(None, "0-0") as writer:
+        writer.add("a", 1, b"batch", 2)
+        writer.add("b", 0, b"other", 3)
+        found = writer.finish().inline
+    assert found is not None
+    return found
+
+
+def staged_of(data: bytes) -> Any:
+    return list(StagedRecords(topics=("a", "b"), inline=data).batches())
+
+
+def note_of() -> bytes:
+    notes = OrderedMap()
+    note(notes, LANE_TIME + b"cut", 1_234)
+    (found,) = notes.range()
+    return b"".join(found)
+
+
+def noted_of(data: bytes) -> int:
+    notes = OrderedMap([(data[:-8], data[-8:])])
+    return noted(notes, LANE_TIME + b"cut")
+
+
+Kind = Literal["key-value", "window", "session", "versioned"]
+
+
+def store_of(kind: Kind, rows: OrderedMap) -> Any:
+    spec = StoreSpec(
+        name="s", kind=kind, key=serdes.string, value=serdes.string, retention_ms=1_000, window_size_ms=10
+    )
+    return open_store(spec, rows)
+
+
+def stored(kind: Kind) -> bytes:
+    rows = OrderedMap()
+    store = store_of(kind, rows)
+    if kind == "window" or kind == "session":
+        store.put("k", "v", 20, 25)
+    else:
+        store.put("k", "v", 25)
+    return json.dumps([[key.hex(), row.hex()] for key, row in rows.range()]).encode()
+
+
+def stored_of(kind: Kind) -> Callable[[bytes], Any]:
+    def read(data: bytes) -> Any:
+        rows = OrderedMap([(bytes.fromhex(key), bytes.fromhex(row)) for key, row in json.loads(data)])
+        store = store_of(kind, rows)
+        if kind == "window":
+            return store.fetch("k", 20)
+        if kind == "session":
+            return store.get("k", 20, 25)
+        found = store.get("k")
+        return getattr(found, "value", found)
+
+    return read
+
+
+FORMATS: dict[str, tuple[Callable[[], bytes], Callable[[bytes], Any], Any]] = {
+    "shuffle-message-raw": (RAW.pack, ShuffleMessage.unpack, RAW),
+    "shuffle-message-carried": (
+        lambda: replace(RAW, kind="carried", columns=records("time")).pack(),
+        ShuffleMessage.unpack,
+        replace(RAW, kind="carried", columns=records("time")),
+    ),
+    "shuffle-message-tick": (TICK.pack, ShuffleMessage.unpack, TICK),
+    "report-commit": (lambda: pack_commit(REPORTS["file"]), unpack_commit, REPORTS["file"]),  # type: ignore[arg-type]
+    "report-held": (lambda: pack_report(HeldFrom("t", 1, 2, -1)), report_of, HeldFrom("t", 1, 2, -1)),
+    "report-dropped": (
+        lambda: pack_report(DroppedRecords({"late": 2})),
+        report_of,
+        DroppedRecords({"late": 2}),
+    ),
+    "held-records": (lambda: pack_held(HELD), unpack_held, HELD),
+    "note": (note_of, noted_of, 1_234),
+    "state-directory": (DIRECTORY.pack, Directory.unpack, DIRECTORY),
+    "state-segment": (lambda: next(write_segments(MAPS)), segments_of, MAPS),
+    "change": (
+        lambda: b"".join(write_change(serdes.long, "t", change) or b"" for change in CHANGES[1:2]),
+        lambda data: read_change(serdes.long, "t", data),
+        CHANGES[1],
+    ),
+    "change-both": (
+        lambda: write_change(serdes.long, "t", CHANGES[0]) or b"",
+        lambda data: read_change(serdes.long, "t", data),
+        CHANGES[0],
+    ),
+    "foreign-key-subscription": (
+        lambda: SUBSCRIPTIONS.serialize("t", SUBSCRIPTION),
+        lambda data: SUBSCRIPTIONS.deserialize("t", data),
+        SUBSCRIPTION,
+    ),
+    "foreign-key-response": (
+        lambda: RESPONSES.serialize("t", RESPONSE),
+        lambda data: RESPONSES.deserialize("t", data),
+        RESPONSE,
+    ),
+    "buffered-record": (
+        lambda: waiting.pack(b"value", (("h", b"x"), ("n", None))),
+        waiting.unpack,
+        (b"value", (("h", b"x"), ("n", None))),
+    ),
+    "staging-frames": (staged, staged_of, [("a", 1, b"batch", 2), ("b", 0, b"other", 3)]),
+    "source-offsets": (
+        lambda: json.dumps(POSITIONS.to_json()).encode(),
+        lambda data: Positions.from_json(json.loads(data)),
+        POSITIONS,
+    ),
+    "marker": (
+        lambda: MARKER.to_metadata().encode(),
+        lambda data: Marker.from_metadata(data.decode()),
+        MARKER,
+    ),
+    "store-key-value": (lambda: stored("key-value"), stored_of("key-value"), "v"),
+    "store-window": (lambda: stored("window"), stored_of("window"), "v"),
+    "store-session": (lambda: stored("session"), stored_of("session"), "v"),
+    "store-versioned": (lambda: stored("versioned"), stored_of("versioned"), "v"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_this_code_reads_the_golden_bytes_and_writes_the_same(name: str) -> None:
+    write, read, wanted = FORMATS[name]
+    golden = (GOLDEN / f"{name}.bin").read_bytes()
+    assert read(golden) == wanted
+    assert write() == golden
+
+
+def test_the_boundary_of_a_rebuild(tmp_path: Path) -> None:
+    golden = (GOLDEN / rebuild.FILE).read_bytes()
+    BOUNDARY.save(tmp_path)
+    assert (tmp_path / rebuild.FILE).read_bytes() == golden
+    assert Boundary.load(GOLDEN) == BOUNDARY
+
+
+def test_the_description_of_a_checkpoint(tmp_path: Path) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=serdes.string, value=serdes.long).group_by_key().count().to_stream().to("out")
+    found = plan(builder.build(), "app", {"in": 2})
+    check_description(found, tmp_path)
+    assert (tmp_path / description.FILE).read_bytes() == (GOLDEN / description.FILE).read_bytes()
+    check_description(found, GOLDEN)
+
+
+def test_every_golden_file_is_in_the_table_of_formats() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    files = sorted(path.name for path in GOLDEN.iterdir())
+    tested = {f"{name}.bin" for name in FORMATS} | {rebuild.FILE, description.FILE}
+    assert set(files) == tested
+    assert [name for name in files if f"`{name}`" not in page] == []
