@@ -1,0 +1,94 @@
+"""A task's queues by themselves: the order of their records, what waits, and what is kept of a block in parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from suiro.streams.records import Origin, Record
+from suiro.streams.stores import OrderedMap
+from suiro.streams_spark.held_records import HeldRecords
+from suiro.streams_spark.partition_group import PartitionGroup
+from suiro.streams_spark.record_queue import Read, RecordQueue
+from suiro.streams_spark.shuffle_message import Lane
+
+
+class State:
+    """What a task keeps, and queues over it."""
+
+    def __init__(self) -> None:
+        self.rows, self.notes = OrderedMap(), OrderedMap()
+        self.held = HeldRecords(self.rows)
+        self.asked: list[int] = []
+
+    def read(self, item: Any) -> Read | None:
+        offset, timestamp, key, value, headers, extracted = item
+        if extracted is None:
+            self.asked.append(offset)
+        if value is None:
+            return None
+        return Record(key, value, timestamp), Origin("t", 0, offset, timestamp, headers), -1
+
+    def queue(self, partition: int, times: list[int], *, start: int = 0, behind: bool = False) -> RecordQueue:
+        lane = Lane("t", partition)
+        found = RecordQueue(lane, "in", self.read, self.held, self.notes, False)
+        for held_lane, _, number, columns in self.held.all():
+            if held_lane == lane:
+                found.add_held(number, columns)
+        count = len(times)
+        found.add(
+            pa.RecordBatch.from_pydict(
+                {
+                    "offset": pa.array(range(start, start + count), pa.int64()),
+                    "timestamp": pa.array(times, pa.int64()),
+                    "key": pa.array([b"k"] * count, pa.binary()),
+                    "value": pa.array([b"v"] * count, pa.binary()),
+                }
+            )
+        )
+        found.behind = behind
+        return found
+
+    def taken(self, *queues: RecordQueue) -> tuple[list[int], list[tuple[Lane, int, int]]]:
+        group = PartitionGroup(queues, self.notes)
+        found = [record.timestamp for _, record, _, _ in group.records()]
+        assert group.close() == bool(group.held_from)
+        return found, group.held_from
+
+
+def test_the_earliest_head_comes_first_and_ties_go_by_partition() -> None:
+    state = State()
+    queues = state.queue(0, [5, 1, 9]), state.queue(1, [5, 6])
+    group = PartitionGroup(queues, state.notes)
+    found = [(origin.offset, record.timestamp) for _, record, origin, _ in group.records()]
+    assert found == [(0, 5), (1, 1), (0, 5), (1, 6), (2, 9)]
+    assert not group.close()
+    assert list(state.rows.range()) == []
+
+
+def test_what_waits_is_taken_in_parts_and_read_once() -> None:
+    state = State()
+    found, held = state.taken(state.queue(0, [1, 3, 5, 7]), state.queue(1, [2], behind=True))
+    assert (found, held) == ([1, 2], [(Lane("t", 0), 1, 3)])
+    found, held = state.taken(state.queue(0, [9], start=4), state.queue(1, [4], start=1, behind=True))
+    assert (found, held) == ([3, 4], [(Lane("t", 0), 2, 5)])
+    assert len(list(state.rows.range())) == 2
+    found, held = state.taken(state.queue(0, []), state.queue(1, []))
+    assert (found, held) == ([5, 7, 9], [])
+    assert list(state.rows.range()) == []
+    assert sorted(state.asked) == [
+        0,
+        0,
+        1,
+        1,
+        2,
+        3,
+        4,
+    ]  # a record that was looked at is not asked for its time again
+
+
+def test_all_wait_for_a_lane_that_is_behind_and_has_nothing() -> None:
+    state = State()
+    found, held = state.taken(state.queue(0, [1, 2]), state.queue(1, [], behind=True))
+    assert (found, held) == ([], [(Lane("t", 0), 0, 1)])
