@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from support.capturing import CaptureScene, Connection, Registry, dsn_of
-from support.postgres import Postgres
+from support.postgres import Postgres, Standby
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +17,13 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     server = Postgres(tmp_path_factory.mktemp("server") / "postgres")
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def standby(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standby]:
+    made = Standby(postgres, tmp_path_factory.mktemp("standby") / "standby")
+    yield made
+    made.stop()
 
 
 @pytest.fixture(scope="module")

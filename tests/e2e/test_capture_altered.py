@@ -106,6 +106,44 @@ def test_the_order_of_a_key_changes_while_the_table_is_read(
     assert capture.stop() == 0
 
 
+def test_a_table_that_is_altered_before_its_turn_in_the_first_snapshot(
+    scene: CaptureScene, connection: Connection
+) -> None:
+    connection.execute(f"{TABLES['plain']};{INSERT}".encode())
+    connection.execute("create table first as select g as k from generate_series(1, 10000) g")
+    connection.execute("alter table first add primary key (k); create table gone (k int primary key)")
+    connection.execute(f"create publication suiro_{scene.prefix} for table first, gone, t".encode())
+    capture = scene.start(chunk_rows=5)
+    wait_until(lambda: scene.topics.records(f"{scene.prefix}.public.first"), 60, "the first rows")
+    connection.execute("alter table t rename a to c; drop table gone")
+    capture.ready()
+    scene.wait_same(connection, "first", "first", ["k"])
+    scene.wait_same(connection, "t", "t", ["k"])
+    assert capture.stop() == 0
+
+
+def test_the_stream_brings_an_older_form_than_the_catalogue_has(
+    scene: CaptureScene, connection: Connection
+) -> None:
+    """A session begins with the catalogue of now: the table is read again, and then its old form goes by."""
+    connection.execute(f"{TABLES['plain']};{INSERT}".encode())
+    capture = scene.start(tables="t")
+    capture.ready()
+    scene.wait_same(connection, "t", "t", ["k"])
+    capture.kill()
+    connection.execute("update t set n = -1, a = repeat('x', 3000), b = repeat('y', 3000) where k <= 100")
+    connection.execute(ALTERATIONS["names swapped"].encode())
+    connection.execute("update t set n = -2 where k <= 100")
+    capture = scene.start(tables="t")
+    capture.ready()
+    scene.wait_same(connection, "t", "t", ["k"])
+    for record in scene.topics.records(f"{scene.prefix}.public.t"):
+        row = scene.topics.decoded(record["value"])
+        if row["n"] < 0:
+            assert row["a"][0] + row["b"][0] == {-1: "xy", -2: "yx"}[row["n"]], "a state that never was"
+    assert capture.stop() == 0
+
+
 # -- what a position keeps of a table, without a capture ---------------------------------------------------------------
 
 

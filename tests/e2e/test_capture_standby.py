@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.capturing import CaptureScene, Connection, Registry
+from support.capturing import CaptureScene, Connection, Registry, dsn_at
 from support.postgres import VERSION, Postgres, Standby
 from support.waiting import wait_until
 
@@ -22,13 +22,6 @@ insert into t select g, 0, repeat(md5(g::text), 80) from generate_series(1, {ROW
 """
 
 
-@pytest.fixture(scope="module")
-def standby(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standby]:
-    made = Standby(postgres, tmp_path_factory.mktemp("standby") / "standby")
-    yield made
-    made.stop()
-
-
 @pytest.fixture
 def scene(
     suiro_node: Any, registry: Registry, standby: Standby, connection: Connection, prefix: str, tmp_path: Path
@@ -37,7 +30,7 @@ def scene(
     connection.execute(TABLE.encode())
     connection.execute(f"create publication suiro_{prefix} for table t".encode())
     standby.make_slot(f"suiro_{prefix}", prefix)
-    dsn = standby.dsn.replace("/postgres?", f"/{prefix}?")
+    dsn = dsn_at(standby.dsn, prefix)
     made = CaptureScene(suiro_node.bootstrap_servers, registry.url, dsn, prefix, tmp_path / "capture.log")
     yield made
     made.close()

@@ -271,7 +271,11 @@ def killed(scene: CaptureScene, capture: Capture, connection: Connection) -> Non
 
 
 def dsn_of(postgres: Postgres, database: str) -> str:
-    return postgres.dsn.replace("/postgres?", f"/{database}?")
+    return dsn_at(postgres.dsn, database)
+
+
+def dsn_at(dsn: str, database: str) -> str:
+    return dsn.replace("/postgres?", f"/{database}?")
 
 
 def table_rows(connection: psycopg.Connection[Any], table: str, key: list[str]) -> dict[tuple[Any, ...], Row]:

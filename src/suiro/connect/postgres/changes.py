@@ -67,6 +67,9 @@ class Reading(Protocol):
         """Whether a later range has the row of each key. `newer`: with a change that the window's rows are without, or
         may be."""
 
+    def is_behind(self, table: str) -> bool:
+        """Whether the stream may bring an older form of the table and then the one that the catalogue has already."""
+
     def owe_too_much(self, table: str) -> None:
         """More keys are owed than may be."""
 
@@ -342,6 +345,9 @@ class Changes:
         if message is None:
             return
         announced = self._tables.announce(message)
+        if announced is not None and self._reading.is_behind(announced[0].relation.full_name):
+            # Columns may be others from here on, under the same names.
+            self._forget_last_values(announced[0].topic)
         if announced is not None and announced[1]:
             self._on_new_form(announced[0])
 
@@ -392,6 +398,9 @@ class Changes:
         topic may be relied on: they are read again where they are needed."""
         if self.window is not None and self.window.form.topic == topic:
             self.window = None
+        self._forget_last_values(topic)
+
+    def _forget_last_values(self, topic: str) -> None:
         values = self._last_values.pop(topic, None)
         if values is not None:
             values.close()

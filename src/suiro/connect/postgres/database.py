@@ -76,6 +76,9 @@ def postgres_errors(what: str) -> Iterator[None]:
         if type(error) is psycopg2.DatabaseError and not error.pgcode:
             # libpq lost the server in the middle of COPY and has no words for it.
             raise BrokenConnectionError(f"{what}: lost Postgres: {_words(error)}") from error
+        if error.pgcode == "XX000" and "could not open relation with OID" in str(error):
+            # Functions of the catalogue list tables and then open them one by one.
+            raise TransientError(f"{what}: a table was dropped meanwhile: {_words(error)}") from error
         raise UsageError(f"{what}: Postgres says: {_words(error)}") from error
 
 

@@ -61,6 +61,7 @@ logger = logging.getLogger(__name__)
 
 PART = "table/"
 COMMIT_ROWS = 100_000
+NEVER = 1 << 62  # an offset that no record has
 FIRST_PAUSE_MS = 100  # before a table that is locked is tried again; then twice as long each time
 LONGEST_PAUSE_MS = 10_000
 
@@ -215,7 +216,14 @@ class Snapshots:
         state = self.states.get(table)
         if state is None or not state.running or state.was_whole:
             return {}
+        if state.begins_at:
+            return dict.fromkeys(range(self._delivery.partition_count(self._topic(table))), NEVER)
         return {int(partition): end for partition, end in state.since.items()}
+
+    def is_behind(self, table: str) -> bool:
+        """Whether the stream may bring an older form of the table and then the one that the catalogue has already."""
+        state = self.states.get(table)
+        return state is not None and state.begins_at > 0
 
     def will_read(
         self, form: Form, keys: Sequence[Sequence[str]], newer: Sequence[bool], window: Window | None
@@ -273,7 +281,8 @@ class Snapshots:
     def read_exported(
         self, snapshot: str, lsn: int, *, commit: Callable[[], None], is_stopped: Callable[[], bool]
     ) -> None:
-        """All running tables; `commit` behind a range now and then. Returns early when stopped."""
+        """All running tables; `commit` behind a range now and then. Returns early when stopped, or where a table is not
+        any more as it was when the slot was made: what is left is read beside the stream."""
         with Database(self._options.dsn) as splitter, splitter.snapshot(snapshot):
             waiting = 0
             readers = SnapshotReaders(self._options.dsn, snapshot, self._options.snapshot_readers)
@@ -296,6 +305,11 @@ class Snapshots:
                             engine.load(wait=True, patience_s=0 if read.is_last else engine.PATIENCE_S)
                         if is_stopped():
                             return
+            except UsageError as error:
+                self._tables.look()
+                if self._tables.facts.get(name) == table:
+                    raise
+                logger.info("%s. What is left is read beside the stream", error)
             finally:
                 readers.close()
 
