@@ -37,22 +37,25 @@ def test_a_checkpoint_of_the_release_before_is_gone_on_with(name: str, rules: bo
     wanted = Engine(topology, f"{name} {rules} wanted")
     wanted.only_rules(rules)
     all_rows = by_key(wanted.batch(before, 100))
+    behind = set(wanted.behind)
+    # All of it before the other engine is made: a process knows the twins of some runs only.
+    others, stores = by_key(wanted.batch(after, 100)), wanted.stores()
     kept = json.loads(PICKLED.read_text(encoding="utf-8"))[name]
     found = Engine(topology, f"{name} {rules} found")
     found.only_rules(rules)
-    found.offset, found.behind = kept["offset"], set(wanted.behind)
+    found.offset, found.behind = kept["offset"], behind
     assert any(b"$held".hex() in data for task in kept["tasks"] for data in task["segments"].values())
     for task in kept["tasks"]:
         segments = {int(number): bytes.fromhex(data) for number, data in task["segments"].items()}
         handle = Handle(bytes.fromhex(task["directory"]), segments)
         found.handles[task["sub"], task["partition"]] = handle
-    rows, others = by_key(found.batch(after, 100)), by_key(wanted.batch(after, 100))
+    rows = by_key(found.batch(after, 100))
     if name != "carried" or rules:
         assert rows == others
     all_rows |= others
     assert rows
     assert {key: all_rows[key][-1] for key in rows} == {key: its[-1] for key, its in rows.items()}
-    assert found.stores() == wanted.stores()
+    assert found.stores() == stores
 
 
 @given(
