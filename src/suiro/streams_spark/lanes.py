@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import repeat
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,7 +24,6 @@ from suiro.spark import (
     read_columns,
 )
 from suiro.streams.nodes import Node, Repartition
-from suiro.streams.records import Origin
 from suiro.streams.sources import SourceReader
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES, Task
@@ -33,7 +31,8 @@ from suiro.streams.vectorised.stateless import FALLBACK
 from suiro.streams_spark.outputs import Outputs, Topics
 from suiro.streams_spark.plan import IN_SOURCE_TASKS, SubPlan, may_punctuate
 from suiro.streams_spark.program import Program
-from suiro.streams_spark.shuffle_message import Lane, Row, ShuffleMessage, headers_list
+from suiro.streams_spark.record_readers import TopicReader, reads
+from suiro.streams_spark.shuffle_message import Lane, Row, ShuffleMessage
 from suiro.streams_spark.source import LaneRange, Work
 from suiro.streams_spark.twins import twins_of
 
@@ -159,12 +158,13 @@ class _Here:
             outputs=self._outputs,
             settings=program.settings,
         )
-        self._reader = SourceReader(
+        reader = SourceReader(
             node,
             on_deserialization_error=program.on_deserialization_error,
             drop=topics.drop,
             dead_letter=self._outputs.bury,
         )
+        self._reader = TopicReader(reader, lane)
 
     def feed(self, columns: pa.RecordBatch) -> Iterator[Row]:
         if self._twin is not None:
@@ -176,19 +176,10 @@ class _Here:
                 for emission in found:
                     self._outputs.emit_columns(emission)
                 return self._outputs.ready_rows()
-        topic, partition = self._lane.group, self._lane.partition
-        read, process, input_ = self._reader.read, self._task.process, self._input
-        for offset, timestamp, key, value, headers in zip(
-            columns.column("offset").to_pylist(),
-            columns.column("timestamp").to_pylist(),
-            columns.column("key").to_pylist(),
-            columns.column("value").to_pylist(),
-            headers_list(columns) or repeat(()),
-            strict=False,
-        ):
-            record = read(topic, partition, offset, timestamp, key, value, headers)
-            if record is not None:
-                process(input_, record, Origin(topic, partition, offset, timestamp, headers))
+        process, input_ = self._task.process, self._input
+        for read in reads(self._reader, columns):
+            if read is not None:
+                process(input_, read[0], read[1])
         return self._outputs.ready_rows()
 
     def finish(self, item: LaneRange) -> Iterator[Row]:

@@ -1,31 +1,22 @@
 """What one lane has for one input of a task: records that waited before, then those of this micro-batch.
 
-Pure: records are columns that `held_records` keeps between micro-batches, and `read` makes a record of a row. A row is
-an item: a tuple of offset, timestamp, key, value, headers and the time its extractor gave (None: not asked yet) where
-it came from a topic; of timestamp, the lane's time, key, value and headers where it was carried over a repartition.
+Pure: records are columns that `held_records` keeps between micro-batches; `record_readers` makes records of their rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import repeat
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 
-from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap
 from suiro.streams_spark.held_records import HeldRecords, held_prefix
 from suiro.streams_spark.notes import NO_TIME, REACHED, TICK, note, noted
-from suiro.streams_spark.shuffle_message import Lane, headers_list
+from suiro.streams_spark.record_readers import Read, RecordReader, reads
+from suiro.streams_spark.shuffle_message import Lane
 
-__all__ = ["Read", "ReadItem", "RecordQueue"]
-
-Read = tuple[Record, Origin, int]
-"""A record, where it came from, and its lane's time; `NO_TIME` where the record's own timestamp is the lane's."""
-ReadItem = Callable[[Any], Read | None]
-"""None: the record is left out."""
+__all__ = ["RecordQueue"]
 
 
 class RecordQueue:
@@ -35,16 +26,15 @@ class RecordQueue:
         "_block",
         "_blocks",
         "_head",
-        "_head_item",
         "_held",
         "_is_exhausted",
-        "_items",
         "_notes",
         "_reached",
         "_reached_key",
-        "_read",
+        "_reader",
         "_row",
         "_tick_key",
+        "_walking",
         "behind",
         "held_from",
         "input",
@@ -59,7 +49,7 @@ class RecordQueue:
         self,
         lane: Lane,
         input_: str,
-        read: ReadItem,
+        reader: RecordReader,
         held: HeldRecords,
         notes: OrderedMap,
         is_carried: bool,
@@ -71,7 +61,7 @@ class RecordQueue:
         self.is_carried = is_carried
         self.held_from: tuple[int, int] | None = None  # offset and time of a topic's first record that stays
         self.timestamp = 0
-        self._read = read
+        self._reader = reader
         self._held = held
         self._notes = notes
         self._tick_key = TICK + held_prefix(lane, input_)
@@ -80,10 +70,9 @@ class RecordQueue:
         self.tick = max(self._reached, noted(notes, self._tick_key))
         self._blocks: list[tuple[int | None, pa.RecordBatch]] = []  # and the number it is held under
         self._block = self._row = 0  # of the item in hand
-        self._items: Iterator[Any] | None = None
+        self._walking: Iterator[Read | None] | None = None
         self._is_exhausted = False
         self._head: Read | None = None
-        self._head_item: Any = None
 
     # -- what is put into it ---------------------------------------------------------------------------------
 
@@ -103,22 +92,18 @@ class RecordQueue:
 
     def records(self) -> Iterator[Read]:
         """All, where there is no other lane to look at."""
-        read = self._read
-        for _, columns in self._blocks:
-            for item in _items(columns):
-                found = read(item)
-                if found is not None:
-                    yield found
+        for found in self._walk():
+            if found is not None:
+                yield found
         self._is_exhausted = True
 
     def advance(self) -> bool:
         """Moves the head on to the next record; False where there is none."""
-        if self._items is None:
-            self._items = self._walk()
-        for item in self._items:
-            found = self._read(item)
+        if self._walking is None:
+            self._walking = self._walk()
+        for found in self._walking:
             if found is not None:
-                self._head, self._head_item = found, item
+                self._head = found
                 self.timestamp = found[0].timestamp
                 return True
         self._head = None
@@ -183,27 +168,19 @@ class RecordQueue:
         """Of the block in hand. The time of a record that was looked at is asked for once."""
         if self._row:
             columns = columns.slice(self._row)
-        if self._head is None or "offset" not in columns.schema.names or self._head_item[-1] is not None:
+        if self._head is None or "offset" not in columns.schema.names:
+            return columns
+        if "extracted" in columns.schema.names and columns.column("extracted")[0].is_valid:
             return columns
         return with_extracted(columns, self.timestamp)
 
-    def _walk(self) -> Iterator[Any]:
-        for self._block, (_, columns) in enumerate(self._blocks):  # noqa: B020 — the place of the item in hand
-            for self._row, item in enumerate(_items(columns)):
-                yield item
+    def _walk(self) -> Iterator[Read | None]:
+        for self._block, (_, columns) in enumerate(self._blocks):  # noqa: B020 — the place of the row in hand
+            yield from self._rows_of(columns)
 
-
-def _items(columns: pa.RecordBatch) -> Iterator[Any]:
-    names = columns.schema.names
-    timestamps = columns.column("timestamp").to_pylist()
-    keys, values = columns.column("key").to_pylist(), columns.column("value").to_pylist()
-    headers = headers_list(columns) or repeat(())
-    if "offset" not in names:
-        return zip(timestamps, columns.column("time").to_pylist(), keys, values, headers, strict=False)
-    extracted = columns.column("extracted").to_pylist() if "extracted" in names else repeat(None)
-    return zip(
-        columns.column("offset").to_pylist(), timestamps, keys, values, headers, extracted, strict=False
-    )
+    def _rows_of(self, columns: pa.RecordBatch) -> Iterator[Read | None]:
+        for self._row, found in enumerate(reads(self._reader, columns)):  # noqa: B020 — as above
+            yield found
 
 
 def with_extracted(columns: pa.RecordBatch, first: int) -> pa.RecordBatch:

@@ -7,14 +7,11 @@ order records of several lanes are taken. Records of global tables come before a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from suiro.streams.nodes import GlobalTableSource, Node, Repartition, Source
-from suiro.streams.records import Origin, Record
 from suiro.streams.sources import SourceReader
 from suiro.streams.stores import open_store
 from suiro.streams.task import TIMES, Task
-from suiro.streams_spark.changes import read_change
 from suiro.streams_spark.global_tables import global_table
 from suiro.streams_spark.held_records import HELD, HeldRecords
 from suiro.streams_spark.notes import LANE_TIME, NO_TIME, NOTES, PARTITION_TIME, TOLD, note, noted, times_of
@@ -22,7 +19,8 @@ from suiro.streams_spark.outputs import Outputs, Topics
 from suiro.streams_spark.partition_group import PartitionGroup
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.rebuild import HeldFrom
-from suiro.streams_spark.record_queue import Read, ReadItem, RecordQueue
+from suiro.streams_spark.record_queue import RecordQueue
+from suiro.streams_spark.record_readers import CarriedReader, RecordReader, TopicReader
 from suiro.streams_spark.reports import pack_report
 from suiro.streams_spark.shuffle_message import STAGED, Lane, Row, ShuffleMessage
 from suiro.streams_spark.state_log import StateLog, TaskState
@@ -163,7 +161,7 @@ class StreamTask:
                 found = queues[lane, input_] = RecordQueue(
                     lane,
                     input_,
-                    self._read(node, lane),
+                    self._record_reader(node, lane),
                     self._held,
                     self._notes,
                     isinstance(node.operator, Repartition),
@@ -234,42 +232,10 @@ class StreamTask:
                 found.restore([((topic, int(partition)), time)])
         return found
 
-    def _read(self, node: Node, lane: Lane) -> ReadItem:
-        """Item of a queue -> record, where it came from, its lane's time."""
+    def _record_reader(self, node: Node, lane: Lane) -> RecordReader:
         if isinstance(node.operator, Source):
-            return _raw_reader(self._reader(node), lane)
+            return TopicReader(self._reader(node), lane)
         assert isinstance(node.operator, Repartition)
-        return _carried_reader(
+        return CarriedReader(
             node.operator, self._program.plan.repartition_topic(node.operator), self._partition
         )
-
-
-def _raw_reader(reader: SourceReader, lane: Lane) -> ReadItem:
-    read, topic, partition = reader.read, lane.group, lane.partition
-
-    def of(item: Any) -> Read | None:
-        offset, timestamp, key, value, headers, extracted = item
-        record = read(topic, partition, offset, timestamp, key, value, headers, extracted)
-        if record is None:
-            return None
-        return record, Origin(topic, partition, offset, timestamp, headers), NO_TIME
-
-    return of
-
-
-def _carried_reader(cut: Repartition, topic: str, partition: int) -> ReadItem:
-    key_of, value_of = cut.key.deserialize, cut.value.deserialize
-
-    def of(item: Any) -> Read | None:
-        timestamp, time, key, value, headers = item
-        read_key = None if key is None else key_of(topic, key)
-        if value is None:
-            read_value = None
-        elif cut.is_change:
-            read_value = read_change(cut.value, topic, value)
-        else:
-            read_value = value_of(topic, value)
-        record = Record(read_key, read_value, timestamp, headers)
-        return record, Origin(topic, partition, -1, timestamp, headers), time
-
-    return of
