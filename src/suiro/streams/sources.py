@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from suiro.errors import ConfigError, RegistryError
@@ -99,12 +100,20 @@ class SourceReader:
         return Record(read_key, read_value, extracted, headers)
 
     def read_sound(
-        self, topic: str, partition: int, columns: pa.RecordBatch
-    ) -> tuple[list[Any], list[Any], list[int]] | None:
-        """Keys, values and event times of the records of one lane, where `read` would give them all without a word.
-        None: a record must be left out, or be looked at for its time; nothing has happened."""
+        self,
+        topic: str,
+        partition: int,
+        columns: pa.RecordBatch,
+        headers: Sequence[Headers] | None,
+        *,
+        takes_all: bool,
+    ) -> tuple[list[Any], list[Any], Sequence[int | None]] | None:
+        """Keys, values and event times (None: left out) of the records of one lane, where all can be deserialised.
+        Otherwise None, and nothing has happened. `takes_all`: none of them will be read again; an extractor, which is
+        given the time that the records before came to, is asked for no others."""
         timestamps = columns.column("timestamp").to_pylist()
-        if not self._are_times(timestamps):
+        is_plain = self._are_times(timestamps)
+        if not (is_plain or takes_all):
             return None
         keys, failed = decode_rows(self._key, columns.column("key").to_pylist(), topic)
         if failed:
@@ -112,9 +121,22 @@ class SourceReader:
         values, failed = decode_rows(self._value, columns.column("value").to_pylist(), topic)
         if failed:
             return None
-        if timestamps:
-            self._passed_to(topic, partition, max(timestamps))
-        return keys, values, timestamps
+        if is_plain:
+            if timestamps:
+                self._passed_to(topic, partition, max(timestamps))
+            return keys, values, timestamps
+        times = [
+            self._event_time(topic, partition, *row)
+            for row in zip(
+                columns.column("offset").to_pylist(),
+                timestamps,
+                keys,
+                values,
+                repeat(()) if headers is None else headers,
+                strict=False,
+            )
+        ]
+        return keys, values, times
 
     def read_block(
         self,

@@ -177,7 +177,7 @@ class _Here:
                     self._outputs.emit_columns(emission)
                 return self._outputs.ready_rows()
         process, input_ = self._task.process, self._input
-        for read in reads(self._reader, columns):
+        for read in reads(self._reader, columns, takes_all=True):
             if read is not None:
                 process(input_, read[0], read[1])
         return self._outputs.ready_rows()

@@ -92,7 +92,7 @@ class RecordQueue:
 
     def records(self) -> Iterator[Read]:
         """All, where there is no other lane to look at."""
-        for found in self._walk():
+        for found in self._walk(takes_all=True):
             if found is not None:
                 yield found
         self._is_exhausted = True
@@ -100,7 +100,7 @@ class RecordQueue:
     def advance(self) -> bool:
         """Moves the head on to the next record; False where there is none."""
         if self._walking is None:
-            self._walking = self._walk()
+            self._walking = self._walk(takes_all=False)
         for found in self._walking:
             if found is not None:
                 self._head = found
@@ -174,12 +174,12 @@ class RecordQueue:
             return columns
         return with_extracted(columns, self.timestamp)
 
-    def _walk(self) -> Iterator[Read | None]:
+    def _walk(self, *, takes_all: bool) -> Iterator[Read | None]:
         for self._block, (_, columns) in enumerate(self._blocks):  # noqa: B020 — the place of the row in hand
-            yield from self._rows_of(columns)
+            yield from self._rows_of(columns, takes_all)
 
-    def _rows_of(self, columns: pa.RecordBatch) -> Iterator[Read | None]:
-        for self._row, found in enumerate(reads(self._reader, columns)):  # noqa: B020 — as above
+    def _rows_of(self, columns: pa.RecordBatch, takes_all: bool) -> Iterator[Read | None]:
+        for self._row, found in enumerate(reads(self._reader, columns, takes_all=takes_all)):  # noqa: B020 — as above
             yield found
 
 

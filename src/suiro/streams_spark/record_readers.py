@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Any, Protocol
 
@@ -29,8 +29,9 @@ class RecordReader(Protocol):
     def one(self, item: Any) -> Read | None:
         """Of an item (`items`). None: the record is left out."""
 
-    def block(self, columns: pa.RecordBatch) -> list[Read] | None:
-        """What `one` gives for each row. None: they must go one by one; nothing has happened then."""
+    def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> Sequence[Read | None] | None:
+        """What `one` gives for each row. None: they must go one by one; nothing has happened then. `takes_all`: no row
+        will be read again."""
 
 
 class TopicReader:
@@ -48,23 +49,24 @@ class TopicReader:
             return None
         return record, Origin(topic, partition, offset, timestamp, headers), NO_TIME
 
-    def block(self, columns: pa.RecordBatch) -> list[Read] | None:
+    def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> Sequence[Read | None] | None:
         if "extracted" in columns.schema.names:
             return None
         topic, partition = self._topic, self._partition
-        found = self._reader.read_sound(topic, partition, columns)
+        headers = headers_list(columns)
+        found = self._reader.read_sound(topic, partition, columns, headers, takes_all=takes_all)
         if found is None:
             return None
-        keys, values, timestamps = found
-        offsets = columns.column("offset").to_pylist()
         return [
-            (
-                Record(key, value, timestamp, headers),
-                Origin(topic, partition, offset, timestamp, headers),
-                NO_TIME,
-            )
-            for key, value, timestamp, offset, headers in zip(
-                keys, values, timestamps, offsets, headers_list(columns) or repeat(()), strict=False
+            None
+            if time is None
+            else (Record(key, value, time, own), Origin(topic, partition, offset, timestamp, own), NO_TIME)
+            for key, value, time, offset, timestamp, own in zip(
+                *found,
+                columns.column("offset").to_pylist(),
+                columns.column("timestamp").to_pylist(),
+                repeat(()) if headers is None else headers,
+                strict=False,
             )
         ]
 
@@ -89,7 +91,7 @@ class CarriedReader:
         record = Record(read_key, read_value, timestamp, headers)
         return record, Origin(topic, self._partition, -1, timestamp, headers), time
 
-    def block(self, columns: pa.RecordBatch) -> list[Read] | None:
+    def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> Sequence[Read | None] | None:
         cut, topic, partition = self._cut, self._topic, self._partition
         if cut.is_change:
             return None
@@ -108,11 +110,11 @@ class CarriedReader:
         ]
 
 
-def reads(reader: RecordReader, columns: pa.RecordBatch) -> Iterator[Read | None]:
-    """One for each row; None: the record is left out."""
+def reads(reader: RecordReader, columns: pa.RecordBatch, *, takes_all: bool) -> Iterator[Read | None]:
+    """One for each row; None: the record is left out. `takes_all`: the caller goes on to the end."""
     for start in range(0, columns.num_rows, BLOCK_ROWS):
         part = columns.slice(start, BLOCK_ROWS)
-        found = reader.block(part)
+        found = reader.block(part, takes_all=takes_all)
         yield from map(reader.one, items(part)) if found is None else found
 
 
