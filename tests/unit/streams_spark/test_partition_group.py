@@ -10,7 +10,8 @@ from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap
 from suiro.streams_spark.held_records import HeldRecords
 from suiro.streams_spark.partition_group import PartitionGroup
-from suiro.streams_spark.record_queue import Read, RecordQueue
+from suiro.streams_spark.record_queue import RecordQueue
+from suiro.streams_spark.record_readers import Read
 from suiro.streams_spark.shuffle_message import Lane
 
 
@@ -22,7 +23,10 @@ class State:
         self.held = HeldRecords(self.rows)
         self.asked: list[int] = []
 
-    def read(self, item: Any) -> Read | None:
+    def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> None:
+        """As a reader whose source has an extractor."""
+
+    def one(self, item: Any) -> Read | None:
         offset, timestamp, key, value, headers, extracted = item
         if extracted is None:
             self.asked.append(offset)
@@ -32,7 +36,7 @@ class State:
 
     def queue(self, partition: int, times: list[int], *, start: int = 0, behind: bool = False) -> RecordQueue:
         lane = Lane("t", partition)
-        found = RecordQueue(lane, "in", self.read, self.held, self.notes, False)
+        found = RecordQueue(lane, "in", self, self.held, self.notes, False)
         for held_lane, _, number, columns in self.held.all():
             if held_lane == lane:
                 found.add_held(number, columns)
