@@ -104,6 +104,14 @@ def test_command_exists(block: Block, command: str) -> None:
 
 def test_the_everyday_commands_run_as_their_guide_says(suiro_node: Any) -> None:
     """One after the other, as somebody who follows the page types them."""
+    from suiro.registry import InProcessRegistry, RegistryConfig
+
+    config = RegistryConfig(bootstrap_servers=suiro_node.bootstrap_servers, port=0)
+    with InProcessRegistry(config) as registry:
+        _run_the_guide(suiro_node.bootstrap_servers, registry.url)
+
+
+def _run_the_guide(bootstrap_servers: str, registry: str) -> None:
     guide = ROOT / "docs" / "guides" / "commands.md"
     script = [line for block, line in COMMANDS if block.page == guide]
     assert len(script) > 10
@@ -115,7 +123,8 @@ def test_the_everyday_commands_run_as_their_guide_says(suiro_node: Any) -> None:
         timeout=TIMEOUT_S,
         env={
             "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
-            "SUIRO_BOOTSTRAP_SERVERS": suiro_node.bootstrap_servers,
+            "SUIRO_BOOTSTRAP_SERVERS": bootstrap_servers,
+            "SUIRO_REGISTRY": registry,
             "XDG_CONFIG_HOME": "/nonexistent",
         },
     )

@@ -25,7 +25,7 @@ _SERVICES = (
     ("view", "serve"),
 )
 
-_EVERYDAY = ("cluster", "group", "topic")
+_EVERYDAY = ("acl", "cluster", "dead-letter", "group", "quota", "schema", "topic", "user")
 
 
 def main() -> None:

@@ -7,16 +7,21 @@ from typing import Annotated
 import typer
 
 import suiro
+from suiro.cli.acl import acl
 from suiro.cli.cluster import cluster
 from suiro.cli.connect import connect
+from suiro.cli.dead_letter import dead_letter
 from suiro.cli.demo import demo
 from suiro.cli.group import group
 from suiro.cli.kafka import kafka
 from suiro.cli.log import log
 from suiro.cli.prepare import prepare
+from suiro.cli.quota import quota
 from suiro.cli.run import run
+from suiro.cli.schema import schema
 from suiro.cli.spark import spark
 from suiro.cli.topic import topic
+from suiro.cli.user import user
 from suiro.cli.view import view
 
 app = typer.Typer(name="suiro", no_args_is_help=True, pretty_exceptions_enable=False)
@@ -73,9 +78,8 @@ def _capture(context: typer.Context) -> None:
 app.command("demo")(demo)
 app.command("run")(run)
 app.command("prepare")(prepare)
-cluster.add_to(app)
-group.add_to(app)
-topic.add_to(app)
+for _group in (topic, group, cluster, acl, user, quota, schema, dead_letter):
+    _group.add_to(app)
 app.add_typer(kafka)
 app.add_typer(log)
 app.add_typer(connect)

@@ -138,6 +138,25 @@ class RegistryClient:
         answer: list[str] = self._call("GET", "subjects")
         return answer
 
+    def versions(self, subject: str) -> list[int]:
+        """Raises `SchemaNotFoundError`."""
+        answer: list[int] = self._call("GET", f"subjects/{_part(subject)}/versions")
+        return answer
+
+    def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
+        """Softly, so that the versions can still be read by their ids; or, of what is deleted softly, for good."""
+        answer: list[int] = self._call("DELETE", f"subjects/{_part(subject)}{_permanent(permanent)}")
+        return answer
+
+    def delete_version(self, subject: str, version: int, *, permanent: bool = False) -> int:
+        path = f"subjects/{_part(subject)}/versions/{version}{_permanent(permanent)}"
+        return int(self._call("DELETE", path))
+
+    def compatibility(self, subject: str) -> str:
+        """The level that holds for a subject: its own, or that of all."""
+        answer = self._call("GET", f"config/{_part(subject)}?defaultToGlobal=true")
+        return str(answer["compatibilityLevel"])
+
     def compatible(self, subject: str, schema: Schema) -> list[str]:
         """What speaks against registering the schema now, by the subject's own level; empty: nothing does."""
         path = f"compatibility/subjects/{_part(subject)}/versions?verbose=true"
@@ -212,6 +231,10 @@ def _part(text: str) -> str:
 
 def _normalize(asked: bool) -> str:
     return "?normalize=true" if asked else ""
+
+
+def _permanent(asked: bool) -> str:
+    return "?permanent=true" if asked else ""
 
 
 def _split_userinfo(url: str) -> tuple[str, tuple[str, str] | None]:

@@ -1,0 +1,227 @@
+"""`suiro dead-letter`: records that were put aside, and their way back."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from typing import Annotated
+
+from suiro.cli.command_groups import Argument, Group, Option
+from suiro.cli.everyday import (
+    AsJson,
+    Bootstrap,
+    CommandConfig,
+    Profile,
+    Yes,
+    connected,
+    fail,
+    note,
+    print_fields,
+    print_json,
+    print_table,
+    require_yes,
+    say,
+    usage,
+)
+
+dead_letter = Group("dead-letter", "Records that were put aside: list, show, redrive.")
+
+_Topic = Annotated[str, Argument("TOPIC", "Of dead letters.")]
+_Group = Annotated[
+    str | None,
+    Option("--group", "GROUP", "Whose offsets say what is done. Default: suiro-redrive-TOPIC."),
+]
+_Format = Annotated[str, Option("--value-format", choices=("string", "json", "long", "hex"))]
+
+
+@dead_letter.command
+def list_(
+    topics: Annotated[
+        list[str] | None, Argument("TOPIC", "Default: those with dead or dlq in their names.")
+    ] = None,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    command_config: CommandConfig = None,
+    group: _Group = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count dead letters by reason; numbers in a reason are left out. Reads each topic to its end."""
+    with connected(bootstrap, profile, command_config) as client:
+        from suiro.console.dead_letters import find_topics, summarise
+        from suiro.console.text import iso_time
+
+        found = [
+            one for name in topics or find_topics(client) for one in summarise(client, name, group=group)
+        ]
+        if as_json:
+            print_json(found)
+            return
+        print_table(
+            ("topic", "from", "records", "waiting", "first", "last", "exception", "reason"),
+            (
+                (
+                    one.topic,
+                    one.origin_topic,
+                    one.records,
+                    one.waiting,
+                    f"{one.first[0]}:{one.first[1]}",
+                    iso_time(one.last_timestamp),
+                    one.exception,
+                    one.reason,
+                )
+                for one in found
+            ),
+        )
+
+
+@dead_letter.command
+def show(
+    topic: _Topic,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    command_config: CommandConfig = None,
+    partition: Annotated[int, Option("--partition", "N")] = 0,
+    offset: Annotated[int | None, Option("--offset", "N", "Default: the first that the topic has.")] = None,
+    value_format: _Format = "string",
+    as_json: AsJson = False,
+) -> None:
+    """Show one dead letter, why it was put aside, and the record that it was made of."""
+    with connected(bootstrap, profile, command_config) as client:
+        from suiro.console.dead_letters import dead_letter_of, origin_record
+        from suiro.console.records import Start, decoder, read_records
+        from suiro.console.text import iso_time
+
+        start = Start(kind="earliest") if offset is None else Start(kind="offset", value=offset)
+        record = next(read_records(client, topic, start=start, partitions=[partition]), None)
+        if record is None or (offset is not None and record.offset != offset):
+            fail(
+                f"{topic}-{partition} has no record at offset {offset}"
+                if offset is not None
+                else f"{topic} is empty"
+            )
+        letter = dead_letter_of(record)
+        origin = origin_record(client, letter)
+        key_of, value_of = decoder("string"), decoder(value_format)
+        if as_json:
+            shown = {
+                "topic": topic,
+                "partition": partition,
+                "offset": record.offset,
+                "timestamp": record.timestamp,
+                "exception": letter.exception,
+                "reason": letter.reason,
+                "origin": None if letter.origin is None else letter.origin._asdict(),
+                "refusal": letter.refusal,
+                "key": key_of(record.key).value,
+                "value": value_of(record.value).value,
+                "origin_record": None
+                if origin is None
+                else {"key": key_of(origin.key).value, "value": value_of(origin.value).value},
+            }
+            print_json(shown)
+            return
+        came = letter.origin
+        where = "" if came is None else f"{came.topic}-{came.partition} offset {came.offset}"
+        print_fields(
+            {
+                "dead letter": f"{topic}-{partition} offset {record.offset}",
+                "put aside": iso_time(record.timestamp),
+                "from": where,
+                "exception": letter.exception,
+                "reason": letter.reason,
+                "key": key_of(record.key).text,
+                "value": value_of(record.value).text,
+            }
+        )
+        if letter.refusal is not None:
+            say(f"it cannot go back: {letter.refusal}")
+        elif origin is None:
+            say("the record that it was made of is not in the log any more")
+        else:
+            same = (origin.key, origin.value) == (record.key, record.value)
+            say(f"the record that it was made of is {'the same' if same else value_of(origin.value).text}")
+
+
+@dead_letter.command
+def redrive(
+    topic: _Topic,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    command_config: CommandConfig = None,
+    place: Annotated[
+        list[str] | None, Option("--place", "PARTITION:OFFSET", "Only this dead letter; repeatable.")
+    ] = None,
+    from_topic: Annotated[
+        str | None, Option("--from-topic", "TOPIC", "Only what comes from this topic.")
+    ] = None,
+    reason: Annotated[
+        str | None, Option("--reason", "TEXT", "Only those with this in exception or reason.")
+    ] = None,
+    by_key: Annotated[
+        bool,
+        Option("--by-key", help="To the partition of the key now, not the one that the record came from."),
+    ] = False,
+    group: _Group = None,
+    transaction_records: Annotated[
+        int, Option("--transaction-records", "N", "How many go back in one transaction.")
+    ] = 500,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would go where.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Send dead letters back to where they came from, each once, without the headers of the error.
+
+    Whatever dies on the way: call it again, and it goes on behind what is done. Topic suiro.redrives has what was done.
+    """
+    if transaction_records < 1:
+        usage("--transaction-records is at least 1")
+    with connected(bootstrap, profile, command_config) as client:
+        from suiro.console import dead_letters
+
+        selection = dead_letters.Selection(
+            places=frozenset(map(_place, place or ())), origin_topic=from_topic, reason=reason
+        )
+        plan = dead_letters.plan_redrive(client, topic, selection, group=group, by_key=by_key)
+        for refusal, records in plan.refused.items():
+            note(f"{records} stay: {refusal}")
+        sent = 0
+        if not dry_run and plan.records:
+            targets = sorted({name for name, _ in plan.targets})
+            require_yes(f"Send {plan.records} records of {topic} to {', '.join(targets)}?", yes)
+            sent = dead_letters.redrive(
+                client,
+                topic,
+                selection,
+                by=f"{getpass.getuser()}@{socket.gethostname()}",
+                group=group,
+                by_key=by_key,
+                only_to=frozenset(targets),
+                transaction_records=transaction_records,
+                progress=lambda records: note(f"{records} of {plan.records} are back"),
+            )
+        if as_json:
+            print_json(
+                {
+                    "planned": plan.records,
+                    "sent": sent,
+                    "done_before": plan.done_before,
+                    "stay": sum(plan.refused.values()),
+                    "targets": [
+                        {"topic": name, "partition": number, "records": records}
+                        for (name, number), records in sorted(plan.targets.items())
+                    ],
+                }
+            )
+            return
+        print_table(
+            ("topic", "partition", "records"),
+            ((name, number, records) for (name, number), records in sorted(plan.targets.items())),
+        )
+        note("nothing was sent" if dry_run or not sent else f"{sent} records are back")
+
+
+def _place(text: str) -> tuple[int, int]:
+    partition, colon, offset = text.partition(":")
+    if not colon or not partition.isdigit() or not offset.isdigit():
+        usage(f"--place {text}: expected PARTITION:OFFSET")
+    return int(partition), int(offset)

@@ -1,0 +1,228 @@
+"""`suiro schema`: schemas of a registry."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from suiro.cli.command_groups import Argument, Group, Option
+from suiro.cli.everyday import (
+    AsJson,
+    Profile,
+    Yes,
+    fail,
+    print_json,
+    print_table,
+    reporting,
+    require_yes,
+    say,
+    setting,
+)
+from suiro.cli.topic_records import registry_url
+
+if TYPE_CHECKING:
+    from suiro.registry import RegistryClient, Schema
+
+schema = Group("schema", "Schemas of a registry: list, get, register, check, diff, delete.")
+
+_Registry = Annotated[
+    str | None, Option("--registry", "URL", "Also SUIRO_REGISTRY, or a profile's registry.")
+]
+_Subject = Annotated[str, Argument("SUBJECT", "Such as flights-value.")]
+_Version = Annotated[int | None, Option("--version", "N", "Default: the latest.")]
+_File = Annotated[str, Argument("FILE", "The schema; - is the standard input.")]
+_Type = Annotated[str, Option("--type", choices=("AVRO", "JSON", "PROTOBUF"))]
+_Reference = Annotated[
+    list[str] | None, Option("--reference", "NAME=SUBJECT:VERSION", "A schema that it refers to; repeatable.")
+]
+
+
+@contextmanager
+def _registry(registry: str | None, profile: str | None) -> Iterator[RegistryClient]:
+    with reporting():
+        url = registry_url(registry, profile)
+        if url is None:
+            fail("which registry? Give --registry URL, set SUIRO_REGISTRY, or write it into a profile")
+        if url.startswith("mock://"):
+            from suiro.registry import registry_client
+
+            yield registry_client(url)
+            return
+        from suiro.registry import RegistryClient
+
+        user, password = setting(profile, "registry.user"), setting(profile, "registry.password")
+        # The profile's password goes to the profile's registry and to no other.
+        own = url == setting(profile, "registry") and user is not None
+        with RegistryClient(
+            url, (user or "", password or "") if own else None, ca=setting(profile, "registry.ca"), retries=1
+        ) as client:
+            yield client
+
+
+@schema.command
+def list_(
+    profile: Profile = None,
+    registry: _Registry = None,
+    names_only: Annotated[
+        bool, Option("--names-only", help="One request instead of three a subject.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List subjects with their versions."""
+    with _registry(registry, profile) as client:
+        from suiro.console.schemas import SubjectRow, list_subjects
+
+        found = list_subjects(client, details=not names_only)
+        if as_json:
+            print_json(found)
+            return
+        rows = [one for one in found if isinstance(one, SubjectRow)]
+        if names_only:
+            print_table(("subject",), ((one,) for one in found))
+            return
+        print_table(
+            ("subject", "versions", "id", "type", "compatibility"),
+            ((one.subject, one.versions, one.latest_id, one.type, one.compatibility) for one in rows),
+        )
+
+
+@schema.command
+def get(
+    subject: _Subject,
+    profile: Profile = None,
+    registry: _Registry = None,
+    version: _Version = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print a schema."""
+    with _registry(registry, profile) as client:
+        from suiro.console import schemas
+
+        found = schemas.get(client, subject, version)
+        if as_json:
+            print_json(found)
+            return
+        for line in schemas.pretty(found.schema).splitlines():
+            say(line)
+
+
+@schema.command
+def register(
+    subject: _Subject,
+    file: _File,
+    profile: Profile = None,
+    registry: _Registry = None,
+    type_: _Type = "AVRO",
+    reference: _Reference = None,
+    as_json: AsJson = False,
+) -> None:
+    """Register a schema as a version. One that the subject has already stays the version it is."""
+    with _registry(registry, profile) as client:
+        from suiro.console import schemas
+
+        found = schemas.register(client, subject, _schema(file, type_, reference))
+        if as_json:
+            print_json({"subject": found.subject, "version": found.version, "id": found.id})
+            return
+        say(f"{found.subject} version {found.version} has id {found.id}")
+
+
+@schema.command
+def check(
+    subject: _Subject,
+    file: _File,
+    profile: Profile = None,
+    registry: _Registry = None,
+    type_: _Type = "AVRO",
+    reference: _Reference = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell whether a schema could be registered now, by the subject's level; exit code 1 if not."""
+    with _registry(registry, profile) as client:
+        from suiro.console import schemas
+
+        found = schemas.check(client, subject, _schema(file, type_, reference))
+        if as_json:
+            print_json(found)
+        elif found.compatible:
+            say(f"{subject} can take it")
+        else:
+            for reason in found.reasons:
+                say(reason)
+        if not found.compatible:
+            raise SystemExit(1)
+
+
+@schema.command
+def diff(
+    subject: _Subject,
+    profile: Profile = None,
+    registry: _Registry = None,
+    from_: Annotated[int | None, Option("--from", "N", "Default: the one before the latest.")] = None,
+    to: Annotated[int | None, Option("--to", "N", "Default: the latest.")] = None,
+    with_: Annotated[
+        str | None, Option("--with", "SUBJECT", "Compare with this subject's version instead.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what changed between two versions."""
+    with _registry(registry, profile) as client:
+        from suiro.console import schemas
+
+        new = schemas.get(client, with_ or subject, to)
+        if from_ is None and with_ is None:
+            earlier = [one for one in client.versions(subject) if one < new.version]
+            if not earlier:
+                fail(
+                    f"{subject} has no version before {new.version}; name one with --from, or --with SUBJECT"
+                )
+            from_ = earlier[-1]
+        lines = schemas.diff(schemas.get(client, subject, from_), new)
+        if as_json:
+            print_json(lines)
+            return
+        for line in lines:
+            say(line)
+
+
+@schema.command
+def delete(
+    subject: _Subject,
+    profile: Profile = None,
+    registry: _Registry = None,
+    version: Annotated[int | None, Option("--version", "N", "Only this version.")] = None,
+    permanent: Annotated[
+        bool,
+        Option("--permanent", help="For good, so that its records cannot be read; after a delete without."),
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Delete a version or a subject. Its schemas can still be read by id, unless --permanent."""
+    with _registry(registry, profile) as client:
+        from suiro.console import schemas
+
+        what = subject if version is None else f"version {version} of {subject}"
+        require_yes(f"Delete {what}{' for good' if permanent else ''}?", yes)
+        gone = schemas.delete(client, subject, version, permanent=permanent)
+        say(f"deleted {subject}: versions {', '.join(map(str, gone))}")
+
+
+def _schema(file: str, type_: str, reference: list[str] | None) -> Schema:
+    from suiro.errors import UsageError
+    from suiro.registry import Reference, Schema
+
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file} is not UTF-8: {error}") from None
+    references = []
+    for one in reference or ():
+        name, _, target = one.partition("=")
+        subject, colon, version = target.rpartition(":")
+        if not colon or not name or not version.isdigit():
+            raise UsageError(f"--reference {one}: expected NAME=SUBJECT:VERSION")
+        references.append(Reference(name=name, subject=subject, version=int(version)))
+    return Schema(text, type_, tuple(references))  # type: ignore[arg-type]

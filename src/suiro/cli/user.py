@@ -1,0 +1,101 @@
+"""`suiro user`: users that log in by SCRAM."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+from suiro.cli.command_groups import Argument, Group, Option
+from suiro.cli.everyday import (
+    AsJson,
+    Bootstrap,
+    CommandConfig,
+    Profile,
+    Yes,
+    connected,
+    print_json,
+    print_table,
+    require_yes,
+    say,
+)
+
+user = Group("user", "Users that log in by SCRAM: list, add, remove.")
+
+_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+_Name = Annotated[str, Argument("USER")]
+
+
+@user.command
+def list_(
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """List SCRAM users. Passwords cannot be read."""
+    with connected(bootstrap, profile, command_config) as client:
+        found = client.admin.describe_scram_users()
+        if as_json:
+            print_json(found)
+            return
+        print_table(
+            ("user", "mechanisms", "iterations"),
+            ((one.name, list(one.mechanisms), list(one.mechanisms.values())) for one in found),
+        )
+
+
+@user.command
+def add(
+    name: _Name,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    command_config: CommandConfig = None,
+    mechanism: Annotated[str, Option("--mechanism", choices=_MECHANISMS)] = "SCRAM-SHA-512",
+    iterations: Annotated[
+        int, Option("--iterations", "N", "How much work a guess of the password is.")
+    ] = 8192,
+) -> None:
+    """Give a user a password, a new user or one that is there.
+
+    The password is asked for on a terminal; else it is the first line of the standard input. It does not leave this
+    machine: the brokers get a salted hash.
+    """
+    with connected(bootstrap, profile, command_config) as client:
+        client.admin.upsert_scram_user(name, _password(name), mechanism=mechanism, iterations=iterations)
+        say(f"user {name} can log in by {mechanism}")
+
+
+@user.command
+def remove(
+    name: _Name,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    command_config: CommandConfig = None,
+    mechanism: Annotated[
+        str | None, Option("--mechanism", help="Only this one. Default: all.", choices=_MECHANISMS)
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Take a user's passwords away."""
+    with connected(bootstrap, profile, command_config) as client:
+        from suiro.console.security import remove_user
+
+        require_yes(f"Remove user {name}?", yes)
+        remove_user(client, name, mechanism)
+        say(f"user {name} cannot log in by {mechanism or 'SCRAM'} any more")
+
+
+def _password(name: str) -> str:
+    from suiro.errors import UsageError
+
+    if not sys.stdin.isatty():
+        password = sys.stdin.readline().rstrip("\r\n")
+    else:
+        import getpass
+
+        password = getpass.getpass(f"password of {name}: ", stream=sys.stderr)
+        if getpass.getpass("again: ", stream=sys.stderr) != password:
+            raise UsageError("the two passwords differ; nothing was done")
+    if not password:
+        raise UsageError("the password is empty; give it on the standard input")
+    return password

@@ -1,0 +1,277 @@
+"""`suiro dead-letter`: back to where they came from, each once, whatever is killed on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from conftest import LogUnderTest
+from support.commands import Done, suiro
+from support.waiting import wait_until
+
+from suiro.client import LATEST, Client
+from suiro.console.dead_letters import JOURNAL_TOPIC
+from suiro.console.dead_letters import Done as DoneOffsets
+from suiro.console.records import LogRecord, Start, read_records
+from suiro.protocol.murmur2 import partition_for_key
+from suiro.protocol.records import Record, encode_batch
+from suiro.streams.sources import dead_letter_headers
+
+NewTopicFixture = Callable[..., str]
+Call = Callable[..., Done]
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+@pytest.fixture
+def call(log_under_test: LogUnderTest) -> Call:
+    return lambda *arguments, **more: suiro(
+        "dead-letter", *arguments, "--bootstrap-servers", log_under_test.bootstrap_servers, **more
+    )
+
+
+def of_streams(topic: str, partition: int = 0, offset: int = 0, reason: str = "bad") -> Headers:
+    return dead_letter_headers(ValueError(reason), topic, partition, offset, 1)
+
+
+def put_aside(client: Client, topic: str, *letters: tuple[bytes, Headers], partition: int = 0) -> None:
+    records = [
+        Record(offset=at, timestamp=1_000 + at, key=b"key-" + value, value=value, headers=headers)
+        for at, (value, headers) in enumerate(letters)
+    ]
+    client.produce({(topic, partition): encode_batch(records)})
+
+
+def committed(client: Client, topic: str) -> list[LogRecord]:
+    return list(read_records(client, topic, start=Start(kind="earliest")))
+
+
+def values(client: Client, topic: str) -> list[bytes | None]:
+    return [record.value for record in committed(client, topic)]
+
+
+def test_reasons_are_counted_and_one_is_shown(call: Call, client: Client, new_topic: NewTopicFixture) -> None:
+    source, dead = new_topic(2), new_topic()
+    client.produce({(source, 1): encode_batch([Record(offset=0, timestamp=5, key=b"k", value=b"original")])})
+    put_aside(
+        client,
+        dead,
+        (b"original", (("mine", b"1"), *of_streams(source, 1, 0, "line 17 is no number"))),
+        (b"b", of_streams(source, 1, 1, "line 8 is no number")),
+        (b"c", of_streams(source, 1, 2, "\x1b[2Jother")),
+        (b"d", ()),
+    )
+    found = call("list", dead, "--json").json
+    assert [(one["origin_topic"], one["records"], one["waiting"], one["reason"]) for one in found][:1] == [
+        (source, 2, 2, "line # is no number")
+    ]
+    assert {(one["origin_topic"], one["records"]) for one in found} == {(source, 2), (source, 1), (None, 1)}
+    assert "\x1b" not in call("list", dead).out
+    shown = call("show", dead).out
+    assert f"from: {source}-1 offset 0" in shown
+    assert "the record that it was made of is original" in shown
+    one = call("show", dead, "--offset", "0", "--json").json
+    assert (one["origin_record"]["value"], one["exception"]) == ("original", "ValueError")
+    assert "not in the log any more" in call("show", dead, "--offset", "1").out
+    assert "cannot go back" in call("show", dead, "--offset", "3").out
+    assert call("show", dead, "--offset", "99").code == 1
+
+
+def test_back_to_topic_and_partition_without_the_errors_headers(
+    call: Call, client: Client, new_topic: NewTopicFixture
+) -> None:
+    source, dead = new_topic(3), new_topic(2)
+    put_aside(client, dead, (b"a", (("mine", b"1"), *of_streams(source, 2), ("none", None))))
+    of_connect: Headers = (
+        ("__connect.errors.topic", source.encode()),
+        ("__connect.errors.partition", b"1"),
+        ("__connect.errors.offset", b"7"),
+        ("__connect.errors.exception.message", b"refused"),
+    )
+    put_aside(client, dead, (b"b", of_connect), partition=1)
+    planned = call("redrive", dead, "--dry-run")
+    assert planned.rows == [[source, "1", "1"], [source, "2", "1"]]
+    assert values(client, source) == []
+    asked = call("redrive", dead)
+    assert (asked.code, "give --yes" in asked.err) == (2, True)
+    assert call("redrive", dead, "--yes", "--json").json["sent"] == 2
+    found = {record.partition: record for record in committed(client, source)}
+    assert (found[2].key, found[2].value, found[2].timestamp) == (b"key-a", b"a", 1_000)
+    assert found[2].headers == (("mine", b"1"), ("none", None))
+    assert (found[1].value, found[1].headers) == (b"b", ())
+    again = call("redrive", dead, "--yes", "--json").json
+    assert (again["planned"], again["sent"], again["done_before"]) == (0, 0, 2)
+    assert [one["waiting"] for one in call("list", dead, "--json").json] == [0, 0]
+    (line,) = [
+        json.loads(record.value or b"")
+        for record in committed(client, JOURNAL_TOPIC)
+        if record.key == dead.encode()
+    ]
+    assert (line["records"], line["from"]) == (2, {"0": [0], "1": [0]})
+    assert line["to"] == {f"{source}-1": 1, f"{source}-2": 1}
+    assert "@" in line["by"]
+
+
+def test_chosen_ones_and_later_the_rest(call: Call, client: Client, new_topic: NewTopicFixture) -> None:
+    one, other, dead = new_topic(), new_topic(), new_topic()
+    letters = [
+        (str(number).encode(), of_streams(one if number % 2 else other, reason=f"reason {number // 5}"))
+        for number in range(10)
+    ]
+    put_aside(client, dead, *letters)
+    assert call("redrive", dead, "--place", "0:3", "--place", "0:4", "--yes", "--json").json["sent"] == 2
+    assert (values(client, one), values(client, other)) == ([b"3"], [b"4"])
+    assert (
+        call("redrive", dead, "--from-topic", one, "--reason", "reason 1", "--yes", "--json").json["sent"]
+        == 3
+    )
+    assert values(client, one) == [b"3", b"5", b"7", b"9"]
+    assert call("redrive", dead, "--place", "0:3", "--yes", "--json").json["done_before"] == 1
+    put_aside(client, dead, (b"10", of_streams(one)))
+    assert call("redrive", dead, "--yes", "--json").json["sent"] == 6
+    assert Counter(values(client, one)) == Counter(str(number).encode() for number in (1, 3, 5, 7, 9, 10))
+    assert Counter(values(client, other)) == Counter(str(number).encode() for number in (0, 2, 4, 6, 8))
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        (lambda dead: (), "name no topic"),
+        (lambda dead: of_streams("__consumer_offsets"), "belongs to Kafka"),
+        (lambda dead: of_streams("__transaction_state"), "belongs to Kafka"),
+        (lambda dead: of_streams(dead), "itself"),
+        (lambda dead: of_streams("absent-topic"), "does not exist"),
+        (
+            lambda dead: (("__streams.errors.topic", b"t"), ("__streams.errors.partition", b"-1")),
+            "name no topic",
+        ),
+        (
+            lambda dead: (("__streams.errors.topic", b"t"), ("__streams.errors.partition", b"9" * 40)),
+            "name no topic",
+        ),
+        (
+            lambda dead: (("__streams.errors.topic", None), ("__streams.errors.partition", None)),
+            "name no topic",
+        ),
+    ],
+    ids=["none", "offsets", "transactions", "itself", "absent", "negative", "huge", "null"],
+)
+def test_what_cannot_go_back_stays_and_is_told_of(
+    call: Call, client: Client, new_topic: NewTopicFixture, headers: Callable[[str], Headers], said: str
+) -> None:
+    source, dead = new_topic(), new_topic()
+    put_aside(
+        client, dead, (b"good", of_streams(source)), (b"bad", headers(dead)), (b"too", of_streams(source))
+    )
+    done = call("redrive", dead, "--yes", "--json")
+    assert (done.json["sent"], done.json["stay"]) == (2, 1)
+    assert said in done.err
+    assert values(client, source) == [b"good", b"too"]
+    again = call("redrive", dead, "--yes", "--json").json
+    assert (again["planned"], again["stay"]) == (0, 1)
+
+
+def test_a_partition_that_is_not_there_any_more(
+    call: Call, client: Client, new_topic: NewTopicFixture
+) -> None:
+    source, dead = new_topic(2), new_topic()
+    put_aside(client, dead, (b"a", of_streams(source, 5)))
+    assert "--by-key" in call("redrive", dead, "--yes").err
+    assert call("redrive", dead, "--by-key", "--yes", "--json").json["sent"] == 1
+    assert [record.partition for record in committed(client, source)] == [partition_for_key(b"key-a", 2)]
+
+
+def test_a_topic_that_was_made_anew_and_a_group_of_somebody_else(
+    call: Call, client: Client, new_topic: NewTopicFixture
+) -> None:
+    dead = new_topic()
+    put_aside(client, dead, (b"a", of_streams("t")))
+    client.offset_commit(f"suiro-redrive-{dead}", {(dead, 0): (7, "suiro:")})
+    anew = call("redrive", dead, "--yes")
+    assert (anew.code, "was made anew" in anew.err) == (1, True)
+    client.offset_commit(f"suiro-redrive-{dead}", {(dead, 0): (1, "by hand")})
+    other = call("redrive", dead, "--yes")
+    assert (other.code, "no redrive wrote that" in other.err) == (1, True)
+
+
+def test_large_records_and_many(call: Call, client: Client, new_topic: NewTopicFixture) -> None:
+    source, dead = new_topic(), new_topic()
+    for number in range(6):
+        put_aside(client, dead, (str(number).encode() * 450_000, of_streams(source)))
+    assert call("redrive", dead, "--yes", "--json").json["sent"] == 6
+    assert [(value or b"")[:1] for value in values(client, source)] == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_each_once_though_it_is_killed_on_the_way(
+    log_under_test: LogUnderTest, call: Call, client: Client, new_topic: NewTopicFixture
+) -> None:
+    """kill -9 whenever some more copies are in the log, committed or not; then on to the end."""
+    source, dead = new_topic(3), new_topic(2)
+    for partition in range(2):
+        for first in range(0, 2_000, 100):
+            letters = [
+                (f"{partition}.{number}".encode(), of_streams(source, number % 3, number))
+                for number in range(first, first + 100)
+            ]
+            put_aside(client, dead, *letters, partition=partition)
+    command = [sys.executable, "-m", "suiro.cli", "dead-letter", "redrive", dead, "--yes"]
+    command += ["--transaction-records", "7", "--bootstrap-servers", log_under_test.bootstrap_servers]
+    drawn = random.Random(4)
+    places = [(source, partition) for partition in range(3)]
+
+    def copies() -> int:
+        return sum(one.offset for one in client.list_offsets(dict.fromkeys(places, LATEST)).values())
+
+    killed = 0
+    for _ in range(4):
+        wanted = copies() + drawn.randrange(1, 150)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_until(
+            lambda wanted=wanted, process=process: copies() >= wanted or process.poll() is not None,  # type: ignore[misc]
+            120,
+            "more copies",
+            poll_s=0.001,
+        )
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+            killed += 1
+        process.wait()
+    assert killed >= 2
+    done = call("redrive", dead, "--yes", "--json").json
+    assert done["sent"] == done["planned"] > 0
+    expected = Counter(f"{partition}.{number}".encode() for partition in range(2) for number in range(2_000))
+    assert Counter(values(client, source)) == expected
+    found: dict[Any, list[int]] = {}
+    for record in committed(client, source):
+        letter, number = (record.value or b"").split(b".")
+        found.setdefault((record.partition, letter), []).append(int(number))
+    assert all(numbers == sorted(numbers) for numbers in found.values())  # in their order
+    lines = [
+        json.loads(one.value or b"") for one in committed(client, JOURNAL_TOPIC) if one.key == dead.encode()
+    ]
+    assert sum(line["records"] for line in lines) == 4_000
+
+
+def test_what_is_done_is_written_and_read() -> None:
+    drawn = random.Random(1)
+    for _ in range(200):
+        done, model = DoneOffsets(drawn.randrange(5)), set[int]()
+        model.update(range(done.position))
+        for _ in range(drawn.randrange(12)):
+            first = drawn.randrange(60)
+            end = first + drawn.randrange(1, 6)
+            done.add(first, end)
+            model.update(range(first, end))
+            again = DoneOffsets.parse(done.position, done.metadata())
+            assert (again.position, again.ranges) == (done.position, done.ranges)
+            assert {offset for offset in range(80) if again.has(offset)} == model
+    for text in ("7", "suiro:1", "suiro:1-2,", "suiro:a-b", "suiro:-1-2"):
+        with pytest.raises(ValueError, match=text):
+            DoneOffsets.parse(0, text)
