@@ -123,6 +123,12 @@ def unique() -> str:
 NODE_ONLY = {
     "test_adoption.py",
     "test_clients.py",
+    "test_commands_dead_letter.py",
+    "test_commands_group.py",
+    "test_commands_records.py",
+    "test_commands_schema.py",
+    "test_commands_security.py",
+    "test_commands_topic.py",
     "test_connect_avro.py",
     "test_connect_http_sinks.py",
     "test_connect_http_sources.py",
@@ -139,7 +145,7 @@ NODE_ONLY = {
     "test_views_journal_forged.py",
 }
 """What these do on Apache Kafka, they do in `make soak` only: CI has 25 minutes, and its contract tests hold the node
-to Apache Kafka, request by request."""
+to Apache Kafka, request by request. What commands ask of a cluster is `Client.admin`, which CI does on both."""
 ON_BOTH = {"test_several_topics_and_the_source_offsets_in_one_transaction", "test_columns"}
 """Of these files, what CI does on both."""
 
