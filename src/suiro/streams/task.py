@@ -33,7 +33,7 @@ from suiro.streams.times import UNKNOWN, OperatorTime
 from suiro.streams.topology import SubTopology, Topology, stores_of
 from suiro.streams.windows import EmitStrategy
 
-__all__ = ["TIMES", "Around", "Context", "Outputs", "Processing", "Task", "TaskSettings"]
+__all__ = ["TIMES", "Around", "Context", "Outputs", "Processing", "Task", "TaskSettings", "in_turn"]
 
 TIMES = "$times"
 """Name of the map that holds operator times; beside the stores', and kept like them."""
@@ -97,7 +97,7 @@ class Context:
 
     def drop(self, reason: str) -> None:
         """Counts a record that is left out."""
-        self._task.dropped[reason] = self._task.dropped.get(reason, 0) + 1
+        self._task.drop(reason)
 
     def next_number(self) -> int:
         """Grows with each call of this operator in this task, also over restarts."""
@@ -189,7 +189,7 @@ class Task:
         for node in reversed(sub_topology.nodes):
             self._rules[node.name] = self._make(topology, node)
         self._entries = {
-            node.name: _all(self._children_of(topology, node).values())
+            node.name: in_turn(self._children_of(topology, node).values())
             if isinstance(node.operator, Repartition)
             else self._step(node, 0)
             for node in sub_topology.inputs
@@ -248,6 +248,7 @@ class Task:
             finish = getattr(self._rules[node.name], "end_of_batch", None)
             if finish is not None:
                 finish()
+                self._finished()
         for name, time in self.times.items():
             for what, timestamp in time.state().items():
                 self._keep(f"{name}\0{what}", timestamp)
@@ -255,6 +256,12 @@ class Task:
             self._keep(f"{_PUNCTUATORS}\0{name}", due)
         for name, number in self._numbers.items():
             self._keep(f"{_NUMBERS}\0{name}", number)
+
+    def _finished(self) -> None:
+        """An operator has let go of what waited."""
+
+    def drop(self, reason: str, count: int = 1) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + count
 
     def next_number(self, node: str) -> int:
         number = self._numbers[node] = self._numbers.get(node, 0) + 1
@@ -281,7 +288,7 @@ class Task:
         if isinstance(node.operator, Sink | Repartition):
             return _Leave(self._outputs, node)
         steps = self._children_of(topology, node)
-        context = Context(self, node, self.times[node.name], _all(steps.values()), steps)
+        context = Context(self, node, self.times[node.name], in_turn(steps.values()), steps)
         missing = [name for name in stores_of(node) if name not in self.stores]
         assert not missing, f"{node.name} has no store {missing}"
         self._contexts[node.name] = context
@@ -293,7 +300,7 @@ class Task:
             if child.name in self._rules:
                 # A join with itself has one parent on both its ports.
                 found.setdefault(child.name, []).append(self._step(child, port))
-        return {name: _all(steps) for name, steps in found.items()}
+        return {name: in_turn(steps) for name, steps in found.items()}
 
     def _step(self, node: Node, port: int) -> Callable[[Record], None]:
         """The way into a node by one of its ports; where a failing record stops, or is left out."""
@@ -327,9 +334,9 @@ class Task:
         if isinstance(error, RegistryError):
             policy = "fail"  # nothing is wrong with the record: the registry is down, or refuses
         if policy == "skip":
-            self._contexts[node.name].drop("processing error")
+            self.drop("processing error")
         elif policy.startswith("dead-letter:"):
-            self._contexts[node.name].drop("processing error")
+            self.drop("processing error")
             self._outputs.dead_letter(policy.removeprefix("dead-letter:"), record, self.origin, error)
         else:
             place = self.origin
@@ -367,7 +374,8 @@ class _Leave:
         self._emit(self._node, record)
 
 
-def _all(steps: Iterable[Callable[[Record], None]]) -> Callable[[Record], None]:
+def in_turn(steps: Iterable[Callable[[Record], None]]) -> Callable[[Record], None]:
+    """All of them, one after the other."""
     found = list(steps)
     if len(found) == 1:
         return found[0]

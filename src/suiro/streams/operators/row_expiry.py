@@ -7,24 +7,36 @@ partner gets no records stay for ever. (In Kafka Streams the slower table's upda
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from suiro.streams.nodes import TableTableJoin
 
 if TYPE_CHECKING:
     from suiro.streams.stores.session import SessionStore
     from suiro.streams.stores.window import WindowStore
-    from suiro.streams.task import Context
+    from suiro.streams.times import OperatorTime
+    from suiro.streams.topology import SubTopology
 
 __all__ = ["RowExpiry"]
 
 _DAY_MS = 86_400_000
 
 
+class Around(Protocol):
+    """What is asked of an operator's context."""
+
+    time: OperatorTime
+
+    def store(self, name: str) -> Any: ...
+
+    @property
+    def sub_topology(self) -> SubTopology: ...
+
+
 class RowExpiry:
     """`delay_ms`: a row goes when time is later than its start (of a session: its end) by more than this."""
 
-    def __init__(self, context: Context, store: WindowStore | SessionStore, delay_ms: int) -> None:
+    def __init__(self, context: Around, store: WindowStore | SessionStore, delay_ms: int) -> None:
         self._store = store
         self._delay = delay_ms
         store.expires_before = context.time.closed - delay_ms
@@ -41,7 +53,7 @@ class RowExpiry:
             store.remove_before(max(slowest, store.expires_before - _DAY_MS))
 
 
-def _joined_with(context: Context, name: str) -> list[str]:
+def _joined_with(context: Around, name: str) -> list[str]:
     """The other windowed stores that this one is joined with, also through others."""
     kinds = {spec.name: spec.kind for spec in context.sub_topology.stores}
     pairs = [

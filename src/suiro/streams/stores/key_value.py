@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from suiro.streams.nodes import StoreSpec
+from suiro.streams.serdes.block_forms import Failed, encode_rows
 from suiro.streams.stores.decoded import Cells
 from suiro.streams.stores.ordered import OrderedMap
 
@@ -30,11 +31,20 @@ class KeyValueStore:
         return None if found is None else found[0]
 
     def get_with_timestamp(self, key: Any) -> tuple[Any, int] | None:
-        return self._cells.get(self.spec.key.serialize(self._topic, key))
+        return self.row_at(self.spec.key.serialize(self._topic, key))
 
     def put(self, key: Any, value: Any, timestamp: int = UNKNOWN_TIMESTAMP) -> None:
         """A value of None deletes the row."""
-        raw = self.spec.key.serialize(self._topic, key)
+        self.put_at(self.spec.key.serialize(self._topic, key), value, timestamp)
+
+    def keys_of(self, keys: Sequence[Any]) -> tuple[list[bytes | None], Failed]:
+        """The bytes of keys, for `row_at` and `put_at`."""
+        return encode_rows(self.spec.key, keys, self._topic)
+
+    def row_at(self, raw: bytes) -> tuple[Any, int] | None:
+        return self._cells.get(raw)
+
+    def put_at(self, raw: bytes, value: Any, timestamp: int) -> None:
         if value is None:
             self._rows.put(raw, None)
         else:

@@ -7,13 +7,14 @@ rows when the store is opened, so that old rows are found without a look at the 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 from sortedcontainers import SortedDict
 
 from suiro.streams.nodes import StoreSpec
 from suiro.streams.records import Windowed
+from suiro.streams.serdes.block_forms import Failed, encode_rows
 from suiro.streams.stores.decoded import Cells
 from suiro.streams.stores.ordered import OrderedMap
 
@@ -72,7 +73,14 @@ class WindowStore:
     # -- what operators need besides ---------------------------------------------------------------------
 
     def get_with_timestamp(self, key: Any, start: int) -> tuple[Any, int] | None:
-        return self._cells.get(self.spec.key.serialize(self._topic, key) + _WINDOW.pack(start, 0))
+        return self.row_at(self.spec.key.serialize(self._topic, key), start)
+
+    def keys_of(self, keys: Sequence[Any]) -> tuple[list[bytes | None], Failed]:
+        """The bytes of keys, for `row_at` and `put_at`."""
+        return encode_rows(self.spec.key, keys, self._topic)
+
+    def row_at(self, raw: bytes, start: int) -> tuple[Any, int] | None:
+        return self._cells.get(raw + _WINDOW.pack(start, 0))
 
     def fetch_rows(
         self, key: Any, first: int, last: int, *, reverse: bool = False
@@ -89,7 +97,10 @@ class WindowStore:
 
     def put(self, key: Any, value: Any, start: int, timestamp: int = _UNKNOWN_TIMESTAMP) -> None:
         """A value of None deletes the row."""
-        row = self.spec.key.serialize(self._topic, key) + _WINDOW.pack(start, 0)
+        self.put_at(self.spec.key.serialize(self._topic, key), value, start, timestamp)
+
+    def put_at(self, raw: bytes, value: Any, start: int, timestamp: int) -> None:
+        row = raw + _WINDOW.pack(start, 0)
         if value is None:
             self._delete(row, start)
             return

@@ -1,0 +1,163 @@
+"""Records of one micro-batch as columns: what operators take and give on Spark, see `blocks.task`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from suiro.streams.blocks.order import Domain, Order
+from suiro.streams.records import Headers, Record
+from suiro.streams.times import UNKNOWN
+
+__all__ = ["Block", "Row", "merged"]
+
+Row = tuple[Any, Any, int, Headers, int]
+"""A row by itself: key, value, timestamp (ms), headers, and what its lane had come to (`UNKNOWN` if not carried)."""
+
+
+class Block:
+    """Nobody changes the lists of a block. `headers`: None where no row has any. `carried`: by row, how far its
+    partition upstream had come; None where it is not known of any. `order`: None of one that stays where it is."""
+
+    __slots__ = ("carried", "headers", "keys", "order", "timestamps", "values")
+
+    def __init__(
+        self,
+        keys: Sequence[Any],
+        values: Sequence[Any],
+        timestamps: Sequence[int],
+        *,
+        headers: Sequence[Headers] | None = None,
+        carried: Sequence[int] | None = None,
+        order: Order | None = None,
+    ) -> None:
+        self.keys = keys
+        self.values = values
+        self.timestamps = timestamps
+        self.headers = headers
+        self.carried = carried
+        self.order = order
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def made(
+        self,
+        rows: Sequence[int] | None,
+        *,
+        keys: Sequence[Any] | None = None,
+        values: Sequence[Any] | None = None,
+        timestamps: Sequence[int] | None = None,
+        several: bool = False,
+    ) -> Block:
+        """A block of these rows, in their order; None: of all. Columns that are given take the place of its own, and
+        have an item for each of `rows`. `several`: a row may be among them more than once."""
+        order = self.order
+        assert order is not None
+        if rows is None or (len(rows) == len(self.keys) and not several):
+            return Block(
+                self.keys if keys is None else keys,
+                self.values if values is None else values,
+                self.timestamps if timestamps is None else timestamps,
+                headers=self.headers,
+                carried=self.carried,
+                order=order,
+            )
+        return Block(
+            _at(self.keys, rows) if keys is None else keys,
+            _at(self.values, rows) if values is None else values,
+            _at(self.timestamps, rows) if timestamps is None else timestamps,
+            headers=None if self.headers is None else _at(self.headers, rows),
+            carried=None if self.carried is None else _at(self.carried, rows),
+            order=order.several(rows) if several else order.taken(rows),
+        )
+
+    def on_way(self, next_visit: Mapping[int, int], *, carries: bool) -> Block:
+        """The same one operator further. `carries`: it is asked there how far partitions upstream had come."""
+        assert self.order is not None
+        return Block(
+            self.keys,
+            self.values,
+            self.timestamps,
+            headers=self.headers,
+            carried=self.carried if carries else None,
+            order=self.order.on_way(next_visit),
+        )
+
+    def record(self, row: int) -> Record:
+        return Record(
+            self.keys[row],
+            self.values[row],
+            self.timestamps[row],
+            () if self.headers is None else self.headers[row],
+        )
+
+    def row(self, row: int) -> Row:
+        return (
+            self.keys[row],
+            self.values[row],
+            self.timestamps[row],
+            () if self.headers is None else self.headers[row],
+            UNKNOWN if self.carried is None else self.carried[row],
+        )
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[Row]) -> Block:
+        """Of rows that waited for the end of the micro-batch; at least one."""
+        keys, values, timestamps, headers, carried = zip(*rows, strict=True)
+        found = cls.at_the_end(keys, values, timestamps)
+        found.headers = headers if any(headers) else None
+        found.carried = None if max(carried) == UNKNOWN else carried
+        return found
+
+    @classmethod
+    def at_the_end(cls, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[int]) -> Block:
+        """Of rows that an operator lets go of at the end of the micro-batch."""
+        return cls(keys, values, timestamps, order=Order(Domain(is_the_end=True), range(len(keys)), 0))
+
+
+def merged(blocks: Sequence[Block]) -> tuple[Block, list[int]]:
+    """One block of the rows of several, in their order, and for each row which of the blocks it is of."""
+    orders = [block.order for block in blocks]
+    first = orders[0]
+    assert first is not None
+    is_one_domain = all(order is not None and order.domain is first.domain for order in orders)
+    rows: list[tuple[Any, int, int, int]] = []
+    for index, order in enumerate(orders):
+        assert order is not None
+        if is_one_domain:
+            for row, place in enumerate(order.places):
+                rows.append((place, order.visit(row), index, row))
+        else:
+            for row in range(len(blocks[index])):
+                rows.append((order.key(row), 0, index, row))
+    rows.sort()
+    of = [index for _, _, index, _ in rows]
+    if is_one_domain:
+        order = Order(first.domain, [place for place, _, _, _ in rows], [visit for _, visit, _, _ in rows])
+    else:
+        known = [each for each in orders if each is not None]
+        domain = Domain.of_keys(
+            [key for key, _, _, _ in rows], [known[index].root(row) for _, _, index, row in rows]
+        )
+        order = Order(domain, range(len(rows)), [known[index].visit(row) for _, _, index, row in rows])
+    pairs = [(blocks[index], row) for _, _, index, row in rows]
+    some = any(block.headers is not None for block in blocks)
+    carries = any(block.carried is not None for block in blocks)
+    block = Block(
+        [block.keys[row] for block, row in pairs],
+        [block.values[row] for block, row in pairs],
+        [block.timestamps[row] for block, row in pairs],
+        headers=[() if block.headers is None else block.headers[row] for block, row in pairs]
+        if some
+        else None,
+        carried=[UNKNOWN if block.carried is None else block.carried[row] for block, row in pairs]
+        if carries
+        else None,
+        order=order,
+    )
+    return block, of
+
+
+def _at(items: Sequence[Any], rows: Sequence[int]) -> list[Any]:
+    return [items[row] for row in rows]

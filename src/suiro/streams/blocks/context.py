@@ -1,0 +1,60 @@
+"""What a step sees of its task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from suiro.streams.blocks.old_values import needs_old
+from suiro.streams.topology import SubTopology, Topology
+
+if TYPE_CHECKING:
+    from suiro.streams.blocks.block import Block
+    from suiro.streams.blocks.plan import Edge
+    from suiro.streams.blocks.task import BlockTask
+    from suiro.streams.nodes import Node
+    from suiro.streams.task import TaskSettings
+    from suiro.streams.times import OperatorTime
+
+__all__ = ["BlockContext"]
+
+
+class BlockContext:
+    """As `Context` is for rules. `needs_old`: somebody below reads the old values of changes."""
+
+    def __init__(self, task: BlockTask, topology: Topology, node: Node, edges: tuple[Edge, ...]) -> None:
+        self.node = node
+        self.time: OperatorTime = task.times[node.name]
+        self.needs_old = needs_old(topology, node)
+        self._task = task
+        self._edges = edges
+
+    def forward(self, block: Block) -> None:
+        """To every child. Rows of one record must not come in two blocks that are given one after the other, unless
+        each has them several times (`Block.made`)."""
+        for edge in self._edges:
+            self._task.deliver(edge, block)
+
+    def forward_to(self, child: str, block: Block) -> None:
+        for edge in self._edges:
+            if edge.child == child:
+                self._task.deliver(edge, block)
+
+    def store(self, name: str) -> Any:
+        return self._task.stores[name]
+
+    def drop(self, reason: str, count: int = 1) -> None:
+        """Counts records that are left out."""
+        if count:
+            self._task.drop(reason, count)
+
+    def failed(self, block: Block, row: int, error: Exception) -> None:
+        """This row's function raised. Raises where the policy is to fail; else the row is left out."""
+        self._task.failed_row(self.node, block, row, error)
+
+    @property
+    def settings(self) -> TaskSettings:
+        return self._task.settings
+
+    @property
+    def sub_topology(self) -> SubTopology:
+        return self._task.sub_topology

@@ -1,0 +1,22 @@
+"""Who reads the old value of a change: where nobody does, none is looked up."""
+
+from __future__ import annotations
+
+from suiro.streams.nodes import Node, TableFilter, TableMapValues, ToStream
+from suiro.streams.topology import Topology
+
+__all__ = ["needs_old"]
+
+
+def needs_old(topology: Topology, node: Node) -> bool:
+    """Whether anything right below the node may read the old values it sends."""
+    return any(_reads(child) for child, _ in topology.children(node.name))
+
+
+def _reads(child: Node) -> bool:
+    match child.operator:
+        case ToStream():
+            return False
+        case TableFilter(sends_old=sends_old) | TableMapValues(sends_old=sends_old):
+            return sends_old
+    return True

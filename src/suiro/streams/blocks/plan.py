@@ -1,0 +1,295 @@
+"""In which units a sub-topology runs over blocks: a pure function of the topology.
+
+A unit is one operator with a block form (a step), or an island: operators that go record by record, depth first, as in
+the interpreter. Islands are
+
+- operators without a block form, each for itself;
+- operators that share a store which is written: each record must see what those before it left there;
+- processors and all below them: a processor may change what it forwarded, or give the same object again;
+- what lies between operators of an island.
+
+Units are in depth-first order, parents first. Paths from the inputs are numbered depth first (`next_visit`), so that
+rows that come by several are put in the interpreter's order again. Where there are more than
+`PATHS_MAX` of them, the whole sub-topology is one island.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from suiro.streams.nodes import Node, Process, Repartition, Sink
+from suiro.streams.topology import SubTopology, Topology, stores_of
+
+__all__ = ["PATHS_MAX", "BlockPlan", "Edge", "Unit", "plan_of"]
+
+PATHS_MAX = 2048
+"""Paths from inputs to operators, all together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A way on, from a node or an input. `next_visit`: the number of the path to the child, by that of the path to the
+    parent; by 0, which is no path, one of them."""
+
+    child: str
+    port: int
+    unit: int
+    next_visit: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """`why`: why it is an island; empty for a step."""
+
+    nodes: tuple[str, ...]
+    why: str = ""
+
+    @property
+    def is_island(self) -> bool:
+        return bool(self.why)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPlan:
+    """`inputs`: the ways in from each input; a record comes by path 0."""
+
+    units: tuple[Unit, ...]
+    unit_of: dict[str, int]
+    edges: dict[str, tuple[Edge, ...]]
+    inputs: dict[str, tuple[Edge, ...]]
+
+
+@dataclass(slots=True)
+class _Group:
+    nodes: list[str]
+    why: list[str] = field(default_factory=list)
+
+
+def plan_of(topology: Topology, sub: SubTopology, has_step: Callable[[Node, bool], bool]) -> BlockPlan:
+    """`has_step(node, has_several_ports)`: whether the node's operator has a block form."""
+    children = _children(topology, sub)
+    inputs = {
+        node.name: _children_of_input(topology, sub, node)
+        if isinstance(node.operator, Repartition)
+        else [(node.name, 0)]
+        for node in sub.inputs
+    }
+    visits = _Visits(children, inputs)
+    if visits.is_complete:
+        groups = _groups(sub, children, has_step)
+    else:
+        groups = [_Group([node.name for node in sub.nodes], [f"more than {PATHS_MAX} paths lead through it"])]
+        visits = _Visits(children, inputs, is_flat=True)
+    units = _in_order(sub, children, inputs, groups)
+    unit_of = {name: index for index, unit in enumerate(units) for name in unit.nodes}
+
+    def edges(ways: list[tuple[str, int]], numbers: Callable[[int], dict[int, int]]) -> tuple[Edge, ...]:
+        return tuple(
+            Edge(child, port, unit_of[child], numbers(place)) for place, (child, port) in enumerate(ways)
+        )
+
+    return BlockPlan(
+        units=units,
+        unit_of=unit_of,
+        edges={name: edges(ways, partial(visits.way, name)) for name, ways in children.items()},
+        inputs={name: edges(ways, partial(visits.entry, name)) for name, ways in inputs.items()},
+    )
+
+
+def _children_of_input(topology: Topology, sub: SubTopology, node: Node) -> list[tuple[str, int]]:
+    inside = {each.name for each in sub.nodes}
+    return _together(
+        (child.name, port) for child, port in topology.children(node.name) if child.name in inside
+    )
+
+
+def _children(topology: Topology, sub: SubTopology) -> dict[str, list[tuple[str, int]]]:
+    """By node, in the order in which a record goes to them. Below a repartition another task goes on."""
+    inside = {each.name for each in sub.nodes}
+    return {
+        node.name: []
+        if isinstance(node.operator, Sink | Repartition)
+        else _together(
+            (child.name, port) for child, port in topology.children(node.name) if child.name in inside
+        )
+        for node in sub.nodes
+    }
+
+
+def _together(ways: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """All ports of a child follow each other, as in `Task`."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for child, port in ways:
+        found.setdefault(child, []).append((child, port))
+    return [way for ways in found.values() for way in ways]
+
+
+class _Visits:
+    """The tree of all paths, depth first: its numbers are those of visits. 0 is the record's before it enters."""
+
+    def __init__(
+        self,
+        children: dict[str, list[tuple[str, int]]],
+        inputs: dict[str, list[tuple[str, int]]],
+        *,
+        is_flat: bool = False,
+    ) -> None:
+        """`is_flat`: all have the same number, for there is no order to be put right."""
+        self.is_complete = True
+        self._ways: dict[tuple[str, int], dict[int, int]] = {}
+        self._entries: dict[tuple[str, int], dict[int, int]] = {}
+        self._is_flat = is_flat
+        if is_flat:
+            return
+        waiting = [
+            (self._entries.setdefault((name, place), {}), 0, child)
+            for name, ways in inputs.items()
+            for place, (child, _) in enumerate(ways)
+        ]
+        waiting.reverse()
+        number = 0
+        while waiting:
+            numbers, visit, name = waiting.pop()
+            number += 1
+            if number > PATHS_MAX:
+                self.is_complete = False
+                return
+            numbers[visit] = number
+            below = [
+                (self._ways.setdefault((name, place), {}), number, child)
+                for place, (child, _) in enumerate(children[name])
+            ]
+            waiting += reversed(below)
+
+    def way(self, name: str, place: int) -> dict[int, int]:
+        if self._is_flat:
+            return {0: 0}
+        found = self._ways.get((name, place), {})
+        return {0: min(found.values(), default=0), **found}
+
+    def entry(self, name: str, place: int) -> dict[int, int]:
+        return {0: 0} if self._is_flat else self._entries[name, place]
+
+
+def _groups(
+    sub: SubTopology,
+    children: dict[str, list[tuple[str, int]]],
+    has_step: Callable[[Node, bool], bool],
+) -> list[_Group]:
+    ports: dict[str, set[int]] = {}
+    for ways in children.values():
+        for child, port in ways:
+            ports.setdefault(child, set()).add(port)
+    group = {node.name: _Group([node.name]) for node in sub.nodes}
+
+    def unite(names: list[str], why: str) -> None:
+        first = group[names[0]]
+        for name in names[1:]:
+            other = group[name]
+            if other is not first:
+                first.nodes += other.nodes
+                first.why += other.why
+                for each in other.nodes:
+                    group[each] = first
+        first.why.append(why)
+
+    for node in sub.nodes:
+        if not has_step(node, len(ports.get(node.name, ())) > 1):
+            unite([node.name], f"{type(node.operator).__name__} has no block form")
+    for spec in sub.stores:
+        users = [node.name for node in sub.nodes if spec.name in stores_of(node)]
+        if len(users) > 1:
+            unite(users, f"they share store {spec.name}")
+    below = _below([node.name for node in sub.nodes if isinstance(node.operator, Process)], children)
+    if len(below) > 1:
+        unite(below, "a processor may change what it forwarded")
+    while True:
+        circle = _circle(sub, children, group)
+        if circle is None:
+            break
+        unite(circle, "they lie between operators of one island")
+    order = {node.name: place for place, node in enumerate(sub.nodes)}
+    found = {id(each): each for each in group.values()}
+    for each in found.values():
+        each.nodes.sort(key=order.__getitem__)
+    return list(found.values())
+
+
+def _below(names: list[str], children: dict[str, list[tuple[str, int]]]) -> list[str]:
+    found: dict[str, None] = {}
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found[name] = None
+            waiting += [child for child, _ in children[name]]
+    return list(found)
+
+
+def _circle(
+    sub: SubTopology, children: dict[str, list[tuple[str, int]]], group: dict[str, _Group]
+) -> list[str] | None:
+    """Nodes of groups that lie on a way from a group back to it; None: there is none."""
+    ways: dict[int, set[int]] = {}
+    for node in sub.nodes:
+        for child, _ in children[node.name]:
+            if group[child] is not group[node.name]:
+                ways.setdefault(id(group[node.name]), set()).add(id(group[child]))
+    reach = {start: _reached(start, ways) for start in ways}
+    for start, found in reach.items():
+        if start in found:
+            on_way = {start} | {each for each in found if start in reach.get(each, ())}
+            return [node.name for node in sub.nodes if id(group[node.name]) in on_way]
+    return None
+
+
+def _reached(start: int, ways: dict[int, set[int]]) -> set[int]:
+    found: set[int] = set()
+    waiting = list(ways.get(start, ()))
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            waiting += ways.get(each, ())
+    return found
+
+
+def _in_order(
+    sub: SubTopology,
+    children: dict[str, list[tuple[str, int]]],
+    inputs: dict[str, list[tuple[str, int]]],
+    groups: list[_Group],
+) -> tuple[Unit, ...]:
+    """Depth first: what is below a unit comes before what is below its next sibling, unless it waits for that."""
+    group_of = {name: index for index, group in enumerate(groups) for name in group.nodes}
+    done: dict[int, None] = {}
+
+    def ways_on(index: int) -> list[int]:
+        ways = [group_of[child] for name in groups[index].nodes for child, _ in children[name]]
+        return [each for each in dict.fromkeys(ways) if each != index]
+
+    def visit(index: int) -> None:
+        waiting: list[tuple[int, list[int]]] = [(index, ways_on(index))]
+        begun.add(index)
+        while waiting:
+            at, ways = waiting[-1]
+            if ways:
+                child = ways.pop()  # the last one first: the order is turned round at the end
+                if child not in begun:
+                    begun.add(child)
+                    waiting.append((child, ways_on(child)))
+            else:
+                done[at] = None
+                waiting.pop()
+
+    begun: set[int] = set()
+    starts = [group_of[child] for ways in inputs.values() for child, _ in ways]
+    for index in (*reversed(list(dict.fromkeys(starts))), *range(len(groups))):
+        if index not in begun:
+            visit(index)
+    return tuple(
+        Unit(tuple(groups[index].nodes), ", and ".join(dict.fromkeys(groups[index].why)))
+        for index in reversed(done)
+    )

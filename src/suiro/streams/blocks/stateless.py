@@ -1,0 +1,194 @@
+"""The rules of `operators.stateless` over blocks. What they do is said there.
+
+A function is called once for a row. One that fails is told (`Context.failed`), and the rows behind it go on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from suiro.streams.nodes import Branch, Filter, FlatMap, FlatMapValues, Map, MapValues, Peek, SelectKey
+from suiro.streams.operators.functions import callable_of
+
+if TYPE_CHECKING:
+    from suiro.streams.blocks.block import Block
+    from suiro.streams.blocks.context import BlockContext
+
+__all__ = [
+    "BranchStep",
+    "FilterStep",
+    "FlatMapStep",
+    "FlatMapValuesStep",
+    "MapStep",
+    "MapValuesStep",
+    "PassOn",
+    "PeekStep",
+    "SelectKeyStep",
+]
+
+
+class PassOn:
+    def __init__(self, operator: object, context: BlockContext) -> None:
+        self._forward = context.forward
+
+    def process(self, block: Block, port: int) -> None:
+        self._forward(block)
+
+
+class FilterStep:
+    def __init__(self, operator: Filter, context: BlockContext) -> None:
+        self._predicate = callable_of(operator.predicate, "key_value")
+        self._wanted = not operator.negated
+        self._context = context
+
+    def process(self, block: Block, port: int) -> None:
+        predicate, wanted = self._predicate, self._wanted
+        rows: list[int] = []
+        for row, (key, value) in enumerate(zip(block.keys, block.values, strict=True)):
+            try:
+                if bool(predicate(key, value)) is wanted:
+                    rows.append(row)
+            except Exception as error:
+                self._context.failed(block, row, error)
+        self._context.forward(block.made(rows))
+
+
+class MapStep:
+    def __init__(self, operator: Map, context: BlockContext) -> None:
+        self._mapper = callable_of(operator.mapper, "key_value")
+        self._context = context
+
+    def process(self, block: Block, port: int) -> None:
+        mapper = self._mapper
+        rows: list[int] = []
+        keys: list[Any] = []
+        values: list[Any] = []
+        for row, (key, value) in enumerate(zip(block.keys, block.values, strict=True)):
+            try:
+                made_key, made_value = mapper(key, value)
+            except Exception as error:
+                self._context.failed(block, row, error)
+                continue
+            rows.append(row)
+            keys.append(made_key)
+            values.append(made_value)
+        self._context.forward(block.made(rows, keys=keys, values=values))
+
+
+class MapValuesStep:
+    def __init__(self, operator: MapValues, context: BlockContext) -> None:
+        self._mapper = callable_of(operator.mapper, "value")
+        self._context = context
+
+    def process(self, block: Block, port: int) -> None:
+        mapper = self._mapper
+        rows: list[int] = []
+        values: list[Any] = []
+        for row, value in enumerate(block.values):
+            try:
+                values.append(mapper(value))
+            except Exception as error:
+                self._context.failed(block, row, error)
+                continue
+            rows.append(row)
+        self._context.forward(block.made(rows, values=values))
+
+
+class FlatMapStep:
+    def __init__(self, operator: FlatMap, context: BlockContext) -> None:
+        self._mapper = callable_of(operator.mapper, "key_value")
+        self._context = context
+
+    def process(self, block: Block, port: int) -> None:
+        mapper = self._mapper
+        rows: list[int] = []
+        keys: list[Any] = []
+        values: list[Any] = []
+        for row, (key, value) in enumerate(zip(block.keys, block.values, strict=True)):
+            try:
+                for made_key, made_value in mapper(key, value):
+                    rows.append(row)
+                    keys.append(made_key)
+                    values.append(made_value)
+            except Exception as error:
+                self._context.failed(block, row, error)
+        self._context.forward(block.made(rows, keys=keys, values=values, several=True))
+
+
+class FlatMapValuesStep:
+    def __init__(self, operator: FlatMapValues, context: BlockContext) -> None:
+        self._mapper = callable_of(operator.mapper, "value")
+        self._context = context
+
+    def process(self, block: Block, port: int) -> None:
+        mapper = self._mapper
+        rows: list[int] = []
+        values: list[Any] = []
+        for row, value in enumerate(block.values):
+            try:
+                for made in mapper(value):
+                    rows.append(row)
+                    values.append(made)
+            except Exception as error:
+                self._context.failed(block, row, error)
+        self._context.forward(block.made(rows, values=values, several=True))
+
+
+class SelectKeyStep:
+    def __init__(self, operator: SelectKey, context: BlockContext) -> None:
+        self._mapper = callable_of(operator.mapper, "key_value")
+        self._context = context
+
+    def process(self, block: Block, port: int) -> None:
+        mapper = self._mapper
+        rows: list[int] = []
+        keys: list[Any] = []
+        for row, (key, value) in enumerate(zip(block.keys, block.values, strict=True)):
+            try:
+                keys.append(mapper(key, value))
+            except Exception as error:
+                self._context.failed(block, row, error)
+                continue
+            rows.append(row)
+        self._context.forward(block.made(rows, keys=keys))
+
+
+class PeekStep:
+    def __init__(self, operator: Peek, context: BlockContext) -> None:
+        self._action = operator.action
+        self._context = context
+
+    def process(self, block: Block, port: int) -> None:
+        action = self._action
+        rows: list[int] = []
+        for row, (key, value) in enumerate(zip(block.keys, block.values, strict=True)):
+            try:
+                action(key, value)
+            except Exception as error:
+                self._context.failed(block, row, error)
+                continue
+            rows.append(row)
+        self._context.forward(block.made(rows))
+
+
+class BranchStep:
+    def __init__(self, operator: Branch, context: BlockContext) -> None:
+        self._branches = [
+            (None if predicate is None else callable_of(predicate, "key_value"), child)
+            for predicate, child in operator.predicates
+        ]
+        self._context = context
+
+    def process(self, block: Block, port: int) -> None:
+        found: dict[str, list[int]] = {child: [] for _, child in self._branches}
+        branches = [(predicate, child, found[child].append) for predicate, child in self._branches]
+        for row, (key, value) in enumerate(zip(block.keys, block.values, strict=True)):
+            try:
+                for predicate, _, add in branches:
+                    if predicate is None or predicate(key, value):
+                        add(row)
+                        break
+            except Exception as error:
+                self._context.failed(block, row, error)
+        for child, rows in found.items():
+            self._context.forward_to(child, block.made(rows))

@@ -1,0 +1,84 @@
+"""Which operators have a block form, and which class it is. The others run by their rules, record by record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from suiro.streams.blocks import stateless, table
+from suiro.streams.blocks.aggregate import StreamAggregateStep, TimeWindowAggregateStep
+from suiro.streams.blocks.global_table_join import StreamGlobalTableJoinStep
+from suiro.streams.nodes import (
+    Branch,
+    Filter,
+    FlatMap,
+    FlatMapValues,
+    Map,
+    MapValues,
+    Merge,
+    Node,
+    Peek,
+    Repartition,
+    SelectKey,
+    Sink,
+    Source,
+    StreamAggregate,
+    StreamGlobalTableJoin,
+    TableFilter,
+    TableMapValues,
+    TableSource,
+    TimeWindowAggregate,
+    ToStream,
+)
+from suiro.streams.topology import Topology
+
+if TYPE_CHECKING:
+    from suiro.streams.blocks.block import Block
+    from suiro.streams.blocks.context import BlockContext
+
+__all__ = ["Step", "has_step", "step_of"]
+
+
+class Step(Protocol):
+    """`process` forwards through its context. A step may have `end_of_batch()`, as rules have."""
+
+    def process(self, block: Block, port: int) -> None: ...
+
+
+_ANY_PORT: dict[type, Any] = {Source: stateless.PassOn, Merge: stateless.PassOn}
+_ONE_PORT: dict[type, Any] = {
+    Filter: stateless.FilterStep,
+    Map: stateless.MapStep,
+    MapValues: stateless.MapValuesStep,
+    FlatMap: stateless.FlatMapStep,
+    FlatMapValues: stateless.FlatMapValuesStep,
+    SelectKey: stateless.SelectKeyStep,
+    Peek: stateless.PeekStep,
+    Branch: stateless.BranchStep,
+    StreamAggregate: StreamAggregateStep,
+    TimeWindowAggregate: TimeWindowAggregateStep,
+    StreamGlobalTableJoin: StreamGlobalTableJoinStep,
+    TableSource: table.TableSourceStep,
+    TableFilter: table.TableFilterStep,
+    TableMapValues: table.TableMapValuesStep,
+    ToStream: table.ToStreamStep,
+}
+
+
+def has_step(topology: Topology, node: Node, has_several_ports: bool) -> bool:
+    kind = type(node.operator)
+    if kind in _ANY_PORT or kind in (Sink, Repartition):
+        return True
+    if kind not in _ONE_PORT or has_several_ports:
+        return False
+    if isinstance(node.operator, TableSource):
+        return not node.operator.versioned
+    if isinstance(node.operator, TableFilter | TableMapValues) and node.operator.store is not None:
+        return topology.store(node.operator.store).kind == "key-value"
+    return True
+
+
+def step_of(node: Node, context: BlockContext) -> Step:
+    """Of a node that `has_step`, but for those by which records leave the task."""
+    kind = type(node.operator)
+    step: Step = (_ANY_PORT.get(kind) or _ONE_PORT[kind])(node.operator, context)
+    return step

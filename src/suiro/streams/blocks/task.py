@@ -1,0 +1,445 @@
+"""A task that runs a sub-topology over blocks: on Spark, in place of `Task`, whose answers it gives.
+
+A block goes through one unit after the other (`plan`), all its rows through each: through a step in one loop, through
+an island record by record, by the rules. What comes to a unit by several ways is put in the order in which the
+interpreter would have come to it (`order`), and so is what leaves for one topic. `end_of_batch` is the interpreter's:
+what one operator lets go of has gone through all below it before the next operator is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate
+from typing import Any, cast
+
+from suiro.streams.blocks.block import Block, merged
+from suiro.streams.blocks.context import BlockContext
+from suiro.streams.blocks.leaving import BlockOutputs, Parcel, merged_parcels
+from suiro.streams.blocks.order import Domain, Key, Order
+from suiro.streams.blocks.plan import BlockPlan, Edge
+from suiro.streams.blocks.steps import Step, step_of
+from suiro.streams.errors import ProcessingError
+from suiro.streams.nodes import Node, Process, Repartition, Sink
+from suiro.streams.operators import Rule
+from suiro.streams.records import Headers, Origin, Record
+from suiro.streams.stores import OrderedMap
+from suiro.streams.task import Task, TaskSettings, in_turn
+from suiro.streams.times import UNKNOWN
+from suiro.streams.topology import SubTopology, Topology
+
+__all__ = ["BlockTask", "Taken"]
+
+_LAST = 1 << 62
+"""Behind every visit: what a record's time sets off comes after all that the record does."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """Records in the order in which the task takes them, as columns. `inputs`: the input of each, or of all. `carried`:
+    how far the partition upstream of each had come; None where it is not known. `letters`: dead letters, and how many
+    records were taken before. `origin(row)`: where a record came from."""
+
+    inputs: str | list[str]
+    keys: list[Any]
+    values: list[Any]
+    timestamps: list[int]
+    origin: Callable[[int], Origin]
+    headers: Sequence[Headers] | None = None
+    carried: list[int] | None = None
+    letters: list[tuple[int, Parcel]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+class BlockTask(Task):
+    def __init__(
+        self,
+        topology: Topology,
+        sub_topology: SubTopology,
+        plan: BlockPlan,
+        *,
+        partition: int,
+        maps: Mapping[str, OrderedMap],
+        outputs: BlockOutputs,
+        settings: TaskSettings,
+        wall_clock_time: int = 0,
+        global_stores: Mapping[str, Any] | None = None,
+        opened_stores: dict[str, Any] | None = None,
+    ) -> None:
+        """`plan`: `plan_of` this sub-topology. The rest as `Task` takes it."""
+        self._plan = plan
+        self._leaves = outputs
+        self._topology = topology
+        self._inbox: dict[int, list[tuple[Block, Edge]]] = {}
+        self._parcels: dict[str, list[tuple[Parcel, Callable[[int], Key]]]] = {}
+        self._exits: dict[int, list[_Exit]] = {index: [] for index in range(len(plan.units))}
+        self._taken: Taken | None = None
+        self._at: tuple[Block, int] | None = None  # the row in hand of an island, or one that failed
+        self._moment: Key | None = None  # of what a record's time set off
+        self._sequence = 0
+        self._carried = UNKNOWN
+        super().__init__(
+            topology,
+            sub_topology,
+            partition=partition,
+            maps=maps,
+            outputs=self,
+            settings=settings,
+            wall_clock_time=wall_clock_time,
+            global_stores=global_stores,
+            opened_stores=opened_stores,
+        )
+        self._running: list[Callable[[list[tuple[Block, Edge]]], None]] = []
+        self._punctuating: int | None = None
+        for index, unit in enumerate(plan.units):
+            nodes = [topology.node(name) for name in unit.nodes]
+            run: Callable[[list[tuple[Block, Edge]]], None]
+            if unit.is_island:
+                ways = {
+                    (node.name, port): self._step(node, port)
+                    for node in nodes
+                    for port in range(max(1, len(node.parents)))
+                }
+                run = partial(self._island, index, ways)
+                if any(isinstance(node.operator, Process) for node in nodes):
+                    self._punctuating = index  # there is one such island at the most
+            elif isinstance(nodes[0].operator, Sink | Repartition):
+                run = partial(self._leave, nodes[0])
+            else:
+                step: Any = self._rules[nodes[0].name]
+                run = partial(self._whole, step)
+            self._running.append(run)
+
+    # -- running -----------------------------------------------------------------------------------------
+
+    def process_block(self, taken: Taken) -> None:
+        """Feeds records and runs them to the end of every path."""
+        self._taken, self._hides_origin = taken, False
+        for place, letter in taken.letters:
+            self._add_parcel(letter, _always((place, -1)))
+        if len(taken):
+            self._enter(taken)
+            before = self._task_time.current
+            self._run()
+            self._task_time.current = before
+            self._task_time.observe(max(taken.timestamps))
+        self._send()
+        self._taken = None
+
+    def _enter(self, taken: Taken) -> None:
+        domain = Domain()
+        inputs = taken.inputs
+        if isinstance(inputs, str):
+            order = Order(domain, range(len(taken)), 0)
+            self._deliver_input(inputs, _whole_of(taken, order))
+            return
+        block = _whole_of(taken, Order(domain, range(len(taken)), 0))
+        rows: dict[str, list[int]] = {}
+        for row, name in enumerate(inputs):
+            rows.setdefault(name, []).append(row)
+        for name, own in rows.items():
+            self._deliver_input(name, block.made(own))
+
+    def _deliver_input(self, name: str, block: Block) -> None:
+        for edge in self._plan.inputs[name]:
+            self.deliver(edge, block)
+
+    def deliver(self, edge: Edge, block: Block) -> None:
+        if len(block):
+            moved = block.on_way(edge.next_visit, carries=edge.child in self._followers)
+            self._inbox.setdefault(edge.unit, []).append((moved, edge))
+
+    def _run(self) -> None:
+        inbox = self._inbox
+        for index, run in enumerate(self._running):
+            if index in inbox:
+                run(inbox.pop(index))
+            elif index == self._punctuating and self._taken is not None and self.punctuators:
+                run([])
+
+    def _whole(self, step: Step, deliveries: list[tuple[Block, Edge]]) -> None:
+        block, edge = deliveries[0]
+        if len(deliveries) > 1:
+            block, _ = merged([block for block, _ in deliveries])
+        step.process(block, edge.port)
+
+    def _leave(self, node: Node, deliveries: list[tuple[Block, Edge]]) -> None:
+        block = deliveries[0][0]
+        if len(deliveries) > 1:
+            block, _ = merged([block for block, _ in deliveries])
+        failed = partial(self.failed_row, node, block)
+        if isinstance(node.operator, Repartition):
+            self._leaves.repartition(node, block, failed)
+            return
+        order = block.order
+        assert order is not None
+        for parcel in self._leaves.sink(node, block, failed):
+            self._add_parcel(parcel, order.key if parcel.rows is None else order.taken(parcel.rows).key)
+
+    def _island(
+        self,
+        index: int,
+        ways: Mapping[tuple[str, int], Callable[[Record], None]],
+        deliveries: list[tuple[Block, Edge]],
+    ) -> None:
+        block, by_row = _in_hand(ways, deliveries)
+        taken = self._taken if index == self._punctuating else None
+        clocks: list[int] = []
+        if taken is not None:
+            clocks = list(accumulate(taken.timestamps, max, initial=self._task_time.current))
+        next_place = 0
+        carried = None if block is None else block.carried
+        if carried is None and self._carried != UNKNOWN:
+            self.carry(UNKNOWN)
+        self._sequence = 0
+        for row, step in enumerate(by_row):
+            assert block is not None
+            if carried is not None and carried[row] != self._carried:
+                self.carry(carried[row])
+            if taken is not None:
+                assert block.order is not None
+                place = block.order.root(row)
+                self._punctuate(clocks, next_place, place)
+                next_place = place
+                self._task_time.current = clocks[place + 1]
+            self._at = (block, row)
+            step(block.record(row))
+        self._at = None
+        if taken is not None:
+            self._punctuate(clocks, next_place, len(taken))
+        self._flush_exits(self._exits[index], block)
+
+    def _punctuate(self, clocks: Sequence[int], first: int, end: int) -> None:
+        """What the times of these records set off, each behind all that the record itself did."""
+        if not self.punctuators:
+            return
+        at, self._at = self._at, None
+        for place in range(first, end):
+            self._task_time.current = clocks[place + 1]
+            self._moment = (place, _LAST)
+            self.punctuators.stream_time_is(self._task_time.current)
+        self._moment = None
+        self._at = at
+
+    def advance_wall_clock(self, now_ms: int) -> None:
+        super().advance_wall_clock(now_ms)
+        self._flush_all_exits()
+        self._run()
+        self._send()
+
+    def _finished(self) -> None:
+        self._flush_all_exits()
+        self._run()
+        self._send()
+
+    def carry(self, carried: int) -> None:
+        self._carried = carried
+        super().carry(carried)
+
+    # -- what leaves an island ---------------------------------------------------------------------------
+
+    def _flush_all_exits(self) -> None:
+        """Of rows that no record in hand set off."""
+        self._sequence = 0
+        for exits in self._exits.values():
+            self._flush_exits(exits, None)
+
+    def _flush_exits(self, exits: list[_Exit], block: Block | None) -> None:
+        found = [each for each in exits if each.keys]
+        if not found:
+            return
+        if block is None:
+            domain = Domain(is_the_end=True)
+        else:
+            assert block.order is not None
+            # By emission: which row of the island's block it was made of.
+            rows = [0] * self._sequence
+            for each in found:
+                for place, row in zip(each.places, each.rows, strict=True):
+                    rows[place] = row
+            domain = Domain((block.order, rows))
+        for each in found:
+            self.deliver(each.edge, each.take(domain))
+
+    def note_exit(self) -> tuple[int, int, int]:
+        """Of a record that leaves an island now: its place among all that do, the row it was made of, what its lane
+        had come to."""
+        place = self._sequence
+        self._sequence += 1
+        return place, -1 if self._at is None else self._at[1], self._carried
+
+    # -- what leaves the task ----------------------------------------------------------------------------
+
+    def emit(self, node: Node, record: Record) -> None:
+        """From within an island, where nothing waits: who forwarded the record may change it later."""
+        block = Block(
+            [record.key],
+            [record.value],
+            [record.timestamp],
+            headers=[record.headers] if record.headers else None,
+        )
+        errors: list[Exception] = []
+        if isinstance(node.operator, Repartition):
+            self._leaves.repartition(node, block, lambda row, error: errors.append(error))
+        else:
+            key = (*self._key_in_hand(), self._sequence)
+            self._sequence += 1
+            for parcel in self._leaves.sink(node, block, lambda row, error: errors.append(error)):
+                self._add_parcel(parcel, _always(key))
+        for error in errors:
+            raise error
+
+    def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None:
+        key = (*self._key_in_hand(), self._sequence)
+        self._sequence += 1
+        self._add_parcel(self._leaves.letter(topic, record, origin, error), _always(key))
+
+    def _key_in_hand(self) -> Key:
+        if self._moment is not None:
+            return self._moment
+        if self._at is None:
+            return ()
+        block, row = self._at
+        assert block.order is not None
+        return block.order.key(row)
+
+    def _add_parcel(self, parcel: Parcel, key: Callable[[int], Key]) -> None:
+        if len(parcel):
+            self._parcels.setdefault(parcel.topic, []).append((parcel, key))
+
+    def _send(self) -> None:
+        parcels, self._parcels = self._parcels, {}
+        for items in parcels.values():
+            if len(items) == 1:
+                self._leaves.send(items[0][0])
+                continue
+            rows = [
+                (key(row), index, row)
+                for index, (parcel, key) in enumerate(items)
+                for row in range(len(parcel))
+            ]
+            rows.sort()
+            self._leaves.send(
+                merged_parcels([parcel for parcel, _ in items], [(index, row) for _, index, row in rows])
+            )
+
+    # -- failures ----------------------------------------------------------------------------------------
+
+    def failed_row(self, node: Node, block: Block, row: int, error: Exception) -> None:
+        if isinstance(error, ProcessingError):
+            raise error
+        before, self._at = self._at, (block, row)
+        self._failed(node, block.record(row), error)
+        self._at = before
+
+    @property
+    def origin(self) -> Origin | None:
+        """Of the record in hand."""
+        if self._at is None or self._taken is None or self._hides_origin:
+            return None
+        block, row = self._at
+        assert block.order is not None
+        place = block.order.root(row)
+        return None if place < 0 else self._taken.origin(place)
+
+    @origin.setter
+    def origin(self, found: Origin | None) -> None:
+        """None: the record in hand did not come now. Else it is known where it came from."""
+        self._hides_origin = found is None
+
+    # -- building ----------------------------------------------------------------------------------------
+
+    def _make(self, topology: Topology, node: Node) -> Rule:
+        unit = self._plan.units[self._plan.unit_of[node.name]]
+        if unit.is_island or isinstance(node.operator, Sink | Repartition):
+            return super()._make(topology, node)
+        step: Any = step_of(node, BlockContext(self, topology, node, self._plan.edges[node.name]))
+        return cast(Rule, step)  # it may have `end_of_batch`, which is all that `Task` asks for
+
+    def _children_of(self, topology: Topology, node: Node) -> dict[str, Callable[[Record], None]]:
+        found: dict[str, list[Callable[[Record], None]]] = {}
+        own = self._plan.unit_of.get(node.name)
+        for edge in self._plan.edges.get(node.name, ()):
+            if edge.unit == own:
+                step = self._step(topology.node(edge.child), edge.port)
+            else:
+                assert own is not None
+                exit_ = _Exit(self, edge)
+                self._exits[own].append(exit_)
+                step = exit_.add
+            found.setdefault(edge.child, []).append(step)
+        return {name: in_turn(steps) for name, steps in found.items()}
+
+
+def _in_hand(
+    ways: Mapping[tuple[str, int], Callable[[Record], None]], deliveries: list[tuple[Block, Edge]]
+) -> tuple[Block | None, Sequence[Callable[[Record], None]]]:
+    """What came to an island, and the way in of each row."""
+    steps = [ways[edge.child, edge.port] for _, edge in deliveries]
+    if not deliveries:
+        return None, ()
+    if len(deliveries) == 1:
+        block = deliveries[0][0]
+        return block, steps * len(block)
+    block, of = merged([block for block, _ in deliveries])
+    return block, [steps[index] for index in of]
+
+
+def _always(key: Key) -> Callable[[int], Key]:
+    return lambda row: key
+
+
+def _whole_of(taken: Taken, order: Order) -> Block:
+    return Block(
+        taken.keys,
+        taken.values,
+        taken.timestamps,
+        headers=taken.headers,
+        carried=taken.carried,
+        order=order,
+    )
+
+
+class _Exit:
+    """A way out of an island, and what goes by it."""
+
+    __slots__ = ("_carried", "_headers", "_task", "_timestamps", "_values", "edge", "keys", "places", "rows")
+
+    def __init__(self, task: BlockTask, edge: Edge) -> None:
+        self.edge = edge
+        self._task = task
+        self._clear()
+
+    def _clear(self) -> None:
+        self.keys: list[Any] = []
+        self._values: list[Any] = []
+        self._timestamps: list[int] = []
+        self._headers: list[Headers] = []
+        self._carried: list[int] = []
+        self.places: list[int] = []
+        self.rows: list[int] = []
+
+    def add(self, record: Record) -> None:
+        place, row, carried = self._task.note_exit()
+        self.keys.append(record.key)
+        self._values.append(record.value)
+        self._timestamps.append(record.timestamp)
+        self._headers.append(record.headers)
+        self._carried.append(carried)
+        self.places.append(place)
+        self.rows.append(row)
+
+    def take(self, domain: Domain) -> Block:
+        found = Block(
+            self.keys,
+            self._values,
+            self._timestamps,
+            headers=self._headers if any(self._headers) else None,
+            carried=None if max(self._carried) == UNKNOWN else self._carried,
+            order=Order(domain, self.places, 0),
+        )
+        self._clear()
+        return found
