@@ -62,13 +62,13 @@ def test_the_answers_are_those_of_the_reference(
     for sub in topology.sub_topologies:
         fed = _fed(topology, sub.inputs, records, carried)
         batches = _cut(fed, cuts, every)
-        expected, found = run_both(
-            topology, sub, batches, task_settings, _rows(topology)
-        )
+        expected, found = run_both(topology, sub, batches, task_settings, _rows(topology))
         assert_same(found, expected)
         for name, left in expected.left.items():
             if name.startswith("/"):
-                carried[name[1:]] = [Record(key, value, timestamp, headers) for _, key, value, timestamp, headers in left]
+                carried[name[1:]] = [
+                    Record(key, value, timestamp, headers) for _, key, value, timestamp, headers in left
+                ]
 
 
 def assert_same(found: Ran, expected: Ran) -> None:
@@ -88,7 +88,9 @@ def _rows(topology: Topology) -> list[tuple[str, Any, Any]]:
     ]
 
 
-def _fed(topology: Topology, inputs: Any, records: list[tuple[str, Record]], carried: dict[str, list[Record]]) -> list[Fed]:
+def _fed(
+    topology: Topology, inputs: Any, records: list[tuple[str, Record]], carried: dict[str, list[Record]]
+) -> list[Fed]:
     found: list[Fed] = []
     for node in inputs:
         if isinstance(node.operator, Repartition):
@@ -97,7 +99,12 @@ def _fed(topology: Topology, inputs: Any, records: list[tuple[str, Record]], car
                 time = max(time, record.timestamp + 3)
                 if record.key is not None or node.operator.keeps_null_keys:
                     found.append(Fed(node.name, record, time))
-    sources = {topic: node.name for node in inputs if not isinstance(node.operator, Repartition) for topic in node.operator.topics}
+    sources = {
+        topic: node.name
+        for node in inputs
+        if not isinstance(node.operator, Repartition)
+        for topic in node.operator.topics
+    }
     found += [Fed(sources[topic], record) for topic, record in records if topic in sources]
     return sorted(found, key=lambda each: each.record.timestamp) if carried else found
 

@@ -155,7 +155,9 @@ def _run(
     dropped: dict[str, int] = {}
     errors: list[str] = []
     offset = 0
-    opened: dict[str, Any] = {spec.name: open_store(spec, maps[spec.name], keeps=in_blocks) for spec in sub.stores}
+    opened: dict[str, Any] = {
+        spec.name: open_store(spec, maps[spec.name], keeps=in_blocks) for spec in sub.stores
+    }
     for number, blocks in enumerate(batches):
         common: dict[str, Any] = {
             "partition": 0,

@@ -102,7 +102,9 @@ def _add(function: Callable[..., Any]) -> Callable[..., None]:
     return step
 
 
-def _branch(builder: Any, streams: Any, stream: Any, other: Any, name: str, table: Any, stores: Any, n: int) -> None:
+def _branch(
+    builder: Any, streams: Any, stream: Any, other: Any, name: str, table: Any, stores: Any, n: int
+) -> None:
     ways = (
         stream.split(name=name)
         .branch(lambda key, value: _number(_bad(value)) % 3 == 0, "zero")
@@ -112,24 +114,36 @@ def _branch(builder: Any, streams: Any, stream: Any, other: Any, name: str, tabl
     streams += ways.values()
 
 
-def _merge(builder: Any, streams: Any, stream: Any, other: Any, name: str, table: Any, stores: Any, n: int) -> None:
+def _merge(
+    builder: Any, streams: Any, stream: Any, other: Any, name: str, table: Any, stores: Any, n: int
+) -> None:
     streams.append(stream.merge(other))
 
 
-def _to(builder: Any, streams: Any, stream: Any, other: Any, name: str, table: Any, stores: Any, n: int) -> None:
+def _to(
+    builder: Any, streams: Any, stream: Any, other: Any, name: str, table: Any, stores: Any, n: int
+) -> None:
     stream.to(TOPICS[n % len(TOPICS)], key=serdes.string, value=serdes.json)
 
 
-def _to_chosen(builder: Any, streams: Any, stream: Any, other: Any, name: str, table: Any, stores: Any, n: int) -> None:
-    stream.to(lambda key, value, origin: TOPICS[_number(_bad(value)) % 2], key=serdes.string, value=serdes.json)
+def _to_chosen(
+    builder: Any, streams: Any, stream: Any, other: Any, name: str, table: Any, stores: Any, n: int
+) -> None:
+    stream.to(
+        lambda key, value, origin: TOPICS[_number(_bad(value)) % 2], key=serdes.string, value=serdes.json
+    )
 
 
-def _global(builder: Any, streams: Any, stream: Any, other: Any, name: str, table: Any, stores: Any, n: int) -> None:
+def _global(
+    builder: Any, streams: Any, stream: Any, other: Any, name: str, table: Any, stores: Any, n: int
+) -> None:
     join = stream.left_join if n % 2 else stream.join
     streams.append(join(table, lambda key, value: _bad(key), lambda left, right: [left, right]))
 
 
-def _process(builder: Any, streams: Any, stream: Any, other: Any, name: str, table: Any, stores: Any, n: int) -> None:
+def _process(
+    builder: Any, streams: Any, stream: Any, other: Any, name: str, table: Any, stores: Any, n: int
+) -> None:
     if n % 3 == 0:
         streams.append(
             stream.process(
@@ -178,7 +192,11 @@ def _kept(name: str) -> Any:
 
 
 def _aggregate(stream: Any, name: str) -> Any:
-    return _grouped(stream, name).aggregate(list, _append, value=serdes.json, materialized=_kept(name)).to_stream()
+    return (
+        _grouped(stream, name)
+        .aggregate(list, _append, value=serdes.json, materialized=_kept(name))
+        .to_stream()
+    )
 
 
 def _plain(stream: Any) -> Any:
@@ -188,13 +206,21 @@ def _plain(stream: Any) -> Any:
 
 def _windowed(stream: Any, name: str) -> Any:
     windows = TimeWindows.of_size(10).grace(3)
-    counted = _grouped(stream, name).windowed_by(windows).aggregate(list, _append, value=serdes.json, materialized=_kept(name))
+    counted = (
+        _grouped(stream, name)
+        .windowed_by(windows)
+        .aggregate(list, _append, value=serdes.json, materialized=_kept(name))
+    )
     return _plain(counted.to_stream())
 
 
 def _hopping(stream: Any, name: str) -> Any:
     windows = TimeWindows.of_size(10, advance=4).grace(3)
-    counted = _grouped(stream, name).windowed_by(windows).aggregate(list, _append, value=serdes.json, materialized=_kept(name))
+    counted = (
+        _grouped(stream, name)
+        .windowed_by(windows)
+        .aggregate(list, _append, value=serdes.json, materialized=_kept(name))
+    )
     return _plain(counted.to_stream())
 
 
@@ -214,13 +240,19 @@ def _final(stream: Any, name: str) -> Any:
 def _session(stream: Any, name: str) -> Any:
     from suiro.streams import SessionWindows
 
-    counted = _grouped(stream, name).windowed_by(SessionWindows.of_gap(5, grace=3)).count(materialized=_kept(name))
+    counted = (
+        _grouped(stream, name).windowed_by(SessionWindows.of_gap(5, grace=3)).count(materialized=_kept(name))
+    )
     return _plain(counted.to_stream())
 
 
 def _table(stream: Any, name: str) -> Any:
     table = stream.to_table(key=serdes.string, value=serdes.json, materialized=_kept(name))
-    return table.filter(lambda key, value: _number(_bad(value)) % 2 == 0).map_values(lambda value: [value]).to_stream()
+    return (
+        table.filter(lambda key, value: _number(_bad(value)) % 2 == 0)
+        .map_values(lambda value: [value])
+        .to_stream()
+    )
 
 
 def _table_join(
@@ -254,7 +286,9 @@ _STEPS: dict[str, Callable[..., None]] = {
     "map": _add(lambda stream, name: stream.map(lambda key, value: (key, [_bad(value)]))),
     "map_values": _add(lambda stream, name: stream.map_values(lambda value: [_bad(value), 1])),
     "flat_map": _add(
-        lambda stream, name: stream.flat_map(lambda key, value: ((key, each) for each in (value, _bad(value))))
+        lambda stream, name: stream.flat_map(
+            lambda key, value: ((key, each) for each in (value, _bad(value)))
+        )
     ),
     "flat_map_values": _add(
         lambda stream, name: stream.flat_map_values(lambda value: [value] * (_number(_bad(value)) % 3))
@@ -270,9 +304,11 @@ _STEPS: dict[str, Callable[..., None]] = {
     "process_values": _process_values,
     "aggregate": _add(_aggregate),
     "group": _add(
-        lambda stream, name: stream.group_by(lambda key, value: str(value), key=serdes.string, value=serdes.json, name=name)
-        .count(materialized=_kept(name))
-        .to_stream()
+        lambda stream, name: (
+            stream.group_by(lambda key, value: str(value), key=serdes.string, value=serdes.json, name=name)
+            .count(materialized=_kept(name))
+            .to_stream()
+        )
     ),
     "windowed": _add(_windowed),
     "hopping": _add(_hopping),

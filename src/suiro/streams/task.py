@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from suiro.errors import RegistryError
+from suiro.errors import ConfigError, RegistryError
 from suiro.streams.errors import ProcessingError
 from suiro.streams.nodes import (
     Node,
@@ -331,8 +331,10 @@ class Task:
 
     def _failed(self, node: Node, record: Record, error: Exception) -> None:
         policy = self.settings.on_processing_error
-        if isinstance(error, RegistryError):
-            policy = "fail"  # nothing is wrong with the record: the registry is down, or refuses
+        if isinstance(error, RegistryError | ConfigError):
+            policy = (
+                "fail"  # nothing is wrong with the record: the registry is down, refuses, or was not named
+            )
         if policy == "skip":
             self.drop("processing error")
         elif policy.startswith("dead-letter:"):

@@ -23,17 +23,19 @@ from suiro.spark import (
     lease,
     read_columns,
 )
+from suiro.streams.blocks import BlockTask
 from suiro.streams.nodes import Node, Repartition
 from suiro.streams.sources import SourceReader
 from suiro.streams.stores import OrderedMap
-from suiro.streams.task import TIMES, Task
+from suiro.streams.task import TIMES
 from suiro.streams.vectorised.stateless import FALLBACK
 from suiro.streams_spark.outputs import Outputs, Topics
 from suiro.streams_spark.plan import IN_SOURCE_TASKS, SubPlan, may_punctuate
 from suiro.streams_spark.program import Program
-from suiro.streams_spark.record_readers import TopicReader, reads
+from suiro.streams_spark.record_readers import TopicReader
 from suiro.streams_spark.shuffle_message import Lane, Row, ShuffleMessage
 from suiro.streams_spark.source import LaneRange, Work
+from suiro.streams_spark.taking import Letters, all_taken
 from suiro.streams_spark.twins import twins_of
 
 __all__ = ["lane_rows", "work_rows"]
@@ -150,19 +152,21 @@ class _Here:
         self._outputs = Outputs(program.plan, topics, lane, twins=twins)
         sub_topology = program.plan.topology.sub_topologies[sub.number]
         self._cuts = tuple(item for item in sub_topology.outputs if isinstance(item.operator, Repartition))
-        self._task = Task(
+        self._task = BlockTask(
             program.plan.topology,
             sub_topology,
+            twins.block_plan(sub.number),
             partition=lane.partition,
             maps={TIMES: OrderedMap()},
             outputs=self._outputs,
             settings=program.settings,
         )
+        self._letters = Letters()
         reader = SourceReader(
             node,
             on_deserialization_error=program.on_deserialization_error,
             drop=topics.drop,
-            dead_letter=self._outputs.bury,
+            dead_letter=self._letters.add,
         )
         self._reader = TopicReader(reader, lane)
 
@@ -176,10 +180,8 @@ class _Here:
                 for emission in found:
                     self._outputs.emit_columns(emission)
                 return self._outputs.ready_rows()
-        process, input_ = self._task.process, self._input
-        for read in reads(self._reader, columns, takes_all=True):
-            if read is not None:
-                process(input_, read[0], read[1])
+        for block in all_taken(self._reader, self._input, columns, self._letters):
+            self._task.process_block(block)
         return self._outputs.ready_rows()
 
     def finish(self, item: LaneRange) -> Iterator[Row]:

@@ -1,13 +1,15 @@
 """What a task gives, on its way out: records for topics are encoded and staged, those for other tasks are packed.
 
-Records are collected as columns. `Outputs` is what the rules forward into; one serves all tasks of one Spark task that
-share a lane. No record of a sink ever reaches the JVM: what leaves is one row that says where the encoded records are.
+Records are collected as columns. `Outputs` is what a task forwards blocks into; one serves all tasks of one Spark task
+that share a lane. No record of a sink ever reaches the JVM: what leaves is one row that says where the encoded records
+are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from itertools import accumulate, repeat
 from typing import Any
 
 import numpy as np
@@ -15,13 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from suiro.protocol import columnar
+from suiro.protocol.murmur2 import partition_for_key
 from suiro.spark import StageOfTask
+from suiro.streams.blocks import Block, Parcel
 from suiro.streams.nodes import Node, Repartition, Sink
 from suiro.streams.records import Change, Headers, Origin, Record, Windowed
 from suiro.streams.serdes import natural
 from suiro.streams.sources import DeadLetter, SourceReader, dead_letter_headers
 from suiro.streams.vectorised.emission import Emission, changelog_columns
-from suiro.streams_spark.changes import write_change
+from suiro.streams_spark.encoding import Failing, carried_columns, encoded_for, one_record, parcel_of
 from suiro.streams_spark.plan import Plan
 from suiro.streams_spark.reports import DroppedRecords, pack_report
 from suiro.streams_spark.shuffle_message import (
@@ -90,6 +94,24 @@ class Topics:
             self._stage.add(columns.batch(topic))
             del self._columns[topic]
 
+    def add_parcel(self, parcel: Parcel) -> None:
+        topic = parcel.topic
+        if self._kept is not None and topic not in self._kept:
+            return
+        columns = self._columns.get(topic)
+        if columns is None:
+            columns = self._columns[topic] = _TopicColumns()
+        first = len(columns.keys)
+        columns.keys += parcel.keys
+        columns.values += parcel.values
+        columns.timestamps += parcel.timestamps
+        columns.partitions += repeat(None, len(parcel)) if parcel.partitions is None else parcel.partitions
+        if parcel.headers is not None:
+            columns.headers.update((first + row, own) for row, own in enumerate(parcel.headers) if own)
+        if len(columns.keys) >= ROWS_MAX:
+            self._stage.add(columns.batch(topic))
+            del self._columns[topic]
+
     def add_columns(
         self,
         topic: str,
@@ -126,7 +148,7 @@ class Topics:
 
 
 class Outputs:
-    """`suiro.streams.task.Outputs` for one lane.
+    """`suiro.streams.blocks.BlockOutputs` for one lane.
 
     `lane_times`: the times of this lane at each repartition, as the micro-batch before left them.
     """
@@ -145,19 +167,19 @@ class Outputs:
         self._lane = lane
         self._carriers: dict[str, _Carrier] = {}
         self._rows: list[Row] = []
-        self._leave: dict[str, Callable[[Record], None]] = {}
         self.lane_times: dict[str, int] = dict(lane_times or {})
 
-    # -- what rules call -----------------------------------------------------------------------------------
+    # -- what tasks call -----------------------------------------------------------------------------------
 
-    def emit(self, node: Node, record: Record) -> None:
-        leave = self._leave.get(node.name)
-        if leave is None:
-            operator = node.operator
-            assert isinstance(operator, Sink | Repartition)
-            leave = self._sink(operator) if isinstance(operator, Sink) else self._carrier(node).add
-            self._leave[node.name] = leave
-        leave(record)
+    def sink(self, node: Node, block: Block, failed: Failing) -> list[Parcel]:
+        assert isinstance(node.operator, Sink)
+        return encoded_for(node.operator, block, failed, self._topics.partition_count)
+
+    def repartition(self, node: Node, block: Block, failed: Failing) -> None:
+        self._carrier(node).add(block, failed)
+
+    def send(self, parcel: Parcel) -> None:
+        self._topics.add_parcel(parcel)
 
     def emit_columns(self, emission: Emission) -> None:
         """What `emit` is for one record."""
@@ -180,16 +202,19 @@ class Outputs:
             partitions=partitions,
         )
 
-    def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None:
+    def letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> Parcel:
         place = origin or Origin("", -1, -1, record.timestamp)
         added = dead_letter_headers(error, place.topic, place.partition, place.offset, place.timestamp)
         value = record.value.new if isinstance(record.value, Change) else record.value
         key = None if record.key is None else natural.serialize(topic, _plain(record.key))
         data = None if value is None else natural.serialize(topic, value)
-        self._topics.add(topic, key, data, record.timestamp, (*record.headers, *added))
+        return one_record(topic, key, data, record.timestamp, (*record.headers, *added))
+
+    def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None:
+        self.send(self.letter(topic, record, origin, error))
 
     def bury(self, letter: DeadLetter) -> None:
-        self._topics.add(letter.topic, letter.key, letter.value, letter.timestamp, letter.headers)
+        self.send(parcel_of(letter))
 
     def changelog(self, store: str, changes: Changes, now: int) -> None:
         """One record for each changed row, its timestamp the row's. In Kafka Streams' format, but for versioned
@@ -280,34 +305,6 @@ class Outputs:
                 self._plan, self._topics, self._lane, node, self.lane_times, self
             )
         return found
-
-    def _sink(self, sink: Sink) -> Callable[[Record], None]:
-        key_serde, value_serde = sink.key or natural, sink.value or natural
-        inner = getattr(key_serde, "inner", None)
-        fixed = sink.topic if isinstance(sink.topic, str) else None
-        choose: Any = sink.topic
-        add, count_of = self._topics.add, self._topics.partition_count
-
-        def leave(record: Record) -> None:
-            key, value = record.key, record.value
-            topic = fixed if fixed is not None else choose(key, value, None)
-            data = None if key is None else key_serde.serialize(topic, key)
-            partition = None
-            if sink.partitioner is not None:
-                partition = sink.partitioner(topic, key, value, count_of(topic))
-            elif inner is not None and isinstance(key, Windowed):
-                # All windows of a key belong into one partition, as Kafka Streams does it.
-                partition = partition_of(inner.serialize(topic, key.key), count_of(topic))
-            add(
-                topic,
-                data,
-                None if value is None else value_serde.serialize(topic, value),
-                record.timestamp,
-                record.headers,
-                partition,
-            )
-
-        return leave
 
 
 class _TopicColumns:
@@ -422,36 +419,57 @@ class _Carrier:
         places = columnar.partitions_of(emission.keys, self._tasks)
         if emission.keys.null_count:
             for row in np.flatnonzero(places < 0).tolist():
-                places[row] = partition_of(emission.values[row].as_py() or b"", self._tasks)
+                places[row] = _anywhere(None, emission.values[row].as_py(), self._tasks)
         self._ready.append((pa.RecordBatch.from_pydict(columns), places))
 
-    def add(self, record: Record) -> None:
+    def add(self, block: Block, failed: Failing) -> None:
         cut, topic = self._cut, self._topic
-        key, value = record.key, record.value
-        if key is None and not cut.keeps_null_keys:
+        if not cut.keeps_null_keys and None in block.keys:
+            block = block.made([row for row, key in enumerate(block.keys) if key is not None])
+        keys, values, rows = carried_columns(cut, topic, block, failed)
+        chosen, rows = self._chosen(block, keys, values, rows, failed)
+        if rows is not None:
+            keys, values = [keys[row] for row in rows], [values[row] for row in rows]
+        timestamps = block.timestamps if rows is None else [block.timestamps[row] for row in rows]
+        if not timestamps:
             return
-        data = None if key is None else cut.key.serialize(topic, key)
-        if value is None:
-            body = None
-        elif cut.is_change:
-            body = write_change(cut.value, topic, value)
-        else:
-            body = cut.value.serialize(topic, value)
-        if record.timestamp > self._time:
-            self._time = self._times[self._name] = record.timestamp
-        chosen = None
-        if cut.partitioner is not None:
-            chosen = cut.partitioner(topic, key, value, self._tasks)
-        if chosen is None:
-            # Anywhere will do without a key, as long as a repetition finds the same place.
-            chosen = -1 if data is not None else partition_of(body or b"", self._tasks)
-        self._keys.append(data)
-        self._values.append(body)
-        self._timestamps.append(record.timestamp)
-        self._record_times.append(self._time)
-        self._partitions.append(chosen)
-        if record.headers:
-            self._headers[len(self._keys) - 1] = record.headers
+        first = len(self._keys)
+        self._keys += keys
+        self._values += values
+        self._timestamps += timestamps
+        times = list(accumulate(timestamps, max, initial=self._time))
+        self._record_times += times[1:]
+        if times[-1] > self._time:
+            self._time = self._times[self._name] = times[-1]
+        self._partitions += chosen
+        if block.headers is not None:
+            headers = block.headers if rows is None else [block.headers[row] for row in rows]
+            self._headers.update((first + row, own) for row, own in enumerate(headers) if own)
+
+    def _chosen(
+        self,
+        block: Block,
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        rows: list[int] | None,
+        failed: Failing,
+    ) -> tuple[list[int], list[int] | None]:
+        """Partitions, -1 where the key says it, and the rows that they are of."""
+        partitioner, tasks = self._cut.partitioner, self._tasks
+        at = range(len(keys)) if rows is None else rows
+        if partitioner is None:
+            return [_anywhere(keys[row], values[row], tasks) for row in at], rows
+        found: list[int] = []
+        kept: list[int] = []
+        for row in at:
+            try:
+                chosen = partitioner(self._topic, block.keys[row], block.values[row], tasks)
+            except Exception as error:
+                failed(row, error)
+                continue
+            found.append(_anywhere(keys[row], values[row], tasks) if chosen is None else chosen)
+            kept.append(row)
+        return found, kept
 
     def take(self) -> Iterator[Row]:
         self._gather()
@@ -507,10 +525,9 @@ class _Carrier:
             self._topics.add(self._topic, row["key"], row["value"], row["timestamp"], headers, place)
 
 
-def partition_of(data: bytes, count: int) -> int:
-    from suiro.protocol.murmur2 import partition_for_key
-
-    return partition_for_key(data, count)
+def _anywhere(key: bytes | None, value: bytes | None, count: int) -> int:
+    """Anywhere will do without a key, as long as a repetition finds the same place."""
+    return -1 if key is not None else partition_for_key(value or b"", count)
 
 
 def _plain(key: Any) -> Any:

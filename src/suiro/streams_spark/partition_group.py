@@ -9,30 +9,33 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 
+from suiro.streams.blocks import Taken
 from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap
 from suiro.streams_spark.held_records import queue_of_prefix
 from suiro.streams_spark.notes import NO_TIME, REACHED, times_of
 from suiro.streams_spark.record_queue import RecordQueue
 from suiro.streams_spark.shuffle_message import Lane
+from suiro.streams_spark.taking import Letters, taken
 
 __all__ = ["PartitionGroup"]
 
 
 class PartitionGroup:
-    """`queues`: in the order in which ties are settled. Used once: `records`, `times`, `close`."""
+    """`queues`: in the order in which ties are settled. Used once: `blocks`, `times`, `close`."""
 
     def __init__(self, queues: Sequence[RecordQueue], notes: OrderedMap) -> None:
         self._queues = queues
         self._notes = notes
 
-    def records(self) -> Iterator[tuple[str, Record, Origin, int]]:
-        """All that may be taken now: the input, the record, where it came from, its lane's time."""
+    def blocks(self, letters: Letters) -> Iterator[Taken]:
+        """All that may be taken now. `letters`: where readers put dead letters."""
         if len(self._queues) == 1:
-            queue = self._queues[0]
-            for record, origin, carried in queue.records():
-                yield queue.input, record, origin, carried
-            return
+            return self._queues[0].blocks(letters)
+        return taken(self._records(), letters)
+
+    def _records(self) -> Iterator[tuple[str, Record, Origin, int]]:
+        """The input, the record, where it came from, its lane's time."""
         heap: list[tuple[int, int, RecordQueue]] = []
         is_complete = is_open = True
         for index, queue in enumerate(self._queues):
@@ -62,7 +65,7 @@ class PartitionGroup:
 
     def times(self) -> dict[str, int]:
         """How far each input has come by what lanes tell, not further than a lane has come of which there are more
-        records in the log. Asked for when `records` is exhausted."""
+        records in the log. Asked for when `blocks` is exhausted."""
         limit = min(
             (q.reached for q in self._queues if q.behind or q.paused is not None or q.has_head), default=None
         )

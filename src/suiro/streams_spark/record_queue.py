@@ -10,11 +10,13 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from suiro.streams.blocks import Taken
 from suiro.streams.stores import OrderedMap
 from suiro.streams_spark.held_records import HeldRecords, held_prefix
 from suiro.streams_spark.notes import NO_TIME, REACHED, TICK, note, noted
 from suiro.streams_spark.record_readers import Read, RecordReader, reads
 from suiro.streams_spark.shuffle_message import Lane
+from suiro.streams_spark.taking import Letters, all_taken
 
 __all__ = ["RecordQueue"]
 
@@ -90,17 +92,16 @@ class RecordQueue:
 
     # -- what is taken from it -------------------------------------------------------------------------------
 
-    def records(self) -> Iterator[Read]:
+    def blocks(self, letters: Letters) -> Iterator[Taken]:
         """All, where there is no other lane to look at."""
-        for found in self._walk(takes_all=True):
-            if found is not None:
-                yield found
+        for self._block, (_, columns) in enumerate(self._blocks):  # noqa: B020 — the place of what is in hand
+            yield from all_taken(self._reader, self.input, columns, letters)
         self._is_exhausted = True
 
     def advance(self) -> bool:
         """Moves the head on to the next record; False where there is none."""
         if self._walking is None:
-            self._walking = self._walk(takes_all=False)
+            self._walking = self._walk()
         for found in self._walking:
             if found is not None:
                 self._head = found
@@ -174,12 +175,12 @@ class RecordQueue:
             return columns
         return with_extracted(columns, self.timestamp)
 
-    def _walk(self, *, takes_all: bool) -> Iterator[Read | None]:
+    def _walk(self) -> Iterator[Read | None]:
         for self._block, (_, columns) in enumerate(self._blocks):  # noqa: B020 — the place of the row in hand
-            yield from self._rows_of(columns, takes_all)
+            yield from self._rows_of(columns)
 
-    def _rows_of(self, columns: pa.RecordBatch, takes_all: bool) -> Iterator[Read | None]:
-        for self._row, found in enumerate(reads(self._reader, columns, takes_all=takes_all)):  # noqa: B020 — as above
+    def _rows_of(self, columns: pa.RecordBatch) -> Iterator[Read | None]:
+        for self._row, found in enumerate(reads(self._reader, columns)):  # noqa: B020 — as above
             yield found
 
 

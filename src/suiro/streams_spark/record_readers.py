@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from suiro.streams.nodes import Repartition
-from suiro.streams.records import Origin, Record
+from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.serdes.block_forms import decode_rows
 from suiro.streams.sources import SourceReader
 from suiro.streams_spark.changes import read_change
 from suiro.streams_spark.notes import NO_TIME
 from suiro.streams_spark.shuffle_message import Lane, headers_list
 
-__all__ = ["CarriedReader", "Read", "RecordReader", "TopicReader", "items", "reads"]
+__all__ = ["CarriedReader", "Read", "ReadColumns", "RecordReader", "TopicReader", "items", "reads"]
 
 Read = tuple[Record, Origin, int]
 """A record, where it came from, and its lane's time; `NO_TIME` where the record's own timestamp is the lane's."""
@@ -25,11 +26,30 @@ BLOCK_ROWS = 1024
 """Rows that are read at once. Those of a queue that are not taken then are read again in the next micro-batch."""
 
 
+@dataclass(slots=True)
+class ReadColumns:
+    """`times`: None where the record is left out. `carried`: the times of their lane; None: those of the records."""
+
+    keys: list[Any]
+    values: list[Any]
+    times: Sequence[int | None]
+    headers: Sequence[Headers] | None
+    carried: list[int] | None
+    origin: Callable[[int], Origin]
+
+    def reads(self) -> Iterator[Read | None]:
+        headers = repeat(()) if self.headers is None else self.headers
+        carried = repeat(NO_TIME) if self.carried is None else self.carried
+        rows = zip(self.keys, self.values, self.times, headers, carried, strict=False)
+        for row, (key, value, time, own, reached) in enumerate(rows):
+            yield None if time is None else (Record(key, value, time, own), self.origin(row), reached)
+
+
 class RecordReader(Protocol):
     def one(self, item: Any) -> Read | None:
         """Of an item (`items`). None: the record is left out."""
 
-    def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> Sequence[Read | None] | None:
+    def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> ReadColumns | None:
         """What `one` gives for each row. None: they must go one by one; nothing has happened then. `takes_all`: no row
         will be read again."""
 
@@ -49,7 +69,7 @@ class TopicReader:
             return None
         return record, Origin(topic, partition, offset, timestamp, headers), NO_TIME
 
-    def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> Sequence[Read | None] | None:
+    def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> ReadColumns | None:
         if "extracted" in columns.schema.names:
             return None
         topic, partition = self._topic, self._partition
@@ -57,18 +77,14 @@ class TopicReader:
         found = self._reader.read_sound(topic, partition, columns, headers, takes_all=takes_all)
         if found is None:
             return None
-        return [
-            None
-            if time is None
-            else (Record(key, value, time, own), Origin(topic, partition, offset, timestamp, own), NO_TIME)
-            for key, value, time, offset, timestamp, own in zip(
-                *found,
-                columns.column("offset").to_pylist(),
-                columns.column("timestamp").to_pylist(),
-                repeat(()) if headers is None else headers,
-                strict=False,
-            )
-        ]
+        keys, values, times = found
+        offsets, timestamps = columns.column("offset").to_pylist(), columns.column("timestamp").to_pylist()
+
+        def origin(row: int) -> Origin:
+            own = () if headers is None else headers[row]
+            return Origin(topic, partition, offsets[row], timestamps[row], own)
+
+        return ReadColumns(keys, values, times, headers, None, origin)
 
 
 class CarriedReader:
@@ -91,7 +107,7 @@ class CarriedReader:
         record = Record(read_key, read_value, timestamp, headers)
         return record, Origin(topic, self._partition, -1, timestamp, headers), time
 
-    def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> Sequence[Read | None] | None:
+    def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> ReadColumns | None:
         cut, topic, partition = self._cut, self._topic, self._partition
         if cut.is_change:
             return None
@@ -102,20 +118,20 @@ class CarriedReader:
         if failed:
             return None
         timestamps, times = columns.column("timestamp").to_pylist(), columns.column("time").to_pylist()
-        return [
-            (Record(key, value, timestamp, headers), Origin(topic, partition, -1, timestamp, headers), time)
-            for key, value, timestamp, time, headers in zip(
-                keys, values, timestamps, times, headers_list(columns) or repeat(()), strict=False
-            )
-        ]
+        headers = headers_list(columns)
+
+        def origin(row: int) -> Origin:
+            return Origin(topic, partition, -1, timestamps[row], () if headers is None else headers[row])
+
+        return ReadColumns(keys, values, timestamps, headers, times, origin)
 
 
-def reads(reader: RecordReader, columns: pa.RecordBatch, *, takes_all: bool) -> Iterator[Read | None]:
-    """One for each row; None: the record is left out. `takes_all`: the caller goes on to the end."""
+def reads(reader: RecordReader, columns: pa.RecordBatch) -> Iterator[Read | None]:
+    """One for each row; None: the record is left out. Those that are not taken now are read again."""
     for start in range(0, columns.num_rows, BLOCK_ROWS):
         part = columns.slice(start, BLOCK_ROWS)
-        found = reader.block(part, takes_all=takes_all)
-        yield from map(reader.one, items(part)) if found is None else found
+        found = reader.block(part, takes_all=False)
+        yield from map(reader.one, items(part)) if found is None else found.reads()
 
 
 def items(columns: pa.RecordBatch) -> Iterator[Any]:

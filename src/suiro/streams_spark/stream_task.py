@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from suiro.streams.blocks import BlockTask
 from suiro.streams.nodes import GlobalTableSource, Node, Repartition, Source
 from suiro.streams.sources import SourceReader
 from suiro.streams.stores import open_store
-from suiro.streams.task import TIMES, Task
+from suiro.streams.task import TIMES
 from suiro.streams_spark.global_tables import global_table
 from suiro.streams_spark.held_records import HELD, HeldRecords
 from suiro.streams_spark.notes import LANE_TIME, NO_TIME, NOTES, PARTITION_TIME, TOLD, note, noted, times_of
@@ -24,6 +25,7 @@ from suiro.streams_spark.record_readers import CarriedReader, RecordReader, Topi
 from suiro.streams_spark.reports import pack_report
 from suiro.streams_spark.shuffle_message import STAGED, Lane, Row, ShuffleMessage
 from suiro.streams_spark.state_log import StateLog, TaskState
+from suiro.streams_spark.taking import Letters
 from suiro.streams_spark.twins import twins_of
 
 __all__ = ["run_task"]
@@ -54,7 +56,7 @@ def run_task(
 
 
 class StreamTask:
-    """Runs the rules."""
+    """Runs a sub-topology over blocks."""
 
     def __init__(
         self, program: Program, number: int, partition: int, state: TaskState, topics: Topics
@@ -77,6 +79,7 @@ class StreamTask:
             name: global_table(program.run, plan.topology.store(name)) for name in self._sub.global_tables
         }
         self._readers: dict[str, SourceReader] = {}
+        self._letters = Letters()
         self._behind = False
         self._paused = False
         self._waiting: list[HeldFrom] = []
@@ -88,9 +91,10 @@ class StreamTask:
             if spec.name not in self._state.stores:
                 self._state.stores[spec.name] = open_store(spec, self._state.map(spec.name), keeps=True)
         clock = max((item.clock for item in messages if item.clock is not None), default=0)
-        self._task = Task(
+        self._task = BlockTask(
             self._topology,
             self._sub,
+            twins_of(self._program.run, self._topology, self._program.settings).block_plan(self._sub.number),
             partition=self._partition,
             maps={name: self._state.map(name) for name in (*(spec.name for spec in self._sub.stores), TIMES)},
             outputs=self.outputs,
@@ -101,9 +105,8 @@ class StreamTask:
         )
         messages.sort(key=lambda item: item.sequence)
         group = PartitionGroup(self._queues(messages), self._notes)
-        process = self._task.process
-        for input_, record, origin, carried in group.records():
-            process(input_, record, origin, carried)
+        for block in group.blocks(self._letters):
+            self._task.process_block(block)
         times = group.times()
         if max(times.values(), default=NO_TIME) > NO_TIME:
             self._task.pass_to(times)
@@ -224,7 +227,7 @@ class StreamTask:
                 node,
                 on_deserialization_error=self._program.on_deserialization_error,
                 drop=self._topics.drop,
-                dead_letter=self.outputs.bury,
+                dead_letter=self._letters.add,
             )
             prefix = PARTITION_TIME + node.name.encode() + b"\0"
             for place, time in times_of(self._notes, prefix):

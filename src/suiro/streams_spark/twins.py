@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from suiro.streams.blocks import BlockPlan, block_plan
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology import Topology
 from suiro.streams.vectorised.plan import Reason, Twin, twin_of
@@ -18,11 +19,18 @@ class Twins:
     topology: Topology
     settings: TaskSettings
     _found: dict[int, Twin | Reason] = field(default_factory=dict)
+    _plans: dict[int, BlockPlan] = field(default_factory=dict)
 
     def of(self, number: int) -> Twin | None:
         """The twin of a sub-topology, by its number; None: the rules run it."""
         found = self.found(number)
         return None if isinstance(found, Reason) else found
+
+    def block_plan(self, number: int) -> BlockPlan:
+        """How a sub-topology runs that has no twin, or whose data its twin cannot do."""
+        if number not in self._plans:
+            self._plans[number] = block_plan(self.topology, self.topology.sub_topologies[number])
+        return self._plans[number]
 
     def found(self, number: int) -> Twin | Reason:
         if number not in self._found:

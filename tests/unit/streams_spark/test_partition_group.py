@@ -13,6 +13,7 @@ from suiro.streams_spark.partition_group import PartitionGroup
 from suiro.streams_spark.record_queue import RecordQueue
 from suiro.streams_spark.record_readers import Read
 from suiro.streams_spark.shuffle_message import Lane
+from suiro.streams_spark.taking import Letters
 
 
 class State:
@@ -56,7 +57,7 @@ class State:
 
     def taken(self, *queues: RecordQueue) -> tuple[list[int], list[tuple[Lane, int, int]]]:
         group = PartitionGroup(queues, self.notes)
-        found = [record.timestamp for _, record, _, _ in group.records()]
+        found = [time for block in group.blocks(Letters()) for time in block.timestamps]
         assert group.close() == bool(group.held_from)
         return found, group.held_from
 
@@ -65,7 +66,11 @@ def test_the_earliest_head_comes_first_and_ties_go_by_partition() -> None:
     state = State()
     queues = state.queue(0, [5, 1, 9]), state.queue(1, [5, 6])
     group = PartitionGroup(queues, state.notes)
-    found = [(origin.offset, record.timestamp) for _, record, origin, _ in group.records()]
+    found = [
+        (block.origin(row).offset, time)
+        for block in group.blocks(Letters())
+        for row, time in enumerate(block.timestamps)
+    ]
     assert found == [(0, 5), (1, 1), (0, 5), (1, 6), (2, 9)]
     assert not group.close()
     assert list(state.rows.range()) == []

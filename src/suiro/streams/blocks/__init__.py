@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
+from suiro.streams.blocks.block import Block
 from suiro.streams.blocks.leaving import BlockOutputs, Parcel
 from suiro.streams.blocks.plan import BlockPlan, plan_of
 from suiro.streams.blocks.steps import has_step
 from suiro.streams.blocks.task import BlockTask, Taken
 from suiro.streams.topology import SubTopology, Topology
 
-__all__ = ["BlockOutputs", "BlockPlan", "BlockTask", "Parcel", "Taken", "block_plan"]
+__all__ = ["Block", "BlockOutputs", "BlockPlan", "BlockTask", "Parcel", "Taken", "block_plan"]
 
 
 def block_plan(topology: Topology, sub: SubTopology) -> BlockPlan:

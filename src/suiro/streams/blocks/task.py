@@ -14,6 +14,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, cast
 
+from suiro.errors import ConfigError, RegistryError
 from suiro.streams.blocks.block import Block, merged
 from suiro.streams.blocks.context import BlockContext
 from suiro.streams.blocks.leaving import BlockOutputs, Parcel, merged_parcels
@@ -30,6 +31,9 @@ from suiro.streams.times import UNKNOWN
 from suiro.streams.topology import SubTopology, Topology
 
 __all__ = ["BlockTask", "Taken"]
+
+_NO_RECORDS_FAULT = (RegistryError, ConfigError)
+"""Raised of a whole block; always fails the task."""
 
 _LAST = 1 << 62
 """Behind every visit: what a record's time sets off comes after all that the record does."""
@@ -110,7 +114,7 @@ class BlockTask(Task):
                 run = partial(self._leave, nodes[0])
             else:
                 step: Any = self._rules[nodes[0].name]
-                run = partial(self._whole, step)
+                run = partial(self._whole, nodes[0], step)
             self._running.append(run)
 
     # -- running -----------------------------------------------------------------------------------------
@@ -160,23 +164,31 @@ class BlockTask(Task):
             elif index == self._punctuating and self._taken is not None and self.punctuators:
                 run([])
 
-    def _whole(self, step: Step, deliveries: list[tuple[Block, Edge]]) -> None:
+    def _whole(self, node: Node, step: Step, deliveries: list[tuple[Block, Edge]]) -> None:
         block, edge = deliveries[0]
         if len(deliveries) > 1:
             block, _ = merged([block for block, _ in deliveries])
-        step.process(block, edge.port)
+        try:
+            step.process(block, edge.port)
+        except _NO_RECORDS_FAULT as error:
+            self.failed_row(node, block, 0, error)
 
     def _leave(self, node: Node, deliveries: list[tuple[Block, Edge]]) -> None:
         block = deliveries[0][0]
         if len(deliveries) > 1:
             block, _ = merged([block for block, _ in deliveries])
         failed = partial(self.failed_row, node, block)
-        if isinstance(node.operator, Repartition):
-            self._leaves.repartition(node, block, failed)
-            return
+        parcels: list[Parcel] = []
+        try:
+            if isinstance(node.operator, Repartition):
+                self._leaves.repartition(node, block, failed)
+            else:
+                parcels = self._leaves.sink(node, block, failed)
+        except _NO_RECORDS_FAULT as error:
+            failed(0, error)
         order = block.order
         assert order is not None
-        for parcel in self._leaves.sink(node, block, failed):
+        for parcel in parcels:
             self._add_parcel(parcel, order.key if parcel.rows is None else order.taken(parcel.rows).key)
 
     def _island(

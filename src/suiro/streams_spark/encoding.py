@@ -1,0 +1,151 @@
+"""Blocks of records become bytes: for the topic of a sink, or for the task behind a repartition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from suiro.protocol.murmur2 import partition_for_key
+from suiro.streams.blocks import Block, Parcel
+from suiro.streams.nodes import Repartition, Sink
+from suiro.streams.records import Headers, Windowed
+from suiro.streams.serdes import natural
+from suiro.streams.serdes.block_forms import Failed, encode_rows
+from suiro.streams.sources import DeadLetter
+from suiro.streams_spark.changes import write_change
+
+__all__ = ["Failing", "carried_columns", "encoded_for", "one_record", "parcel_of"]
+
+Failing = Callable[[int, Exception], None]
+"""Is told of a row that cannot be encoded; raises where the policy is to fail."""
+
+
+def encoded_for(
+    sink: Sink, block: Block, failed: Failing, partition_count: Callable[[str], int]
+) -> list[Parcel]:
+    """One parcel for each topic."""
+    if isinstance(sink.topic, str):
+        return [_encoded(sink, sink.topic, block, None, failed, partition_count)]
+    rows: dict[str, list[int]] = {}
+    choose: Any = sink.topic
+    for row, (key, value) in enumerate(zip(block.keys, block.values, strict=True)):
+        try:
+            topic = choose(key, value, None)
+        except Exception as error:
+            failed(row, error)
+            continue
+        rows.setdefault(topic, []).append(row)
+    return [_encoded(sink, topic, block, own, failed, partition_count) for topic, own in rows.items()]
+
+
+def _encoded(
+    sink: Sink,
+    topic: str,
+    block: Block,
+    rows: list[int] | None,
+    failed: Failing,
+    partition_count: Callable[[str], int],
+) -> Parcel:
+    own_keys, own_values = _at(block.keys, rows), _at(block.values, rows)
+    keys, wrong = encode_rows(sink.key or natural, own_keys, topic)
+    partitions = _partitions(sink, topic, own_keys, own_values, wrong, partition_count)
+    values, wrong_values = encode_rows(sink.value or natural, own_values, topic)
+    wrong = wrong_values | wrong  # of a record, the key is written first
+    if not wrong:
+        return Parcel(
+            topic=topic,
+            keys=keys,
+            values=values,
+            timestamps=_at(block.timestamps, rows),
+            headers=None if block.headers is None else _at(block.headers, rows),
+            partitions=partitions,
+            rows=rows,
+        )
+    for row in sorted(wrong):
+        failed(row if rows is None else rows[row], wrong[row])
+    sound = [row for row in range(len(keys)) if row not in wrong]
+    at = sound if rows is None else [rows[row] for row in sound]
+    return Parcel(
+        topic=topic,
+        keys=_at(keys, sound),
+        values=_at(values, sound),
+        timestamps=_at(block.timestamps, at),
+        headers=None if block.headers is None else _at(block.headers, at),
+        partitions=None if partitions is None else _at(partitions, sound),
+        rows=at,
+    )
+
+
+def _partitions(
+    sink: Sink,
+    topic: str,
+    keys: Sequence[Any],
+    values: Sequence[Any],
+    wrong: Failed,
+    partition_count: Callable[[str], int],
+) -> list[int | None] | None:
+    """None: where their keys belong. Adds to `wrong`."""
+    if sink.partitioner is not None:
+        found: list[int | None] = []
+        for row, (key, value) in enumerate(zip(keys, values, strict=True)):
+            chosen = None
+            if row not in wrong:
+                try:
+                    chosen = sink.partitioner(topic, key, value, partition_count(topic))
+                except Exception as error:
+                    wrong[row] = error
+            found.append(chosen)
+        return found
+    inner = getattr(sink.key or natural, "inner", None)
+    if inner is None or not any(isinstance(key, Windowed) for key in keys):
+        return None
+    # All windows of a key belong into one partition, as Kafka Streams does it.
+    plain, _ = encode_rows(inner, [key.key if isinstance(key, Windowed) else None for key in keys], topic)
+    count = partition_count(topic)
+    return [None if data is None else partition_for_key(data, count) for data in plain]
+
+
+def carried_columns(
+    cut: Repartition, topic: str, block: Block, failed: Failing
+) -> tuple[list[bytes | None], list[bytes | None], list[int] | None]:
+    """Keys, values, and the rows of the block that can be carried; None: all."""
+    keys, wrong = encode_rows(cut.key, block.keys, topic)
+    if cut.is_change:
+        values: list[bytes | None] = []
+        wrong_values: Failed = {}
+        for row, change in enumerate(block.values):
+            data = None
+            if change is not None and row not in wrong:
+                try:
+                    data = write_change(cut.value, topic, change)
+                except Exception as error:
+                    wrong_values[row] = error
+            values.append(data)
+    else:
+        values, wrong_values = encode_rows(cut.value, block.values, topic)
+    wrong = wrong_values | wrong
+    if not wrong:
+        return keys, values, None
+    for row in sorted(wrong):
+        failed(row, wrong[row])
+    return keys, values, [row for row in range(len(keys)) if row not in wrong]
+
+
+def one_record(
+    topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
+) -> Parcel:
+    return Parcel(
+        topic=topic,
+        keys=[key],
+        values=[value],
+        timestamps=[timestamp],
+        headers=[headers] if headers else None,
+    )
+
+
+def parcel_of(letter: DeadLetter) -> Parcel:
+    return one_record(letter.topic, letter.key, letter.value, letter.timestamp, letter.headers)
+
+
+def _at(items: Sequence[Any], rows: Sequence[int] | None) -> Sequence[Any]:
+    return items if rows is None else [items[row] for row in rows]
