@@ -118,7 +118,6 @@ class Ran:
     left: dict[str, list[Left]]
     dropped: dict[str, int]
     kept: dict[str, dict[bytes, bytes | None]]
-    errors: list[str]
 
 
 def run_both(
@@ -127,11 +126,12 @@ def run_both(
     batches: Sequence[Sequence[Sequence[Fed]]],
     settings: TaskSettings,
     tables: Sequence[tuple[str, Any, Any]] = (),
-) -> tuple[Ran, Ran]:
-    """`batches`: micro-batches of blocks of records. `tables`: rows of global tables: store, key, value."""
-    return _run(topology, sub, batches, settings, tables, True), _run(
-        topology, sub, batches, settings, tables, False
-    )
+    only: bool | None = None,
+) -> list[Ran]:
+    """`batches`: micro-batches of blocks of records. `tables`: rows of global tables: store, key, value. `only`: in
+    blocks (True) or by record (False); else by record, then in blocks."""
+    ways = (False, True) if only is None else (only,)
+    return [_run(topology, sub, batches, settings, tables, in_blocks) for in_blocks in ways]
 
 
 def _run(
@@ -153,7 +153,6 @@ def _run(
         global_stores[store].put(key, value, 0)
     by_record, by_block = ByRecord(), ByBlock()
     dropped: dict[str, int] = {}
-    errors: list[str] = []
     offset = 0
     opened: dict[str, Any] = {
         spec.name: open_store(spec, maps[spec.name], keeps=in_blocks) for spec in sub.stores
@@ -200,4 +199,4 @@ def _run(
             dropped[reason] = dropped.get(reason, 0) + count
     kept = {name: dict(maps[name].take_changes()) for name in names}
     found = by_block if in_blocks else by_record
-    return Ran(found.left, dropped, kept, errors)
+    return Ran(found.left, dropped, kept)

@@ -293,7 +293,9 @@ _STEPS: dict[str, Callable[..., None]] = {
     "flat_map_values": _add(
         lambda stream, name: stream.flat_map_values(lambda value: [value] * (_number(_bad(value)) % 3))
     ),
-    "select_key": _add(lambda stream, name: stream.select_key(lambda key, value: key or _bad(value) and "k")),
+    "select_key": _add(
+        lambda stream, name: stream.select_key(lambda key, value: key or (_bad(value) and "k"))
+    ),
     "peek": _add(lambda stream, name: stream.peek(lambda key, value: _bad(value))),
     "branch": _branch,
     "merge": _merge,

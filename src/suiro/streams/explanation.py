@@ -1,18 +1,50 @@
-"""What of a topology runs on columns on Spark, and what record by record."""
+"""How a topology runs on Spark: what on columns, what over blocks of values, what record by record, and why."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from suiro.streams.blocks import block_plan
+from suiro.streams.nodes import Node, Repartition, Sink, Source
 from suiro.streams.task import TaskSettings
-from suiro.streams.topology import Topology
-from suiro.streams.vectorised import plan
+from suiro.streams.topology import SubTopology, Topology
+from suiro.streams.vectorised.plan import Reason, twin_of
 
 __all__ = ["explain"]
 
 
 def explain(topology: Topology, *, emit: str = "micro-batch") -> str:
-    """A line for each operator or sub-topology, with the reason where it runs record by record. `emit` as
-    `KafkaStreams` takes it.
+    """A line for each sub-topology and operator: on Arrow columns, which expressions need; over blocks of Python
+    values, which functions need; or record by record. Bytes become values at sources and bytes again at sinks and
+    repartitions. Where a faster way is not taken, the line says why. `emit` as `KafkaStreams` takes it.
 
     >>> print(explain(builder.build()))
     """
-    return "\n".join(plan.explain(topology, TaskSettings(coalesces=emit != "every")))
+    settings = TaskSettings(coalesces=emit != "every")
+    return "\n".join(line for sub in topology.sub_topologies for line in _lines(topology, sub, settings))
+
+
+def _lines(topology: Topology, sub: SubTopology, settings: TaskSettings) -> Iterator[str]:
+    twin = twin_of(topology, sub, settings)
+    if not isinstance(twin, Reason):
+        yield f"sub-topology {sub.number}: on columns"
+        yield from (f"  {line}" for line in twin.explain())
+        return
+    yield f"sub-topology {sub.number}: over blocks of values, not on columns, for {twin}"
+    for node in sub.inputs:
+        if isinstance(node.operator, Repartition):
+            yield f"  {node.name}: bytes to values, a block at a time"
+    for unit in block_plan(topology, sub).units:
+        if unit.is_island:
+            yield f"  {', '.join(unit.nodes)}: record by record, for {unit.why}"
+        else:
+            yield f"  {unit.nodes[0]}: {_kinds(topology.node(unit.nodes[0]))}, a block at a time"
+
+
+def _kinds(node: Node) -> str:
+    match node.operator:
+        case Source():
+            return "bytes to values"
+        case Sink() | Repartition():
+            return "values to bytes"
+    return "values"

@@ -127,7 +127,7 @@ def build(builder):
     result = CliRunner().invoke(app, ["run", str(written(tmp_path, "explained_app", text)), "--explain"])
     assert result.exit_code == 0, result.output
     assert "Sub-topology: 0" in result.output
-    assert "record by record" in result.output
+    assert "over blocks of values" in result.output
 
 
 class EndlessStreams:

@@ -20,7 +20,7 @@ from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_i
 from suiro.streams.vectorised.stateless import Chain, Reason
 from suiro.streams.vectorised.stream_table_join import JoinTwin, join_twin
 
-__all__ = ["Reason", "StatelessTwin", "Twin", "explain", "twin_of"]
+__all__ = ["Reason", "StatelessTwin", "Twin", "twin_of"]
 
 
 class StatelessTwin:
@@ -83,16 +83,3 @@ def _stateless(topology: Topology, sub: SubTopology) -> StatelessTwin | Reason:
 def _stateful_names(sub: SubTopology) -> str:
     names: list[Node] = [node for node in sub.nodes if getattr(node.operator, "store", None)]
     return ", ".join(node.name for node in names) or f"sub-topology {sub.number}"
-
-
-def explain(topology: Topology, settings: TaskSettings | None = None) -> list[str]:
-    """What runs on columns and what record by record, and why; a line for each operator or sub-topology."""
-    found: list[str] = []
-    for sub in topology.sub_topologies:
-        twin = twin_of(topology, sub, settings or TaskSettings(coalesces=True))
-        if isinstance(twin, Reason):
-            found.append(f"sub-topology {sub.number}: record by record, for {twin}")
-        else:
-            found.append(f"sub-topology {sub.number}: on columns")
-            found += [f"  {line}" for line in twin.explain()]
-    return found
