@@ -21,6 +21,7 @@ from suiro.connect.postgres.types import SESSION_SETTINGS
 from suiro.errors import BrokenConnectionError, ConfigError, SuiroError, TransientError, UsageError
 
 __all__ = [
+    "CONNECTION",
     "LOCK_TIMEOUT_MS",
     "Database",
     "LockNotAvailableError",
@@ -28,6 +29,7 @@ __all__ = [
     "connect_replication",
     "postgres_errors",
     "quoted",
+    "refused",
 ]
 
 OLDEST_VERSION = 140000
@@ -45,6 +47,15 @@ _SESSION = " ".join(
     if name != "client_encoding"
 )
 _KEEPALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+CONNECTION: dict[str, Any] = {
+    "application_name": "suiro capture",
+    "options": _SESSION,
+    "client_encoding": "UTF8",
+    **_KEEPALIVE,
+}
+"""Parameters of libpq for connections that replicate."""
+_OPERATIONAL = frozenset({"08", "28", "40", "53", "54", "55", "57", "58"})
+"""Classes of codes that tell of the server or the connection, not of what was asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +78,7 @@ def postgres_errors(what: str) -> Iterator[None]:
     except SuiroError:
         raise
     except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
-        raise _operational(what, error) from error
+        raise _operational(what, error.pgcode or "", _words(error)) from error
     except psycopg2.Error as error:
         if error.pgcode == psycopg2.errorcodes.INTERNAL_ERROR and _DROPPED in str(error):
             raise LockNotAvailableError(
@@ -82,9 +93,14 @@ def postgres_errors(what: str) -> Iterator[None]:
         raise UsageError(f"{what}: Postgres says: {_words(error)}") from error
 
 
-def _operational(what: str, error: psycopg2.Error) -> SuiroError:
-    code = error.pgcode or ""
-    text = _words(error)
+def refused(what: str, code: str, text: str) -> SuiroError:
+    """What an error of Postgres is, by its code (SQLSTATE; empty where libpq has none)."""
+    if code and code[:2] not in _OPERATIONAL:
+        return UsageError(f"{what}: Postgres says: {text}")
+    return _operational(what, code, text)
+
+
+def _operational(what: str, code: str, text: str) -> SuiroError:
     if code == psycopg2.errorcodes.LOCK_NOT_AVAILABLE:
         return LockNotAvailableError(f"{what}: Postgres says: {text}")
     # 28: wrong user or password; 3D: no such database; 42: no permission. 53, 55, 57, 58 may pass.
@@ -114,10 +130,7 @@ def connect_replication(dsn: str) -> Any:
         return psycopg2.connect(
             dsn,
             connection_factory=psycopg2.extras.LogicalReplicationConnection,
-            application_name="suiro capture",
-            options=_SESSION,
-            client_encoding="UTF8",
-            **_KEEPALIVE,
+            **CONNECTION,
         )
 
 

@@ -188,10 +188,6 @@ class Session:
 
     def _open_stream(self) -> ReplicationStream:
         self._changes.reset()
-        if not self._is_standby:
-            # psycopg2 confirms by itself what a sign of life names while it has seen no message at all, and the slot
-            # must not be ahead of the position. So there is a message before the server's first sign of life.
-            self._beat()
         self._stream = ReplicationStream(
             self._options.dsn,
             slot=self._options.slot,

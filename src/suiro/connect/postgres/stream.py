@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psycopg2
-
 from suiro.clock import SystemClock
 from suiro.connect.postgres.blocks import Block, join
-from suiro.connect.postgres.database import connect_replication, postgres_errors, quoted
+from suiro.connect.postgres.database import quoted
 from suiro.connect.postgres.lsn import lsn_text
+from suiro.connect.postgres.replication import Replication
 from suiro.connect.postgres.spool import Spools
 
 __all__ = ["ReplicationStream"]
@@ -36,11 +35,8 @@ class ReplicationStream:
     """Opened at a place in the log; `close` gives the slot back."""
 
     def __init__(self, dsn: str, *, slot: str, publication: str, start_lsn: int, directory: Path) -> None:
-        self._connection = connect_replication(dsn)
-        self._cursor: Any = self._connection.cursor()
         self._spools = Spools(directory)
         self._clock = SystemClock()
-        self._confirmed = start_lsn
         self._told = start_lsn
         self._told_ms = self._clock.monotonic_ms()
         self._payloads: list[bytes] = []
@@ -49,22 +45,22 @@ class ReplicationStream:
         options = (
             f"proto_version '2', publication_names '{quoted(publication)}', messages 'true', streaming 'true'"
         )
-        with postgres_errors(f"read from slot {slot}"):
-            self._cursor.execute(
-                f"START_REPLICATION SLOT {quoted(slot)} LOGICAL {lsn_text(start_lsn)} ({options})"
-            )
+        self._replication = Replication(
+            dsn,
+            f"START_REPLICATION SLOT {quoted(slot)} LOGICAL {lsn_text(start_lsn)} ({options})",
+            start_lsn=start_lsn,
+            what=f"read from slot {slot}",
+            clock=self._clock,
+        )
 
     def close(self) -> None:
         self._spools.close()
-        try:
-            self._connection.close()
-        except psycopg2.Error:
-            pass  # gone already
+        self._replication.close()
 
     @property
     def wal_end(self) -> int:
         """How far the server has read its log for us, as it last said."""
-        return int(self._cursor.wal_end)
+        return self._replication.wal_end
 
     @property
     def is_idle(self) -> bool:
@@ -76,12 +72,12 @@ class ReplicationStream:
         return self._spools.size_bytes
 
     def fileno(self) -> int:
-        return int(self._connection.fileno())
+        return self._replication.fileno()
 
     def wait(self, timeout_s: float, *others: Any) -> bool:
         """Until the server says something, or one of `others` can be read; False: nothing came."""
         poll = select.poll()  # `select` knows no descriptor beyond 1,023
-        for one in (self._connection, *others):
+        for one in (self._replication, *others):
             poll.register(one, select.POLLIN)
         return bool(poll.poll(timeout_s * 1_000))
 
@@ -90,42 +86,38 @@ class ReplicationStream:
         size = 0
         last_commit = 0  # how many messages lie up to the last commit
         stop_at_commit = False
-        with postgres_errors("read from the replication stream"):
-            while True:
-                message = self._cursor.read_message()
-                if message is None:
+        while (message := self._replication.read()) is not None:
+            at, payload = message
+            kind = payload[0]
+            self.messages_read += 1
+            if self._spools.is_inside:
+                if kind == _STOP:
+                    self._spools.stop()
+                else:
+                    self._spools.add(payload, at)
+                continue
+            if kind in _STREAMING:
+                if kind == _START:
+                    self._spools.start(payload)
+                elif kind == _STREAM_ABORT:
+                    self._spools.abort(payload)
+                else:
+                    if self._payloads:
+                        yield self._taken(len(self._payloads))
+                    yield from self._spools.commit(payload, max_bytes=BLOCK_BYTES)
+                    return
+                continue
+            self._payloads.append(payload)
+            self._lsns.append(at)
+            size += len(payload)
+            if kind == _COMMIT:
+                last_commit = len(self._payloads)
+                if stop_at_commit:
                     break
-                payload: bytes = message.payload
-                kind = payload[0]
-                self.messages_read += 1
-                if self._spools.is_inside:
-                    if kind == _STOP:
-                        self._spools.stop()
-                    else:
-                        self._spools.add(payload, message.data_start)
-                    continue
-                if kind in _STREAMING:
-                    if kind == _START:
-                        self._spools.start(payload)
-                    elif kind == _STREAM_ABORT:
-                        self._spools.abort(payload)
-                    else:
-                        if self._payloads:
-                            yield self._taken(len(self._payloads))
-                        yield from self._spools.commit(payload, max_bytes=BLOCK_BYTES)
-                        return
-                    continue
-                self._payloads.append(payload)
-                self._lsns.append(message.data_start)
-                size += len(payload)
-                if kind == _COMMIT:
-                    last_commit = len(self._payloads)
-                    if stop_at_commit:
-                        break
-                elif kind == _MESSAGE and payload.startswith(MESSAGE_PREFIX, _PREFIX_AT):
-                    stop_at_commit = True  # what it asks for happens right behind its transaction
-                if len(self._payloads) >= BLOCK_MESSAGES or size >= BLOCK_BYTES:
-                    break
+            elif kind == _MESSAGE and payload.startswith(MESSAGE_PREFIX, _PREFIX_AT):
+                stop_at_commit = True  # what it asks for happens right behind its transaction
+            if len(self._payloads) >= BLOCK_MESSAGES or size >= BLOCK_BYTES:
+                break
         if last_commit:
             yield self._taken(last_commit)
         elif len(self._payloads) >= BLOCK_MESSAGES or size >= BLOCK_BYTES:
@@ -139,19 +131,15 @@ class ReplicationStream:
 
     def confirm(self, lsn: int) -> None:
         """The log up to there is in Kafka: the server may let go of it."""
-        self._confirmed = max(self._confirmed, lsn)
+        self._replication.confirmed = max(self._replication.confirmed, lsn)
         self.stay_alive()
 
     def stay_alive(self) -> None:
         """Call it every few seconds at least: the server ends a connection that is silent (wal_sender_timeout)."""
-        interval_ms = CONFIRM_INTERVAL_MS if self._confirmed > self._told else STATUS_INTERVAL_MS
+        interval_ms = CONFIRM_INTERVAL_MS if self._replication.confirmed > self._told else STATUS_INTERVAL_MS
         if self._clock.monotonic_ms() - self._told_ms >= interval_ms:
             self._tell()
 
     def _tell(self) -> None:
-        self._told_ms, self._told = self._clock.monotonic_ms(), self._confirmed
-        # One less: at a commit's end psycopg2 would move on by itself with the server's next sign of life, and the
-        # slot must not be ahead of the position in Kafka. The next commit begins at that end or later.
-        lsn = self._confirmed - 1
-        with postgres_errors("confirm what was read"):
-            self._cursor.send_feedback(write_lsn=lsn, flush_lsn=lsn, apply_lsn=lsn, reply=False, force=True)
+        self._told_ms, self._told = self._clock.monotonic_ms(), self._replication.confirmed
+        self._replication.tell()
