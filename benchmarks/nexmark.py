@@ -96,8 +96,8 @@ class Nexmark:
 
             measured = application.run(
                 command, application=made, client=self._client, inputs=sources(query), outputs=[output],
-                partitions=nexmark_events.PARTITIONS, check=lambda: found.update(self._checked(query, output)),
-                timeout_s=self._timeout_s,
+                partitions=nexmark_events.PARTITIONS, configs=nexmark_events.KEPT,
+                check=lambda: found.update(self._checked(query, output)), timeout_s=self._timeout_s,
             )  # fmt: skip
         return measured, found
 

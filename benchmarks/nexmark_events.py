@@ -21,6 +21,7 @@ from suiro.protocol.columnar import encode, partitions_of
 
 TOPICS = ("person", "auction", "bid")
 SIDE = "side"
+KEPT = {"retention.ms": "-1"}  # the events are of 2023
 SIDE_ROWS = 10_000
 PARTITIONS = 4
 START_MS = 1_700_000_000_000
@@ -178,7 +179,7 @@ def side_rows() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def fill(client: Client, made: list[Event]) -> None:
     """The four topics, of 4 partitions each, records of a partition in the order of their time."""
-    client.create_topics([NewTopic(name, PARTITIONS) for name in (*TOPICS, SIDE)])
+    client.create_topics([NewTopic(name, PARTITIONS, configs=KEPT) for name in (*TOPICS, SIDE)])
     client.produce_many(_batches(SIDE, [(key, value, START_MS - DAY_MS) for key, value in side_rows()]))
     for topic in TOPICS:
         rows = [(event.key, event.value, event.timestamp) for event in made if event.topic == topic]

@@ -24,6 +24,8 @@ from suiro.config import NodeSettings
 from suiro.connect.postgres import types
 from suiro.spark import connector
 from suiro.spark.metrics import HELP as QUERY_HELP
+from suiro.streams_spark.condition import CONDITIONS
+from suiro.streams_spark.condition import TABLE as CONDITION_OF
 from suiro.views.lifecycle import TABLE
 from suiro.views.state import POSITIONS
 
@@ -308,6 +310,22 @@ def views() -> str:
     return "\n".join(lines) + "\n"
 
 
+def tasks() -> str:
+    lines = [
+        "# Conditions of a stream task",
+        "",
+        "Made from `suiro.streams_spark.condition`. After each micro-batch a task of a topology on Spark is in one of",
+        "these, by what it saw; those below are the tasks that get its records over a repartition.",
+        "",
+        "| it saw | it is then | means | those below are told |",
+        "|---|---|---|---|",
+    ]
+    for saw, condition in CONDITION_OF.items():
+        meaning = CONDITIONS[condition]
+        lines.append(f"| {saw} | {condition.value} | {meaning.of} | {meaning.below} |")
+    return "\n".join(lines) + "\n"
+
+
 MOVING = """# Moving over from Spark's own Kafka connector
 
 A job moves over by its format name, `kafka` to `suiro`, and one more option where it writes: `application.id`. Every
@@ -366,6 +384,7 @@ PAGES = {
     "commands.md": commands,
     "metrics.md": metrics,
     "postgres-types.md": postgres_types,
+    "tasks.md": tasks,
     "views.md": views,
     "spark-connector.md": moving,
 }

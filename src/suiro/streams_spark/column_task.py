@@ -17,6 +17,7 @@ from suiro.streams.task import TIMES
 from suiro.streams.vectorised.aggregate_twin import AggregateTwin
 from suiro.streams.vectorised.stateless import FALLBACK
 from suiro.streams.vectorised.stream_table_join import JoinTwin, LaneChunks
+from suiro.streams_spark.condition import seen
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.rebuild import HeldFrom
@@ -47,9 +48,9 @@ class ColumnTask(StreamTask):
 
     def take(self, messages: list[ShuffleMessage]) -> None:
         messages.sort(key=lambda item: (item.lane is None, item.lane or Lane("", 0), item.sequence))
-        waits = any(item.behind for item in messages)
-        self._paused = not waits and any(item.paused is not None for item in messages)
-        self._behind = waits or self._paused
+        is_at_boundary = any(item.paused is not None for item in messages)
+        is_behind = any(item.behind for item in messages)
+        self._condition.see(seen(is_behind=is_behind, is_at_boundary=is_at_boundary, is_held=False))
         if isinstance(self._twin, AggregateTwin):
             self._aggregate(self._twin, messages)
         else:
@@ -169,7 +170,7 @@ class ColumnTask(StreamTask):
                 offset, time = columns.column("offset")[0].as_py(), columns.column("timestamp")[0].as_py()
                 self._waiting.append(HeldFrom(lane.lane.group, lane.lane.partition, offset, time))
             number = self._held.add(lane.lane, lane.input, number, columns)
-            self._behind = True
+            self._condition.see("records wait for an input")
 
 
 class _Waiting:

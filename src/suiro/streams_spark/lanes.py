@@ -29,6 +29,7 @@ from suiro.streams.sources import SourceReader
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES
 from suiro.streams.vectorised.stateless import FALLBACK
+from suiro.streams_spark.condition import TABLE, seen
 from suiro.streams_spark.outputs import Outputs, Topics
 from suiro.streams_spark.plan import IN_SOURCE_TASKS, SubPlan, may_punctuate
 from suiro.streams_spark.program import Program
@@ -189,8 +190,8 @@ class _Here:
         self._task.close()
         for reason, count in self._task.dropped.items():
             self._topics.drop(reason, count)
-        paused = item.paused is not None
-        return self._outputs.finish(self._cuts, behind=item.behind, paused=paused, tells=item.tells)
+        at = seen(is_behind=item.behind, is_at_boundary=item.paused is not None, is_held=False)
+        return self._outputs.finish(self._cuts, TABLE[at], tells=item.tells)
 
 
 def _combining(

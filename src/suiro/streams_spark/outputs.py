@@ -25,6 +25,7 @@ from suiro.streams.records import Change, Headers, Origin, Record, Windowed
 from suiro.streams.serdes import natural
 from suiro.streams.sources import DeadLetter, SourceReader, dead_letter_headers
 from suiro.streams.vectorised.emission import Emission, changelog_columns
+from suiro.streams_spark.condition import Condition
 from suiro.streams_spark.encoding import Failing, carried_columns, encoded_for, one_record, parcel_of
 from suiro.streams_spark.plan import Plan
 from suiro.streams_spark.reports import DroppedRecords, pack_report
@@ -241,11 +242,9 @@ class Outputs:
 
     # -- what runners call ---------------------------------------------------------------------------------
 
-    def finish(
-        self, cuts: tuple[Node, ...], *, behind: bool, tells: bool, paused: bool = False
-    ) -> Iterator[Row]:
-        """Messages for other tasks. `cuts`: repartitions this lane feeds. `tells`: the lane was or is behind, so that
-        also those who get no record must know."""
+    def finish(self, cuts: tuple[Node, ...], condition: Condition, *, tells: bool) -> Iterator[Row]:
+        """Messages for other tasks. `cuts`: repartitions this lane feeds. `tells`: the lane was or is not running, so
+        that also those who get no record must know."""
         for carrier in self._carriers.values():
             yield from carrier.take()
         for node in cuts:
@@ -259,10 +258,10 @@ class Outputs:
                     lane=self._lane,
                     input=node.name,
                     sequence=1 << 30,
-                    behind=behind,
+                    behind=condition is Condition.IDLING,
                     time=self.lane_times.get(node.name, -1),
                     muted=self._topics.is_muted,
-                    paused=-1 if paused else None,
+                    paused=-1 if condition is Condition.RESTORING else None,
                 ).pack()
                 for partition in range(sub.tasks):
                     yield reader, partition, tick

@@ -13,6 +13,7 @@ from suiro.streams.nodes import GlobalTableSource, Node, Repartition, Source
 from suiro.streams.sources import SourceReader
 from suiro.streams.stores import open_store
 from suiro.streams.task import TIMES
+from suiro.streams_spark.condition import TaskCondition, seen
 from suiro.streams_spark.global_tables import global_table
 from suiro.streams_spark.held_records import HELD, HeldRecords
 from suiro.streams_spark.notes import LANE_TIME, NO_TIME, NOTES, PARTITION_TIME, TOLD, note, noted, times_of
@@ -80,8 +81,7 @@ class StreamTask:
         }
         self._readers: dict[str, SourceReader] = {}
         self._letters = Letters()
-        self._behind = False
-        self._paused = False
+        self._condition = TaskCondition(self._notes.get(TOLD))
         self._waiting: list[HeldFrom] = []
 
     # -- a micro-batch ---------------------------------------------------------------------------------------
@@ -114,13 +114,12 @@ class StreamTask:
         self._waiting += [
             HeldFrom(lane.group, lane.partition, offset, time) for lane, offset, time in group.held_from
         ]
-        self._paused = not group.is_behind and group.is_paused
-        self._behind = is_held or group.is_behind or self._paused
+        self._condition.see(seen(is_behind=group.is_behind, is_at_boundary=group.is_paused, is_held=is_held))
         if clock:
             self._task.advance_wall_clock(clock)
 
     def end_task(self) -> None:
-        self._task.is_settled = not self._behind
+        self._task.is_settled = self._condition.is_settled
         self._task.end_of_batch()
         self._task.close()
         for reason, count in self._task.dropped.items():
@@ -128,18 +127,11 @@ class StreamTask:
 
     def finish(self) -> list[Row]:
         self.end_task()
-        was_behind = self._notes.get(TOLD) is not None
-        rows = list(
-            self.outputs.finish(
-                self._cuts,
-                behind=self._behind and not self._paused,
-                paused=self._paused,
-                tells=self._behind or was_behind,
-            )
-        )
+        condition = self._condition
+        rows = list(self.outputs.finish(self._cuts, condition.now, tells=condition.tells))
         rows += [(STAGED, 0, pack_report(item)) for item in self._waiting]
-        if self._behind != was_behind and self._cuts:
-            self._notes.put(TOLD, b"" if self._behind else None)
+        if condition.has_changed and self._cuts:
+            self._notes.put(TOLD, condition.memory)
         for name, time in self.outputs.lane_times.items():
             note(self._notes, LANE_TIME + name.encode(), time)
         for name, reader in self._readers.items():

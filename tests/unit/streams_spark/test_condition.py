@@ -1,0 +1,53 @@
+"""In what condition a task leaves a micro-batch, and whom it tells."""
+
+from __future__ import annotations
+
+import pytest
+
+from suiro.streams_spark.condition import CONDITIONS, TABLE, Condition, TaskCondition, seen
+
+
+@pytest.mark.parametrize(
+    ("is_behind", "is_at_boundary", "is_held", "condition"),
+    [
+        (False, False, False, Condition.RUNNING),
+        (False, False, True, Condition.IDLING),
+        (False, True, False, Condition.RESTORING),
+        (False, True, True, Condition.RESTORING),
+        (True, False, False, Condition.IDLING),
+        (True, False, True, Condition.IDLING),
+        (True, True, False, Condition.IDLING),
+        (True, True, True, Condition.IDLING),
+    ],
+)
+def test_what_it_saw_decides(
+    is_behind: bool, is_at_boundary: bool, is_held: bool, condition: Condition
+) -> None:
+    found = seen(is_behind=is_behind, is_at_boundary=is_at_boundary, is_held=is_held)
+    assert TABLE[found] is condition
+
+
+def test_those_below_are_told_until_they_know_that_it_is_running_again() -> None:
+    memory: bytes | None = None
+    told = []
+    for what in ("all was taken", "records wait for an input", "an input is at the restore boundary"):
+        for condition in (what, "all was taken", "all was taken"):
+            task = TaskCondition(memory)
+            task.see(condition)  # type: ignore[arg-type]
+            told.append(task.tells)
+            assert task.has_changed == (task.memory != memory)
+            memory = task.memory
+    assert told == [False, False, False, True, True, False, True, True, False]
+
+
+def test_the_last_word_counts() -> None:
+    task = TaskCondition(None)
+    task.see("all was taken")
+    assert task.is_settled
+    task.see("records wait for an input")
+    assert not task.is_settled
+    assert task.tells
+
+
+def test_every_condition_has_its_meaning_and_is_reached() -> None:
+    assert set(CONDITIONS) == set(Condition) == set(TABLE.values())
