@@ -1,12 +1,13 @@
-"""The queries of Nexmark: plain Python functions and expressions on suiro.streams, beside Kafka Streams with Jackson.
+"""The queries of Nexmark: plain Python functions and expressions on suiro.streams, beside Kafka Streams with Jackson,
+and q0 to q3 beside PySpark with Python UDFs.
 
     python benchmarks/nexmark.py [--rounds 3] [--events 1000000] [--queries q0,q4] [--only functions,kafka-streams]
                                  [--broker kafka|node]
 
 The events come from a seed (`nexmark_events.py`). Every side runs a query in a process of its own, one side after the
 other in each round, on the same broker and topics, exactly once: Kafka Streams 4.3.1 with 2 threads, exactly once v2
-and a heap of 1 GB (`kafka_streams/NexmarkPeer.java`), suiro with its defaults (`nexmark_queries.py`). How time and
-memory are taken is in `application.py`.
+and a heap of 1 GB (`kafka_streams/NexmarkPeer.java`), suiro with its defaults (`nexmark_queries.py`); PySpark with
+Spark's own Kafka connector, at least once (`nexmark_pyspark.py`). How time and memory are taken is in `application.py`.
 
 Each output is read back (read_committed) and compared with a batch answer, SQL over the same events by DuckDB
 (`nexmark_answers.py`). With `--cuts` suiro runs each query twice more, with micro-batches of other sizes, and the final
@@ -22,6 +23,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
 from math import exp, log
 from pathlib import Path
 from statistics import median
@@ -31,8 +33,9 @@ import load
 import nexmark_events
 from application import Failed, Measured
 from nexmark_answers import Answers, final_rows
+from nexmark_pyspark import QUERIES as PYSPARK
 from nexmark_queries import EXPRESSIONS, FUNCTIONS
-from peers import Unavailable, kafka_streams, kafka_streams_command
+from peers import Unavailable, connector_jars, kafka_streams, kafka_streams_command
 from rich.console import Console
 from rich.table import Table
 from table import figure
@@ -43,9 +46,15 @@ from suiro.kafka import KafkaProcess
 from suiro.node import NodeProcess
 from suiro.protocol.columnar import decode
 
-SIDES = ("kafka-streams", "functions", "expressions")
-TARGETS = {"functions": 0.8, "expressions": 2.0}
-"""Geometric means against Kafka Streams."""
+SIDES = ("kafka-streams", "pyspark", "functions", "expressions")
+RATIOS = (
+    ("functions", "kafka-streams", 0.8),
+    ("expressions", "kafka-streams", 2.0),
+    ("functions", "pyspark", 3.0),
+)
+"""Geometric means of these sides against these, and their targets."""
+WRITTEN = {"expressions": EXPRESSIONS, "pyspark": PYSPARK}
+"""The queries of a side that has not all of them."""
 THREADS = 2
 HEAP = "1g"
 CUTS = (10_000, 70_000)
@@ -90,7 +99,12 @@ class Nexmark:
                 if side == "kafka-streams":
                     arguments = [query, self._bootstrap, made, output, ready, state, str(THREADS)]
                     return kafka_streams_command(kafka_streams(), arguments, heap=HEAP, peer="NexmarkPeer")
-                app = Path(__file__).parent / "nexmark_queries.py"
+                folder = Path(__file__).parent
+                if side == "pyspark":
+                    connector_jars()  # says what is missing, before anything starts
+                    arguments = [query, self._bootstrap, made, output, ready, state, str(THREADS)]
+                    return [sys.executable, str(folder / "nexmark_pyspark.py"), *arguments]
+                app = folder / "nexmark_queries.py"
                 arguments = [query, side, self._bootstrap, made, output, ready]
                 return [sys.executable, str(app), *arguments, *([] if cut is None else [str(cut)])]
 
@@ -134,36 +148,45 @@ def show(title: str, nexmark: Nexmark, figures: dict[str, dict[str, list[Measure
     table = Table(title=title)
     table.add_column("query")
     for column in (
-        "Kafka Streams rec/s", "functions rec/s", "ratio", "expressions rec/s", "ratio",
-        "CPU us a record: Kafka Streams", "functions", "expressions", "PSS MiB: Kafka Streams", "functions",
+        "Kafka Streams rec/s", "PySpark rec/s", "functions rec/s", "to Kafka Streams", "to PySpark",
+        "expressions rec/s", "to Kafka Streams", "CPU us a record: Kafka Streams", "PySpark", "functions",
+        "expressions", "PSS MiB: Kafka Streams", "PySpark", "functions",
     ):  # fmt: skip
         table.add_column(column, justify="right")
-    ratios: dict[str, list[float]] = defaultdict(list)
+    ratios: dict[tuple[str, str], list[float]] = defaultdict(list)
     for query, sides in figures.items():
         records = nexmark.records(query)
         rates = {side: median(records / run.seconds for run in runs) for side, runs in sides.items() if runs}
-        cells = [figure(rates["kafka-streams"]) if "kafka-streams" in rates else "-"]
-        for side in ("functions", "expressions"):
-            cells.append(figure(rates[side]) if side in rates else "-")
-            if side in rates and "kafka-streams" in rates:
-                ratios[side].append(rates[side] / rates["kafka-streams"])
-                cells.append(f"{ratios[side][-1]:.2f}")
-            else:
-                cells.append("-")
-        for side in SIDES:
-            runs = sides.get(side)
-            cells.append(figure(median(run.cpu_s for run in runs) / records * 1e6) if runs else "-")
-        for side in ("kafka-streams", "functions"):
-            runs = sides.get(side)
-            cells.append(figure(median(run.pss_mib for run in runs)) if runs else "-")
-        table.add_row(query, *cells)
+        for side, peer, _ in RATIOS:
+            if side in rates and peer in rates:
+                ratios[side, peer].append(rates[side] / rates[peer])
+
+        def rate(side: str, rates: Mapping[str, float] = rates) -> str:
+            return figure(rates[side]) if side in rates else "-"
+
+        def ratio(side: str, peer: str, rates: Mapping[str, float] = rates) -> str:
+            return f"{rates[side] / rates[peer]:.2f}" if side in rates and peer in rates else "-"
+
+        def cost(
+            side: str, of: Callable[[Measured], float], sides: Mapping[str, list[Measured]] = sides
+        ) -> str:
+            return figure(median(map(of, runs))) if (runs := sides.get(side)) else "-"
+
+        table.add_row(
+            query, rate("kafka-streams"), rate("pyspark"), rate("functions"),
+            ratio("functions", "kafka-streams"), ratio("functions", "pyspark"),
+            rate("expressions"), ratio("expressions", "kafka-streams"),
+            *(cost(side, lambda run, records=records: run.cpu_s / records * 1e6) for side in SIDES),
+            *(cost(side, lambda run: run.pss_mib) for side in SIDES if side != "expressions"),
+        )  # fmt: skip
     Console(width=170).print(table)
-    for side, found in ratios.items():
-        mean = exp(sum(map(log, found)) / len(found))
-        print(
-            f"{side}: geometric mean of {len(found)} queries {mean:.2f}, the lowest {min(found):.2f} "
-            f"(target: {TARGETS[side]:g})"
-        )
+    for side, peer, target in RATIOS:
+        if found := ratios.get((side, peer)):
+            mean = exp(sum(map(log, found)) / len(found))
+            print(
+                f"{side} to {peer}: geometric mean of {len(found)} queries {mean:.2f}, the lowest {min(found):.2f} "
+                f"(target: {target:g})"
+            )
 
 
 def main() -> int:
@@ -196,7 +219,7 @@ def main() -> int:
                 for _ in range(arguments.rounds):
                     for query in queries:
                         for side in sides:
-                            if side == "expressions" and query not in EXPRESSIONS:
+                            if query not in WRITTEN.get(side, FUNCTIONS):
                                 continue
                             began = time.monotonic()
                             try:

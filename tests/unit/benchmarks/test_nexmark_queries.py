@@ -22,7 +22,7 @@ EVENTS = 2_000
 def nexmark() -> Iterator[dict[str, ModuleType]]:
     """The benchmark's modules, which are no package."""
     folder = str(Path(__file__).parents[3] / "benchmarks")
-    names = ("nexmark_events", "nexmark_queries", "nexmark_answers")
+    names = ("nexmark_events", "nexmark_queries", "nexmark_answers", "nexmark_pyspark")
     sys.path.insert(0, folder)
     try:
         yield {name.removeprefix("nexmark_"): __import__(name) for name in names}
@@ -72,6 +72,30 @@ def test_a_query_gives_what_sql_gives(
     found = nexmark["answers"].final_rows(query, written, json.loads)
     assert found == answers.of(query)
     assert found
+
+
+@pytest.mark.parametrize("query", ["q0", "q1", "q2", "q3"])
+def test_the_udfs_of_pyspark_give_what_sql_gives(
+    nexmark: dict[str, ModuleType], events: list[Any], answers: Any, query: str
+) -> None:
+    udfs = nexmark["pyspark"]
+    assert query in udfs.QUERIES
+    values: dict[str, list[bytes]] = {topic: [] for topic in ("bid", "auction", "person")}
+    for event in events:
+        values[event.topic].append(json.dumps(event.value).encode())
+    if query == "q3":  # Spark joins what its UDFs leave
+        people = {found[0]: found[1:] for found in map(udfs.near, values["person"]) if found is not None}
+        auctions = [found for found in map(udfs.sold, values["auction"]) if found is not None]
+        written = [
+            (str(auction).encode(), udfs.met(*people[seller], auction).encode())
+            for auction, seller in auctions
+            if seller in people
+        ]
+    else:
+        changed = map(getattr(udfs, query), values["bid"])
+        written = [(b"", value.encode()) for value in changed if value is not None]
+    assert nexmark["answers"].final_rows(query, written, json.loads) == answers.of(query)
+    assert written
 
 
 def test_every_query_is_tested(nexmark: dict[str, ModuleType]) -> None:
