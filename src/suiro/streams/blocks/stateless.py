@@ -5,6 +5,7 @@ A function is called once for a row. One that fails is told (`Context.failed`), 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from suiro.streams.nodes import Branch, Filter, FlatMap, FlatMapValues, Map, MapValues, Peek, SelectKey
@@ -24,6 +25,7 @@ __all__ = [
     "PassOn",
     "PeekStep",
     "SelectKeyStep",
+    "called",
 ]
 
 
@@ -134,22 +136,29 @@ class FlatMapValuesStep:
         self._context.forward(block.made(rows, values=values, several=True))
 
 
+def called(
+    context: BlockContext, block: Block, function: Callable[[Any, Any], Any]
+) -> tuple[list[int], list[Any]]:
+    """What a function of key and value gives, and the rows for which it does."""
+    rows: list[int] = []
+    results: list[Any] = []
+    for row, (key, value) in enumerate(zip(block.keys, block.values, strict=True)):
+        try:
+            results.append(function(key, value))
+        except Exception as error:
+            context.failed(block, row, error)
+            continue
+        rows.append(row)
+    return rows, results
+
+
 class SelectKeyStep:
     def __init__(self, operator: SelectKey, context: BlockContext) -> None:
         self._mapper = callable_of(operator.mapper, "key_value")
         self._context = context
 
     def process(self, block: Block, port: int) -> None:
-        mapper = self._mapper
-        rows: list[int] = []
-        keys: list[Any] = []
-        for row, (key, value) in enumerate(zip(block.keys, block.values, strict=True)):
-            try:
-                keys.append(mapper(key, value))
-            except Exception as error:
-                self._context.failed(block, row, error)
-                continue
-            rows.append(row)
+        rows, keys = called(self._context, block, self._mapper)
         self._context.forward(block.made(rows, keys=keys))
 
 
@@ -159,15 +168,7 @@ class PeekStep:
         self._context = context
 
     def process(self, block: Block, port: int) -> None:
-        action = self._action
-        rows: list[int] = []
-        for row, (key, value) in enumerate(zip(block.keys, block.values, strict=True)):
-            try:
-                action(key, value)
-            except Exception as error:
-                self._context.failed(block, row, error)
-                continue
-            rows.append(row)
+        rows, _ = called(self._context, block, self._action)
         self._context.forward(block.made(rows))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from suiro.streams.blocks.block import Block
+from suiro.streams.blocks.stateless import called
 from suiro.streams.nodes import TableFilter, TableMapValues, TableSource, ToStream
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.keys import distinct
@@ -135,18 +136,8 @@ class ToStreamStep:
             self._send(Block.of_rows(waiting.values()))
 
     def _send(self, block: Block) -> None:
-        values = [change.new for change in block.values]
-        if self._mapper is None:
-            self._context.forward(block.made(None, values=values))
-            return
-        mapper = self._mapper
-        rows: list[int] = []
-        keys: list[Any] = []
-        for row, (key, value) in enumerate(zip(block.keys, values, strict=True)):
-            try:
-                keys.append(mapper(key, value))
-            except Exception as error:
-                self._context.failed(block, row, error)
-                continue
-            rows.append(row)
-        self._context.forward(block.made(rows, keys=keys, values=[values[row] for row in rows]))
+        plain = block.made(None, values=[change.new for change in block.values])
+        if self._mapper is not None:
+            rows, keys = called(self._context, plain, self._mapper)
+            plain = plain.made(rows, keys=keys)
+        self._context.forward(plain)
