@@ -4,6 +4,10 @@ Python's syntax for comparisons, `and`, `or`, `not`, `in [...]`, arithmetic, and
 (`name.starts_with('A')`, `gate.is_null()`). A name is a field of the value, `a.b` a field of a field; `record_key()`
 and `record_timestamp()` are functions. Nulls count as in expressions: a comparison with null is null, and only true is
 true. Nothing else of Python is taken, so a rule cannot do anything but compare.
+
+What a rule may cost is settled when it is read, so that a record pays nothing for it and a rule fails at the start or
+never: its steps (a part that is written once and computed twice counts twice, as in `a < b < c`), how much longer
+than the record's own a text may become, and how much text is made in all.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from suiro.connect.rule_costs import Cost, cost_of
 from suiro.connect.settings import SettingError
 from suiro.streams import expressions
 
@@ -51,8 +56,7 @@ def rule(key: str, text: str) -> Rule:
         raise SettingError(key, f"a rule has at most {MAX_RULE_CHARS} characters, this one has {len(text)}")
     try:
         tree = ast.parse(text.strip(), mode="eval")
-        made: Any = _built(tree.body)
-        compiled = _expression(made).as_callable("record")
+        compiled = _expression(_Reader().read(tree.body)).as_callable("record")
     except SyntaxError as error:
         raise SettingError(key, f"{text!r} is no rule: {error.msg}") from None
     except (ValueError, TypeError, AttributeError) as error:
@@ -66,60 +70,78 @@ def rule(key: str, text: str) -> Rule:
     return holds
 
 
-def _built(node: ast.expr) -> Any:
-    match node:
-        case ast.Constant(value=str() | int() | float() | bool() | None):
-            return node.value
-        case ast.Name():
-            return expressions.col(node.id)
-        case ast.Attribute():
-            return _expression(_built(node.value)).field(node.attr)
-        case ast.List() | ast.Tuple():
-            return [_built(item) for item in node.elts]
-        case ast.BoolOp():
-            parts = [_expression(_built(item)) for item in node.values]
-            made = parts[0]
-            for part in parts[1:]:
-                made = made & part if isinstance(node.op, ast.And) else made | part
-            return made
-        case ast.UnaryOp(op=ast.Not()):
-            return ~_expression(_built(node.operand))
-        case ast.UnaryOp(op=ast.USub()):
-            return -_built(node.operand)
-        case ast.BinOp() if type(node.op) in _ARITHMETIC:
-            # Of two constants too: Python itself would make of `"x" * 10**10` what it says, before any record comes.
-            return _ARITHMETIC[type(node.op)](_expression(_built(node.left)), _built(node.right))
-        case ast.Compare():
-            return _compared(node)
-        case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _FUNCTIONS:
-            return _called(name, [_built(item) for item in node.args])
-        case ast.Call(func=ast.Attribute(value=of, attr=name), keywords=[]) if name in _METHODS:
-            return getattr(_expression(_built(of)), name)(*(_built(item) for item in node.args))
-    raise ValueError(f"{ast.unparse(node)!r} is not taken in a rule")
+class _Reader:
+    """Builds the expression of a rule, and counts what it costs while it grows: a tree beyond the limits is not even
+    described in a message, which takes as long as to compute it."""
 
+    def __init__(self) -> None:
+        self._costs: dict[int, tuple[Any, Cost]] = {}  # by id, with the node, which keeps the id its own
 
-def _called(name: str, arguments: list[Any]) -> Any:
-    if name in ("abs", "round"):
-        return getattr(_expression(arguments[0]), name)(*arguments[1:])
-    return getattr(expressions, name)(*arguments)
+    def read(self, node: ast.expr) -> Any:
+        made = self._built(node)
+        if isinstance(made, expressions.Expression):
+            self._cost(made).check()
+        return made
 
+    def _cost(self, node: Any) -> Cost:
+        known = self._costs.get(id(node))
+        if known is None:
+            known = self._costs[id(node)] = (node, cost_of(node, [self._cost(of) for of in node.children()]))
+        return known[1]
 
-def _compared(node: ast.Compare) -> Any:
-    left = _built(node.left)
-    made: Any = None
-    for op, right_node in zip(node.ops, node.comparators, strict=True):
-        right = _built(right_node)
-        if type(op) in _COMPARE:
-            part = _COMPARE[type(op)](_expression(left), right)
-        elif isinstance(op, ast.In):
-            part = _expression(left).is_in(right)
-        elif isinstance(op, ast.NotIn):
-            part = ~_expression(left).is_in(right)
-        else:
-            raise ValueError("compare with null by .is_null() or .is_not_null()")
-        made = part if made is None else made & part
-        left = right
-    return made
+    def _built(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Constant(value=str() | int() | float() | bool() | None):
+                return node.value
+            case ast.Name():
+                return expressions.col(node.id)
+            case ast.Attribute():
+                return _expression(self.read(node.value)).field(node.attr)
+            case ast.List() | ast.Tuple():
+                return [self.read(item) for item in node.elts]
+            case ast.BoolOp():
+                parts = [_expression(self.read(item)) for item in node.values]
+                made = parts[0]
+                for part in parts[1:]:
+                    made = made & part if isinstance(node.op, ast.And) else made | part
+                return made
+            case ast.UnaryOp(op=ast.Not()):
+                return ~_expression(self.read(node.operand))
+            case ast.UnaryOp(op=ast.USub()):
+                return -self.read(node.operand)
+            case ast.BinOp() if type(node.op) in _ARITHMETIC:
+                # Of two constants too: Python itself would make of `"x" * 10**10` what it says, before any record.
+                return _ARITHMETIC[type(node.op)](_expression(self.read(node.left)), self.read(node.right))
+            case ast.Compare():
+                return self._compared(node)
+            case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _FUNCTIONS:
+                return self._called(name, [self.read(item) for item in node.args])
+            case ast.Call(func=ast.Attribute(value=of, attr=name), keywords=[]) if name in _METHODS:
+                return getattr(_expression(self.read(of)), name)(*(self.read(item) for item in node.args))
+        raise ValueError(f"{ast.unparse(node)!r} is not taken in a rule")
+
+    @staticmethod
+    def _called(name: str, arguments: list[Any]) -> Any:
+        if name in ("abs", "round"):
+            return getattr(_expression(arguments[0]), name)(*arguments[1:])
+        return getattr(expressions, name)(*arguments)
+
+    def _compared(self, node: ast.Compare) -> Any:
+        left = self.read(node.left)
+        made: Any = None
+        for op, right_node in zip(node.ops, node.comparators, strict=True):
+            right = self.read(right_node)
+            if type(op) in _COMPARE:
+                part = _COMPARE[type(op)](_expression(left), right)
+            elif isinstance(op, ast.In):
+                part = _expression(left).is_in(right)
+            elif isinstance(op, ast.NotIn):
+                part = ~_expression(left).is_in(right)
+            else:
+                raise ValueError("compare with null by .is_null() or .is_not_null()")
+            made = part if made is None else made & part
+            left = right
+        return made
 
 
 def _expression(made: Any) -> Any:

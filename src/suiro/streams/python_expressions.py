@@ -301,13 +301,21 @@ def _double(value: int | float) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise _WrongError(f"{value} is too large for a double") from None
+        raise _WrongError(f"{_digits(value)} is too large for a double") from None
 
 
 def _whole(value: int) -> int:
     if LOWEST <= value <= HIGHEST:
         return value
-    raise _WrongError(f"the result {value} does not fit into 64 bits")
+    raise _WrongError(f"the result {_digits(value)} does not fit into 64 bits")
+
+
+def _digits(value: int | float) -> str:
+    """The number as text for a message: Python writes no whole number of more than 4,300 digits."""
+    try:
+        return repr(value)
+    except ValueError:
+        return f"of {int(value).bit_length()} bits"
 
 
 def _arithmetic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -487,7 +495,11 @@ def cast_value(value: Any, type_name: str) -> Any:
                 return value
             if isinstance(value, bool):
                 return "true" if value else "false"
-            return repr(_number(value))
+            number = _number(value)
+            try:
+                return repr(number)
+            except ValueError:
+                raise _WrongError(f"a whole number {_digits(number)} is too long for a string") from None
         case "boolean":
             if isinstance(value, bool):
                 return value

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from suiro.connect import SettingError
+from suiro.connect.rule_costs import MAX_TEXT_GROWTH, Cost, cost_of
 from suiro.connect.rules import rule
-from suiro.streams.expressions import ExpressionError
+from suiro.streams.expressions import Expression, ExpressionError, coalesce, col
 
 VALUE = {"delay": 20, "carrier": "UA", "gate": None, "place": {"code": "EWR"}, "late": True}
 
@@ -62,3 +63,72 @@ def test_what_is_no_rule(text: str) -> None:
 def test_a_value_of_another_kind_is_said(text: str, value: Any) -> None:
     with pytest.raises(ExpressionError):
         rule("when", text)(value, None, 0)
+
+
+def _nested(begin: str, times: int, end: str) -> str:
+    return begin * times + "a" + end * times
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("a" + ".replace('a', 'aaaaaaaaaa')" * 9 + ".length() > 3", "times as long"),
+        ("a" + ".replace('a', 'b').upper()" * 4 + " == 'B'", "times as long"),
+        ("a" + ".strip()" * 70 + " == a" + ".strip()" * 70, None),
+        (" or ".join(["(a + a + a + a).upper().lower() == 'x'"] * 50), "times as long"),
+        (" or ".join(["a.upper().lower().contains('x')"] * 200), "together"),
+        ("a == 'aaaaaaaaaa'" + ".replace('a', 'aaaaaaaaaa')" * 6, "constants"),
+        (_nested("(0 < ", 60, " < 1)"), "steps"),  # each level computes the one below twice
+        (_nested("", 60, ".between(0, 1)"), "steps"),
+        ("a.replace(" + _nested("(0 < ", 60, " < 1)") + ", 'x') == 'x'", "steps"),
+        ("a.round(" + _nested("", 60, ".between(0, 1)") + ") == 1", "steps"),
+        (_nested("(0 < ", 11, f" in [{', '.join(['7'] * 100)}])"), "steps"),
+    ],
+)  # fmt: skip
+def test_a_rule_that_would_cost_too_much_is_refused_when_it_is_read(text: str, limit: str | None) -> None:
+    if limit is None:
+        assert rule("filter", text)({"a": " x "}, None, 0) is True
+        return
+    with pytest.raises(SettingError, match=rf"(?s)filter: .* is no rule: .*{limit}"):
+        rule("filter", text)
+
+
+def _cost(node: Expression) -> Cost:
+    return cost_of(node, [_cost(child) for child in node.children()])
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["a", "\u0390" * 7, "\u0130\u0149\ufb03" * 3, "ab" * 50, "", 12345678901234567890, -1.5e-300, True],
+)
+@pytest.mark.parametrize(
+    "made",
+    [
+        col("a").upper(),
+        col("a").lower().upper(),
+        col("a").replace("a", "abc").replace("ab", "x" * 7),
+        col("a").upper().replace("\u0308", "\u0390").upper(),
+        col("a") + col("a") + "some more",
+        coalesce(col("b"), col("a"), "a constant longer than most"),
+        col("a").substring(1, 5).strip(),
+        (col("a") > 3).cast("string"),
+        col("a").cast("string").replace("1", "22"),
+        (col("a") * 2).cast("string"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_no_text_is_longer_than_its_cost_says(made: Expression, value: Any) -> None:
+    cost = _cost(made)
+    try:
+        text = made.evaluate(value={"a": value})
+    except ExpressionError:
+        return
+    of_record = len(value) if isinstance(value, str) else 0
+    assert text is None or not isinstance(text, str) or len(text) <= cost.factor * of_record + cost.chars
+    assert cost.factor <= MAX_TEXT_GROWTH
+
+
+@pytest.mark.parametrize("text", ["a.cast('string') == 'x'", "a * a > 1", "a + 0.5 > 1"])
+def test_a_number_of_very_many_digits_is_an_error_of_the_expression(text: str) -> None:
+    with pytest.raises(ExpressionError, match="bits"):
+        rule("when", text)({"a": 10**5_000}, None, 0)
