@@ -19,6 +19,9 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("any machine")
 
+# Java's second compiler takes a fifth of the processor time of a short session, and the tests start Java many times.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+
 SETTINGS = {
     "log.cleaner.backoff.ms": "50",  # a test that waits for the cleaner does not wait for long
     # Tests write old timestamps; a retention check in the middle of one would take its records away.
@@ -73,9 +76,7 @@ def spark() -> Iterator[Any]:
     takes it from the tests that come later."""
     import suiro.spark
 
-    # A JVM that lives for minutes is faster without its second compiler.
-    settings = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
-    session = suiro.spark.spark_session("suiro tests", master="local[2]", settings=settings)
+    session = suiro.spark.spark_session("suiro tests", master="local[2]")
     yield session
     session.stop()
 
