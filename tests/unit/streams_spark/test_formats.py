@@ -19,7 +19,8 @@ from suiro.spark import Positions
 from suiro.spark.decide import Marker
 from suiro.spark.reports import pack_commit, unpack_commit
 from suiro.spark.staging import StagedRecords, StagingWriter
-from suiro.streams import StreamsBuilder, serdes
+from suiro.streams import JoinWindows, StreamsBuilder, Suppressed, TimeWindows, serdes
+from suiro.streams.interpreter import Interpreter
 from suiro.streams.nodes import StoreSpec
 from suiro.streams.operators import waiting
 from suiro.streams.operators.foreign_key_messages import (
@@ -41,6 +42,7 @@ from suiro.streams_spark.rebuild import Boundary, HeldFrom
 from suiro.streams_spark.reports import DroppedRecords, pack_report, unpack_reports
 from suiro.streams_spark.shuffle_message import HEADERS, Lane, ShuffleMessage
 from suiro.streams_spark.state_log import Directory, Segment, read_columns, write_segments
+from suiro.views.cuts import Cut
 from tests.unit.streams_spark.test_messages import REPORTS
 
 GOLDEN = Path(__file__).parents[2] / "vectors" / "formats"
@@ -161,6 +163,68 @@ def stored_of(kind: Kind) -> Callable[[bytes], Any]:
     return read
 
 
+def suppressing() -> StreamsBuilder:
+    builder = StreamsBuilder(key=serdes.string, value=serdes.string)
+    counted = builder.stream("in").group_by_key().windowed_by(TimeWindows.of_size(10, grace=0)).count()
+    counted.suppress(Suppressed.until_window_closes()).to_stream().to("out")
+    return builder
+
+
+def joining() -> StreamsBuilder:
+    builder = StreamsBuilder(key=serdes.string, value=serdes.string)
+    other = builder.stream("other")
+    windows = JoinWindows.of_time_difference(10, grace=0)
+    builder.stream("in").outer_join(other, lambda left, right: f"{left}-{right}", windows).to("out")
+    return builder
+
+
+def state_of(build: Callable[[], StreamsBuilder]) -> bytes:
+    """All maps of a task in which one record waits, the times of its operators (`$times`) among them."""
+    run = Interpreter(build().build())
+    run.pipe("in", 14, b"k", b"v", (("h", b"x"), ("n", None)))
+    run.end_of_batch()
+    assert not run.outputs
+    rows = {
+        name: [[key.hex(), row.hex()] for key, row in rows.range()] for (_, name), rows in run.maps.items()
+    }
+    return json.dumps(rows, indent=1).encode()
+
+
+def released_from(build: Callable[[], StreamsBuilder]) -> Callable[[bytes], Any]:
+    """What waits in these maps goes out at a later record, with its time and headers. By the times in them a record of
+    3 is late: no window takes it, and it does not wait to be joined."""
+
+    def read(data: bytes) -> Any:
+        maps = {
+            (0, name): OrderedMap([(bytes.fromhex(key), bytes.fromhex(row)) for key, row in rows])
+            for name, rows in json.loads(data).items()
+        }
+        run = Interpreter(build().build(), maps=maps)
+        found = []
+        for time in (3, 30):
+            run.pipe("in", time, b"l", b"late")
+            run.end_of_batch()
+            found.append(
+                [
+                    (item.key, item.value, item.record.timestamp, len(item.record.headers))
+                    for item in run.outputs
+                ]
+            )
+            run.outputs.clear()
+        return found
+
+    return read
+
+
+CUT = Cut(
+    number=3,
+    inputs={("a", 0): 4, ("b", 1): 0},
+    outputs={0: 7, 1: 9},
+    time_ms=1_234,
+    behind=frozenset({("a", 0)}),
+)
+
+
 FORMATS: dict[str, tuple[Callable[[], bytes], Callable[[bytes], Any], Any]] = {
     "shuffle-message-raw": (RAW.pack, ShuffleMessage.unpack, RAW),
     "shuffle-message-carried": (
@@ -216,6 +280,17 @@ FORMATS: dict[str, tuple[Callable[[], bytes], Callable[[bytes], Any], Any]] = {
         lambda data: Marker.from_metadata(data.decode()),
         MARKER,
     ),
+    "state-suppress": (
+        lambda: state_of(suppressing),
+        released_from(suppressing),
+        [[], [(b"k" + (10).to_bytes(8), (1).to_bytes(8), 14, 2)]],
+    ),
+    "state-outer-join": (
+        lambda: state_of(joining),
+        released_from(joining),
+        [[(b"l", b"late-None", 3, 0)], [(b"k", b"v-None", 14, 2)]],
+    ),
+    "cut": (CUT.to_bytes, lambda data: Cut.from_json(json.loads(data)), CUT),
     "store-key-value": (lambda: stored("key-value"), stored_of("key-value"), "v"),
     "store-window": (lambda: stored("window"), stored_of("window"), "v"),
     "store-session": (lambda: stored("session"), stored_of("session"), "v"),
