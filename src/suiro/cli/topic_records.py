@@ -275,7 +275,7 @@ def _print(
     key_of, value_of = decoder(key_format, registry), decoder(value_format, registry)
     wanted = None if filter_text is None else filter_of(filter_text)
     printed = 0
-    unclear: list[str] = []
+    unclear, first_unclear = 0, ""
     try:
         if max_records is not None and max_records <= 0:
             return
@@ -284,7 +284,9 @@ def _print(
                 try:
                     holds = wanted(value_of(record.value).value, key_of(record.key).value, record.timestamp)
                 except Exception as error:  # of the record: the expression asks what its value does not have
-                    unclear.append(f"{record.topic}-{record.partition} offset {record.offset}: {error}")
+                    unclear += 1
+                    if unclear == 1:  # the only one that is said: a read may never end
+                        first_unclear = f"{record.topic}-{record.partition} offset {record.offset}: {error}"
                     continue
                 if not holds:
                     continue
@@ -297,7 +299,7 @@ def _print(
                 break
     finally:
         if unclear:
-            note(f"the filter says nothing of {len(unclear)} records, first of {unclear[0]}")
+            note(f"the filter says nothing of {unclear} records, first of {first_unclear}")
 
 
 def print_record(record: LogRecord, key_of: Decoder, value_of: Decoder, *, as_json: bool) -> None:
