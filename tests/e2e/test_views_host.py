@@ -17,6 +17,7 @@ from support.views import HostProcess
 
 from suiro.client import Client, NewTopic
 from suiro.protocol.records import Record, encode_batch
+from suiro.views import Views
 
 APP = """
 from suiro.streams import serdes
@@ -83,7 +84,12 @@ def test_a_version_that_cannot_work_is_refused(
     host: HostProcess, app: Path, function: str, said: str
 ) -> None:
     assert said in host.cli("deploy", f"{app}:{function}", ok=False)
-    assert host.cli("status") == []
+    assert views_of(host) == []
+
+
+def views_of(host: HostProcess) -> list[dict[str, Any]]:
+    with Views(host.url) as views:
+        return views.views()
 
 
 @pytest.mark.parametrize(
@@ -96,7 +102,7 @@ def test_a_version_that_cannot_work_is_refused(
 )
 def test_settings_that_cannot_be_are_refused(host: HostProcess, app: Path, setting: str, said: str) -> None:
     assert said in host.cli("deploy", f"{app}:counted", "--set", setting, ok=False)
-    assert host.cli("status") == []
+    assert views_of(host) == []
 
 
 def test_inputs_whose_beginning_is_gone(host: HostProcess, suiro_node: Any, app: Path) -> None:
@@ -109,7 +115,7 @@ def test_inputs_whose_beginning_is_gone(host: HostProcess, suiro_node: Any, app:
         gone.result()
     said = host.cli("deploy", f"{app}:counted", ok=False)
     assert f"{topic}-0 begins at offset 2" in said
-    assert host.cli("status") == []
+    assert views_of(host) == []
 
 
 def test_a_folder_has_one_host(host: HostProcess, suiro_node: Any) -> None:
@@ -142,7 +148,7 @@ def test_a_later_host_takes_over_and_a_killed_one_starts_again(
     host.kill()
     assert "no host of views answers" in host.cli("status", ok=False)
     host.start()
-    assert host.cli("status") == []
+    assert views_of(host) == []
     later = HostProcess(suiro_node.bootstrap_servers, tmp_path / "views")
     assert host.process.wait(60) == 1
     assert f"another host took these views over: {later.url}" in host.log.read_text()
