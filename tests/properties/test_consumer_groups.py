@@ -179,4 +179,4 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
 
 TestConsumerGroup = ConsumerGroupMachine.TestCase
-TestConsumerGroup.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestConsumerGroup.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -232,7 +232,7 @@ def shown(values: list[Any]) -> list[str]:
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=200)
 def test_both_evaluators_agree(data: st.DataObject) -> None:
     tree = data.draw(st.sampled_from(sorted(VALUES)).flatmap(lambda kind: trees(kind, 3)))
     values = data.draw(st.lists(st.none() | rows(), min_size=1, max_size=5))

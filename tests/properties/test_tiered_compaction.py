@@ -150,7 +150,7 @@ def cleaned_here(job: CleaningJob) -> int:
     return last.end_offset
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(actions, max_size=40))
 def test_every_key_has_its_last_value(steps: list[tuple[str, int]]) -> None:
     with TemporaryDirectory() as directory:

@@ -183,7 +183,7 @@ def _compare(builder: StreamsBuilder, data: list[list[list[Row]]], engines: list
     suffix=st.sampled_from(sorted(_suffixes())),
     engines=st.lists(st.integers(0, 2), min_size=4, max_size=4),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_aggregates_of_longs(
     data: list[list[list[Row]]], prefix: str, windows: str, aggregation: str, suffix: str, engines: list[int]
 ) -> None:
