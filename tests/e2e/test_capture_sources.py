@@ -38,6 +38,21 @@ def test_a_partitioned_table_is_one_topic(scene: CaptureScene, connection: Conne
     assert capture.stop() == 0
 
 
+def test_rows_of_a_table_that_inherits_stay_in_its_own_topic(
+    scene: CaptureScene, connection: Connection
+) -> None:
+    connection.execute("create table t (id int primary key, v text)")
+    connection.execute("create table child (primary key (id)) inherits (t)")
+    connection.execute("insert into t select g, 'parent' from generate_series(1, 300) g")
+    connection.execute("insert into child select g, 'child' from generate_series(200, 500) g")
+    capture = scene.start(tables="t,child", chunk_rows=100)
+    capture.ready()
+    connection.execute("update t set v = v || ' changed' where id % 7 = 0")  # in both
+    scene.wait_same(connection, "t", "only t", ["id"])
+    scene.wait_same(connection, "child", "child", ["id"])
+    assert capture.stop() == 0
+
+
 @pytest.mark.skipif(VERSION < 15, reason="publications have row filters and column lists since Postgres 15")
 def test_filter_and_columns_of_a_publication_hold_for_snapshot_and_stream(
     scene: CaptureScene, connection: Connection

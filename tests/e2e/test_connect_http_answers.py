@@ -16,9 +16,15 @@ from support.http_peer import Answer, HttpPeer
 
 from suiro.clock import ManualClock, SystemClock
 from suiro.connect import About
-from suiro.connect.http_answers import SAID_BYTES, TIMEOUTS_IN_ALL, AnswerTooLargeError, ask, retry_after_ms
 from suiro.connect.sources.rest import RestSource
 from suiro.errors import UsageError
+from suiro.foundation.http.answers import (
+    SAID_BYTES,
+    TIMEOUTS_IN_ALL,
+    AnswerTooLargeError,
+    ask,
+    retry_after_ms,
+)
 
 GZIP = {"Content-Encoding": "gzip"}
 

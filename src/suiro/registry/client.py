@@ -19,6 +19,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import httpx
 
+from suiro.clock import SystemClock
 from suiro.errors import (
     ConfigError,
     IncompatibleSchemaError,
@@ -27,6 +28,7 @@ from suiro.errors import (
     RegistryUnavailableError,
     SchemaNotFoundError,
 )
+from suiro.foundation.http import AnswerTooLargeError, ask
 from suiro.registry.schemas import RegisteredSchema, Schema
 
 __all__ = ["RegistryClient"]
@@ -37,6 +39,9 @@ DEFAULT_RETRIES = 5
 DEFAULT_CACHE_SIZE = 10_000
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
+ANSWER_BYTES_MAX = 32 * 1024 * 1024
+"""Of one answer, unpacked: who names a registry does not have to trust it with his memory."""
+_CLOCK = SystemClock()
 
 _INCOMPATIBLE = 409
 _NOT_FOUND = 404
@@ -106,13 +111,13 @@ class RegistryClient:
     def register(self, subject: str, schema: Schema, *, normalize: bool = False) -> int:
         """The id of the schema, as a version of the subject. Raises `IncompatibleSchemaError`."""
 
-        def ask() -> int:
+        def register() -> int:
             answer = self._call(
                 "POST", f"subjects/{_part(subject)}/versions{_normalize(normalize)}", schema.to_json()
             )
             return int(answer["id"])
 
-        return self._ids.get((subject, schema, normalize), ask)
+        return self._ids.get((subject, schema, normalize), register)
 
     def lookup(self, subject: str, schema: Schema, *, normalize: bool = False) -> RegisteredSchema:
         """The version of the subject that is this schema. Raises `SchemaNotFoundError`."""
@@ -180,16 +185,18 @@ class RegistryClient:
         for attempt in range(self._retries + 1):
             url = f"{self._urls[attempt % len(self._urls)]}/{path}"
             try:
-                response = self._http.request(method, url, json=body)
+                response = ask(self._http, method, url, clock=_CLOCK, max_bytes=ANSWER_BYTES_MAX, json=body)
             except httpx.TransportError as error:
                 failure: RegistryError = RegistryUnavailableError(
                     f"{method} {url}: {type(error).__name__}: {error}; is the registry running?", 0, 0
                 )
             except httpx.InvalidURL as error:
                 raise ConfigError(f"registry {url!r}: {error}") from None
+            except (AnswerTooLargeError, httpx.DecodingError) as error:
+                raise RegistryRefusedError(f"{method} {url}: {error}", 0, 0) from None
             else:
                 if response.is_success:
-                    return response.json()
+                    return _json(method, url, response)
                 failure = _error(method, url, response)
                 if not isinstance(failure, RegistryUnavailableError):
                     raise failure
@@ -199,11 +206,20 @@ class RegistryClient:
         raise failure
 
 
+def _json(method: str, url: str, response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except (ValueError, RecursionError):
+        raise RegistryRefusedError(
+            f"{method} {url}: the answer is no JSON; is that a schema registry?", response.status_code, 0
+        ) from None
+
+
 def _error(method: str, url: str, response: httpx.Response) -> RegistryError:
     try:
         answer = response.json()
         code, message = int(answer["error_code"]), str(answer["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         code, message = response.status_code, response.text[:500] or response.reason_phrase
     status = response.status_code
     kind: type[RegistryError] = RegistryRefusedError

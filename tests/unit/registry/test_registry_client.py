@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +13,8 @@ import pytest
 
 from suiro.errors import ConfigError, RegistryRefusedError, RegistryUnavailableError, SchemaNotFoundError
 from suiro.registry import Reference, RegistryClient, Schema
+
+GZIP = b"\x1f\x8b"
 
 
 class Scripted:
@@ -36,6 +39,8 @@ class Scripted:
                 data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))
+                if data.startswith(GZIP):
+                    self.send_header("Content-Encoding", "gzip")
                 self.end_headers()
                 self.wfile.write(data)
 
@@ -118,3 +123,25 @@ def test_users_come_from_the_url_or_an_argument(server: Scripted) -> None:
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(ConfigError, match="expected http"):
         RegistryClient(url)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        pytest.param(b'["' + b"x" * 100_000 + b'"]', "more than 50000 bytes", id="long"),
+        pytest.param(
+            gzip.compress(b" " * 50_000_000, mtime=0), "more than 50000 bytes", id="long when it is unpacked"
+        ),
+        pytest.param(GZIP + b"is not what follows", "it is no gzip", id="no gzip"),
+        pytest.param(b"<html>Welcome</html>", "no JSON", id="another server's page"),
+        pytest.param(b"[" * 40_000, "no JSON", id="deep"),
+    ],
+)
+def test_an_answer_that_no_registry_gives_is_refused(
+    server: Scripted, monkeypatch: pytest.MonkeyPatch, answer: bytes, reason: str
+) -> None:
+    monkeypatch.setattr("suiro.registry.client.ANSWER_BYTES_MAX", 50_000)
+    server.answers = [(200, answer)]
+    with RegistryClient(server.url) as client, pytest.raises(RegistryRefusedError, match=reason):
+        client.subjects()
+    assert len(server.asked) == 1

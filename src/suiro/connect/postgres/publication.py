@@ -64,14 +64,17 @@ class Table:
     row_filter: str | None
     file: int = 0  # pg_class.relfilenode, of partitions a hash: another one where the table was rewritten
     attributes: int = 0  # pg_class.relnatts: the highest number that a column had by now
+    is_partitioned: bool = False
 
     @property
     def full_name(self) -> str:
         return f"{self.schema}.{self.name}"
 
     @property
-    def sql_name(self) -> str:
-        return quoted(self.schema, self.name)
+    def sql_rows(self) -> str:
+        """In FROM: its own rows. Those of a table that inherits from it come in the stream under that one's name."""
+        name = quoted(self.schema, self.name)
+        return name if self.is_partitioned else f"ONLY {name}"
 
 
 def ensure_publication(database: Database, options: CaptureOptions, version: int) -> None:
@@ -211,6 +214,7 @@ def _table_facts(database: Database, publication: str, schema: str, name: str, v
         row_filter=row_filter,
         file=file,
         attributes=attributes,
+        is_partitioned=is_partitioned,
     )
 
 

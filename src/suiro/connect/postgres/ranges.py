@@ -75,11 +75,11 @@ def _rows_of_a_new_table(database: Database, table: Table) -> float:
     """Counted as far as that is cheap, beyond it the planner's estimate by the size of the file."""
     what = f"ask how large {table.full_name} is"
     ((counted,),) = database.rows(
-        f"select count(*)::float8 from (select from {table.sql_name} limit {SAMPLE_ROWS}) counted", what=what
+        f"select count(*)::float8 from (select from {table.sql_rows} limit {SAMPLE_ROWS}) counted", what=what
     )
     if counted < SAMPLE_ROWS:
         return float(counted)
-    ((plan,),) = database.rows(f"explain (format json) select from {table.sql_name}", what=what)
+    ((plan,),) = database.rows(f"explain (format json) select from {table.sql_rows}", what=what)
     return max(float(counted), float(plan[0]["Plan"]["Plan Rows"]))
 
 
@@ -90,7 +90,7 @@ def next_range(database: Database, table: Table, after: Bound | None, rows: int)
     # Printed outside: the rows that are skipped are not, and the index alone answers.
     where = _where(table, *_conditions(database, table, Range(after=after)))
     found = database.row(
-        f"select {texts} from (select {key} from {table.sql_name} {where} order by {key} offset"
+        f"select {texts} from (select {key} from {table.sql_rows} {where} order by {key} offset"
         f" {rows - 1} limit 1) bound",
         what=f"divide {table.full_name} into ranges",
     )
@@ -224,7 +224,7 @@ def read_range(database: Database, table: Table, selected: str, wanted: Range) -
 def _copied(database: Database, table: Table, selected: str, *conditions: str) -> bytes:
     sink = io.BytesIO()
     database.copy(
-        f"COPY (SELECT {selected} FROM {table.sql_name} {_where(table, *conditions)}) TO STDOUT (FORMAT binary)",
+        f"COPY (SELECT {selected} FROM {table.sql_rows} {_where(table, *conditions)}) TO STDOUT (FORMAT binary)",
         sink,
         what=f"read table {table.full_name}",
     )

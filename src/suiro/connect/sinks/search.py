@@ -27,10 +27,10 @@ from typing import Any
 import httpx
 
 from suiro.connect.connectors import About, SinkBatch, SinkRecord
-from suiro.connect.http_answers import ask, is_temporary, retry_after_ms, said
 from suiro.connect.settings import SettingError, read_settings
 from suiro.connect.values import plain_json
 from suiro.errors import TransientError, UsageError
+from suiro.foundation.http import ask, is_temporary, retry_after_ms, said
 from suiro.foundation.nesting import parse_json
 
 __all__ = ["SearchSink"]

@@ -31,11 +31,11 @@ from typing import Any
 import httpx
 
 from suiro.connect.connectors import About, SinkBatch, SinkRecord
-from suiro.connect.http_answers import ask, is_temporary, retry_after_ms, said
 from suiro.connect.rules import rule
 from suiro.connect.settings import SettingError, read_settings
 from suiro.connect.values import plain_json
 from suiro.errors import TransientError
+from suiro.foundation.http import ask, is_temporary, retry_after_ms, said
 from suiro.streams.expressions import ExpressionError
 
 __all__ = ["WebhookSink"]

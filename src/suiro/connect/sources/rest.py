@@ -36,9 +36,9 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 
 from suiro.connect.connectors import About, Polled, SourceRecord
-from suiro.connect.http_answers import ask, is_temporary, retry_after_ms, said
 from suiro.connect.settings import SettingError, read_settings
 from suiro.errors import UsageError
+from suiro.foundation.http import ask, is_temporary, retry_after_ms, said
 from suiro.foundation.nesting import parse_json
 
 __all__ = ["RestSource"]

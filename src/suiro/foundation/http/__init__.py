@@ -1,4 +1,4 @@
-"""How everything that answers HTTP listens: registry, connect, views, metrics.
+"""How everything that answers HTTP listens: registry, connect, views, metrics; and how others are asked (`answers`).
 
 - `listening`: sockets, addresses, TLS. `limits`: every limit, with its name.
 - `server`: an ASGI application on a thread of its own. `connections`: who is kept when too many come, and for how long.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from suiro.foundation.http.listening import Tls, is_loopback, listen_on, url_of
 
 if TYPE_CHECKING:
+    from suiro.foundation.http.answers import AnswerTooLargeError, ask, is_temporary, retry_after_ms, said
     from suiro.foundation.http.guard import Guard
     from suiro.foundation.http.limits import HttpLimits
     from suiro.foundation.http.origins import Origins
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from suiro.foundation.http.users import Users, hash_password
 
 __all__ = [
+    "AnswerTooLargeError",
     "Guard",
     "HttpLimits",
     "HttpServer",
@@ -30,9 +32,13 @@ __all__ = [
     "Origins",
     "Tls",
     "Users",
+    "ask",
     "hash_password",
     "is_loopback",
+    "is_temporary",
     "listen_on",
+    "retry_after_ms",
+    "said",
     "serve_metrics_page",
     "url_of",
     "warn_if_open_to_all",
@@ -40,13 +46,18 @@ __all__ = [
 
 # A node with a metrics page loads no web framework.
 _MODULES = {
+    "AnswerTooLargeError": "answers",
     "Guard": "guard",
     "HttpLimits": "limits",
     "HttpServer": "server",
     "MetricsPage": "page",
     "Origins": "origins",
     "Users": "users",
+    "ask": "answers",
     "hash_password": "users",
+    "is_temporary": "answers",
+    "retry_after_ms": "answers",
+    "said": "answers",
     "serve_metrics_page": "page",
     "warn_if_open_to_all": "server",
 }
