@@ -71,6 +71,9 @@ def ask(
 
 
 def _unpacked(response: httpx.Response) -> Iterator[bytes]:
+    if response.is_stream_consumed:  # of a server in this process, which gave all of it at once
+        yield response.content
+        return
     kind = response.headers.get("content-encoding", "identity").strip().lower()
     if kind == "identity":
         yield from response.iter_raw(_PIECE_BYTES)
