@@ -1,0 +1,70 @@
+"""The console's page: what comes from elsewhere is what the manifest says, and nothing names another host."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import suiro
+
+PAGE = Path(suiro.__file__).parent / "console" / "web" / "page"
+VENDOR = PAGE / "vendor"
+SOURCES = sorted(
+    path.relative_to(PAGE) for path in PAGE.rglob("*") if path.suffix in (".js", ".css", ".html", ".svg")
+)
+OURS = [path for path in SOURCES if path.parts[0] != "vendor"]
+
+_COMMENTS = re.compile(r"/\*.*?\*/|^\s*//[^\n]*", re.DOTALL | re.MULTILINE)
+_HOST = re.compile(r"""(?:https?:|wss?:|["'(])//[\w.-]+[^\s"'`)]*""")
+NAMESPACES = {
+    "http://www.w3.org/2000/svg",
+    "http://www.w3.org/1999/xhtml",
+    "http://www.w3.org/1998/Math/MathML",
+}
+
+
+def _text(path: Path) -> str:
+    return (PAGE / path).read_text(encoding="utf-8")
+
+
+def test_vendored_files_are_those_of_the_manifest() -> None:
+    packages = json.loads((VENDOR / "manifest.json").read_text())["packages"]
+    expected = {name: digest for package in packages for name, digest in package["files"].items()}
+    found = {
+        str(path.relative_to(VENDOR)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in VENDOR.rglob("*")
+        if path.is_file() and path.name not in ("manifest.json", "LICENSES")
+    }
+    assert found == expected
+    licences = (VENDOR / "LICENSES").read_text()
+    for package in packages:
+        assert f"{package['name']} {package['version']} ({package['licence']})" in licences
+
+
+def test_no_file_names_another_host() -> None:
+    named = {(str(path), host) for path in SOURCES for host in _HOST.findall(_COMMENTS.sub("", _text(path)))}
+    assert {(path, host) for path, host in named if host not in NAMESPACES} == set()
+    assert any(path == "vendor/preact.js" for path, _ in named), "the pattern finds hosts"
+
+
+def test_imports_are_relative_and_there() -> None:
+    """The content security policy allows no import map, so a bare name finds nothing."""
+    for path in SOURCES:
+        if path.suffix != ".js":
+            continue
+        for name in re.findall(r"""\bfrom\s*["']([^"']+)["']""", _COMMENTS.sub("", _text(path))):
+            assert name.startswith("."), f"{path} imports {name!r}"
+            assert (PAGE / path).parent.joinpath(name).is_file(), (
+                f"{path} imports {name!r}, which is not there"
+            )
+
+
+def test_nothing_becomes_markup_or_code() -> None:
+    """What records, names and schemas say is text nodes, and never anything else."""
+    forbidden = re.compile(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|srcdoc|style=\"|javascript:"
+    )
+    for path in OURS:
+        assert forbidden.findall(_text(path)) == [], path
