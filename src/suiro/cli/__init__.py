@@ -20,12 +20,13 @@ _SERVICES = (
     ("registry",),
     ("capture", "postgres"),
     ("connect", "run"),
+    ("console",),
     ("kafka", "up"),
     ("run",),
     ("view", "serve"),
 )
 
-_EVERYDAY = ("acl", "cluster", "dead-letter", "group", "quota", "schema", "topic", "user")
+_EVERYDAY = ("acl", "cluster", "console", "dead-letter", "group", "quota", "schema", "topic", "user")
 
 
 def main() -> None:

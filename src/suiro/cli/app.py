@@ -10,6 +10,7 @@ import suiro
 from suiro.cli.acl import acl
 from suiro.cli.cluster import cluster
 from suiro.cli.connect import connect
+from suiro.cli.console import console
 from suiro.cli.dead_letter import dead_letter
 from suiro.cli.demo import demo
 from suiro.cli.group import group
@@ -78,7 +79,7 @@ def _capture(context: typer.Context) -> None:
 app.command("demo")(demo)
 app.command("run")(run)
 app.command("prepare")(prepare)
-for _group in (topic, group, cluster, acl, user, quota, schema, dead_letter):
+for _group in (topic, group, cluster, acl, user, quota, schema, dead_letter, console):
     _group.add_to(app)
 app.add_typer(kafka)
 app.add_typer(log)

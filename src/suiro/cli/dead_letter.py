@@ -88,7 +88,8 @@ def show(
     """Show one dead letter, why it was put aside, and the record that it was made of."""
     with connected(bootstrap, profile, command_config) as client:
         from suiro.console.dead_letters import dead_letter_of, origin_record
-        from suiro.console.records import Start, decoder, read_records
+        from suiro.console.formats import decoder
+        from suiro.console.records import Start, read_records
         from suiro.console.text import iso_time
 
         start = Start(kind="earliest") if offset is None else Start(kind="offset", value=offset)

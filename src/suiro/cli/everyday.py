@@ -30,6 +30,7 @@ __all__ = [
     "Yes",
     "assignments",
     "connected",
+    "connection_settings",
     "fail",
     "note",
     "print_fields",
@@ -76,18 +77,26 @@ Yes = Annotated[bool, Option("--yes", help="Do not ask.", also=("-y",))]
 def connected(bootstrap: str | None, profile: str | None, command_config: Path | None) -> Iterator[Client]:
     """A client for the cluster that is meant; errors become one line and exit code 1."""
     with reporting():
-        settings = _settings(bootstrap, profile, command_config)
-        address = settings.pop("bootstrap.servers", None)
-        if address is None:
-            fail(
-                "which cluster? Give --bootstrap-servers HOST:PORT, set SUIRO_BOOTSTRAP_SERVERS, or write a profile "
-                f"into {_profiles_path()}"
-            )
+        address, settings = connection_settings(bootstrap, profile, command_config)
         from suiro.client import Client
 
-        settings.setdefault("default.api.timeout.ms", str(API_TIMEOUT_MS))
-        with Client(address, settings={key: settings[key] for key in settings if key not in _OWN}) as client:
+        with Client(address, settings=settings) as client:
             yield client
+
+
+def connection_settings(
+    bootstrap: str | None, profile: str | None, command_config: Path | None
+) -> tuple[str, dict[str, str]]:
+    """The cluster's address and the client's settings. Raises `ConfigError`, ends the process where none is named."""
+    settings = _settings(bootstrap, profile, command_config)
+    address = settings.pop("bootstrap.servers", None)
+    if address is None:
+        fail(
+            "which cluster? Give --bootstrap-servers HOST:PORT, set SUIRO_BOOTSTRAP_SERVERS, or write a profile "
+            f"into {_profiles_path()}"
+        )
+    settings.setdefault("default.api.timeout.ms", str(API_TIMEOUT_MS))
+    return address, {key: settings[key] for key in settings if key not in _OWN}
 
 
 def setting(profile: str | None, name: str) -> str | None:

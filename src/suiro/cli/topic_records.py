@@ -23,7 +23,8 @@ from suiro.cli.everyday import (
 )
 
 if TYPE_CHECKING:
-    from suiro.console.records import Decoder, LogRecord, OutgoingRecord
+    from suiro.console.formats import Decoder
+    from suiro.console.records import LogRecord, OutgoingRecord
 
 __all__ = ["Registry", "consume", "print_record", "produce", "records", "registry_url"]
 
@@ -198,10 +199,11 @@ def produce(
     with connected(bootstrap, profile, command_config) as client:
         from suiro.cli.everyday import assignments
         from suiro.console import records as writing
+        from suiro.console.formats import encoder
 
         url = registry_url(registry, profile)
-        key_of = writing.encoder(key_format, url, subject=f"{name}-key")
-        value_of = writing.encoder(value_format, url, subject=f"{name}-value")
+        key_of = encoder(key_format, url, subject=f"{name}-key")
+        value_of = encoder(value_format, url, subject=f"{name}-value")
         headers = tuple((one, value.encode()) for one, value in assignments(header or (), "--header").items())
 
         def outgoing() -> Iterator[OutgoingRecord]:
@@ -270,7 +272,7 @@ def _print(
     done: dict[int, int] | None = None,
 ) -> None:
     """`done`: the offset behind what was printed last, for each partition."""
-    from suiro.console.records import decoder, filter_of
+    from suiro.console.formats import decoder, filter_of
 
     key_of, value_of = decoder(key_format, registry), decoder(value_format, registry)
     wanted = None if filter_text is None else filter_of(filter_text)

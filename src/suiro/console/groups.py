@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from suiro.client import EARLIEST, LATEST, Client, GroupMember, ListedGroup
+from suiro.client import EARLIEST, LATEST, Client, GroupMember, ListedGroup, TopicPartition
 from suiro.console.records import records_of
 from suiro.console.topics import topic_info
 from suiro.errors import KafkaError, RefusedError, UsageError
@@ -19,6 +19,7 @@ __all__ = [
     "delete_groups",
     "delete_offsets",
     "describe_group",
+    "first_waits_since",
     "list_groups",
     "plan_reset",
     "reset_offsets",
@@ -119,6 +120,12 @@ def _waited_ms(
         return None
     if lag == 0:
         return 0
+    since = first_waits_since(client, place, offset)
+    return None if since is None else max(now_ms - since, 0)
+
+
+def first_waits_since(client: Client, place: TopicPartition, offset: int) -> int | None:
+    """The timestamp of the first record of a partition from an offset on, in ms; None where there is none to read."""
     first = client.list_offsets({place: EARLIEST})[place].offset
     position = max(offset, first)
     try:
@@ -128,7 +135,7 @@ def _waited_ms(
     except KafkaError:  # the right to describe a topic is not the one to read it
         return None
     found = next((one for one, _ in records_of(*place, position, answer, True) if one is not None), None)
-    return None if found is None else max(now_ms - found.timestamp, 0)
+    return None if found is None else found.timestamp
 
 
 # -- other offsets -------------------------------------------------------------------------------------------

@@ -1,20 +1,18 @@
-"""Records of a topic, read from a place on, decoded and filtered; and written.
+"""Records of a topic, read from a place on; and written.
 
 Reading is one record at a time in plain Python: no more than a person looks at. What is damaged is an error that names
-its place. Undecodable keys and values are told of and shown as hex; they end nothing.
+its place.
 """
 
 from __future__ import annotations
 
-import json
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from suiro.client import EARLIEST, LATEST, Client, Fetched
 from suiro.clock import Clock, SystemClock
-from suiro.console.text import parse_time, plain
+from suiro.console.text import parse_time
 from suiro.console.topics import topic_info
 from suiro.errors import CorruptRecordError, DeadlineExceededError, OffsetOutOfRangeError, UsageError
 from suiro.protocol.murmur2 import partition_for_key
@@ -22,23 +20,16 @@ from suiro.protocol.record_batch import iter_headers, verify
 from suiro.protocol.records import Record, control_type, decode_batch, encode_batch
 
 __all__ = [
-    "FORMATS",
-    "Decoded",
-    "Decoder",
     "LogRecord",
     "OutgoingRecord",
     "Start",
-    "decoder",
-    "encoder",
-    "filter_of",
     "parse_start",
     "produce",
+    "produce_one",
     "read_records",
     "records_of",
     "start_offsets",
 ]
-
-FORMATS = ("string", "json", "avro", "long", "hex")
 
 FETCH_BYTES = 4 * 1024 * 1024
 PARTITION_FETCH_BYTES = 1024 * 1024
@@ -49,8 +40,6 @@ EMPTY_FETCHES_MAX = 20
 """That bring nothing although records are promised, each after `FETCH_WAIT_MS`."""
 PRODUCE_BATCH_RECORDS = 500
 PRODUCE_BATCH_BYTES = 512 * 1024
-
-_LONG = struct.Struct(">q")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,135 +217,6 @@ def _records_of(
         yield None, header.next_offset
 
 
-# -- values --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decoded:
-    """`value` for programs, `text` for people; with `error` both are the bytes in hex."""
-
-    value: Any
-    text: str
-    error: str | None = None
-
-
-Decoder = Callable[[bytes | None], Decoded]
-
-
-def decoder(name: str, registry: str | None = None) -> Decoder:
-    """For keys or values in one of `FORMATS`; avro needs the URL of a registry."""
-    decode = _decode_of(name, registry)
-
-    def decoded(data: bytes | None) -> Decoded:
-        if data is None:
-            return Decoded(value=None, text="null")
-        try:
-            return decode(data)
-        except (ValueError, RecursionError) as error:
-            text = data.hex()
-            return Decoded(value=text, text=f"0x{text}", error=str(error) or type(error).__name__)
-
-    return decoded
-
-
-def _decode_of(name: str, registry: str | None) -> Callable[[bytes], Decoded]:
-    match name:
-        case "string":
-            return _string
-        case "json":
-            return _json
-        case "long":
-            return _long
-        case "hex":
-            return lambda data: Decoded(value=data.hex(), text=data.hex())
-        case "avro":
-            return _avro(registry)
-    raise UsageError(f"there is no format {name!r}; use one of {', '.join(FORMATS)}")
-
-
-def _string(data: bytes) -> Decoded:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"is not UTF-8: {error.reason} at byte {error.start}") from None
-    return Decoded(value=text, text=text)
-
-
-def _json(data: bytes) -> Decoded:
-    from suiro.foundation.nesting import parse_json
-
-    # As it was written for people: a number would lose digits on its way through a float.
-    return Decoded(value=parse_json(data), text=data.decode())
-
-
-def _long(data: bytes) -> Decoded:
-    if len(data) != _LONG.size:
-        raise ValueError(f"is no long: it has {len(data)} bytes, a long has {_LONG.size}")
-    (number,) = _LONG.unpack(data)
-    return Decoded(value=number, text=str(number))
-
-
-def _avro(registry: str | None) -> Callable[[bytes], Decoded]:
-    from suiro.registry import CodecSettings, Undecodable, codec_of
-
-    if registry is None:
-        raise UsageError("format avro needs a registry; give --registry URL")
-    codec = codec_of("AVRO", CodecSettings(registry=registry))
-
-    def decode(data: bytes) -> Decoded:
-        from suiro.connect import plain_json
-
-        try:
-            value = codec.decode(data)
-        except Undecodable as error:
-            raise ValueError(str(error)) from None
-        text = json.dumps(plain(value), default=plain_json, ensure_ascii=False)
-        return Decoded(value=json.loads(text), text=text)
-
-    return decode
-
-
-def encoder(name: str, registry: str | None = None, *, subject: str = "") -> Callable[[Any], bytes | None]:
-    """The other way: of text (or of a value of JSON). Null stays null. Raises `UsageError`."""
-    if name == "avro":
-        from suiro.registry import CodecSettings, codec_of
-
-        if registry is None:
-            raise UsageError("format avro needs a registry; give --registry URL")
-        codec = codec_of("AVRO", CodecSettings(registry=registry, subject=subject))
-
-    def encode(value: Any) -> bytes | None:
-        if value is None:
-            return None
-        try:
-            match name:
-                case "string":
-                    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
-                case "json":
-                    text = value if isinstance(value, str) else json.dumps(value)
-                    json.loads(text)
-                    return text.encode()
-                case "long":
-                    return _LONG.pack(int(value))
-                case "hex":
-                    return bytes.fromhex(value)
-                case "avro":
-                    return codec.encode(subject, json.loads(value) if isinstance(value, str) else value)
-        except (ValueError, TypeError, RecursionError, struct.error) as error:
-            raise UsageError(f"{value!r} cannot be written as {name}: {error}") from None
-        raise UsageError(f"there is no format {name!r}; use one of {', '.join(FORMATS)}")
-
-    return encode
-
-
-def filter_of(text: str) -> Callable[[Any, Any, int], bool]:
-    """A function of value, key and timestamp. The language is that of the connectors' `when` rules: it compares, and
-    cannot do anything else."""
-    from suiro.connect import rule
-
-    return rule("filter", text)
-
-
 # -- writing -------------------------------------------------------------------------------------------------
 
 
@@ -411,3 +271,19 @@ def produce(
     if waiting:
         flush()
     return written
+
+
+def produce_one(
+    client: Client, topic: str, record: OutgoingRecord, *, clock: Clock | None = None
+) -> tuple[int, int]:
+    """(partition, offset)."""
+    count = len(topic_info(client, topic).partitions)
+    partition = record.partition
+    if partition is None:
+        partition = 0 if record.key is None else partition_for_key(record.key, count)
+    if not 0 <= partition < count:
+        raise UsageError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
+    timestamp = (clock or SystemClock()).wall_ms() if record.timestamp is None else record.timestamp
+    made = Record(offset=0, timestamp=timestamp, key=record.key, value=record.value, headers=record.headers)
+    place = (topic, partition)
+    return partition, client.produce({place: encode_batch([made])})[place]

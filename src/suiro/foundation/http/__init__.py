@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from suiro.foundation.http.origins import Origins
     from suiro.foundation.http.page import MetricsPage, serve_metrics_page
     from suiro.foundation.http.server import HttpServer, warn_if_open_to_all
-    from suiro.foundation.http.users import Users, hash_password
+    from suiro.foundation.http.users import Role, Users, hash_password
 
 __all__ = [
     "AnswerTooLargeError",
@@ -30,6 +30,7 @@ __all__ = [
     "HttpServer",
     "MetricsPage",
     "Origins",
+    "Role",
     "Tls",
     "Users",
     "ask",
@@ -52,6 +53,7 @@ _MODULES = {
     "HttpServer": "server",
     "MetricsPage": "page",
     "Origins": "origins",
+    "Role": "users",
     "Users": "users",
     "ask": "answers",
     "hash_password": "users",

@@ -1,7 +1,8 @@
 """What each request passes before an application sees it: what pages may not do, who calls, how large its body is.
 
 The body is whole when the application is called, and counted until it has answered. A user's name is then in
-`scope["suiro.user"]`. Refusals are `{"error_code": status, "message": what, and what to do}`.
+`scope["suiro.user"]`, and what they may do in `scope["suiro.role"]`. Refusals are `{"error_code": status, "message":
+what, and what to do}`.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Guard:
                 asked = {"www-authenticate": f'Basic realm="{self._realm}"'}
                 await self._refuse(401, self._unknown, **asked)(scope, receive, send)
                 return
-            scope["suiro.user"] = verdict.name
+            scope["suiro.user"], scope["suiro.role"] = verdict.name, verdict.role
         if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
             await self._application(scope, receive, send)
             return

@@ -1,7 +1,8 @@
 """Who may call a server: HTTP basic authentication against a file of users.
 
-One user a line, `name:password`, or `name:scrypt:SALT:HASH` as `hash_password` writes it; `#` begins a comment. A file
-that changes counts at once.
+One user a line, `name:password`, or `name:scrypt:SALT:HASH` as `hash_password` writes it; `#` begins a comment. A line
+`[viewer]`, `[operator]` or `[admin]` says what those that follow may do; users before the first such line are admins. A
+file that changes counts at once.
 
 A refusal says nothing of why, not by its time either: whatever name it has, and however that one's password is kept, it
 costs one scrypt. Because scrypt takes its time, pairs that were judged are remembered as keyed hashes, right ones and
@@ -17,11 +18,12 @@ import hmac
 import os
 import threading
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 
 from suiro.errors import ConfigError
 
-__all__ = ["Users", "hash_password"]
+__all__ = ["Role", "Users", "Verdict", "hash_password"]
 
 _PREFIX = "scrypt:"
 _COST = {"n": 1 << 14, "r": 8, "p": 1}
@@ -38,13 +40,36 @@ def _scrypt(password: str, salt: bytes) -> bytes:
     return hashlib.scrypt(password.encode(), salt=salt, maxmem=64 * 1024 * 1024, **_COST)
 
 
+class Role(IntEnum):
+    """Who has one may do what the roles before it may."""
+
+    VIEWER = 1
+    """Looks."""
+    OPERATOR = 2
+    """Changes what can be changed back."""
+    ADMIN = 3
+    """Deletes, runs code, and says who may do what."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     name: str | None
     """The user; None: nobody is let in."""
+    role: Role = Role.VIEWER
 
 
 REFUSED = Verdict(None)
+_SECTIONS = {f"[{role.name.lower()}]": role for role in Role}
+
+
+@dataclass(frozen=True, slots=True)
+class _User:
+    password: str  # as it stands in the file
+    role: Role
+
+    @property
+    def is_hashed(self) -> bool:
+        return self.password.startswith(_PREFIX)
 
 
 class Users:
@@ -56,26 +81,33 @@ class Users:
         self._secret = os.urandom(32)
         self._judged: dict[bytes, Verdict] = {}
         self._wrong = 0  # how many of them
-        self._stamp, self._passwords = self._read()
+        self._stamp, self._users = self._read()
 
-    def _read(self) -> tuple[tuple[int, int], dict[str, str]]:
+    def _read(self) -> tuple[tuple[int, int], dict[str, _User]]:
         try:
             stat = self._path.stat()
             lines = self._path.read_text().splitlines()
         except OSError as error:
             raise ConfigError(f"the file of users {self._path}: {error.strerror}") from None
-        passwords = {}
+        users: dict[str, _User] = {}
+        role = Role.ADMIN
         for number, line in enumerate(lines, 1):
             text = line.strip()
             if not text or text.startswith("#"):
                 continue
+            if text in _SECTIONS:
+                role = _SECTIONS[text]
+                continue
             name, found, password = text.partition(":")
             if not found or not name or not password.strip():
-                raise ConfigError(f"the file of users {self._path}, line {number}: expected name:password")
-            passwords[name.strip()] = password.strip()
-        if not passwords:
+                raise ConfigError(
+                    f"the file of users {self._path}, line {number}: expected name:password, or a line "
+                    f"{', '.join(_SECTIONS)}"
+                )
+            users[name.strip()] = _User(password.strip(), role)
+        if not users:
             raise ConfigError(f"the file of users {self._path} names none, so nobody could call it")
-        return (stat.st_mtime_ns, stat.st_size), passwords
+        return (stat.st_mtime_ns, stat.st_size), users
 
     def recall(self, header: str) -> Verdict | None:
         """At once; None for a pair that only `verify` can judge. `header` is the request's Authorization."""
@@ -86,9 +118,9 @@ class Users:
         with self._lock:
             self._refresh()
             known = self._judged.get(self._proof(header))
-            expected = self._passwords.get(name, _PREFIX)
-        if known is None and not expected.startswith(_PREFIX) and _same(password, expected):
-            return Verdict(name)
+            user = self._users.get(name)
+        if known is None and user is not None and not user.is_hashed and _same(password, user.password):
+            return Verdict(name, user.role)
         return known
 
     def verify(self, header: str) -> Verdict:
@@ -99,8 +131,9 @@ class Users:
         name, password = pair
         with self._lock:
             stamp = self._stamp
-            expected = self._passwords.get(name)
-        verdict = Verdict(name) if _matches(password, expected) else REFUSED
+            user = self._users.get(name)
+        is_right = _matches(password, None if user is None else user.password)
+        verdict = Verdict(name, user.role) if user is not None and is_right else REFUSED
         with self._lock:
             if stamp == self._stamp:
                 self._remember(self._proof(header), verdict)
@@ -129,7 +162,7 @@ class Users:
         try:
             stat = self._path.stat()
             if (stat.st_mtime_ns, stat.st_size) != self._stamp:
-                self._stamp, self._passwords = self._read()
+                self._stamp, self._users = self._read()
                 self._judged, self._wrong = {}, 0
         except (OSError, ConfigError):
             pass  # being written just now

@@ -1,0 +1,121 @@
+"""`suiro console`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from suiro.cli.command_groups import Group, Option
+from suiro.cli.everyday import Bootstrap, CommandConfig, Profile, connection_settings, reporting
+from suiro.cli.topic_records import Registry, registry_url
+
+if TYPE_CHECKING:
+    from suiro.console.web import Remote
+
+console = Group(
+    "console", "A page for the browser: everything that is known of a cluster and what runs on it."
+)
+
+
+@console.itself
+def console_(
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    command_config: CommandConfig = None,
+    listen: Annotated[
+        str, Option("--listen", "HOST:PORT", "Default: 127.0.0.1:8090; port 0: a free one.")
+    ] = "127.0.0.1:8090",
+    registry: Registry = None,
+    connect: Annotated[
+        list[str] | None,
+        Option(
+            "--connect",
+            "URL",
+            "The HTTP of a `suiro connect`; http://TOKEN@HOST:PORT where it has a token. Repeatable.",
+        ),
+    ] = None,
+    views: Annotated[
+        list[str] | None,
+        Option(
+            "--views",
+            "URL",
+            "A host of views; http://NAME:PASSWORD@HOST:PORT where it has users. Repeatable.",
+        ),
+    ] = None,
+    app: Annotated[
+        list[str] | None,
+        Option("--app", "URL", "An application that runs with --console. Repeatable."),
+    ] = None,
+    auth_file: Annotated[
+        Path | None,
+        Option(
+            "--auth-file",
+            "FILE",
+            "Who may call: lines of name:password below [viewer], [operator] or [admin].",
+        ),
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None, Option("--tls-certificate", "FILE", "PEM, with its chain: serve https.")
+    ] = None,
+    tls_key: Annotated[Path | None, Option("--tls-key", "FILE", "PEM.")] = None,
+    read_only: Annotated[bool, Option("--read-only", help="Nobody changes anything through it.")] = False,
+    mask: Annotated[
+        list[str] | None,
+        Option(
+            "--mask",
+            "TOPICS=FIELD",
+            "Hide a field of records from all but admins: 'orders.*=card.number'. Repeatable.",
+        ),
+    ] = None,
+) -> None:
+    """Serve the console. Once it answers, it prints one JSON line with its address; SIGTERM or SIGINT stops it."""
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    with reporting():
+        from suiro.config import parse_address
+        from suiro.console.web import ConsoleSettings, Masks, serve
+        from suiro.foundation.http import Tls
+
+        address, settings = connection_settings(bootstrap, profile, command_config)
+        host, port = parse_address(listen, option="--listen")
+        serve(
+            ConsoleSettings(
+                bootstrap_servers=address,
+                client_settings=settings,
+                host=host,
+                port=port,
+                users=auth_file,
+                tls=Tls.of(tls_certificate, tls_key, options="--tls-certificate and --tls-key"),
+                read_only=read_only,
+                masks=Masks.parse(mask or ()),
+                registry=registry_url(registry, profile),
+                connect=tuple(_remote(url, "--connect") for url in connect or ()),
+                views=tuple(_remote(url, "--views") for url in views or ()),
+                apps=tuple(_remote(url, "--app") for url in app or ()),
+            )
+        )
+
+
+def _remote(url: str, option: str) -> Remote:
+    """Raises `ConfigError`."""
+    from urllib.parse import unquote, urlsplit
+
+    from suiro.console.web import Remote
+    from suiro.errors import ConfigError
+
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ConfigError(f"{option}: expected http://HOST:PORT or https://HOST:PORT")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    bare = f"{parts.scheme}://{host}" + (f":{port}" if port else "") + parts.path.rstrip("/")
+    user = None if parts.username is None else unquote(parts.username)
+    if parts.password is None:
+        return Remote(url=bare, token=user)
+    return Remote(url=bare, user=user, password=unquote(parts.password))

@@ -1,0 +1,231 @@
+"""Keys and values: bytes to what a person or a program reads, and back; and filters over them.
+
+What cannot be decoded is told of and shown as hex; it ends nothing. `auto` looks for a schema's id of a registry first,
+then for a JSON object or array, text, eight bytes as a long; the rest is hex.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from suiro.clock import Clock, SystemClock
+from suiro.console.text import plain
+from suiro.errors import RegistryError, SchemaNotFoundError, UsageError
+
+__all__ = ["FORMATS", "Decoded", "Decoder", "decoder", "encoder", "filter_of"]
+
+FORMATS = ("string", "json", "avro", "long", "hex")
+
+REGISTRY_PAUSE_MS = 10_000
+"""After a question to a registry that failed: a page of a hundred records asks it once."""
+_LONG = struct.Struct(">q")
+_SCHEMA_ID = struct.Struct(">bI")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """`value` for programs, `text` for people; with `error` both may be hex. `format`: what it was taken for."""
+
+    value: Any
+    text: str
+    error: str | None = None
+    format: str = ""
+    schema_id: int | None = None
+
+
+Decoder = Callable[[bytes | None], Decoded]
+
+
+def decoder(name: str, registry: str | None = None) -> Decoder:
+    """For keys or values in one of `FORMATS`, or "auto"; avro needs the URL of a registry."""
+    decode = _decode_of(name, registry)
+
+    def decoded(data: bytes | None) -> Decoded:
+        if data is None:
+            return Decoded(value=None, text="null")
+        try:
+            return decode(data)
+        except (ValueError, RecursionError) as error:
+            text = data.hex()
+            return Decoded(
+                value=text, text=f"0x{text}", error=str(error) or type(error).__name__, format="hex"
+            )
+
+    return decoded
+
+
+def _decode_of(name: str, registry: str | None) -> Callable[[bytes], Decoded]:
+    match name:
+        case "string":
+            return _string
+        case "json":
+            return _json
+        case "long":
+            return _long
+        case "hex":
+            return _hex
+        case "avro":
+            return _avro(registry)
+        case "auto":
+            return _Guessing(registry)
+    raise UsageError(f"there is no format {name!r}; use one of {', '.join(FORMATS)}")
+
+
+def _string(data: bytes) -> Decoded:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not UTF-8: {error.reason} at byte {error.start}") from None
+    return Decoded(value=text, text=text, format="string")
+
+
+def _hex(data: bytes) -> Decoded:
+    return Decoded(value=data.hex(), text=data.hex(), format="hex")
+
+
+def _json(data: bytes) -> Decoded:
+    from suiro.foundation.nesting import parse_json
+
+    # As it was written for people: a number would lose digits on its way through a float.
+    return Decoded(value=parse_json(data), text=data.decode(), format="json")
+
+
+def _long(data: bytes) -> Decoded:
+    if len(data) != _LONG.size:
+        raise ValueError(f"is no long: it has {len(data)} bytes, a long has {_LONG.size}")
+    (number,) = _LONG.unpack(data)
+    return Decoded(value=number, text=str(number), format="long")
+
+
+def _avro(registry: str | None) -> Callable[[bytes], Decoded]:
+    from suiro.registry import CodecSettings, Undecodable, codec_of
+
+    if registry is None:
+        raise UsageError("format avro needs a registry; give --registry URL")
+    codec = codec_of("AVRO", CodecSettings(registry=registry))
+
+    def decode(data: bytes) -> Decoded:
+        try:
+            return _of_schema(codec.decode(data), "avro", _schema_id(data))
+        except Undecodable as error:
+            raise ValueError(str(error)) from None
+
+    return decode
+
+
+def _of_schema(value: Any, name: str, schema_id: int | None) -> Decoded:
+    from suiro.connect import plain_json
+
+    text = json.dumps(plain(value), default=plain_json, ensure_ascii=False)
+    return Decoded(value=json.loads(text), text=text, format=name, schema_id=schema_id)
+
+
+def _schema_id(data: bytes) -> int | None:
+    """By the first five bytes of Confluent's format; None where there are none."""
+    if len(data) < _SCHEMA_ID.size or data[0] != 0:
+        return None
+    found: int = _SCHEMA_ID.unpack_from(data)[1]
+    return found
+
+
+class _Guessing:
+    """The format that bytes look like. What begins like a schema's id and is of no schema that the registry has is
+    taken for something else."""
+
+    def __init__(self, registry: str | None, clock: Clock | None = None) -> None:
+        self._registry = registry
+        self._clock = clock or SystemClock()
+        self._asks_again_ms = 0
+
+    def __call__(self, data: bytes) -> Decoded:
+        schema_id = _schema_id(data)
+        error = None
+        if (
+            schema_id is not None
+            and self._registry is not None
+            and self._clock.monotonic_ms() >= self._asks_again_ms
+        ):
+            try:
+                return self._by_schema(self._registry, schema_id, data)
+            except SchemaNotFoundError:
+                pass
+            except RegistryError as failure:
+                self._asks_again_ms = self._clock.monotonic_ms() + REGISTRY_PAUSE_MS
+                error = str(failure)
+            except ValueError as failure:
+                error = str(failure)
+        found = self._by_bytes(data)
+        if error is None:
+            return found
+        return Decoded(
+            value=found.value, text=found.text, error=error, format=found.format, schema_id=schema_id
+        )
+
+    def _by_schema(self, registry: str, schema_id: int, data: bytes) -> Decoded:
+        from suiro.registry import CodecSettings, Undecodable, codec_of, registry_client
+
+        language = registry_client(registry).schema(schema_id).type
+        try:
+            value = codec_of(language, CodecSettings(registry=registry)).decode(data)
+        except Undecodable as failure:
+            raise ValueError(str(failure)) from None
+        return _of_schema(value, {"JSON": "json-schema"}.get(language, language.lower()), schema_id)
+
+    def _by_bytes(self, data: bytes) -> Decoded:
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            text = None
+        if text is not None and text[:1] in ("{", "["):
+            try:
+                return _json(data)
+            except (ValueError, RecursionError):
+                pass
+        if text is not None and all(one.isprintable() or one in "\n\r\t" for one in text):
+            return Decoded(value=text, text=text, format="string")
+        return _long(data) if len(data) == _LONG.size else _hex(data)
+
+
+def encoder(name: str, registry: str | None = None, *, subject: str = "") -> Callable[[Any], bytes | None]:
+    """The other way: of text (or of a value of JSON). Null stays null. Raises `UsageError`."""
+    if name == "avro":
+        from suiro.registry import CodecSettings, codec_of
+
+        if registry is None:
+            raise UsageError("format avro needs a registry; give --registry URL")
+        codec = codec_of("AVRO", CodecSettings(registry=registry, subject=subject))
+
+    def encode(value: Any) -> bytes | None:
+        if value is None:
+            return None
+        try:
+            match name:
+                case "string":
+                    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
+                case "json":
+                    text = value if isinstance(value, str) else json.dumps(value)
+                    json.loads(text)
+                    return text.encode()
+                case "long":
+                    return _LONG.pack(int(value))
+                case "hex":
+                    return bytes.fromhex(value)
+                case "avro":
+                    return codec.encode(subject, json.loads(value) if isinstance(value, str) else value)
+        except (ValueError, TypeError, RecursionError, struct.error) as error:
+            raise UsageError(f"{value!r} cannot be written as {name}: {error}") from None
+        raise UsageError(f"there is no format {name!r}; use one of {', '.join(FORMATS)}")
+
+    return encode
+
+
+def filter_of(text: str) -> Callable[[Any, Any, int], bool]:
+    """A function of value, key and timestamp. The language is that of the connectors' `when` rules: it compares, and
+    cannot do anything else."""
+    from suiro.connect import rule
+
+    return rule("filter", text)

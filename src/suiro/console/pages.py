@@ -1,0 +1,248 @@
+"""Records as one leafs through a log: a page of them around a place, forward or backward, with how each stands there.
+
+Unlike a consumer, a reader here sees everything: records of aborted transactions and of open ones are marked, not left
+out. A page costs at most `PAGE_BYTES` of reading and one batch for each partition; where that is not enough for a whole
+page, it has fewer records, and says where to go on.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from suiro.client import EARLIEST, LATEST, Client, Fetched
+from suiro.console.records import BATCH_BYTES_MAX, LogRecord
+from suiro.errors import CorruptRecordError
+from suiro.protocol.record_batch import BatchHeader, iter_headers, verify
+from suiro.protocol.records import control_type, decode_batch
+
+__all__ = ["Batch", "LogEntry", "LogPage", "Transaction", "ranges_of", "read_page"]
+
+FETCH_BYTES = 256 * 1024
+PAGE_BYTES = 16 * 1024 * 1024
+PAGES_MAX = 1_000
+"""Fetches for one page: a log may have any number of batches without a record in them."""
+STEP_GROWTH = 4
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+Transaction = Literal["committed", "aborted", "open"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What a record stands in: its codec, its bytes in the log, how many records it has."""
+
+    codec: str
+    bytes: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEntry:
+    """`transaction`: None for a record that was written outside of any."""
+
+    record: LogRecord
+    batch: Batch
+    transaction: Transaction | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPage:
+    """`before` and `after`: {partition: offset} where the page before ends and the one after begins."""
+
+    entries: tuple[LogEntry, ...]
+    before: Mapping[int, int]
+    after: Mapping[int, int]
+
+
+def ranges_of(client: Client, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """{partition: (first offset, end)}."""
+    places = [(topic, partition) for partition in partitions]
+    firsts = client.list_offsets(dict.fromkeys(places, EARLIEST))
+    ends = client.list_offsets(dict.fromkeys(places, LATEST))
+    return {place[1]: (firsts[place].offset, ends[place].offset) for place in places}
+
+
+def read_page(
+    client: Client,
+    topic: str,
+    *,
+    positions: Mapping[int, int],
+    ranges: Mapping[int, tuple[int, int]],
+    direction: Literal["forward", "backward"],
+    limit: int,
+) -> LogPage:
+    """At most `limit` records from the positions on, or those before them. Several partitions are put together by time,
+    each in its own order."""
+    is_forward = direction == "forward"
+    reading = _Reading(client, topic)
+    found: dict[int, list[LogEntry]] = {}
+    reached: dict[int, int] = {}
+    for partition, position in positions.items():
+        first, end = ranges[partition]
+        start = min(max(position, first), end)
+        read = reading.forward if is_forward else reading.backward
+        found[partition], reached[partition] = read(partition, start, first, end, limit)
+    merged = list(heapq.merge(*found.values(), key=lambda one: (one.record.timestamp, one.record.partition)))
+    kept = merged[:limit] if is_forward else merged[-limit:]
+    before, after = {}, {}
+    for partition, position in positions.items():
+        mine = [one.record.offset for one in kept if one.record.partition == partition]
+        is_whole = len(mine) == len(found[partition])
+        first, end = ranges[partition]
+        start = min(max(position, first), end)
+        if is_forward:
+            before[partition] = start
+            after[partition] = reached[partition] if is_whole else mine[-1] + 1 if mine else start
+        else:
+            before[partition] = reached[partition] if is_whole else mine[0] if mine else start
+            after[partition] = start
+    return LogPage(entries=tuple(kept), before=before, after=after)
+
+
+class _Reading:
+    """Of one page; what it may read in all is shared by the partitions."""
+
+    def __init__(self, client: Client, topic: str) -> None:
+        self._client = client
+        self._topic = topic
+        self._bytes = 0
+        self._fetches = 0
+
+    def forward(
+        self, partition: int, position: int, first: int, end: int, limit: int
+    ) -> tuple[list[LogEntry], int]:
+        """The records, and where the next are."""
+        entries: list[LogEntry] = []
+        at = position
+        while at < end and len(entries) < limit and self._may_go_on():
+            found, following = self._fetch(partition, at)
+            entries += found[: limit - len(entries)]
+            if len(found) and len(entries) == limit:
+                following = entries[-1].record.offset + 1
+            if following <= at:
+                break
+            at = following
+        return entries, at
+
+    def backward(
+        self, partition: int, position: int, first: int, end: int, limit: int
+    ) -> tuple[list[LogEntry], int]:
+        """The records, and the offset before which others may be. A log may have any gaps, so that it looks further and
+        further back."""
+        entries: list[LogEntry] = []
+        high, step = position, limit
+        while high > first and len(entries) < limit and self._may_go_on():
+            low = max(first, high - step)
+            window: list[LogEntry] = []
+            at = low
+            while at < high and self._may_go_on():
+                found, following = self._fetch(partition, at)
+                window += [one for one in found if one.record.offset < high]
+                if following <= at:
+                    break
+                at = following
+            if (
+                at < high
+            ):  # what lies between was not read: show what joins on to the place that was asked for, nothing else
+                break
+            entries = window + entries
+            high, step = low, step * STEP_GROWTH
+        kept = entries[-limit:]
+        return kept, kept[0].record.offset if len(entries) > limit else high
+
+    def _may_go_on(self) -> bool:
+        return self._bytes < PAGE_BYTES and self._fetches < PAGES_MAX
+
+    def _fetch(self, partition: int, at: int) -> tuple[list[LogEntry], int]:
+        """Records from an offset on, and where to go on."""
+        place = (self._topic, partition)
+        sizes = {"max_bytes": FETCH_BYTES, "partition_max_bytes": FETCH_BYTES, "max_wait_ms": 0}
+        stable = self._client.fetch({place: at}, read_committed=True, **sizes)[place]
+        self._fetches += 1
+        self._bytes += len(stable.data)
+        if at < stable.last_stable_offset:
+            return self._entries(place, at, stable, is_stable=True)
+        fetched = self._client.fetch({place: at}, read_committed=False, **sizes)[place]
+        self._bytes += len(fetched.data)
+        return self._entries(place, at, fetched, is_stable=False)
+
+    def _entries(
+        self, place: tuple[str, int], at: int, fetched: Fetched, *, is_stable: bool
+    ) -> tuple[list[LogEntry], int]:
+        try:
+            headers = list(iter_headers(fetched.data))
+            states = _states(fetched, headers, is_stable)
+            entries: list[LogEntry] = []
+            following = at
+            for (position, header), state in zip(headers, states, strict=True):
+                following = max(following, header.next_offset)
+                if header.is_control or header.next_offset <= at:
+                    continue
+                verify(fetched.data, position, header)
+                entries += self._of_batch(place, at, fetched, position, header, state)
+        except CorruptRecordError as error:
+            raise CorruptRecordError(f"{place[0]}-{place[1]} is damaged: {error}") from error
+        return entries, following
+
+    def _of_batch(
+        self,
+        place: tuple[str, int],
+        at: int,
+        fetched: Fetched,
+        position: int,
+        header: BatchHeader,
+        state: Transaction | None,
+    ) -> Iterator[LogEntry]:
+        codec = CODECS[header.compression] if header.compression < len(CODECS) else str(header.compression)
+        batch = Batch(codec=codec, bytes=header.size, records=header.count)
+        for record in decode_batch(fetched.data, position, limit=BATCH_BYTES_MAX):
+            if record.offset >= at:
+                made = LogRecord(
+                    topic=place[0],
+                    partition=place[1],
+                    offset=record.offset,
+                    timestamp=record.timestamp,
+                    key=record.key,
+                    value=record.value,
+                    headers=record.headers,
+                )
+                yield LogEntry(record=made, batch=batch, transaction=state)
+
+
+def _states(
+    fetched: Fetched, headers: Sequence[tuple[int, BatchHeader]], is_stable: bool
+) -> list[Transaction | None]:
+    """Of each batch. Before the last stable offset the broker says which were aborted; behind it a marker further on
+    does, and where there is none, the transaction is open."""
+    states: list[Transaction | None] = []
+    if is_stable:
+        aborted = sorted(fetched.aborted, key=lambda item: item[1])
+        ended: set[int] = set()
+        for position, header in headers:
+            while aborted and aborted[0][1] <= header.last_offset:
+                ended.add(aborted.pop(0)[0])
+            if header.is_control:
+                if _marker(fetched, position) == "abort":
+                    ended.discard(header.producer_id)
+                states.append(None)
+            elif header.is_transactional:
+                states.append("aborted" if header.producer_id in ended else "committed")
+            else:
+                states.append(None)
+        return states
+    outcome: dict[int, Transaction] = {}
+    for position, header in reversed(headers):
+        if header.is_control:
+            outcome[header.producer_id] = "aborted" if _marker(fetched, position) == "abort" else "committed"
+            states.append(None)
+        else:
+            states.append(outcome.get(header.producer_id, "open") if header.is_transactional else None)
+    return states[::-1]
+
+
+def _marker(fetched: Fetched, position: int) -> str | None:
+    decoded = decode_batch(fetched.data, position, limit=BATCH_BYTES_MAX)
+    return control_type(decoded[0]) if decoded else None

@@ -1,0 +1,120 @@
+"""Groups: the list, one of them, other offsets, and their end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from suiro.client import GroupMember
+from suiro.console.groups import (
+    GroupLag,
+    NewOffset,
+    Reset,
+    delete_groups,
+    describe_group,
+    plan_reset,
+    reset_offsets,
+)
+from suiro.console.web.endpoint import Body, Call, Endpoint, require_confirmed
+from suiro.foundation.http import Role
+
+__all__ = ["ENDPOINTS"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPage:
+    group: str
+    state: str
+    type: str
+    assignor: str
+    coordinator: str
+    members: tuple[GroupMember, ...]
+    partitions: tuple[GroupLag, ...]
+    lag: int
+    lag_ms: int | None
+    history: tuple[tuple[int, int, int | None], ...]
+
+
+class ResetBody(Body):
+    to: Literal["earliest", "latest", "current", "offset", "datetime", "shift"]
+    dry_run: bool
+    value: int = 0
+    topics: dict[str, list[int] | None] | None = None
+
+
+class ConfirmBody(Body):
+    confirm: str
+
+
+def _list(call: Call) -> bytes:
+    return call.console.model.groups_json
+
+
+def _one(call: Call) -> GroupPage:
+    name = call.path["group"]
+    with call.console.client() as client:
+        found = describe_group(client, name, now_ms=call.console.clock.wall_ms())
+    waits = [one.lag_ms for one in found.partitions if one.lag_ms is not None]
+    return GroupPage(
+        group=found.group,
+        state=found.state,
+        type=found.type,
+        assignor=found.assignor,
+        coordinator=found.coordinator,
+        members=found.members,
+        partitions=found.partitions,
+        lag=found.lag,
+        lag_ms=max(waits, default=None),
+        history=call.console.model.group_history(name),
+    )
+
+
+def _reset(call: Call) -> tuple[NewOffset, ...]:
+    body: ResetBody = call.body
+    name = call.path["group"]
+    with call.console.client() as client:
+        planned = plan_reset(client, name, Reset(to=body.to, value=body.value), body.topics)
+        if not body.dry_run:
+            reset_offsets(client, name, planned)
+            call.console.model.look_again()
+    return planned
+
+
+def _delete(call: Call) -> Mapping[str, Any]:
+    name = call.path["group"]
+    require_confirmed(call.body.confirm, name)
+    with call.console.client() as client:
+        delete_groups(client, [name])
+    call.console.model.look_again()
+    return {"group": name}
+
+
+ENDPOINTS = (
+    Endpoint(method="GET", path="/groups", role=Role.VIEWER, handle=_list, summary="All groups"),
+    Endpoint(
+        method="GET",
+        path="/groups/{group}",
+        role=Role.VIEWER,
+        handle=_one,
+        summary="A group: members, committed offsets, lag in records and in time",
+        answer=GroupPage,
+    ),
+    Endpoint(
+        method="POST",
+        path="/groups/{group}/reset",
+        role=Role.OPERATOR,
+        handle=_reset,
+        summary="Set committed offsets; with dry_run only say which",
+        body=ResetBody,
+        answer=tuple[NewOffset, ...],
+    ),
+    Endpoint(
+        method="POST",
+        path="/groups/{group}/delete",
+        role=Role.ADMIN,
+        handle=_delete,
+        summary="Delete a group and what it committed",
+        body=ConfirmBody,
+    ),
+)

@@ -1,0 +1,122 @@
+"""Who is asking, how the cluster stands, what changes, and what was changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from suiro.console.web.console import AuditEvent
+from suiro.console.web.endpoint import Call, Endpoint, Events
+from suiro.console.web.events import KEEP_ALIVE, event
+from suiro.console.web.model import Model, Overview
+from suiro.foundation.http import Role
+
+__all__ = ["ENDPOINTS"]
+
+KEEP_ALIVE_S = 10.0
+WAITING_EVENTS = 16
+"""Of one reader; whoever is further behind is told to load everything again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Has:
+    registry: bool
+    connect: int
+    views: int
+    apps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Me:
+    user: str | None
+    role: str
+    read_only: bool
+    version: str
+    bootstrap: str
+    has: Has
+
+
+def _me(call: Call) -> Me:
+    settings = call.console.settings
+    return Me(
+        user=call.user,
+        role=call.role.name.lower(),
+        read_only=settings.read_only,
+        version=version("suiro"),
+        bootstrap=settings.bootstrap_servers,
+        has=Has(
+            registry=settings.registry is not None,
+            connect=len(settings.connect),
+            views=len(settings.views),
+            apps=len(settings.apps),
+        ),
+    )
+
+
+def _overview(call: Call) -> Overview:
+    return call.console.model.overview
+
+
+def _audit(call: Call) -> dict[str, Any]:
+    events: list[AuditEvent] = list(call.console.audit)
+    return {"events": events[::-1]}
+
+
+def _events(call: Call) -> Events:
+    return Events(parts=_deltas(call.console.model))
+
+
+async def _deltas(model: Model) -> AsyncIterator[bytes]:
+    loop = asyncio.get_running_loop()
+    waiting: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def put(told: bytes) -> None:
+        if waiting.qsize() < WAITING_EVENTS:
+            waiting.put_nowait(told)
+            return
+        while not waiting.empty():
+            waiting.get_nowait()
+        waiting.put_nowait(event("reload", {}))
+
+    with model.subscribed(lambda told: _call(loop, put, told)):
+        yield event("hello", {"version": model.version})
+        while True:
+            try:
+                yield await asyncio.wait_for(waiting.get(), KEEP_ALIVE_S)
+            except TimeoutError:
+                yield KEEP_ALIVE
+
+
+def _call(loop: asyncio.AbstractEventLoop, put: Any, told: bytes) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(put, told)
+
+
+ENDPOINTS = (
+    Endpoint(method="GET", path="/me", role=Role.VIEWER, handle=_me, summary="Who is asking", answer=Me),
+    Endpoint(
+        method="GET",
+        path="/overview",
+        role=Role.VIEWER,
+        handle=_overview,
+        summary="How the cluster stands",
+        answer=Overview,
+    ),
+    Endpoint(
+        method="GET",
+        path="/events",
+        role=Role.VIEWER,
+        handle=_events,
+        summary="Server-sent events: what changed, about each five seconds",
+    ),
+    Endpoint(
+        method="GET",
+        path="/audit",
+        role=Role.OPERATOR,
+        handle=_audit,
+        summary="The last changes that were asked for through this console, the newest first",
+    ),
+)

@@ -1,0 +1,527 @@
+"""Records: a page of them around a place, a search, a tail, a file of them; and written."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from suiro.client import Client
+from suiro.clock import Clock
+from suiro.console.formats import Decoded, encoder, filter_of
+from suiro.console.pages import ranges_of, read_page
+from suiro.console.records import (
+    LogRecord,
+    OutgoingRecord,
+    Start,
+    parse_start,
+    produce_one,
+    records_of,
+    start_offsets,
+)
+from suiro.console.text import iso_time
+from suiro.console.topics import topic_info
+from suiro.console.web.endpoint import Body, Call, Download, Endpoint, Events, NotFoundError, number_of
+from suiro.console.web.events import KEEP_ALIVE, event
+from suiro.console.web.record_json import RecordJson, RecordView
+from suiro.errors import SuiroError, UsageError
+from suiro.foundation.http import Role
+
+__all__ = ["ENDPOINTS"]
+
+PAGE_RECORDS = 100
+PAGE_RECORDS_MAX = 1_000
+PAGE_PARTITIONS_MAX = 200
+"""Put together by time; of a topic with more, one partition is looked at at a time."""
+SCAN_RECORDS = 100
+SCAN_RECORDS_MAX = 10_000
+EXPORT_RECORDS_MAX = 10_000_000
+STEP_MS = 200
+"""Of a search, a tail or a file, between two looks at whether anybody still waits for it."""
+SCAN_FETCH_BYTES = 1024 * 1024
+TAIL_RECORDS = 40
+"""Shown of each step; a person reads fewer, and what is left out is counted."""
+TAIL_BEHIND_MAX = 2_000
+"""Of one partition: a tail that is further behind goes on near the end."""
+TAIL_WAIT_MS = 250
+
+_WHERE = {
+    "partition": "one partition; all, where it is not said",
+    "key": "the format of keys: auto, string, json, avro, long, hex",
+    "value": "the format of values",
+}
+_FILTER = {"filter": "a rule, as connectors have them: late > 15 and carrier != 'XX'"}
+_FROM = {"from": "earliest, latest, an offset, -N, or a time in ISO 8601"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edges:
+    """Where the page before this one ends, and the one behind it begins."""
+
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsPage:
+    records: tuple[RecordJson, ...]
+    positions: dict[int, Edges]
+    ranges: dict[int, tuple[int, int]]
+
+
+# -- a page --------------------------------------------------------------------------------------------------
+
+
+def _page(call: Call) -> RecordsPage:
+    topic = call.path["topic"]
+    view = RecordView(call, topic)
+    limit = call.number("limit", PAGE_RECORDS, most=PAGE_RECORDS_MAX) or 1
+    with call.console.client() as client:
+        chosen = _partitions(call, client, topic)
+        if len(chosen) > PAGE_PARTITIONS_MAX:
+            raise UsageError(
+                f"topic {topic!r} has {len(chosen)} partitions, more than are shown together; give partition=N"
+            )
+        ranges = ranges_of(client, topic, chosen)
+        direction = _direction(call)
+        if "positions" in call.query:
+            positions = _positions(call.query["positions"], chosen)
+        else:
+            start = parse_start(call.query.get("from", "latest"))
+            if start.kind == "last":  # the newest of all partitions together
+                start, direction, limit = Start(kind="latest"), "backward", min(limit, max(start.value, 1))
+            positions = start_offsets(client, topic, chosen, start, read_committed=False)
+        page = read_page(client, topic, positions=positions, ranges=ranges, direction=direction, limit=limit)
+    return RecordsPage(
+        records=tuple(view.of(one) for one in page.entries),
+        positions={
+            partition: Edges(before=page.before[partition], after=page.after[partition])
+            for partition in positions
+        },
+        ranges=ranges,
+    )
+
+
+def _direction(call: Call) -> Literal["forward", "backward"]:
+    said = call.query.get(
+        "direction", "backward" if call.query.get("from", "latest") == "latest" else "forward"
+    )
+    if said not in ("forward", "backward"):
+        raise UsageError(f"direction={said[:80]!r}: forward or backward")
+    return "forward" if said == "forward" else "backward"
+
+
+def _partitions(call: Call, client: Client, topic: str) -> list[int]:
+    known = [one.partition for one in topic_info(client, topic).partitions]
+    wanted = call.number("partition")
+    if wanted is None:
+        return known
+    if wanted not in known:
+        raise UsageError(f"topic {topic!r} has partitions 0 to {len(known) - 1}, not {wanted}")
+    return [wanted]
+
+
+def _positions(text: str, known: list[int]) -> dict[int, int]:
+    """`0:12,1:40`"""
+    found = {}
+    for part in text.split(","):
+        partition, colon, offset = part.partition(":")
+        if not colon:
+            raise UsageError(f"positions: {part[:80]!r} is not PARTITION:OFFSET")
+        number = number_of("positions", partition)
+        if number not in known:
+            raise UsageError(f"positions: there is no partition {number}")
+        found[number] = number_of("positions", offset)
+    return found
+
+
+def _one(call: Call) -> RecordJson:
+    topic = call.path["topic"]
+    view = RecordView(call, topic)
+    partition, offset = _place(call)
+    with call.console.client() as client:
+        return view.of(_entry(client, topic, partition, offset), whole=True)
+
+
+def _place(call: Call) -> tuple[int, int]:
+    partition, offset = call.number("partition"), call.number("offset")
+    if partition is None or offset is None:
+        raise UsageError("give partition=N and offset=N")
+    return partition, offset
+
+
+def _entry(client: Client, topic: str, partition: int, offset: int) -> Any:
+    count = len(topic_info(client, topic).partitions)
+    if partition >= count:
+        raise UsageError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
+    ranges = ranges_of(client, topic, [partition])
+    page = read_page(
+        client, topic, positions={partition: offset}, ranges=ranges, direction="forward", limit=1
+    )
+    if not page.entries or page.entries[0].record.offset != offset:
+        raise NotFoundError(f"{topic}-{partition} has no record at offset {offset}")
+    return page.entries[0]
+
+
+# -- many: searches, files, tails ----------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Matching:
+    """Which records are looked for, as whoever asks may see them."""
+
+    view: RecordView
+    matches: Callable[[Any, Any, int], bool] | None
+
+    @classmethod
+    def of(cls, call: Call, topic: str) -> _Matching:
+        text = call.query.get("filter", "").strip()
+        return cls(RecordView(call, topic), filter_of(text) if text else None)
+
+    def look(self, record: LogRecord) -> tuple[Decoded, Decoded] | None:
+        key, value = self.view.key_and_value(record)
+        if self.matches is not None and not self.matches(value.value, key.value, record.timestamp):
+            return None
+        return key, value
+
+
+@dataclass(slots=True)
+class _Progress:
+    scanned: int = 0
+    matched: int = 0
+    bytes: int = 0
+    share: float = 0.0
+
+
+class _Scan:
+    """Committed records from a start to the end that the topic has now, partition by partition: the same answer each
+    time. `steps` gives what each step found."""
+
+    def __init__(self, call: Call, topic: str, *, limit: int) -> None:
+        self._console = call.console
+        self._clock: Clock = call.console.clock
+        self._topic = topic
+        self._limit = limit
+        self._matching = _Matching.of(call, topic)
+        self.view = self._matching.view
+        self.progress = _Progress()
+        with call.console.client() as client:
+            chosen = _partitions(call, client, topic)
+            start = parse_start(call.query.get("from", "earliest"))
+            self._starts = start_offsets(client, topic, chosen, start)
+            ends = start_offsets(client, topic, chosen, Start(kind="latest"))
+        self._ends = ends
+        self._total = sum(max(ends[one] - self._starts[one], 0) for one in chosen) or 1
+
+    def steps(self) -> Iterator[list[tuple[LogRecord, Decoded, Decoded]]]:
+        progress = self.progress
+        found: list[tuple[LogRecord, Decoded, Decoded]] = []
+        done = 0
+        with self._console.client() as client:
+            until = self._clock.monotonic_ms() + STEP_MS
+            for partition, start in self._starts.items():
+                place, at, end = (self._topic, partition), start, self._ends[partition]
+                while at < end:
+                    fetched = client.fetch(
+                        {place: at},
+                        max_bytes=SCAN_FETCH_BYTES,
+                        partition_max_bytes=SCAN_FETCH_BYTES,
+                        max_wait_ms=TAIL_WAIT_MS,
+                    )[place]
+                    progress.bytes += len(fetched.data)
+                    before = at
+                    for record, following in records_of(*place, at, fetched, True):
+                        at = following
+                        if record is None or record.offset >= end:
+                            continue
+                        progress.scanned += 1
+                        seen = self._matching.look(record)
+                        if seen is not None:
+                            progress.matched += 1
+                            found.append((record, *seen))
+                            if progress.matched >= self._limit:
+                                yield found
+                                return
+                        if self._clock.monotonic_ms() >= until:
+                            progress.share = min((done + at - start) / self._total, 1.0)
+                            yield found
+                            found = []
+                            until = self._clock.monotonic_ms() + STEP_MS
+                    if at == before:  # what was promised does not come; a step is over, and it is asked again
+                        yield found
+                        found = []
+                        until = self._clock.monotonic_ms() + STEP_MS
+                done += end - start
+        progress.share = 1.0
+        yield found
+
+
+def _scan(call: Call) -> Events:
+    limit = call.number("limit", SCAN_RECORDS, most=SCAN_RECORDS_MAX) or 1
+    return Events(parts=_scanned(_Scan(call, call.path["topic"], limit=limit), limit))
+
+
+def _scanned(scan: _Scan, limit: int) -> Iterator[bytes]:
+    progress = scan.progress
+    try:
+        for found in scan.steps():
+            told = b""
+            if found:
+                told = event("records", [scan.view.shown(*one) for one in found])
+            yield told + event("progress", progress)
+        reason = "limit" if progress.matched >= limit else "end"
+        yield event("end", {"reason": reason, "scanned": progress.scanned, "matched": progress.matched})
+    except SuiroError as error:
+        yield event("failed", {"message": str(error)})
+
+
+def _tail(call: Call) -> Events:
+    topic = call.path["topic"]
+    matching = _Matching.of(call, topic)
+    with call.console.client() as client:
+        chosen = _partitions(call, client, topic)
+        positions = start_offsets(client, topic, chosen, Start(kind="latest"))
+    return Events(parts=_tailed(call, topic, matching, positions))
+
+
+def _tailed(call: Call, topic: str, matching: _Matching, positions: dict[int, int]) -> Iterator[bytes]:
+    clock = call.console.clock
+    at = {(topic, partition): offset for partition, offset in positions.items()}
+    try:
+        yield event("records", {"records": [], "dropped": 0})
+        while True:
+            until = clock.monotonic_ms() + STEP_MS + TAIL_WAIT_MS
+            shown: deque[RecordJson] = deque(maxlen=TAIL_RECORDS)
+            seen = dropped = 0
+            with (
+                call.console.client() as client
+            ):  # lent for a step, so that twenty tails need no more than their turns
+                answers = client.fetch(
+                    at,
+                    max_bytes=SCAN_FETCH_BYTES,
+                    partition_max_bytes=SCAN_FETCH_BYTES,
+                    max_wait_ms=TAIL_WAIT_MS,
+                )
+            for place, fetched in answers.items():
+                behind = fetched.last_stable_offset - TAIL_BEHIND_MAX
+                for record, following in records_of(*place, at[place], fetched, True):
+                    at[place] = following
+                    if record is None:
+                        continue
+                    if record.offset < behind or clock.monotonic_ms() >= until:
+                        dropped += 1
+                        continue
+                    found = matching.look(record)
+                    if found is not None:
+                        seen += 1
+                        shown.append(matching.view.shown(record, *found))
+                if at[place] < behind:
+                    dropped += behind - at[place]
+                    at[place] = behind
+            dropped += seen - len(shown)
+            yield (
+                event("records", {"records": list(shown), "dropped": dropped})
+                if seen or dropped
+                else KEEP_ALIVE
+            )
+    except SuiroError as error:
+        yield event("failed", {"message": str(error)})
+
+
+def _export(call: Call) -> Download:
+    topic = call.path["topic"]
+    kind = call.query.get("format", "jsonl")
+    if kind not in ("jsonl", "csv"):
+        raise UsageError(f"format={kind[:80]!r}: jsonl or csv")
+    limit = call.number("limit", EXPORT_RECORDS_MAX, most=EXPORT_RECORDS_MAX) or 1
+    scan = _Scan(call, topic, limit=limit)
+    made = _json_lines(scan) if kind == "jsonl" else _csv_lines(scan)
+    media_type = "application/x-ndjson" if kind == "jsonl" else "text/csv; charset=utf-8"
+    return Download(name=f"{topic}.{kind}", media_type=media_type, parts=made)
+
+
+def _json_lines(scan: _Scan) -> Iterator[bytes]:
+    encode = msgspec.json.encode
+    for found in scan.steps():
+        lines = []
+        for record, key, value in found:
+            line = {
+                "topic": record.topic,
+                "partition": record.partition,
+                "offset": record.offset,
+                "timestamp": record.timestamp,
+                "key": _as_json(key),
+                "value": _as_json(value),
+                "headers": {
+                    name: None if data is None else data.decode(errors="backslashreplace")
+                    for name, data in record.headers
+                },
+            }
+            lines.append(encode(line) + b"\n")
+        yield b"".join(lines)
+
+
+def _as_json(decoded: Decoded) -> Any:
+    """JSON goes as it was written, digits and all."""
+    if decoded.error is None and decoded.format in ("json", "avro", "json-schema", "protobuf"):
+        return msgspec.Raw(decoded.text.encode())
+    return decoded.value
+
+
+def _csv_lines(scan: _Scan) -> Iterator[bytes]:
+    yield b"partition,offset,time,key,value,headers\r\n"
+    for found in scan.steps():
+        lines = io.StringIO()
+        writer = csv.writer(lines)
+        for record, key, value in found:
+            headers = "; ".join(
+                f"{name}={(data or b'').decode(errors='backslashreplace')}" for name, data in record.headers
+            )
+            writer.writerow(
+                [
+                    record.partition,
+                    record.offset,
+                    iso_time(record.timestamp),
+                    *(_no_formula(text) for text in (key.text, value.text, headers)),
+                ]
+            )
+        yield lines.getvalue().encode()
+
+
+def _no_formula(text: str) -> str:
+    """Spreadsheets run what begins so; an apostrophe makes it text to them."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+# -- writing -------------------------------------------------------------------------------------------------
+
+
+class ProduceBody(Body):
+    key: str | None
+    value: str | None
+    key_format: str = "string"
+    value_format: str = "json"
+    headers: dict[str, str | None] = msgspec.field(default_factory=dict)
+    partition: int | None = None
+    timestamp: int | None = None
+
+
+class CopyBody(Body):
+    partition: int
+    offset: int
+    to: str
+
+
+def _produce(call: Call) -> Mapping[str, int]:
+    topic, body = call.path["topic"], call.body
+    registry = call.console.settings.registry
+    record = OutgoingRecord(
+        key=encoder(body.key_format, registry, subject=f"{topic}-key")(body.key),
+        value=encoder(body.value_format, registry, subject=f"{topic}-value")(body.value),
+        headers=tuple((name, None if text is None else text.encode()) for name, text in body.headers.items()),
+        partition=body.partition,
+        timestamp=body.timestamp,
+    )
+    return _written(call, topic, record)
+
+
+def _copy(call: Call) -> Mapping[str, int]:
+    """As it stands: bytes, headers, timestamp; the partition by its key."""
+    topic, body = call.path["topic"], call.body
+    if RecordView(call, topic).is_masked:
+        raise UsageError(f"records of {topic!r} have masked fields: only an admin copies them")
+    with call.console.client() as client:
+        record = _entry(client, topic, body.partition, body.offset).record
+    outgoing = OutgoingRecord(
+        key=record.key, value=record.value, headers=record.headers, timestamp=max(record.timestamp, 0)
+    )
+    return _written(call, body.to, outgoing)
+
+
+def _written(call: Call, topic: str, record: OutgoingRecord) -> Mapping[str, int]:
+    with call.console.client() as client:
+        if topic_info(client, topic).internal:
+            raise UsageError(f"topic {topic!r} is internal to Kafka: nobody but the brokers writes to it")
+        partition, offset = produce_one(client, topic, record, clock=call.console.clock)
+    return {"partition": partition, "offset": offset}
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/topics/{topic}/records",
+        role=Role.VIEWER,
+        handle=_page,
+        summary="A page of records around a place, those of aborted and open transactions, too",
+        query={
+            **_FROM,
+            **_WHERE,
+            "positions": "PARTITION:OFFSET,... of the page before, in place of from",
+            "direction": "forward or backward",
+            "limit": f"at most {PAGE_RECORDS_MAX}",
+        },
+        answer=RecordsPage,
+    ),
+    Endpoint(
+        method="GET",
+        path="/topics/{topic}/record",
+        role=Role.VIEWER,
+        handle=_one,
+        summary="One record, whole",
+        query={**_WHERE, "offset": "its offset"},
+        answer=RecordJson,
+    ),
+    Endpoint(
+        method="GET",
+        path="/topics/{topic}/scan",
+        role=Role.VIEWER,
+        handle=_scan,
+        summary="Server-sent events: the records that a filter lets through, to the end that the topic has now",
+        query={**_FROM, **_WHERE, **_FILTER, "limit": f"at most {SCAN_RECORDS_MAX}"},
+    ),
+    Endpoint(
+        method="GET",
+        path="/topics/{topic}/tail",
+        role=Role.VIEWER,
+        handle=_tail,
+        summary="Server-sent events: records as they come, so many as a person reads",
+        query={**_WHERE, **_FILTER},
+    ),
+    Endpoint(
+        method="GET",
+        path="/topics/{topic}/export",
+        role=Role.VIEWER,
+        handle=_export,
+        summary="Records as a file",
+        query={**_FROM, **_WHERE, **_FILTER, "format": "jsonl or csv", "limit": "how many"},
+    ),
+    Endpoint(
+        method="POST",
+        path="/topics/{topic}/records",
+        role=Role.OPERATOR,
+        handle=_produce,
+        summary="Write a record",
+        body=ProduceBody,
+    ),
+    Endpoint(
+        method="POST",
+        path="/topics/{topic}/copy",
+        role=Role.OPERATOR,
+        handle=_copy,
+        summary="Copy a record to another topic, as it stands",
+        body=CopyBody,
+    ),
+)

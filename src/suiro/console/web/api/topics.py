@@ -1,0 +1,174 @@
+"""Topics: the list, one of them, and its changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from suiro.client import ConfigEntry
+from suiro.console.topics import (
+    DEFAULT,
+    PartitionRow,
+    alter_topic,
+    create_topic,
+    delete_records,
+    delete_topics,
+    describe_topic,
+)
+from suiro.console.web.endpoint import Body, Call, Endpoint, require_confirmed
+from suiro.console.web.model import GroupNow
+from suiro.errors import UsageError
+from suiro.foundation.http import Role
+
+__all__ = ["ENDPOINTS"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPage:
+    name: str
+    topic_id: str | None
+    internal: bool
+    partitions: tuple[PartitionRow, ...]
+    configs: tuple[ConfigEntry, ...] | None
+    groups: tuple[GroupNow, ...]
+    history: tuple[tuple[int, float], ...]
+
+
+class NewTopicBody(Body):
+    name: str
+    partitions: int = DEFAULT
+    replication_factor: int = DEFAULT
+    configs: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class AlterBody(Body):
+    partitions: int | None = None
+    configs: dict[str, str | None] = msgspec.field(default_factory=dict)
+
+
+class DeleteRecordsBody(Body):
+    """`before`: offsets by partition; without it, all records."""
+
+    confirm: str
+    before: dict[str, int] | None = None
+
+
+class ConfirmBody(Body):
+    confirm: str
+
+
+def _list(call: Call) -> bytes:
+    return call.console.model.topics_json
+
+
+def _one(call: Call) -> TopicPage:
+    name = call.path["topic"]
+    with call.console.client() as client:
+        found = describe_topic(client, name)
+    model = call.console.model
+    return TopicPage(
+        name=found.name,
+        topic_id=found.topic_id,
+        internal=found.internal,
+        partitions=found.partitions,
+        configs=found.configs,
+        groups=model.readers_of(name),
+        history=model.topic_history(name),
+    )
+
+
+def _create(call: Call) -> Mapping[str, Any]:
+    body: NewTopicBody = call.body
+    with call.console.client() as client:
+        create_topic(
+            client,
+            body.name,
+            partitions=body.partitions,
+            replication_factor=body.replication_factor,
+            configs=body.configs,
+        )
+    call.console.model.look_again()
+    return {"name": body.name}
+
+
+def _alter(call: Call) -> Mapping[str, Any]:
+    body: AlterBody = call.body
+    if body.partitions is None and not body.configs:
+        raise UsageError('nothing is to be changed; give "partitions" or "configs"')
+    with call.console.client() as client:
+        alter_topic(client, call.path["topic"], partitions=body.partitions, configs=body.configs)
+    call.console.model.look_again()
+    return {"name": call.path["topic"]}
+
+
+def _delete_records(call: Call) -> Mapping[str, Any]:
+    name, body = call.path["topic"], call.body
+    require_confirmed(body.confirm, name)
+    before = None
+    if body.before is not None:
+        before = {}
+        for partition, offset in body.before.items():
+            if not (partition.isascii() and partition.isdigit()) or offset < 0:
+                raise UsageError(f'"before" has offsets by partition, not {partition[:80]!r}: {offset}')
+            before[int(partition)] = offset
+    with call.console.client() as client:
+        found = delete_records(client, name, before)
+    call.console.model.look_again()
+    return {"name": name, "first_offsets": {str(partition): offset for partition, offset in found.items()}}
+
+
+def _delete(call: Call) -> Mapping[str, Any]:
+    name = call.path["topic"]
+    require_confirmed(call.body.confirm, name)
+    with call.console.client() as client:
+        delete_topics(client, [name])
+    call.console.model.look_again()
+    return {"name": name}
+
+
+ENDPOINTS = (
+    Endpoint(method="GET", path="/topics", role=Role.VIEWER, handle=_list, summary="All topics"),
+    Endpoint(
+        method="POST",
+        path="/topics",
+        role=Role.OPERATOR,
+        handle=_create,
+        summary="Create a topic; what is not said is as the brokers have it",
+        body=NewTopicBody,
+    ),
+    Endpoint(
+        method="GET",
+        path="/topics/{topic}",
+        role=Role.VIEWER,
+        handle=_one,
+        summary="A topic: partitions, settings, who reads it",
+        answer=TopicPage,
+    ),
+    Endpoint(
+        method="POST",
+        path="/topics/{topic}/alter",
+        role=Role.OPERATOR,
+        handle=_alter,
+        summary="Add partitions, change settings; null takes a setting away",
+        body=AlterBody,
+    ),
+    Endpoint(
+        method="POST",
+        path="/topics/{topic}/delete-records",
+        role=Role.ADMIN,
+        handle=_delete_records,
+        summary="Delete the records before an offset of each partition, or all",
+        body=DeleteRecordsBody,
+    ),
+    Endpoint(
+        method="POST",
+        path="/topics/{topic}/delete",
+        role=Role.ADMIN,
+        handle=_delete,
+        summary="Delete a topic",
+        body=ConfirmBody,
+    ),
+)

@@ -1,0 +1,342 @@
+"""The console's HTTP: the page's files, and the API below `/api/v1`, past logins, roles and the rules for web pages.
+
+Handlers run on threads. Streams are made step by step on threads of their own, so that a hundred of them take turns,
+and each ends within a step of its reader's going. Whatever changes something is noted: who, what, and how it ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from suiro.console.web.api import ENDPOINTS
+from suiro.console.web.console import AuditEvent, Console
+from suiro.console.web.endpoint import (
+    Call,
+    Download,
+    Endpoint,
+    Events,
+    Router,
+    names_in,
+    status_of,
+)
+from suiro.console.web.files import PageFiles
+from suiro.console.web.openapi import document
+from suiro.errors import SuiroError, UsageError
+from suiro.foundation.http import Guard, Origins, Role, Users
+
+__all__ = ["application"]
+
+API = "/api/v1"
+MAX_BODY_BYTES = 1024 * 1024
+MAX_QUERY_CHARS = 16 * 1024
+CALL_THREADS = 16
+STREAM_THREADS = 32
+MAX_STREAMS = 200
+AUDIT_CHARS = 500
+_SECRET = frozenset({"password", "salt", "value", "key", "headers"})
+"""Fields of requests that are not noted: passwords, and what is in records."""
+
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+        "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+_RAW_HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+
+logger = logging.getLogger(__name__)
+audit_logger = logging.getLogger("suiro.console.audit")
+
+
+def application(console: Console, users: Users | None = None) -> ASGIApp:
+    """`users` None: whoever calls it by a name of this machine is an admin."""
+    made = _Application(console)
+    guard = Guard(
+        made,
+        origins=Origins(loopback_only=users is None, instead="name users with --auth-file"),
+        users=users,
+        max_body_bytes=MAX_BODY_BYTES,
+        realm="suiro console",
+        unknown="give the name and password of a user of this console",
+    )
+
+    async def with_headers(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *_RAW_HEADERS]}
+            await send(message)
+
+        await guard(scope, receive, send_with_headers)
+
+    return with_headers
+
+
+class _Application:
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._router = Router(ENDPOINTS)
+        self._files = PageFiles.read()
+        self._calls = ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="console-call")
+        self._streaming = ThreadPoolExecutor(STREAM_THREADS, thread_name_prefix="console-stream")
+        self._streams = 0
+        self._document: bytes | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        method = scope["method"]
+        if not path.startswith("/api/"):
+            await self._files.answer(method, path, _header(scope, b"if-none-match"))(scope, receive, send)
+            return
+        if _header(scope, b"sec-fetch-site") not in ("", "none", "same-origin"):
+            await _error(403, "the API is not for web pages of others")(scope, receive, send)
+            return
+        if path == f"{API}/openapi.json":
+            if self._document is None:
+                self._document = msgspec.json.encode(document(self._router.endpoints))
+            await _json(self._document)(scope, receive, send)
+            return
+        await self._api(scope, receive, send)
+
+    async def _api(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raw_path = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1").partition("?")[0]
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        methods, segments = (
+            self._router.find(raw_path.removeprefix(API)) if raw_path.startswith(API) else ({}, ())
+        )
+        endpoint = methods.get(method)
+        if endpoint is None:
+            wrong = 405 if methods else 404
+            text = (
+                f"{raw_path[:200]} takes {', '.join(methods)}" if methods else f"there is no {raw_path[:200]}"
+            )
+            await _error(wrong, text)(scope, receive, send)
+            return
+        user, role = scope.get("suiro.user"), scope.get("suiro.role", Role.ADMIN)
+        if self._console.settings.read_only:
+            role = Role.VIEWER
+        said = f"{method} {raw_path[:200]}"
+        body = b""
+        if method == "POST":
+            body = (await receive()).get("body", b"") if _has_body(scope) else b""
+            said = f"{said} {_noted(body)}"
+        if role < endpoint.role:
+            text = f"that is for the role {endpoint.role.name.lower()}, and this is {role.name.lower()}"
+            if self._console.settings.read_only:
+                text = "this console only shows (--read-only)"
+            if method == "POST":
+                self._note(user, said, 403)
+            await _error(403, text)(scope, receive, send)
+            return
+        gone = threading.Event()
+
+        def run() -> Any:
+            call = Call(
+                console=self._console,
+                path=names_in(endpoint, segments),
+                query=_query(endpoint, scope["query_string"]),
+                body=_body(endpoint, body),
+                user=user,
+                role=role,
+                gone=gone,
+            )
+            return endpoint.handle(call)
+
+        watching = asyncio.ensure_future(_until_gone(receive, gone))
+        try:
+            status, answer = await self._run(run)
+            if method == "POST" and endpoint.role > Role.VIEWER:
+                self._note(user, said, status)
+            if isinstance(answer, Events | Download):
+                await self._stream(answer, send, gone)
+            else:
+                await _json(answer, status)(scope, receive, send)
+        finally:
+            watching.cancel()
+
+    async def _run(self, run: Callable[[], Any]) -> tuple[int, Any]:
+        """Status, and the answer as bytes or a stream."""
+        loop = asyncio.get_running_loop()
+
+        def encoded() -> Any:
+            answer = run()
+            if isinstance(answer, Events | Download | bytes):
+                return answer
+            return msgspec.json.encode(answer)
+
+        try:
+            return 200, await loop.run_in_executor(self._calls, encoded)
+        except SuiroError as error:
+            return status_of(error), _error_json(status_of(error), str(error))
+        except Exception as error:
+            logger.exception("a request failed")
+            return 500, _error_json(500, f"the console failed: {type(error).__name__}; its log says more")
+
+    def _note(self, user: str | None, what: str, status: int) -> None:
+        event = AuditEvent(at=self._console.clock.wall_ms(), user=user, what=what, status=status)
+        self._console.audit.append(event)
+        audit_logger.info("%s: %s: %d", user or "-", what, status)
+
+    async def _stream(self, answer: Events | Download, send: Send, gone: threading.Event) -> None:
+        if self._streams >= MAX_STREAMS:
+            await _error(503, f"{MAX_STREAMS} streams are open; close some")({"type": "http"}, _never, send)
+            return
+        self._streams += 1
+        headers = [(b"cache-control", b"no-store")]
+        if isinstance(answer, Download):
+            name = "".join(one if one.isalnum() or one in "-_." else "_" for one in answer.name)
+            headers += [
+                (b"content-type", answer.media_type.encode()),
+                (b"content-disposition", f'attachment; filename="{name}"'.encode()),
+            ]
+        else:
+            headers += [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
+        parts = _steps(answer.parts, self._streaming)
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": b"", "more_body": True})  # the head goes now
+            async with contextlib.aclosing(parts):
+                async for part in parts:
+                    if gone.is_set():
+                        return
+                    if part:
+                        await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._streams -= 1
+
+
+async def _steps(
+    parts: Iterator[bytes] | AsyncIterator[bytes], threads: Executor
+) -> AsyncGenerator[bytes, None]:
+    """Each step of an iterator on a thread; its `finally` runs on one, too."""
+    if isinstance(parts, AsyncIterator):
+        async for part in parts:
+            yield part
+        return
+    loop = asyncio.get_running_loop()
+    iterator = parts
+
+    def step() -> Any:
+        return next(iterator, None)
+
+    try:
+        while True:
+            made = await asyncio.shield(loop.run_in_executor(threads, step))
+            if made is None:
+                return
+            yield made
+    finally:
+        close = getattr(parts, "close", None)
+        if close is not None:
+            threads.submit(_closed, close)
+
+
+def _closed(close: Callable[[], None]) -> None:
+    try:
+        close()
+    except ValueError:  # its last step still runs, and ends by itself
+        logger.debug("a stream was closed within a step")
+    except Exception:
+        logger.exception("a stream did not end well")
+
+
+async def _until_gone(receive: Receive, gone: threading.Event) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    gone.set()
+
+
+async def _never() -> Message:
+    return {"type": "http.disconnect"}
+
+
+# -- requests ------------------------------------------------------------------------------------------------
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    found: bytes = next((value for key, value in scope["headers"] if key == name), b"")
+    return found.decode("latin-1")
+
+
+def _has_body(scope: Scope) -> bool:
+    return _header(scope, b"content-length") not in ("", "0") or bool(_header(scope, b"transfer-encoding"))
+
+
+def _query(endpoint: Endpoint, query: bytes) -> Mapping[str, str]:
+    text = query.decode("latin-1")
+    if len(text) > MAX_QUERY_CHARS:
+        raise UsageError(f"the query has more than {MAX_QUERY_CHARS} characters")
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=50)
+    except ValueError as error:
+        raise UsageError(f"the query cannot be read: {error}") from None
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if name not in endpoint.query:
+            known = ", ".join(endpoint.query) or "none"
+            raise UsageError(f"there is no parameter {name[:80]!r} here; there is {known}")
+        if name in found:
+            raise UsageError(f"{name} is there twice")
+        found[name] = value
+    return found
+
+
+def _body(endpoint: Endpoint, body: bytes) -> Any:
+    if endpoint.body is None:
+        return None
+    try:
+        return msgspec.json.decode(body or b"{}", type=endpoint.body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UsageError(f"the body is not as it should be: {error}") from None
+    except RecursionError:
+        raise UsageError("the body is nested too deep") from None
+
+
+def _noted(body: bytes) -> str:
+    """The body for the list of changes, without what is nobody's business there."""
+    try:
+        value = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        return "(no JSON)"
+    if isinstance(value, dict):
+        value = {name: "..." if name in _SECRET and one is not None else one for name, one in value.items()}
+    try:
+        return json.dumps(value, ensure_ascii=False)[:AUDIT_CHARS]
+    except RecursionError:
+        return "(nested too deep)"
+
+
+# -- answers -------------------------------------------------------------------------------------------------
+
+
+def _json(content: bytes, status: int = 200) -> Response:
+    return Response(
+        content, status_code=status, media_type="application/json", headers={"cache-control": "no-store"}
+    )
+
+
+def _error(status: int, message: str) -> Response:
+    return _json(_error_json(status, message), status)
+
+
+def _error_json(status: int, message: str) -> bytes:
+    return msgspec.json.encode({"error_code": status, "message": message})

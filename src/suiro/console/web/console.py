@@ -1,0 +1,133 @@
+"""The console as its endpoints see it: settings, clients to borrow, the registry, what is known of the cluster."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from suiro.client import Client
+from suiro.clock import Clock, SystemClock
+from suiro.console.web.masks import Masks
+from suiro.console.web.model import Model
+from suiro.errors import UsageError
+from suiro.foundation.http import Tls, is_loopback
+
+if TYPE_CHECKING:
+    from suiro.registry import RegistryClient
+
+__all__ = ["AuditEvent", "Console", "ConsoleSettings", "Remote"]
+
+IDLE_CLIENTS = 4
+"""Kept for the next request; what is lent beyond them is closed when it comes back."""
+AUDIT_EVENTS = 1_000
+API_TIMEOUT_MS = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remote:
+    """Another HTTP server that the console speaks to for its users."""
+
+    url: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleSettings:
+    bootstrap_servers: str
+    client_settings: Mapping[str, str] = field(default_factory=dict)
+    host: str = "127.0.0.1"
+    port: int = 8090
+    users: Path | None = None
+    tls: Tls | None = None
+    read_only: bool = False
+    masks: Masks = field(default_factory=Masks)
+    registry: str | None = field(default=None, repr=False)  # it may hold a password
+    connect: tuple[Remote, ...] = ()
+    views: tuple[Remote, ...] = ()
+    apps: tuple[Remote, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Everybody who reaches it is let in."""
+        return self.users is None
+
+    @property
+    def is_loopback(self) -> bool:
+        return is_loopback(self.host)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEvent:
+    at: int  # ms
+    user: str | None
+    what: str
+    status: int
+
+
+class Console:
+    """Thread-safe. `start` begins to look at the cluster."""
+
+    def __init__(self, settings: ConsoleSettings, *, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self.clock = clock or SystemClock()
+        self.model = Model(self._new_client, clock=self.clock)
+        self.audit: deque[AuditEvent] = deque(maxlen=AUDIT_EVENTS)
+        self._idle: list[Client] = []
+        self._lent: set[Client] = set()
+        self._lock = threading.Lock()
+        self._is_stopped = False
+        self._registry: RegistryClient | None = None
+
+    def start(self) -> None:
+        self.model.start()
+
+    def stop(self) -> None:
+        """Safe to call again. What waits for the cluster fails."""
+        self.model.stop()
+        with self._lock:
+            self._is_stopped = True
+            for lent in self._lent:
+                lent.abandon()
+            while self._idle:
+                self._idle.pop().close()
+
+    def _new_client(self) -> Client:
+        settings = {"default.api.timeout.ms": str(API_TIMEOUT_MS), **self.settings.client_settings}
+        return Client(self.settings.bootstrap_servers, settings=settings)
+
+    @contextmanager
+    def client(self) -> Iterator[Client]:
+        """Nobody else's for the time of the `with`; connections stay for the next."""
+        with self._lock:
+            client = self._idle.pop() if self._idle else self._new_client()
+            self._lent.add(client)
+        is_well = False
+        try:
+            yield client
+            is_well = True
+        finally:
+            with self._lock:
+                self._lent.discard(client)
+                kept = is_well and not self._is_stopped and len(self._idle) < IDLE_CLIENTS
+                if kept:
+                    self._idle.append(client)
+            if not kept:
+                client.close()
+
+    def registry(self) -> RegistryClient:
+        """Raises `UsageError` where none was named."""
+        if self.settings.registry is None:
+            raise UsageError("no schema registry was named; start the console with --registry URL")
+        with self._lock:
+            if self._registry is None:
+                from suiro.registry import registry_client
+
+                self._registry = registry_client(self.settings.registry)
+            return self._registry

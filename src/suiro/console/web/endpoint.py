@@ -1,0 +1,179 @@
+"""What an endpoint of the console's API is: a method, a path, who may, and a function that runs on a thread.
+
+Everything that changes something is a POST with a JSON body, so that the one rule of `suiro.foundation.http.origins`
+holds for it. What an endpoint gives is written as JSON by msgspec; `Events` and `Download` are sent as they come.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import msgspec
+
+from suiro.errors import (
+    RefusedError,
+    SchemaNotFoundError,
+    SuiroError,
+    TransientError,
+    UnknownTopicError,
+    UsageError,
+)
+from suiro.foundation.http import Role
+
+if TYPE_CHECKING:
+    from suiro.console.web.console import Console
+
+__all__ = [
+    "Body",
+    "Call",
+    "Download",
+    "Endpoint",
+    "Events",
+    "NotFoundError",
+    "Router",
+    "number_of",
+    "require_confirmed",
+    "status_of",
+]
+
+MAX_NUMBER = (1 << 63) - 1
+_FORBIDDEN = frozenset(
+    {
+        "TOPIC_AUTHORIZATION_FAILED",
+        "GROUP_AUTHORIZATION_FAILED",
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    }
+)
+_NOT_FOUND = frozenset({"GROUP_ID_NOT_FOUND", "RESOURCE_NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION"})
+
+
+class NotFoundError(UsageError):
+    """There is nothing of that name."""
+
+
+class Body(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a request says; a field that nobody asked for is refused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Events:
+    """Server-sent events: `parts` gives bytes, already framed (`web.events`). Each step may take half a second at most,
+    so that a stream whose reader has gone ends within one."""
+
+    parts: Iterator[bytes] | AsyncIterator[bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """A file for the reader's disk, as it is made. Steps as of `Events`."""
+
+    name: str
+    media_type: str
+    parts: Iterator[bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request, past logins, roles and the check of its body. `gone` is set when nobody waits for the answer."""
+
+    console: Console
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Any
+    user: str | None
+    role: Role
+    gone: threading.Event
+
+    def number(self, name: str, default: int | None = None, *, most: int = MAX_NUMBER) -> int | None:
+        """A parameter of the query that is a number from 0 on. Raises `UsageError`."""
+        text = self.query.get(name)
+        return default if text is None else number_of(name, text, most=most)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """`path` has names in braces for parts; a part is one segment, taken apart before it is decoded. `query` and
+    `answer` are for the document of the API; a parameter that is not in `query` is refused."""
+
+    method: str
+    path: str
+    role: Role
+    handle: Callable[[Call], Any]
+    summary: str
+    body: type[Body] | None = None
+    answer: Any = None
+    query: Mapping[str, str] = field(default_factory=dict)
+
+
+class Router:
+    """Paths by their segments. Raises `ValueError` for two endpoints of one path and method."""
+
+    def __init__(self, endpoints: tuple[Endpoint, ...]) -> None:
+        self.endpoints = endpoints
+        self._by_shape: dict[tuple[str, ...], dict[str, Endpoint]] = {}
+        for one in endpoints:
+            shape = tuple("{}" if part.startswith("{") else part for part in one.path.split("/"))
+            methods = self._by_shape.setdefault(shape, {})
+            if one.method in methods:
+                raise ValueError(f"{one.method} {one.path} is there twice")
+            methods[one.method] = one
+
+    def find(self, raw_path: str) -> tuple[Mapping[str, Endpoint], tuple[str, ...]]:
+        """The endpoints of a path by method, and its segments; nothing where there is none."""
+        segments = tuple(raw_path.split("/"))
+        found: tuple[int, Mapping[str, Endpoint]] | None = None
+        for shape, methods in self._by_shape.items():
+            if len(shape) != len(segments):
+                continue
+            if any(part not in ("{}", said) for part, said in zip(shape, segments, strict=True)):
+                continue
+            names = shape.count("{}")
+            if found is None or names < found[0]:  # a name that is written out comes before one in braces
+                found = names, methods
+        return (found[1], segments) if found is not None else ({}, segments)
+
+
+def names_in(endpoint: Endpoint, segments: tuple[str, ...]) -> dict[str, str]:
+    """Raises `NotFoundError` for bytes that are no text."""
+    found = {}
+    for part, said in zip(endpoint.path.split("/"), segments, strict=True):
+        if part.startswith("{"):
+            try:
+                found[part[1:-1]] = unquote(said, errors="strict")
+            except UnicodeDecodeError:
+                raise NotFoundError("the path is not UTF-8") from None
+    return found
+
+
+def number_of(name: str, text: str, *, most: int = MAX_NUMBER) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= most):
+        raise UsageError(f"{name}={text[:80]!r}: expected a number from 0 to {most}")
+    return int(text)
+
+
+def require_confirmed(said: str, name: str) -> None:
+    """What cannot be taken back is done for whoever typed its name."""
+    if said != name:
+        raise UsageError(f'"confirm" must be the name, {name!r}')
+
+
+def status_of(error: SuiroError) -> int:
+    match error:
+        case NotFoundError() | UnknownTopicError() | SchemaNotFoundError():
+            return 404
+        case RefusedError(code_name=code) if code in _FORBIDDEN:
+            return 403
+        case RefusedError(code_name=code) if code in _NOT_FOUND:
+            return 404
+        case RefusedError():
+            return 409
+        case UsageError():
+            return 400
+        case TransientError():
+            return 503
+    return 500

@@ -1,0 +1,17 @@
+"""Server-sent events as bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+__all__ = ["KEEP_ALIVE", "event"]
+
+KEEP_ALIVE = b": keep-alive\n\n"
+_encode = msgspec.json.Encoder().encode
+
+
+def event(name: str, data: Any) -> bytes:
+    """JSON has no line ends of its own, so that an event is one line of data."""
+    return b"event: " + name.encode() + b"\ndata: " + _encode(data) + b"\n\n"

@@ -1,0 +1,76 @@
+"""The page's files, read once: it is a hundred small ones, and none of them changes while the console runs.
+
+They are asked for again at each load by their ETag, so that a new version of suiro is there at once.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import mimetypes
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from starlette.responses import Response
+
+__all__ = ["PageFiles"]
+
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".json": "application/json"}
+_PACKED_FROM_BYTES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    content: bytes
+    packed: bool
+    media_type: str
+    etag: str
+
+
+class PageFiles:
+    def __init__(self, found: dict[str, _File]) -> None:
+        self._files = found
+
+    @classmethod
+    def read(cls) -> PageFiles:
+        found: dict[str, _File] = {}
+        _collect(files("suiro.console.web").joinpath("page"), "/page/", found)
+        if "/page/index.html" in found:
+            found["/"] = found["/page/index.html"]
+        return cls(found)
+
+    def answer(self, method: str, path: str, known: str) -> Response:
+        """`known`: the ETag that the asker has."""
+        file = self._files.get(path)
+        if file is None:
+            return Response(
+                "there is no such page; the console is at /\n", status_code=404, media_type="text/plain"
+            )
+        if method not in ("GET", "HEAD"):
+            return Response("GET only\n", status_code=405, media_type="text/plain")
+        headers = {"etag": file.etag, "cache-control": "no-cache"}
+        if known == file.etag:
+            return Response(status_code=304, headers=headers)
+        if file.packed:
+            headers["content-encoding"] = "gzip"  # every browser takes it
+        return Response(file.content, headers=headers, media_type=file.media_type)
+
+
+def _collect(folder: Traversable, path: str, found: dict[str, _File]) -> None:
+    if not folder.is_dir():
+        return
+    for each in folder.iterdir():
+        if each.is_dir():
+            _collect(each, f"{path}{each.name}/", found)
+            continue
+        content = each.read_bytes()
+        suffix = "." + each.name.rpartition(".")[2]
+        kind = _TYPES.get(suffix) or mimetypes.guess_type(each.name)[0] or "application/octet-stream"
+        packed = len(content) >= _PACKED_FROM_BYTES
+        found[path + each.name] = _File(
+            content=gzip.compress(content, mtime=0) if packed else content,
+            packed=packed,
+            media_type=kind,
+            etag=f'"{hashlib.sha256(content).hexdigest()[:32]}"',
+        )

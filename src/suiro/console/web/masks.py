@@ -1,0 +1,66 @@
+"""Fields of records that only admins see: rules `TOPICS=FIELD`; TOPICS may have `*`, and FIELD is a path with dots.
+
+A masked record is shown as JSON with the field's value replaced, and in no other way: not its bytes, not as text where
+it is no JSON. Filters see what their user sees, so that nobody learns a value by asking whether it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import msgspec
+
+from suiro.errors import ConfigError
+
+__all__ = ["MASKED", "Masks"]
+
+MASKED = "***"
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    rules: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @classmethod
+    def parse(cls, texts: Sequence[str]) -> Masks:
+        """Raises `ConfigError`."""
+        rules = []
+        for text in texts:
+            topics, found, path = text.partition("=")
+            if not found or not topics or not all(path.split(".")):
+                raise ConfigError(
+                    f"--mask {text!r}: expected TOPICS=FIELD, such as 'customers.*=address.street'"
+                )
+            rules.append((topics, tuple(path.split("."))))
+        return cls(tuple(rules))
+
+    def of(self, topic: str) -> tuple[tuple[str, ...], ...]:
+        """The paths that are hidden in records of a topic."""
+        return tuple(path for topics, path in self.rules if fnmatchcase(topic, topics))
+
+
+def masked(text: str, paths: Sequence[Sequence[str]]) -> str | None:
+    """JSON with what the paths name replaced; numbers stay as they were written. None for what is no JSON."""
+    try:
+        value = _DECODER.decode(text)
+        for path in paths:
+            value = _replaced(value, path)
+        return msgspec.json.encode(value).decode()
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def _replaced(value: Any, path: Sequence[str]) -> Any:
+    """Lists on the way stand for each of their items."""
+    if isinstance(value, list):
+        return [_replaced(one, path) for one in value]
+    if not isinstance(value, dict) or path[0] not in value:
+        return value
+    inner = MASKED if len(path) == 1 else _replaced(value[path[0]], path[1:])
+    return {**value, path[0]: inner}
+
+
+_DECODER = msgspec.json.Decoder(float_hook=lambda text: msgspec.Raw(text.encode()))

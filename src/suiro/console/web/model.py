@@ -1,0 +1,490 @@
+"""What is known of the cluster: read again and again by one thread, so that no request waits for it.
+
+A round asks for the topics, where their partitions end, and the groups. It begins `ROUND_S` after the one before, or
+later where rounds take long: the console asks for no more than a fifth of the time. What is dear is read in turns:
+sizes and first offsets each minute, and groups, of which there may be thousands, as many as `GROUPS_S` allows.
+
+What changed is told to all subscribers, as bytes that were made once. Where the cluster cannot be reached, what was
+known stays, and the overview says since when and why.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from suiro.client import EARLIEST, LATEST, Broker, Client, ListedGroup, TopicInfo, TopicPartition
+from suiro.clock import Clock
+from suiro.console.groups import first_waits_since
+from suiro.console.web.events import event
+from suiro.errors import KafkaError, SuiroError
+
+__all__ = ["GroupNow", "Model", "Overview", "Problem", "TopicNow"]
+
+ROUND_S = 5.0
+SHARE = 5
+"""A round begins so many times the last one's time after it, at the earliest."""
+SELDOM_S = 60.0
+GROUPS_S = 1.0
+MOST = 10
+"""Of the busiest topics and of the groups that are furthest behind, in the overview."""
+HISTORY = 180  # rounds; a quarter of an hour
+TOPIC_HISTORY = 60
+GROUP_HISTORY = 30
+STALE_ROUNDS = 3
+PROBLEMS_MAX = 50
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicNow:
+    """What is None could not be asked."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    internal: bool
+    under_replicated: int
+    without_leader: int
+    records: int | None  # offsets from the first to the end; compaction and transactions leave fewer records
+    size_bytes: int | None
+    in_per_s: float | None  # offsets a second since the round before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupNow:
+    """`lag` in records, `lag_ms`: how long the first unread record has waited; None where it is not known (yet).
+    `trend`: the lag of the last rounds that looked at this group."""
+
+    group: str
+    state: str
+    type: str
+    members: int | None
+    topics: tuple[str, ...]
+    lag: int | None
+    lag_ms: int | None
+    trend: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    severity: str  # "error" or "warning"
+    text: str
+    link: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    at: int  # ms
+    cluster_id: str
+    controller: int
+    brokers: tuple[Broker, ...]
+    topics: int
+    partitions: int
+    groups: int
+    under_replicated: int
+    without_leader: int
+    in_per_s: float | None
+    size_bytes: int | None
+    busiest: tuple[TopicNow, ...]
+    lagging: tuple[GroupNow, ...]
+    problems: tuple[Problem, ...]
+    history: tuple[tuple[int, float], ...]
+    error: str | None  # of the last round
+
+
+@dataclass(slots=True)
+class _Group:
+    """Of one group between two looks. `waits`: {place: (committed, timestamp of the first record not read)}."""
+
+    now: GroupNow
+    committed: dict[TopicPartition, int] = field(default_factory=dict)
+    waits: dict[TopicPartition, tuple[int, int | None]] = field(default_factory=dict)
+    history: deque[tuple[int, int, int | None]] = field(default_factory=lambda: deque(maxlen=GROUP_HISTORY))
+
+
+Subscriber = Callable[[bytes], None]
+_NOTHING = Overview(
+    at=0, cluster_id="", controller=-1, brokers=(), topics=0, partitions=0, groups=0, under_replicated=0,
+    without_leader=0, in_per_s=None, size_bytes=None, busiest=(), lagging=(), problems=(), history=(),
+    error="the cluster has not answered yet",
+)  # fmt: skip
+
+
+class Model:
+    """Reading is thread-safe and never waits. `new_client` makes the client of its thread."""
+
+    def __init__(self, new_client: Callable[[], Client], *, clock: Clock) -> None:
+        self._new_client = new_client
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._client: Client | None = None
+        self._subscribers: set[Subscriber] = set()
+        self._lock = threading.Lock()
+        # Read by any thread: each is put in its place whole.
+        self.version = 0
+        self.overview = _NOTHING
+        self.topics: dict[str, TopicNow] = {}
+        self.topics_json = msgspec.json.encode({"version": 0, "topics": []})
+        self.groups: dict[str, GroupNow] = {}
+        self.groups_json = msgspec.json.encode({"version": 0, "groups": []})
+        # Of the thread.
+        self._cluster: tuple[str, int, tuple[Broker, ...]] = ("", -1, ())
+        self._infos: dict[str, TopicInfo] = {}
+        self._firsts: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self._ends_at_ms = 0
+        self._sizes: dict[TopicPartition, int] | None = None
+        self._seldom_at_ms: int | None = None
+        self._rate: float | None = None
+        self._history: deque[tuple[int, float]] = deque(maxlen=HISTORY)
+        self._topic_history: dict[str, deque[tuple[int, float]]] = {}
+        self._listed: dict[str, ListedGroup] = {}
+        self._known: dict[str, _Group] = {}
+        self._turn: deque[str] = deque()  # groups, the one that waits longest first
+
+    # -- for others ----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="console-model", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._wake.set()
+        client = self._client
+        if client is not None:
+            client.abandon()
+        if self._thread is not None:
+            self._thread.join(5.0)
+
+    def look_again(self) -> None:
+        """Something was changed through the console: the next round begins now."""
+        self._wake.set()
+
+    @contextmanager
+    def subscribed(self, subscriber: Subscriber) -> Iterator[None]:
+        """It is called on the model's thread with each event, and must not wait."""
+        with self._lock:
+            self._subscribers.add(subscriber)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._subscribers.discard(subscriber)
+
+    def readers_of(self, topic: str) -> tuple[GroupNow, ...]:
+        return tuple(one for one in self.groups.values() if topic in one.topics)
+
+    def topic_history(self, topic: str) -> tuple[tuple[int, float], ...]:
+        return tuple(self._topic_history.get(topic, ()))
+
+    def group_history(self, group: str) -> tuple[tuple[int, int, int | None], ...]:
+        known = self._known.get(group)
+        return () if known is None else tuple(known.history)
+
+    # -- rounds --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            began = self._clock.monotonic_ms()
+            self._wake.clear()
+            try:
+                if self._client is None:
+                    self._client = self._new_client()
+                self._round(self._client)
+                error = None
+            except SuiroError as failure:
+                error = f"the cluster does not answer: {failure}"
+            except Exception as failure:
+                logger.exception("a round of the console failed")
+                error = f"the console failed: {type(failure).__name__}; its log says more"
+            if error is not None and not self._stopping.is_set():
+                self._close()
+                self._publish(error)
+            took_s = (self._clock.monotonic_ms() - began) / 1_000
+            self._wake.wait(max(ROUND_S, SHARE * took_s) - took_s)
+        self._close()
+
+    def _close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _round(self, client: Client) -> None:
+        described = client.admin.describe_cluster()
+        self._cluster = (described.cluster_id, described.controller, described.brokers)
+        self._infos = client.metadata()
+        led = [
+            (name, one.partition)
+            for name, info in self._infos.items()
+            for one in info.partitions
+            if one.leader >= 0
+        ]
+        now_ms = self._clock.wall_ms()
+        if self._seldom_at_ms is None or now_ms - self._seldom_at_ms >= SELDOM_S * 1_000:
+            self._seldom(client, led)
+            self._seldom_at_ms = now_ms
+        ends = {
+            place: found.offset for place, found in client.list_offsets(dict.fromkeys(led, LATEST)).items()
+        }
+        rates = self._rates(ends, now_ms)
+        self._ends, self._ends_at_ms = ends, now_ms
+        self._look_at_groups(client)
+        self._publish(None, rates)
+
+    def _seldom(self, client: Client, led: list[TopicPartition]) -> None:
+        firsts = client.list_offsets(dict.fromkeys(led, EARLIEST))
+        self._firsts = {place: found.offset for place, found in firsts.items()}
+        try:
+            self._sizes = client.admin.partition_sizes()
+        except KafkaError:  # this user may not
+            self._sizes = None
+
+    def _rates(self, ends: dict[TopicPartition, int], now_ms: int) -> dict[str, float]:
+        """Offsets a second of each topic; nothing in the first round."""
+        took_s = (now_ms - self._ends_at_ms) / 1_000
+        if not self._ends or took_s <= 0:
+            return {}
+        written: dict[str, int] = {}
+        for place, end in ends.items():
+            before = self._ends.get(place)
+            # A topic that was made anew begins again.
+            written[place[0]] = written.get(place[0], 0) + (max(end - before, 0) if before is not None else 0)
+        rates = {name: count / took_s for name, count in written.items()}
+        self._rate = sum(rate for name, rate in rates.items() if not self._infos[name].internal)
+        self._history.append((now_ms, round(self._rate, 2)))
+        for name, rate in rates.items():
+            history = self._topic_history.get(name)
+            if history is None and rate:
+                history = self._topic_history[name] = deque(maxlen=TOPIC_HISTORY)
+            if history is not None:
+                history.append((now_ms, round(rate, 2)))
+        for name in self._topic_history.keys() - rates.keys():
+            del self._topic_history[name]
+        return rates
+
+    # -- groups --------------------------------------------------------------------------------------------------
+
+    def _look_at_groups(self, client: Client) -> None:
+        try:
+            self._listed = {one.group: one for one in client.admin.list_groups()}
+        except KafkaError:
+            self._listed = {}
+        for gone in self._known.keys() - self._listed.keys():
+            del self._known[gone]
+        waiting = set(self._turn)
+        self._turn.extend(sorted(name for name in self._listed if name not in waiting))
+        ends_ms = self._clock.monotonic_ms() + GROUPS_S * 1_000
+        for _ in range(len(self._turn)):
+            if self._stopping.is_set() or self._clock.monotonic_ms() >= ends_ms:
+                return
+            name = self._turn.popleft()
+            if name in self._listed:
+                try:
+                    self._look_at_group(client, self._listed[name])
+                except KafkaError as error:
+                    logger.debug("group %s: %s", name, error)
+                # Those that were looked at are appended by the next round.
+
+    def _look_at_group(self, client: Client, listed: ListedGroup) -> None:
+        offsets = client.offset_fetch(listed.group, require_stable=False)
+        committed = {place: found.offset for place, found in offsets.items() if found is not None}
+        members = None
+        if listed.state in ("Empty", "Dead"):
+            members = 0
+        else:
+            described = client.admin.describe_group(listed.group)
+            members = len(described.members)
+        known = self._known.get(listed.group)
+        waits = {} if known is None else known.waits
+        lag, since, found_waits = 0, None, {}
+        now_ms = self._clock.wall_ms()
+        for place, offset in committed.items():
+            end = self._ends.get(place)
+            behind = 0 if end is None else max(end - offset, 0)
+            lag += behind
+            if behind:
+                before = waits.get(place)
+                at = before[1] if before is not None and before[0] == offset else None
+                if at is None:
+                    at = first_waits_since(client, place, offset)
+                found_waits[place] = (offset, at)
+                if at is not None and (since is None or at < since):
+                    since = at
+        lag_ms = None if since is None else max(now_ms - since, 0)
+        if committed and lag == 0:
+            lag_ms = 0
+        history = deque(maxlen=GROUP_HISTORY) if known is None else known.history
+        if committed:
+            history.append((now_ms, lag, lag_ms))
+        now = GroupNow(
+            group=listed.group,
+            state=listed.state,
+            type=listed.type,
+            members=members,
+            topics=tuple(sorted({topic for topic, _ in committed})),
+            lag=lag if committed else None,
+            lag_ms=lag_ms,
+            trend=tuple(each[1] for each in history),
+        )
+        self._known[listed.group] = _Group(now=now, committed=committed, waits=found_waits, history=history)
+
+    # -- what is told --------------------------------------------------------------------------------------------
+
+    def _publish(self, error: str | None, rates: dict[str, float] | None = None) -> None:
+        version = self.version + 1
+        if rates is None:
+            self.overview = self._with_error(error)
+            self._tell(
+                {"version": version, "topics": _NO_CHANGE, "groups": _NO_CHANGE, "overview": self.overview}
+            )
+            self.version = version
+            return
+        topics = {name: self._topic(info, rates) for name, info in sorted(self._infos.items())}
+        groups = {name: self._group(listed) for name, listed in sorted(self._listed.items())}
+        changed_topics = _changes(self.topics, topics)
+        changed_groups = _changes(self.groups, groups)
+        if changed_topics is not _NO_CHANGE:
+            self.topics_json = msgspec.json.encode({"version": version, "topics": list(topics.values())})
+        if changed_groups is not _NO_CHANGE:
+            self.groups_json = msgspec.json.encode({"version": version, "groups": list(groups.values())})
+        self.topics, self.groups = topics, groups
+        self.overview = self._overview(error)
+        self.version = version
+        self._tell(
+            {
+                "version": version,
+                "topics": changed_topics,
+                "groups": changed_groups,
+                "overview": self.overview,
+            }
+        )
+
+    def _tell(self, data: dict[str, Any]) -> None:
+        with self._lock:
+            subscribers = list(self._subscribers)
+        if subscribers:
+            told = event("delta", data)
+            for one in subscribers:
+                one(told)
+
+    def _topic(self, info: TopicInfo, rates: dict[str, float]) -> TopicNow:
+        places = [(info.name, one.partition) for one in info.partitions]
+        records: int | None = None
+        if all(place in self._ends for place in places):
+            records = sum(max(self._ends[place] - self._firsts.get(place, 0), 0) for place in places)
+        sizes = self._sizes
+        rate = rates.get(info.name)
+        return TopicNow(
+            name=info.name,
+            partitions=len(info.partitions),
+            replication_factor=len(info.partitions[0].replicas) if info.partitions else 0,
+            internal=info.internal,
+            under_replicated=sum(len(one.in_sync) < len(one.replicas) for one in info.partitions),
+            without_leader=sum(one.leader < 0 for one in info.partitions),
+            records=records,
+            size_bytes=None if sizes is None else sum(sizes.get(place, 0) for place in places),
+            in_per_s=None if rate is None else round(rate, 2),
+        )
+
+    def _group(self, listed: ListedGroup) -> GroupNow:
+        known = self._known.get(listed.group)
+        if known is not None and known.now.state == listed.state:
+            return known.now
+        before = None if known is None else known.now
+        return GroupNow(
+            group=listed.group,
+            state=listed.state,
+            type=listed.type,
+            members=None,
+            topics=() if before is None else before.topics,
+            lag=None if before is None else before.lag,
+            lag_ms=None if before is None else before.lag_ms,
+            trend=() if before is None else before.trend,
+        )
+
+    def _with_error(self, error: str | None) -> Overview:
+        last = self.overview
+        problems = tuple(one for one in last.problems if one.link != "")
+        if error is not None:
+            problems = (Problem(severity="error", text=error, link=""), *problems)
+        return dataclasses.replace(last, problems=problems, error=error)
+
+    def _overview(self, error: str | None) -> Overview:
+        cluster_id, controller, brokers = self._cluster
+        topics = [one for one in self.topics.values() if not one.internal]
+        busiest = sorted((one for one in topics if one.in_per_s), key=lambda one: -(one.in_per_s or 0))
+        lagging = sorted((one for one in self.groups.values() if one.lag), key=lambda one: -(one.lag or 0))
+        sizes = self._sizes
+        return Overview(
+            at=self._ends_at_ms,
+            cluster_id=cluster_id,
+            controller=controller,
+            brokers=brokers,
+            topics=len(topics),
+            partitions=sum(one.partitions for one in topics),
+            groups=len(self.groups),
+            under_replicated=sum(one.under_replicated for one in self.topics.values()),
+            without_leader=sum(one.without_leader for one in self.topics.values()),
+            in_per_s=None if self._rate is None else round(self._rate, 2),
+            size_bytes=None if sizes is None else sum(sizes.values()),
+            busiest=tuple(busiest[:MOST]),
+            lagging=tuple(lagging[:MOST]),
+            problems=tuple(islice(self._problems(), PROBLEMS_MAX)),
+            history=tuple(self._history),
+            error=error,
+        )
+
+    def _problems(self) -> Iterator[Problem]:
+        for one in self.topics.values():
+            if one.without_leader:
+                yield Problem(
+                    severity="error",
+                    text=f"{one.without_leader} of {one.partitions} partitions of {one.name} have no leader",
+                    link=_link("topics", one.name),
+                )
+            elif one.under_replicated:
+                yield Problem(
+                    severity="warning",
+                    text=f"{one.under_replicated} of {one.partitions} partitions of {one.name} have replicas that are "
+                    "not in sync",
+                    link=_link("topics", one.name),
+                )
+        for group in self.groups.values():
+            if group.lag and group.members == 0 and group.state == "Empty" and _grows(group.trend):
+                yield Problem(
+                    severity="warning",
+                    text=f"nobody reads for group {group.group}, and its lag grows: {group.lag} records",
+                    link=_link("groups", group.group),
+                )
+
+
+_NO_CHANGE: dict[str, list[Any]] = {"changed": [], "removed": []}
+
+
+def _changes(before: dict[str, Any], now: dict[str, Any]) -> dict[str, list[Any]]:
+    changed = [one for name, one in now.items() if before.get(name) != one]
+    removed = [name for name in before if name not in now]
+    return {"changed": changed, "removed": removed} if changed or removed else _NO_CHANGE
+
+
+def _grows(trend: tuple[int, ...]) -> bool:
+    return len(trend) >= STALE_ROUNDS and trend[-1] > trend[0]
+
+
+def _link(kind: str, name: str) -> str:
+    return f"#/{kind}/{quote(name, safe='')}"

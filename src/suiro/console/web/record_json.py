@@ -1,0 +1,152 @@
+"""A record as the API gives it: decoded, cut for lists, masked for those who may not see all of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from suiro.console.formats import FORMATS, Decoded, decoder
+from suiro.console.pages import Batch, LogEntry, Transaction
+from suiro.console.records import LogRecord
+from suiro.console.web.endpoint import Call
+from suiro.console.web.masks import MASKED, masked
+from suiro.errors import UsageError
+from suiro.foundation.http import Role
+
+__all__ = ["CUT_CHARS", "Field", "Header", "RecordJson", "RecordView"]
+
+CUT_CHARS = 4 * 1024
+"""Of a key or value in a list; all of it is there when one record is asked for."""
+HEADER_CHARS = 1_024
+HEADERS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """JSON is given as the text it is, so that no number loses a digit. `cut`: this is only the beginning."""
+
+    format: str
+    text: str
+    error: str | None
+    bytes: int
+    schema_id: int | None
+    cut: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    name: str
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordJson:
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: Field | None
+    value: Field | None
+    headers: tuple[Header, ...]
+    bytes: int
+    batch: Batch | None
+    transaction: Transaction | None
+    key_hex: str | None = None
+    value_hex: str | None = None
+
+
+class RecordView:
+    """Of one topic, for one who asks. `key` and `value` of the query say the formats."""
+
+    def __init__(self, call: Call, topic: str) -> None:
+        settings = call.console.settings
+        self._key = decoder(_format(call, "key"), settings.registry)
+        self._value = decoder(_format(call, "value"), settings.registry)
+        self._masked = settings.masks.of(topic) if call.role < Role.ADMIN else ()
+
+    @property
+    def is_masked(self) -> bool:
+        return bool(self._masked)
+
+    def key_and_value(self, record: LogRecord) -> tuple[Decoded, Decoded]:
+        """As whoever asks may see them: filters look at these."""
+        return self._key(record.key), self._hidden(self._value(record.value))
+
+    def _hidden(self, value: Decoded) -> Decoded:
+        if not self._masked or value.text == "null":
+            return value
+        text = None if value.error is not None or value.format in ("string", "long", "hex") else value.text
+        text = text if text is None else masked(text, self._masked)
+        if text is None:
+            return Decoded(value=MASKED, text=MASKED, format="masked", schema_id=value.schema_id)
+        return Decoded(value=json.loads(text), text=text, format=value.format, schema_id=value.schema_id)
+
+    def of(self, entry: LogEntry, *, whole: bool = False) -> RecordJson:
+        key, value = self.key_and_value(entry.record)
+        return self.shown(entry.record, key, value, batch=entry.batch, state=entry.transaction, whole=whole)
+
+    def shown(
+        self,
+        record: LogRecord,
+        key: Decoded,
+        value: Decoded,
+        *,
+        batch: Batch | None = None,
+        state: Transaction | None = None,
+        whole: bool = False,
+    ) -> RecordJson:
+        headers = record.headers if whole else record.headers[:HEADERS_MAX]
+        with_hex = whole and not self._masked
+        return RecordJson(
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            timestamp=record.timestamp,
+            key=_field(key, record.key, whole),
+            value=_field(value, record.value, whole),
+            headers=tuple(_header(name, data, whole) for name, data in headers),
+            bytes=_size(record),
+            batch=batch,
+            transaction=state,
+            key_hex=record.key.hex() if with_hex and record.key is not None else None,
+            value_hex=record.value.hex() if with_hex and record.value is not None else None,
+        )
+
+
+def _format(call: Call, name: str) -> str:
+    found = call.query.get(name, "auto")
+    if found != "auto" and found not in FORMATS:
+        raise UsageError(f"{name}={found[:80]!r}: use one of auto, {', '.join(FORMATS)}")
+    return found
+
+
+def _field(decoded: Decoded, data: bytes | None, whole: bool) -> Field | None:
+    if data is None:
+        return None
+    cut = not whole and len(decoded.text) > CUT_CHARS
+    return Field(
+        format=decoded.format,
+        text=decoded.text[:CUT_CHARS] if cut else decoded.text,
+        error=decoded.error,
+        bytes=len(data),
+        schema_id=decoded.schema_id,
+        cut=cut,
+    )
+
+
+def _header(name: str, data: bytes | None, whole: bool) -> Header:
+    text = None if data is None else data.decode(errors="backslashreplace")
+    if text is not None and not whole:
+        text = text[:HEADER_CHARS]
+    return Header(name=name if whole else name[:HEADER_CHARS], text=text)
+
+
+def _size(record: LogRecord) -> int:
+    headers: Sequence[tuple[str, Any]] = record.headers
+    return (
+        len(record.key or b"")
+        + len(record.value or b"")
+        + sum(len(name) + len(value or b"") for name, value in headers)
+    )

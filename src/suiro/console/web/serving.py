@@ -1,0 +1,58 @@
+"""`suiro console`: the server, until SIGTERM or SIGINT.
+
+Without users it listens on the loopback address only: whoever reaches it may delete topics.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from suiro.console.web.application import application
+from suiro.console.web.console import Console, ConsoleSettings
+from suiro.errors import ConfigError
+from suiro.foundation.http import HttpServer, Users, listen_on
+from suiro.foundation.stopping import Stopping
+
+__all__ = ["ConsoleServer", "serve"]
+
+
+class ConsoleServer:
+    """Serves once it is made, at `url`, until `stop`. Raises `ConfigError`."""
+
+    def __init__(self, settings: ConsoleSettings) -> None:
+        if settings.is_open and not settings.is_loopback:
+            raise ConfigError(
+                f"--listen {settings.host}: whoever reaches the console may change the cluster, so beyond 127.0.0.1 it "
+                "answers users only; name them with --auth-file (lines of name:password)"
+            )
+        if settings.tls is None and not settings.is_loopback:
+            raise ConfigError(
+                f"--listen {settings.host}: passwords and records would travel in the clear; beyond 127.0.0.1 give "
+                "--tls-certificate and --tls-key"
+            )
+        users = Users(settings.users) if settings.users is not None else None
+        self.console = Console(settings)
+        listener = listen_on(settings.host, settings.port, name="the console")
+        self._server = HttpServer(
+            application(self.console, users), listener, name="console", tls=settings.tls
+        )
+        self.url = self._server.url
+        self.console.start()
+
+    def stop(self) -> None:
+        """Safe to call again."""
+        self.console.stop()
+        self._server.stop()
+
+
+def serve(settings: ConsoleSettings, *, while_stdin_is_open: bool = False) -> None:
+    """Prints the ready line on stdout."""
+    stopping = Stopping(while_stdin_is_open=while_stdin_is_open)
+    server = ConsoleServer(settings)
+    try:
+        ready = {"event": "ready", "url": server.url, "pid": os.getpid()}
+        print(json.dumps(ready), flush=True)
+        stopping.wait(None)
+    finally:
+        server.stop()
