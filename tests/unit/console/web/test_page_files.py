@@ -18,7 +18,7 @@ OURS = [path for path in SOURCES if path.parts[0] != "vendor"]
 
 _COMMENTS = re.compile(r"/\*.*?\*/|^\s*//[^\n]*", re.DOTALL | re.MULTILINE)
 _HOST = re.compile(r"""(?:https?:|wss?:|["'(])//[\w.-]+[^\s"'`)]*""")
-NAMESPACES = {
+ALLOWED = {
     "http://www.w3.org/2000/svg",
     "http://www.w3.org/1999/xhtml",
     "http://www.w3.org/1998/Math/MathML",
@@ -45,7 +45,9 @@ def test_vendored_files_are_those_of_the_manifest() -> None:
 
 def test_no_file_names_another_host() -> None:
     named = {(str(path), host) for path in SOURCES for host in _HOST.findall(_COMMENTS.sub("", _text(path)))}
-    assert {(path, host) for path, host in named if host not in NAMESPACES} == set()
+    # This machine is in the commands that empty pages give to copy.
+    others = {one for one in named if one[1] not in ALLOWED and not one[1].startswith("http://127.0.0.1:")}
+    assert others == set()
     assert any(path == "vendor/preact.js" for path, _ in named), "the pattern finds hosts"
 
 
@@ -54,7 +56,7 @@ def test_imports_are_relative_and_there() -> None:
     for path in SOURCES:
         if path.suffix != ".js":
             continue
-        for name in re.findall(r"""\bfrom\s*["']([^"']+)["']""", _COMMENTS.sub("", _text(path))):
+        for name in re.findall(r"""\bfrom\s*["']([\w@./-]+)["']""", _COMMENTS.sub("", _text(path))):
             assert name.startswith("."), f"{path} imports {name!r}"
             assert (PAGE / path).parent.joinpath(name).is_file(), (
                 f"{path} imports {name!r}, which is not there"

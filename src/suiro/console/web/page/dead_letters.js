@@ -1,0 +1,189 @@
+/** Dead letters: grouped by where they come from and why; one beside the record it came from; sent back after a fix. */
+
+import { html, useState } from './lib.js';
+import { Failure, post, url, useLoad } from './api.js';
+import { Dialog } from './dialog.js';
+import { Ago, count, plural, Time } from './format.js';
+import { Icon } from './icons.js';
+import { may } from './live.js';
+import { Badge, Empty, Facts, Head, Loading, Panel, say, State } from './parts.js';
+import { RecordContent, RecordLink } from './record.js';
+import { go, href, route, setQuery } from './router.js';
+import { DataTable } from './table.js';
+
+const LIMIT = 500;
+
+/** @param {{parts: string[]}} props */
+export function DeadLetters({ parts }) {
+  return parts.length === 0 ? html`<${List} />` : html`<${Topic} key=${parts[0]} topic=${parts[0]} />`;
+}
+
+function List() {
+  const { data, error, loading, reload } = useLoad(url(['dead-letters']), { everyMs: 10_000 });
+  return html`
+    <${Head} title="Dead letters" note="Records that a topology or a connector put aside" />
+    <div class="content">
+      <${Failure} error=${error} retry=${reload} />
+      ${loading && html`<${Loading} />`}
+      ${data && (data.topics.length === 0
+        ? html`<${Empty} title="No topic of dead letters">Name one in a topology with <code>errors.dead.letter.queue.topic.name</code>, or in a connector's settings; it appears here by its headers.<//>`
+        : html`<${Panel} flush><${DataTable} label="Topics of dead letters" rows=${data.topics} first="-records" rowKey=${(/** @type {any} */ row) => row.name}
+            onOpen=${(/** @type {any} */ row) => go(href(['dead-letters', row.name]))} columns=${[
+              { id: 'name', title: 'Topic', sort: (/** @type {any} */ row) => row.name, cell: (/** @type {any} */ row) => html`<a class="mono" href=${href(['dead-letters', row.name])}>${row.name}</a>` },
+              { id: 'records', title: 'Records', numeric: true, width: '140px', sort: (/** @type {any} */ row) => row.records, cell: (/** @type {any} */ row) => count(row.records) },
+            ]} /><//>`)}
+    </div>
+  `;
+}
+
+/** @param {{topic: string}} props */
+function Topic({ topic }) {
+  const { data, error, loading, reload } = useLoad(url(['dead-letters', topic]));
+  const { origin, reason, at } = route.value.query;
+  const [redriving, setRedriving] = useState(/** @type {any} */ (null));
+  const waiting = (data?.groups ?? []).reduce((/** @type {number} */ sum, /** @type {any} */ group) => sum + Number(group.waiting), 0);
+  const chosen = data?.groups.find((/** @type {any} */ group) => group.origin_topic === (origin ?? null) && group.reason === reason);
+  return html`
+    <${Head} title=${html`<span class="mono">${topic}</span>`} trail=${[{ text: 'Dead letters', to: '#/dead-letters' }]}
+      note=${data && `${plural(waiting, 'record')} waiting of ${count(data.read)} read${data.complete ? '' : '; there are more than were read'}`}>
+      <a class="button" href=${href(['topics', topic, 'records'])}>Records</a>
+      ${may('operator') && data && waiting > 0 && html`<button type="button" class="primary" onClick=${() => setRedriving({})}>Redrive all…</button>`}
+    <//>
+    <div class="content">
+      <${Failure} error=${error} retry=${reload} />
+      ${loading && html`<${Loading} />`}
+      ${data && data.groups.length === 0 && html`<${Empty} title="No dead letters" >Nothing was put aside.<//>`}
+      ${data && data.groups.length > 0 && html`<${Panel} title="By reason" flush>
+        <${DataTable} label="Reasons" rows=${data.groups} first="-waiting" rowKey=${(/** @type {any} */ row) => `${row.origin_topic} ${row.reason}`}
+          rowClass=${(/** @type {any} */ row) => (row === chosen ? 'selected' : '')}
+          onOpen=${(/** @type {any} */ row) => setQuery({ origin: row.origin_topic, reason: row.reason, at: null })} columns=${[
+            { id: 'reason', title: 'Reason', sort: (/** @type {any} */ row) => row.reason, cell: (/** @type {any} */ row) => html`
+              <a href=${href(['dead-letters', topic], { origin: row.origin_topic, reason: row.reason })}>${row.reason || 'no reason given'}</a>
+              <div class="muted small-text">${row.exception}</div>` },
+            { id: 'origin', title: 'From', width: '180px', className: 'clip', sort: (/** @type {any} */ row) => row.origin_topic, cell: (/** @type {any} */ row) => (row.origin_topic ? html`<a class="mono" href=${href(['topics', row.origin_topic])}>${row.origin_topic}</a>` : html`<span class="muted">unknown</span>`) },
+            { id: 'waiting', title: 'Waiting', numeric: true, width: '90px', sort: (/** @type {any} */ row) => row.waiting, cell: (/** @type {any} */ row) => html`<b>${count(row.waiting)}</b>` },
+            { id: 'records', title: 'Records', numeric: true, width: '90px', sort: (/** @type {any} */ row) => row.records, cell: (/** @type {any} */ row) => count(row.records) },
+            { id: 'last', title: 'Last', width: '110px', sort: (/** @type {any} */ row) => row.last_timestamp, cell: (/** @type {any} */ row) => html`<${Ago} ms=${row.last_timestamp} />` },
+            { id: 'redrive', title: '', label: 'Redrive', width: '100px', cell: (/** @type {any} */ row) => may('operator') && row.waiting > 0 && html`<button type="button" class="small" aria-label=${`Redrive: ${row.reason}`} onClick=${() => setRedriving({ origin_topic: row.origin_topic, reason: row.reason })}>Redrive…</button>` },
+          ]} />
+      <//>`}
+      ${chosen && html`<${Letters} topic=${topic} group=${chosen} at=${at} onRedrive=${setRedriving} />`}
+      ${data && html`<${History} topic=${topic} />`}
+    </div>
+    ${redriving && html`<${Redrive} topic=${topic} choice=${redriving} onClose=${() => setRedriving(null)} onDone=${reload} />`}
+  `;
+}
+
+/** @param {{topic: string, group: any, at?: string, onRedrive: (choice: any) => void}} props */
+function Letters({ topic, group, at, onRedrive }) {
+  const { data, error, loading } = useLoad(url(['dead-letters', topic, 'records'], { origin_topic: group.origin_topic, reason: group.reason, limit: LIMIT }));
+  const [chosen, setChosen] = useState(/** @type {Set<string>} */ (new Set()));
+  const letters = data?.letters ?? [];
+  const place = (/** @type {any} */ letter) => `${letter.record.partition}:${letter.record.offset}`;
+  const open = letters.find((/** @type {any} */ letter) => place(letter) === at);
+  const toggle = (/** @type {string} */ one) => {
+    const next = new Set(chosen);
+    if (!next.delete(one)) next.add(one);
+    setChosen(next);
+  };
+  const places = () => letters.filter((/** @type {any} */ letter) => chosen.has(place(letter))).map((/** @type {any} */ letter) => [letter.record.partition, letter.record.offset]);
+  return html`<${Panel} title=${html`Records: ${group.reason || 'no reason given'}`} flush aside=${may('operator') && html`<button type="button" class="small" disabled=${chosen.size === 0} onClick=${() => onRedrive({ places: places() })}>Redrive ${chosen.size} chosen…</button>`}>
+    <${Failure} error=${error} />
+    ${loading && html`<${Loading} />`}
+    ${data && html`<div class="letters"><${DataTable} label="Dead letters" rows=${letters} rowKey=${place} rowClass=${(/** @type {any} */ letter) => (place(letter) === at ? 'selected' : '')}
+      onOpen=${(/** @type {any} */ letter) => setQuery({ at: place(letter) })} columns=${[
+        ...(may('operator') ? [{ id: 'choose', title: '', label: 'Choose', width: '40px', cell: (/** @type {any} */ letter) => html`<input type="checkbox" aria-label=${`Choose ${place(letter)}`} disabled=${letter.done || letter.refusal !== null} checked=${chosen.has(place(letter))} onChange=${() => toggle(place(letter))} />` }] : []),
+        { id: 'place', title: 'Place', width: '90px', className: 'mono', cell: (/** @type {any} */ letter) => html`<a href=${href(['dead-letters', topic], { ...route.value.query, at: place(letter) })}>${place(letter)}</a>` },
+        { id: 'time', title: 'Time', width: '182px', className: 'time', cell: (/** @type {any} */ letter) => html`<${Time} ms=${letter.record.timestamp} />` },
+        { id: 'key', title: 'Key', width: '120px', className: 'clip mono', cell: (/** @type {any} */ letter) => letter.record.key?.text ?? html`<span class="muted">null</span>` },
+        { id: 'value', title: 'Value', className: 'clip mono', cell: (/** @type {any} */ letter) => letter.record.value?.text.slice(0, 200) ?? html`<span class="muted">null</span>` },
+        { id: 'state', title: 'State', width: '120px', cell: (/** @type {any} */ letter) => (letter.done ? html`<${State} text="redriven" tone="good" />` : letter.refusal ? html`<span title=${letter.refusal}><${State} text="cannot go" tone="bad" /></span>` : html`<${State} text="waiting" />`) },
+      ]} /></div>`}
+    ${data && letters.length >= LIMIT && html`<p class="muted inset">The first ${count(LIMIT)} are shown.</p>`}
+    ${open && html`<${Pair} topic=${topic} letter=${open} />`}
+  <//>`;
+}
+
+/** The dead letter, and the record it came from. @param {{topic: string, letter: any}} props */
+function Pair({ topic, letter }) {
+  const { partition, offset } = letter.record;
+  const { data, error, loading } = useLoad(letter.origin ? url(['dead-letters', topic, 'origin'], { partition, offset }) : null);
+  const whole = useLoad(url(['topics', topic, 'record'], { partition, offset }));
+  return html`<div class="pair">
+    <button type="button" class="plain pair-close" data-close aria-label="Close the dead letter" onClick=${() => setQuery({ at: null })}><${Icon} name="close" /></button>
+    <section aria-label="The dead letter">
+      <h3>The dead letter</h3>
+      <p class="mono">${letter.exception}</p>
+      <p>${letter.reason}</p>
+      ${letter.refusal && html`<div class="notice warn">It cannot be sent back: ${letter.refusal}.</div>`}
+      <${RecordContent} record=${whole.data ?? letter.record} />
+    </section>
+    <section aria-label="The record it came from">
+      <h3>The record it came from</h3>
+      <${Failure} error=${error} />
+      ${!letter.origin && html`<p class="muted">Its headers name none.</p>`}
+      ${letter.origin && loading && html`<${Loading} />`}
+      ${data && (data.record ? html`<p><${RecordLink} topic=${data.record.topic} partition=${data.record.partition} offset=${data.record.offset} /></p><${RecordContent} record=${data.record} />`
+        : html`<p class="muted">It is not in the topic any more.</p>`)}
+    </section>
+  </div>`;
+}
+
+/** @param {{topic: string}} props */
+function History({ topic }) {
+  const { data } = useLoad(url(['dead-letters', topic, 'history']));
+  const lines = Array.isArray(data) ? data : (data?.lines ?? data?.history ?? []);
+  if (lines.length === 0) return null;
+  return html`<${Panel} title="Redrives so far"><ul class="plain-list">
+    ${lines.map((/** @type {any} */ line, /** @type {number} */ at) => html`<li key=${at}>${typeof line === 'string' ? line : html`<${Facts} items=${Object.entries(line).map(([name, value]) =>
+      [name, /^(at|time|timestamp|time_ms)$/.test(name) && typeof value === 'number' ? html`<${Time} ms=${value} />` : said(value)])} />`}</li>`)}
+  </ul><//>`;
+}
+
+/** @param {any} value */
+const said = (value) => (typeof value === 'object' && value !== null ? JSON.stringify(value, (_, each) => (typeof each === 'bigint' ? String(each) : each)) : String(value));
+
+/** First what would be sent where, then the same for good. @param {{topic: string, choice: any, onClose: () => void, onDone: () => void}} props */
+function Redrive({ topic, choice, onClose, onDone }) {
+  const [byKey, setByKey] = useState(false);
+  const [plan, setPlan] = useState(/** @type {any} */ (null));
+  const [state, setState] = useState(/** @type {{busy: boolean, error: string|null}} */ ({ busy: false, error: null }));
+  const run = async (/** @type {boolean} */ dryRun) => {
+    setState({ busy: true, error: null });
+    try {
+      const picked = Object.fromEntries(Object.entries(choice).filter(([, value]) => value !== null && value !== undefined));
+      const found = await post(url(['dead-letters', topic, 'redrive']), { ...picked, ...(byKey ? { by_key: true } : {}), dry_run: dryRun });
+      setState({ busy: false, error: null });
+      if (dryRun) {
+        setPlan(found);
+      } else {
+        say(`${plural(found.redriven ?? 0, 'record')} went back.`);
+        onDone();
+        onClose();
+      }
+    } catch (error) {
+      setState({ busy: false, error: /** @type {Error} */ (error).message });
+    }
+  };
+  const which = choice.places ? plural(choice.places.length, 'chosen record') : choice.reason !== undefined ? `those with the reason “${choice.reason}”` : 'all that wait';
+  return html`<${Dialog} title=${html`Redrive from <span class="mono">${topic}</span>`} wide onClose=${onClose}>
+    <form onSubmit=${(/** @type {Event} */ event) => { event.preventDefault(); run(plan === null); }}>
+      <p>Sends ${which} back to the topic that each came from. Each goes once, in transactions, and the journal of redrives tells of it.</p>
+      <label class="check"><input type="checkbox" data-first checked=${byKey} onChange=${(/** @type {any} */ event) => { setByKey(event.currentTarget.checked); setPlan(null); }} />Choose the partition by the key, where the topic has another number of partitions now</label>
+      ${plan && html`<${Panel} title=${`What would be sent: ${plural(plan.records, 'record')}`} flush>
+        <${DataTable} label="Targets" rows=${plan.targets} rowKey=${(/** @type {any} */ row) => `${row.topic} ${row.partition}`} columns=${[
+          { id: 'topic', title: 'To topic', className: 'clip mono', cell: (/** @type {any} */ row) => row.topic },
+          { id: 'partition', title: 'Partition', numeric: true, width: '110px', cell: (/** @type {any} */ row) => row.partition },
+          { id: 'records', title: 'Records', numeric: true, width: '110px', cell: (/** @type {any} */ row) => count(row.records) },
+        ]} />
+        ${plan.done_before > 0 && html`<p class="inset muted">${plural(plan.done_before, 'record')} went back before, and will not go again.</p>`}
+        ${plan.refused.map((/** @type {any} */ one) => html`<p key=${one.reason} class="inset"><${Badge} tone="warn">${count(one.records)} stay<//> ${one.reason}</p>`)}
+      <//>`}
+      <${Failure} error=${state.error} />
+      <div class="dialog-foot">
+        <button type="button" onClick=${onClose}>Cancel</button>
+        <button type="submit" class="primary" disabled=${state.busy || plan?.records === 0}>${state.busy ? 'Working…' : plan ? `Send ${plural(plan.records, 'record')} back` : 'Show what would be sent'}</button>
+      </div>
+    </form>
+  <//>`;
+}

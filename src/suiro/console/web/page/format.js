@@ -1,0 +1,108 @@
+/** Numbers, sizes, durations and times as people read them. Each takes a number, a BigInt or nothing. */
+
+import { html } from './lib.js';
+
+const NONE = '–';
+const WHOLE = new Intl.NumberFormat('en-US');
+const LATEST_MS = 8.64e15;
+
+/** @param {number|bigint|null|undefined} value */
+export function count(value) {
+  return value === null || value === undefined ? NONE : WHOLE.format(value);
+}
+
+/** 12,345 becomes 12.3 k: for tiles and charts. @param {number|bigint|null|undefined} value */
+export function short(value) {
+  if (value === null || value === undefined) return NONE;
+  const size = Math.abs(Number(value));
+  if (size < 10_000) return WHOLE.format(value);
+  for (const [unit, name] of /** @type {[number, string][]} */ ([[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']])) {
+    if (size >= unit) return `${digits(Number(value) / unit)} ${name}`;
+  }
+  return String(value);
+}
+
+/** @param {number} value */
+function digits(value) {
+  const size = Math.abs(value);
+  return size >= 100 ? value.toFixed(0) : size >= 10 ? value.toFixed(1) : value.toFixed(2);
+}
+
+/** @param {number|null|undefined} value */
+export function rate(value) {
+  if (value === null || value === undefined) return NONE;
+  const number = Number(value);
+  return number === 0 ? '0/s' : number < 10 ? `${number.toFixed(1)}/s` : `${short(Math.round(number))}/s`;
+}
+
+/** @param {number|bigint|null|undefined} value */
+export function bytes(value) {
+  if (value === null || value === undefined) return NONE;
+  let size = Number(value);
+  if (size < 1024) return `${size} B`;
+  for (const unit of ['KiB', 'MiB', 'GiB', 'TiB']) {
+    size /= 1024;
+    if (size < 1024 || unit === 'TiB') return `${digits(size)} ${unit}`;
+  }
+  return NONE;
+}
+
+/** @param {number|bigint|null|undefined} value in ms */
+export function duration(value) {
+  if (value === null || value === undefined) return NONE;
+  const ms = Number(value);
+  if (ms < 1_000) return `${Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1_000).toFixed(1)} s`;
+  const minutes = Math.floor(ms / 60_000);
+  if (minutes < 60) return `${minutes} min`;
+  if (minutes < 48 * 60) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  return `${Math.floor(minutes / (24 * 60))} d`;
+}
+
+/** @param {number|null|undefined} value from 0 to 1 */
+export function percent(value) {
+  if (value === null || value === undefined) return NONE;
+  const share = Number(value) * 100;
+  return `${share === 0 || share >= 10 ? share.toFixed(0) : share.toFixed(share < 1 ? 2 : 1)} %`;
+}
+
+/** @param {number} value @param {number} width */
+const padded = (value, width = 2) => String(value).padStart(width, '0');
+
+/** In the reader's zone. @param {number} ms */
+export function localTime(ms) {
+  const at = new Date(ms);
+  return (
+    `${at.getFullYear()}-${padded(at.getMonth() + 1)}-${padded(at.getDate())} ` +
+    `${padded(at.getHours())}:${padded(at.getMinutes())}:${padded(at.getSeconds())}.${padded(at.getMilliseconds(), 3)}`
+  );
+}
+
+/**
+ * A time in the reader's zone, with UTC in its title.
+ * @param {{ms: number|bigint|null|undefined, brief?: boolean}} props `brief`: to the second
+ */
+export function Time({ ms, brief }) {
+  if (ms === null || ms === undefined || ms === -1) return html`<span class="muted">no time</span>`;
+  const at = Number(ms);
+  if (!(Math.abs(at) <= LATEST_MS)) return html`<span>${String(ms)}</span>`;
+  const utc = new Date(at).toISOString();
+  const text = localTime(at);
+  return html`<time datetime=${utc} title=${`${utc.replace('T', ' ').replace('Z', '')} UTC · ${ms} ms`}>
+    ${brief ? text.slice(0, 19) : text}
+  </time>`;
+}
+
+/** "3 min ago"; the exact time is in the title. @param {{ms: number|null|undefined}} props */
+export function Ago({ ms }) {
+  if (ms === null || ms === undefined || ms < 0) return html`<span class="muted">never</span>`;
+  const utc = Math.abs(Number(ms)) <= LATEST_MS ? new Date(Number(ms)).toISOString() : String(ms);
+  return html`<time datetime=${utc} title=${`${utc.replace('T', ' ').replace('Z', '')} UTC`}>
+    ${duration(Math.max(0, Date.now() - Number(ms)))} ago
+  </time>`;
+}
+
+/** `name` with an s where there are not one. @param {number|bigint} number @param {string} name */
+export function plural(number, name) {
+  return `${count(number)} ${name}${Number(number) === 1 ? '' : 's'}`;
+}

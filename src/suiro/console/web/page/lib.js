@@ -1,0 +1,14 @@
+/** What every module of the page needs of Preact, htm and signals: one place that names the vendored files. */
+
+import { Fragment, h, render } from './vendor/preact.js';
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from './vendor/preact-hooks.js';
+import { batch, computed, effect, signal, untracked } from './vendor/signals.js';
+import htm from './vendor/htm.js';
+
+/** Markup as a template; what is put into it becomes text nodes and properties, never markup. */
+const html = htm.bind(h);
+
+export {
+  Fragment, batch, computed, effect, h, html, render, signal, untracked,
+  useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState,
+};

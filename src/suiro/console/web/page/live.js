@@ -1,0 +1,114 @@
+/** What the server keeps telling: who I am, the overview, topics and groups. Changes come as deltas of `/events`. */
+
+import { batch, computed, signal } from './lib.js';
+import { generation, get, url } from './api.js';
+import { parse } from './json.js';
+
+const RETRY_MS = 1_000;
+const RANK = { viewer: 0, operator: 1, admin: 2 };
+
+/** @typedef {{user: string|null, role: 'viewer'|'operator'|'admin', read_only: boolean, version: string,
+ *   has: {registry: boolean, connect: number, views: number, apps: number}, bootstrap: string}} Me */
+
+export const me = signal(/** @type {Me|null} */ (null));
+export const overview = signal(/** @type {any} */ (null));
+export const topics = signal(/** @type {Map<string, any>|null} */ (null));
+export const groups = signal(/** @type {Map<string, any>|null} */ (null));
+/** connecting: for the first time; lost: since when; live. */
+export const connection = signal(/** @type {'connecting'|'live'|'lost'} */ ('connecting'));
+export const lostAt = signal(0);
+/** Why nothing could be loaded at all: not allowed in, for example. */
+export const refused = signal(/** @type {string|null} */ (null));
+
+export const topicRows = computed(() => (topics.value === null ? null : [...topics.value.values()]));
+export const groupRows = computed(() => (groups.value === null ? null : [...groups.value.values()]));
+
+/** Whether who looks may do what needs `role`. @param {'viewer'|'operator'|'admin'} role */
+export function may(role) {
+  const who = me.value;
+  return who !== null && (role === 'viewer' || !who.read_only) && RANK[who.role] >= RANK[role];
+}
+
+async function loadAll() {
+  const [who, seen, allTopics, allGroups] = await Promise.all([
+    get(url(['me'])), get(url(['overview'])), get(url(['topics'])), get(url(['groups'])),
+  ]);
+  batch(() => {
+    refused.value = null;
+    me.value = who;
+    overview.value = seen;
+    topics.value = new Map(allTopics.topics.map((/** @type {any} */ row) => [row.name, row]));
+    groups.value = new Map(allGroups.groups.map((/** @type {any} */ row) => [row.group, row]));
+    connection.value = 'live';
+  });
+}
+
+/**
+ * @param {Map<string, any>|null} known
+ * @param {any[]} changed
+ * @param {string[]} removed
+ * @param {string} name
+ */
+function merged(known, changed, removed, name) {
+  if (known === null || (changed.length === 0 && removed.length === 0)) return known;
+  const next = new Map(known);
+  for (const row of changed) next.set(row[name], row);
+  for (const row of removed) next.delete(row);
+  return next;
+}
+
+/** @param {string} text */
+function take(text) {
+  const delta = parse(text);
+  batch(() => {
+    topics.value = merged(topics.value, delta.topics?.changed ?? [], delta.topics?.removed ?? [], 'name');
+    groups.value = merged(groups.value, delta.groups?.changed ?? [], delta.groups?.removed ?? [], 'group');
+    if (delta.overview) overview.value = delta.overview;
+  });
+}
+
+function lost() {
+  if (connection.value !== 'lost') lostAt.value = Date.now();
+  connection.value = 'lost';
+}
+
+/** Opens the stream, and opens it again for as long as the page is there. */
+export function connect() {
+  const source = new EventSource(url(['events']));
+  const first = connection.value === 'connecting';
+  let over = false;
+  const again = () => {
+    if (over) return;
+    over = true;
+    source.close();
+    setTimeout(connect, RETRY_MS);
+  };
+  source.onopen = () =>
+    loadAll().then(
+      () => {
+        if (!first) generation.value += 1;
+      },
+      (error) => {
+        if (error.status === 0) lost();
+        else refused.value = error.message;
+        again();
+      },
+    );
+  source.addEventListener('delta', (event) => take(/** @type {MessageEvent} */ (event).data));
+  source.onerror = () => {
+    lost();
+    again();
+    if (me.peek() === null) get(url(['me'])).catch((error) => { if (error.status !== 0) refused.value = error.message; });
+  };
+}
+
+/** After a change that this page made itself: what is known of topics and groups is behind by a refresh. */
+export async function refreshTopics() {
+  const found = await get(url(['topics']));
+  topics.value = new Map(found.topics.map((/** @type {any} */ row) => [row.name, row]));
+}
+
+export async function refreshGroups() {
+  const found = await get(url(['groups']));
+  groups.value = new Map(found.groups.map((/** @type {any} */ row) => [row.group, row]));
+}

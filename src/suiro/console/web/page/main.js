@@ -1,0 +1,164 @@
+/** The page's frame: navigation, state of the connection, keyboard, and the page that the URL names. */
+
+import { html, render, signal, useEffect } from './lib.js';
+import { Applications } from './applications.js';
+import { Connectors } from './connectors.js';
+import { DeadLetters } from './dead_letters.js';
+import { Dialog } from './dialog.js';
+import { Groups } from './groups.js';
+import { Icon, Mark } from './icons.js';
+import { onKey, SHORTCUTS } from './keyboard.js';
+import { connect, connection, groups, lostAt, me, overview, refused, topics } from './live.js';
+import { Overview } from './overview.js';
+import { Loading, Toasts } from './parts.js';
+import { Palette } from './palette.js';
+import { route } from './router.js';
+import { Schemas } from './schemas.js';
+import { Security } from './security.js';
+import { Topics } from './topics.js';
+import { Views } from './views.js';
+import { short } from './format.js';
+
+/** @typedef {{id: string, text: string, page: (props: {parts: string[]}) => any, has?: () => boolean, count?: () => any, tone?: () => string}} Place */
+
+/** @type {{title: string, places: Place[]}[]} */
+const SECTIONS = [
+  {
+    title: 'Cluster',
+    places: [
+      { id: 'overview', text: 'Overview', page: Overview },
+      { id: 'topics', text: 'Topics', page: Topics, count: () => topics.value?.size },
+      { id: 'groups', text: 'Groups', page: Groups, count: () => groups.value?.size },
+      { id: 'schemas', text: 'Schemas', page: Schemas, has: () => me.value?.has.registry ?? false },
+    ],
+  },
+  {
+    title: 'Processing',
+    places: [
+      { id: 'applications', text: 'Applications', page: Applications },
+      { id: 'views', text: 'Views', page: Views },
+      { id: 'connectors', text: 'Connectors', page: Connectors },
+    ],
+  },
+  {
+    title: 'Care',
+    places: [
+      { id: 'dead-letters', text: 'Dead letters', page: DeadLetters },
+      { id: 'security', text: 'Security', page: Security },
+    ],
+  },
+];
+const PLACES = SECTIONS.flatMap(({ places }) => places);
+
+const help = signal(false);
+const palette = signal(false);
+
+function Navigation() {
+  const now = route.value.parts[0] ?? 'overview';
+  return html`<aside class="side">
+    <a class="brand" href="#/overview" aria-label="suiro, overview"><${Mark} /><span>suiro</span></a>
+    <button type="button" class="jump" onClick=${() => { palette.value = true; }}>
+      <${Icon} name="search" /><span>Go to…</span><kbd aria-hidden="true">Ctrl K</kbd>
+    </button>
+    <nav aria-label="Main">
+      ${SECTIONS.map(
+        ({ title, places }) => html`<div key=${title} class="nav-section">
+          <h2>${title}</h2>
+          <ul>
+            ${places.map(({ id, text, count }) => {
+              const number = count?.();
+              return html`<li key=${id}>
+                <a href=${`#/${id}`} aria-current=${id === now ? 'page' : undefined} title=${text}>
+                  <${Icon} name=${id} /><span>${text}</span>
+                  ${number !== undefined && number !== null && html`<span class="nav-count">${short(number)}</span>`}
+                </a>
+              </li>`;
+            })}
+          </ul>
+        </div>`,
+      )}
+    </nav>
+    <${Foot} />
+  </aside>`;
+}
+
+function Foot() {
+  const state = connection.value;
+  const words = { connecting: 'Connecting', live: 'Live', lost: 'Disconnected' };
+  const who = me.value;
+  return html`<div class="side-foot">
+    <div class=${`link-state ${state}`} role="status"><span class="dot" aria-hidden="true"></span>${words[state]}</div>
+    ${who && html`<div class="who" title=${`${who.bootstrap}, suiro ${who.version}`}>
+      <span>${who.user ?? 'no login'}</span><span class="muted">${who.read_only ? 'read only' : who.role}</span>
+    </div>`}
+    <button type="button" class="plain" aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)" onClick=${() => { help.value = true; }}>
+      <${Icon} name="help" />
+    </button>
+  </div>`;
+}
+
+function Banners() {
+  const state = connection.value;
+  const wrong = overview.value?.error;
+  return html`<div class="banners">
+    ${state === 'lost' && html`<div class="banner bad" role="alert">
+      <${Icon} name="error" />The console does not answer since ${new Date(lostAt.value).toLocaleTimeString()}. What you see is from before;
+      this page reconnects by itself.
+    </div>`}
+    ${refused.value && html`<div class="banner bad" role="alert"><${Icon} name="error" />${refused.value}</div>`}
+    ${state === 'live' && wrong && html`<div class="banner warn" role="alert"><${Icon} name="warning" />${wrong}</div>`}
+  </div>`;
+}
+
+function Help() {
+  if (!help.value) return null;
+  return html`<${Dialog} title="Keyboard shortcuts" onClose=${() => { help.value = false; }}>
+    <table class="keys" aria-label="Keyboard shortcuts">
+      <tbody>
+        ${SHORTCUTS.map(
+          ({ keys, text }) => html`<tr key=${text}>
+            <th scope="row">${keys.map((key) => html`<kbd key=${key}>${key}</kbd>`)}</th>
+            <td>${text}</td>
+          </tr>`,
+        )}
+      </tbody>
+    </table>
+  <//>`;
+}
+
+function Page() {
+  const { parts } = route.value;
+  const place = PLACES.find(({ id }) => id === (parts[0] ?? 'overview'));
+  useEffect(() => {
+    document.title = [...parts.slice(1).reverse(), place?.text ?? 'not found', 'suiro'].join(' · ');
+  }, [route.value.path]);
+  if (me.value === null && refused.value === null) return html`<${Loading} />`;
+  if (!place) return html`<div class="empty"><p class="empty-title">There is no such page.</p><p><a href="#/overview">Go to the overview</a></p></div>`;
+  return html`<${place.page} key=${place.id} parts=${parts.slice(1)} />`;
+}
+
+function App() {
+  useEffect(
+    () => onKey({
+      help: () => { help.value = true; },
+      palette: () => { palette.value = true; },
+    }),
+    [],
+  );
+  return html`
+    <a class="skip" href="#/" onClick=${(/** @type {Event} */ event) => {
+      event.preventDefault();
+      /** @type {HTMLElement|null} */ (document.querySelector('main h1'))?.focus();
+    }}>Skip to the content</a>
+    <${Navigation} />
+    <main class="main"><${Banners} /><${Page} /></main>
+    <${Help} />
+    ${palette.value && html`<${Palette} places=${PLACES} onClose=${() => { palette.value = false; }} />`}
+    <${Toasts} />
+  `;
+}
+
+const root = /** @type {HTMLElement} */ (document.getElementById('app'));
+root.replaceChildren();
+render(html`<${App} />`, root);
+connect();

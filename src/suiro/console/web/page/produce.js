@@ -1,0 +1,53 @@
+/** Produces one record: by text, JSON, a long, bytes in hex, or the newest schema of the topic. */
+
+import { html, useState } from './lib.js';
+import { url } from './api.js';
+import { FormDialog, pairs, whole } from './dialog.js';
+import { Field, say, Select } from './parts.js';
+
+const FORMATS = ['string', 'json', 'avro', 'long', 'hex'];
+
+/** @param {any} field @param {string} other */
+const formatOf = (field, other) => (FORMATS.includes(field?.format) ? field.format : other);
+
+/** @param {{topic: string, like: any, onClose: () => void, onDone: (answer: any) => void}} props `like`: a record, or {} */
+export function Produce({ topic, like, onClose, onDone }) {
+  const [form, setForm] = useState({
+    key: like.key?.text ?? '',
+    noKey: like.key === null,
+    keyFormat: formatOf(like.key, 'string'),
+    value: like.value?.text ?? '',
+    noValue: like.value === null,
+    valueFormat: formatOf(like.value, 'json'),
+    headers: (like.headers ?? []).map((/** @type {any} */ header) => `${header.name}=${header.text ?? ''}`).join('\n'),
+    partition: '',
+  });
+  const change = (/** @type {any} */ patch) => setForm({ ...form, ...patch });
+  const set = (/** @type {string} */ name) => (/** @type {any} */ event) => change({ [name]: event.currentTarget.value });
+  const body = () => {
+    const headers = pairs(form.headers, 'Headers');
+    return {
+      key: form.noKey ? null : form.key,
+      value: form.noValue ? null : form.value,
+      key_format: form.keyFormat,
+      value_format: form.valueFormat,
+      ...(Object.keys(headers).length > 0 ? { headers } : {}),
+      ...(form.partition.trim() === '' ? {} : { partition: whole(form.partition, 'Partition') }),
+    };
+  };
+  return html`<${FormDialog} title=${html`Produce to <span class="mono">${topic}</span>`} action="Produce" wide target=${url(['topics', topic, 'records'])}
+    body=${body} onClose=${onClose} onDone=${(/** @type {any} */ answer) => { say(`Written to partition ${answer.partition} at offset ${answer.offset}.`); onDone(answer); }}>
+    <div class="fields">
+      <${Select} label="Key as" value=${form.keyFormat} options=${FORMATS} onChange=${(/** @type {string} */ keyFormat) => change({ keyFormat })} />
+      <${Field} label="Partition" note="Empty: by the key"><input inputmode="numeric" value=${form.partition} onInput=${set('partition')} /><//>
+      <label class="check"><input type="checkbox" checked=${form.noKey} onChange=${(/** @type {any} */ event) => change({ noKey: event.currentTarget.checked })} />No key</label>
+    </div>
+    <${Field} label="Key" wide><input class="mono" value=${form.key} disabled=${form.noKey} data-first onInput=${set('key')} spellcheck=${false} /><//>
+    <div class="fields">
+      <${Select} label="Value as" value=${form.valueFormat} options=${FORMATS} onChange=${(/** @type {string} */ valueFormat) => change({ valueFormat })} />
+      <label class="check"><input type="checkbox" checked=${form.noValue} onChange=${(/** @type {any} */ event) => change({ noValue: event.currentTarget.checked })} />No value (a tombstone)</label>
+    </div>
+    <${Field} label="Value" wide><textarea class="mono" rows="9" value=${form.value} disabled=${form.noValue} onInput=${set('value')} spellcheck=${false}></textarea><//>
+    <${Field} label="Headers" note="One a line, as name=value" wide><textarea class="mono" rows="2" value=${form.headers} onInput=${set('headers')} spellcheck=${false}></textarea><//>
+  <//>`;
+}

@@ -1,0 +1,275 @@
+"""A console without a cluster: the page, and canned answers in the shape of its API. For tests of the page alone.
+
+What the page asked it to change is in `cluster.asked`. In `tests`, `python -m support.fake_console` serves it until it
+is stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+import suiro
+from suiro.foundation.http import HttpServer, listen_on
+from support import fake_console_services as services
+from support.fake_console_cluster import FakeCluster, now_ms
+
+PAGE = Path(suiro.__file__).parent / "console" / "web" / "page"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'"
+)
+TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".html": "text/html"}
+
+
+class FakeConsole:
+    """Serves once it is made, at `url`; `stop` breaks every connection. `port`: to come back where another one was."""
+
+    def __init__(self, cluster: FakeCluster | None = None, *, port: int = 0) -> None:
+        self.cluster = cluster or FakeCluster()
+        self._pages: set[asyncio.Queue[dict[str, Any]]] = set()
+        self._server = HttpServer(
+            self._application(), listen_on("127.0.0.1", port, name="fake console"), name="fake-console"
+        )
+        self.url, self.port = self._server.url, self._server.port
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def send(self, delta: dict[str, Any]) -> None:
+        """To every page that listens."""
+        assert self._server.loop is not None
+        for page in list(self._pages):
+            self._server.loop.call_soon_threadsafe(page.put_nowait, delta)
+
+    @property
+    def listeners(self) -> int:
+        return len(self._pages)
+
+    def _application(self) -> Starlette:
+        cluster = self.cluster
+        topic = "/topics/{topic}"
+        looks: dict[str, Callable[[Request], Any]] = {
+            "/me": lambda request: {
+                "user": "ada",
+                "role": cluster.role,
+                "read_only": False,
+                "version": "0.1.0",
+                "has": {"registry": True, "connect": 2, "views": 1, "apps": 1},
+                "bootstrap": "broker-1.internal:9092",
+            },
+            "/overview": lambda request: cluster.overview(),
+            "/topics": lambda request: {"version": 1, "topics": cluster.topic_rows()},
+            topic: lambda request: cluster.topic(request.path_params["topic"]),
+            topic + "/records": self._records,
+            topic + "/record": self._record,
+            "/groups": lambda request: {"version": 1, "groups": cluster.group_rows()},
+            "/groups/{group}": lambda request: cluster.group(request.path_params["group"]),
+            "/schemas": lambda request: services.schemas(),
+            "/schemas/{subject}": lambda request: services.schema(request.path_params["subject"]),
+            "/schemas/{subject}/diff": lambda request: services.schema_diff(),
+            "/dead-letters": lambda request: services.dead_letters(),
+            "/dead-letters/{topic}": lambda request: services.dead_letter_groups(cluster),
+            "/dead-letters/{topic}/records": lambda request: services.dead_letter_records(cluster),
+            "/dead-letters/{topic}/origin": lambda request: {"record": cluster.record("flights", 7)},
+            "/dead-letters/{topic}/history": lambda request: [
+                {"at": cluster.started - 900_000, "who": "ada", "records": 4, "targets": ["flights-0"]}
+            ],
+            "/acls": lambda request: services.acls(),
+            "/users": lambda request: {"users": [{"name": "billing", "mechanisms": {"SCRAM-SHA-256": 4096}}]},
+            "/quotas": lambda request: {
+                "quotas": [{"entity": {"user": "billing"}, "values": {"producer_byte_rate": 1048576.0}}]
+            },
+            "/audit": lambda request: {
+                "events": [
+                    {"at": cluster.started, "user": "ada", "what": "POST /topics/orders/alter", "status": 200}
+                ]
+            },
+            "/connectors": lambda request: services.connectors(),
+            "/views": lambda request: {
+                "hosts": [
+                    {"host": 0, "url": "http://127.0.0.1:8085", "error": None, "views": [services.view()]}
+                ]
+            },
+            "/views/{host}/{view}": lambda request: services.view(),
+            "/views/{host}/{view}/history": lambda request: services.view_history(),
+            "/views/{host}/{view}/comparisons": lambda request: {"1795000000000": services.comparison()},
+            "/apps": lambda request: {"apps": [services.application()]},
+            "/apps/{app}": lambda request: services.application(),
+            "/apps/{app}/stores/{store}": lambda request: services.store_rows(),
+            "/apps/{app}/inputs": lambda request: services.inputs(cluster),
+        }
+        routes = [
+            Route("/api/v1/events", self._events),
+            Route("/api/v1" + topic + "/scan", self._scan),
+            Route("/api/v1" + topic + "/tail", self._tail),
+            Route("/api/v1" + topic + "/export", lambda request: PlainTextResponse('{"offset":0}\n')),
+            *(Route("/api/v1" + path, _look(look)) for path, look in looks.items()),
+            Route("/api/v1/{path:path}", self._change, methods=["POST"]),
+            Route("/", _file),
+            Route("/page/{name:path}", _file),
+        ]
+        return Starlette(routes=routes)
+
+    # -- records ---------------------------------------------------------------------------------------------------
+
+    def _records(self, request: Request) -> Any:
+        topic, query = request.path_params["topic"], request.query_params
+        end, limit = self.cluster.end_of(topic), int(query.get("limit", "100"))
+        backward = query.get("direction") == "backward"
+        start = query.get("from", "latest" if backward else "earliest")
+        if query.get("positions"):
+            at = int(query["positions"].split(":")[1])
+        elif start.lstrip("-").isdigit():
+            at = max(end + int(start), 0) if start.startswith("-") else int(start)
+        else:
+            at = {"earliest": 0, "latest": end}.get(start, end // 2)
+        first, until = (max(at - limit, 0), at) if backward else (at, min(at + limit, end))
+        return {
+            "records": [self.cluster.record(topic, offset) for offset in range(first, until)],
+            "positions": {"0": {"before": first, "after": max(until, first)}},
+            "ranges": {"0": [0, end]},
+        }
+
+    def _record(self, request: Request) -> Any:
+        record = self.cluster.record(request.path_params["topic"], int(request.query_params["offset"]))
+        return record | {
+            "key_hex": record["key"]["text"].encode().hex(),
+            "value_hex": record["value"]["text"].encode().hex(),
+        }
+
+    def _scan(self, request: Request) -> Response:
+        topic, end = request.path_params["topic"], self.cluster.end_of(request.path_params["topic"])
+
+        async def events() -> AsyncIterator[str]:
+            matched = 0
+            for part in range(10):
+                found = [
+                    self.cluster.record(topic, offset)
+                    for offset in range(part * end // 10, (part + 1) * end // 10, 50)
+                ]
+                matched += len(found)
+                yield _event("records", found)
+                yield _event(
+                    "progress",
+                    {
+                        "scanned": (part + 1) * end // 10,
+                        "matched": matched,
+                        "bytes": 1,
+                        "share": (part + 1) / 10,
+                    },
+                )
+            if request.query_params["filter"] == "never":
+                await asyncio.Event().wait()
+            yield _event("end", {"reason": "end", "scanned": end, "matched": matched})
+
+        return _stream(events())
+
+    def _tail(self, request: Request) -> Response:
+        topic = request.path_params["topic"]
+
+        async def events() -> AsyncIterator[str]:
+            offset = self.cluster.end_of(topic)
+            for _ in range(100_000):
+                records = [
+                    self.cluster.record(topic, offset + n) | {"timestamp": now_ms()} for n in range(20)
+                ]
+                offset += 20
+                yield _event("records", {"records": records, "dropped": 7})
+                await asyncio.sleep(0.25)
+
+        return _stream(events())
+
+    # -- what changes ----------------------------------------------------------------------------------------------
+
+    async def _change(self, request: Request) -> Response:
+        path, body = request.path_params["path"], json.loads(await request.body())
+        self.cluster.asked.append((path, body))
+        if path.endswith("/check"):
+            return JSONResponse(
+                {"compatible": False, "reasons": ["READER_FIELD_MISSING_DEFAULT_VALUE: /fields/2 note"]}
+            )
+        if path.endswith("/redrive"):
+            return JSONResponse(services.redrive(body))
+        if path.endswith("/reset"):
+            return JSONResponse(
+                [{"topic": "orders", "partition": n, "committed": 300_000 + n, "offset": n} for n in range(3)]
+            )
+        if path.endswith("/compare"):
+            return JSONResponse(services.comparison())
+        if path.endswith("/explain"):
+            return JSONResponse(services.explanation())
+        if path.endswith("/records"):
+            return JSONResponse({"partition": 0, "offset": 5_000})
+        if path.endswith("/copy") and body.get("to") == "nowhere":
+            return JSONResponse(
+                {"error_code": 404, "message": "there is no topic 'nowhere'"}, status_code=404
+            )
+        return JSONResponse({})
+
+    def _events(self, request: Request) -> Response:
+        async def events() -> AsyncIterator[str]:
+            queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+            self._pages.add(queue)
+            try:
+                yield ": keep-alive\n\n"
+                while True:
+                    yield _event("delta", await queue.get())
+            finally:
+                self._pages.discard(queue)
+
+        return _stream(events())
+
+
+def _look(look: Callable[[Request], Any]) -> Any:
+    async def answer(request: Request) -> Response:
+        found = look(request)
+        if found is None:
+            return JSONResponse(
+                {"error_code": 404, "message": "there is nothing of that name"}, status_code=404
+            )
+        return JSONResponse(found)
+
+    return answer
+
+
+def _event(name: str, data: Any) -> str:
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n"
+
+
+def _stream(events: AsyncIterator[str]) -> Response:
+    return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+
+async def _file(request: Request) -> Response:
+    path = (PAGE / request.path_params.get("name", "index.html")).resolve()
+    if not path.is_relative_to(PAGE) or not path.is_file():
+        return PlainTextResponse("there is no such file", status_code=404)
+    return FileResponse(
+        path,
+        media_type=TYPES.get(path.suffix, "text/plain"),
+        headers={
+            "Content-Security-Policy": POLICY,
+            "Cache-Control": "no-cache",
+            "X-Content-Type-Options": "nosniff",
+        },
+    )
+
+
+if __name__ == "__main__":
+    import sys
+
+    console = FakeConsole(port=int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+    print(console.url, flush=True)
+    signal.sigwait({signal.SIGINT, signal.SIGTERM})
+    console.stop()
