@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from support.capturing import CaptureScene, Connection, Registry, dsn_of
-from support.postgres import Postgres, Standby
+from support.postgres import Postgres, Standby, remove_database
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +40,14 @@ def prefix(unique: str) -> str:
 
 @pytest.fixture
 def connection(postgres: Postgres, prefix: str) -> Iterator[Connection]:
-    """To a database of this test's own."""
+    """To a database of this test's own. It goes with the test, and its slots, of which a server has few."""
     with psycopg.connect(postgres.dsn, autocommit=True) as admin:
         admin.execute(f"create database {prefix}".encode())
-    with psycopg.connect(postgres.dsn, dbname=prefix, autocommit=True) as made:
-        yield made
+    try:
+        with psycopg.connect(postgres.dsn, dbname=prefix, autocommit=True) as made:
+            yield made
+    finally:
+        remove_database(postgres, prefix)
 
 
 @pytest.fixture

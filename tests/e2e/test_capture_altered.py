@@ -183,6 +183,20 @@ def test_what_leaves_values_alone_does_not_read_a_table_again(
         state.note(facts(database))
 
 
+def test_a_name_that_comes_again_is_another_column(database: Database, connection: Connection) -> None:
+    """The topic still has values of the dropped one under its name, however long nothing had it."""
+    state = TableState.beginning(facts(database))
+    state.running = False
+    for statement in ("alter table t drop n", "alter table t add m int", "alter table t rename m to o"):
+        connection.execute(statement.encode())
+        state.note(facts(database))
+        assert not state.note(facts(database)), "noted already"
+    connection.execute("alter table t add n int")
+    assert not state.matches(facts(database))
+    assert not state.is_completed_by_names(facts(database))
+    assert TableState.beginning(facts(database)).matches(facts(database)), "read again, it is forgotten"
+
+
 def test_positions_of_older_versions_are_read(database: Database, connection: Connection) -> None:
     """Columns without what they keep by now, and nothing of the filter, the order and the highest number."""
     table = facts(database)
@@ -226,3 +240,28 @@ def test_facts_are_of_one_moment(
     assert statements > 2
     assert [column.name for column in table.columns][:3] == ["k", "a", "b"]
     assert len(table.columns) == 4
+
+
+@pytest.mark.skipif(VERSION < 15, reason="publications have column lists since Postgres 15")
+def test_a_torn_moment_is_looked_at_again(
+    database: Database, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's functions see a column that tables do not have yet in the transaction's snapshot: as if neither the
+    old column of a name nor the new one were there."""
+    asked = Database.row
+    looks = 0
+
+    def alters(self: Database, query: str, *arguments: object, **what: object) -> object:
+        nonlocal looks
+        found = asked(self, query, *arguments, **what)  # type: ignore[arg-type]
+        if "from pg_class" in query:
+            looks += 1
+            if looks < 3:
+                connection.execute("alter table t drop n; alter table t add n int")
+        return found
+
+    monkeypatch.setattr(Database, "row", alters)
+    assert [(one.name, one.number) for one in facts(database).columns] == [
+        ("k", 1), ("a", 2), ("b", 3), ("n", 6)
+    ]  # fmt: skip
+    assert looks == 3

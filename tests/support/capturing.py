@@ -229,7 +229,7 @@ class CaptureScene:
             return not said
 
         try:
-            wait_until(compared, 90, f"the topic of {table}")
+            wait_until(compared, 300, f"the topic of {table}")
         except AssertionError as error:
             wrong = first_difference(folded, rows)
             history = "" if wrong is None else self.topics.history(f"{self.prefix}.public.{table}", wrong)

@@ -206,3 +206,14 @@ class Standby:
 
         server = self._primary.server
         pgexec(command, arguments, bin_path=server.bin_path, user=server.system_user)
+
+
+def remove_database(postgres: Postgres, name: str) -> None:
+    """With its logical slots, whoever uses them; a standby drops its own with it."""
+    with psycopg.connect(postgres.dsn, autocommit=True) as admin:
+        mine = "from pg_replication_slots where database = %s"
+        admin.execute(f"select pg_terminate_backend(active_pid) {mine} and active".encode(), (name,))
+        left = f"select count(*) {mine} and active".encode()
+        wait_until(lambda: admin.execute(left, (name,)).fetchone() == (0,), 60, "free slots")
+        admin.execute(f"select pg_drop_replication_slot(slot_name) {mine}".encode(), (name,))
+        admin.execute(f"drop database {name} with (force)".encode())

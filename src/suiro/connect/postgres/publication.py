@@ -15,20 +15,30 @@ of one moment: what is read in several statements, with an ALTER TABLE between t
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from suiro.connect.postgres.database import Database, quoted
 from suiro.connect.postgres.options import CaptureOptions
-from suiro.errors import ConfigError, UsageError
+from suiro.errors import ConfigError, TransientError, UsageError
 
 __all__ = ["Column", "Table", "ensure_publication", "published_tables", "table_facts"]
+
+LOOKS = 5
+"""At tables that are altered meanwhile."""
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
 
 class _GoneError(ConfigError):
     """The table was dropped after the publication's tables were listed."""
+
+
+class _TornError(TransientError):
+    """A column is published that the catalogue does not have yet: what it has is of the moment before."""
 
 
 # Of a table and all partitions below it, without locking them.
@@ -164,7 +174,8 @@ def _published(database: Database, publication: str) -> list[tuple[str, str]]:
 
 def published_tables(database: Database, options: CaptureOptions, version: int) -> list[Table]:
     """All that are captured, checked."""
-    with database.one_moment():
+
+    def look() -> list[Table]:
         names = _published(database, options.publication)
         if options.tables:
             wanted = set(options.tables)
@@ -177,11 +188,25 @@ def published_tables(database: Database, options: CaptureOptions, version: int) 
                 logger.info("%s", error)
         return found
 
+    return _in_one_moment(database, look)
+
 
 def table_facts(database: Database, publication: str, schema: str, name: str, version: int) -> Table:
     """Raises `ConfigError` where the table cannot be captured."""
+    return _in_one_moment(database, lambda: _table_facts(database, publication, schema, name, version))
+
+
+def _in_one_moment(database: Database, look: Callable[[], T]) -> T:
+    """Functions of the server see what was committed since the transaction's snapshot was taken, tables do not. So a
+    moment may be torn, and it is looked again."""
+    for _ in range(LOOKS - 1):
+        try:
+            with database.one_moment():
+                return look()
+        except _TornError as error:
+            logger.debug("%s", error)
     with database.one_moment():
-        return _table_facts(database, publication, schema, name, version)
+        return look()
 
 
 def _table_facts(database: Database, publication: str, schema: str, name: str, version: int) -> Table:
@@ -236,13 +261,12 @@ def _of_partitions(
 def _columns(
     database: Database, publication: str, oid: int, full_name: str, version: int
 ) -> tuple[list[Column], str | None]:
-    published: Sequence[str] | None = None
+    published: Sequence[int] | None = None
     row_filter = None
     if version >= 150000:
         found = database.row(
-            "select t.attnames::text[], t.rowfilter from pg_publication_tables t join pg_namespace n on"
-            " n.nspname = t.schemaname join pg_class c on c.relnamespace = n.oid and c.relname = t.tablename"
-            " where t.pubname = %s and c.oid = %s",
+            "select t.attrs::int2[], pg_get_expr(t.qual, t.relid) from pg_get_publication_tables(%s) t"
+            " where t.relid = %s",
             (publication, oid),
             what=f"look at {full_name} in publication {publication}",
         )
@@ -259,6 +283,8 @@ def _columns(
         (oid,),
         what=f"list the columns of {full_name}",
     )
+    if published is not None and not set(published) <= {row[4] for row in rows}:
+        raise _TornError(f"table {full_name} is being altered; look again")
     columns = [
         Column(
             name=row[0],
@@ -271,7 +297,7 @@ def _columns(
             version=row[8],
         )
         for row in rows
-        if (row[0] in published if published is not None else not row[5])
+        if (row[4] in published if published is not None else not row[5])
     ]
     return columns, row_filter
 

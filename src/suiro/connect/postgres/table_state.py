@@ -16,6 +16,9 @@ class TableState:
     `begins_at`: a place in Postgres's log behind all changes of other tables or forms under this name. Until the stream
     is there nothing is read; then `since` is taken anew, and this is 0.
 
+    `columns`: those that the table had when it was last looked at, and behind them those that it has lost since it was
+    read: the topic still has their values under these names.
+
     `ranges_read`: every range was read, and rows that are owed are what is left. `was_whole`: the topic had every row
     as the table had it when the snapshot began, so older values in it may complete a change.
     """
@@ -42,7 +45,10 @@ class TableState:
 
     def note(self, table: Table) -> bool:
         """How the table is now; whether it was different."""
-        now = (columns_of(table), table.file, table.attributes, table.row_filter, _order_of(table))
+        columns = columns_of(table)
+        names = {column[0] for column in columns}
+        columns += [column for column in self.columns if column[0] not in names]
+        now = (columns, table.file, table.attributes, table.row_filter, _order_of(table))
         before = (self.columns, self.file, self.attributes, self.row_filter, self.order)
         self.columns, self.file, self.attributes, self.row_filter, self.order = now
         return now != before
