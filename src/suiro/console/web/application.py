@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from suiro.console.web.api import ENDPOINTS
 from suiro.console.web.console import AuditEvent, Console
@@ -36,7 +36,7 @@ from suiro.console.web.openapi import document
 from suiro.errors import SuiroError, UsageError
 from suiro.foundation.http import Guard, Origins, Role, Users
 
-__all__ = ["application"]
+__all__ = ["ConsoleApplication"]
 
 API = "/api/v1"
 MAX_BODY_BYTES = 1024 * 1024
@@ -67,40 +67,35 @@ logger = logging.getLogger(__name__)
 audit_logger = logging.getLogger("suiro.console.audit")
 
 
-def application(console: Console, users: Users | None = None) -> ASGIApp:
-    """`users` None: whoever calls it by a name of this machine is an admin."""
-    made = _Application(console)
-    guard = Guard(
-        made,
-        origins=Origins(loopback_only=users is None, instead="name users with --auth-file"),
-        users=users,
-        max_body_bytes=MAX_BODY_BYTES,
-        realm="suiro console",
-        unknown="give the name and password of a user of this console",
-    )
+class ConsoleApplication:
+    """`users` None: whoever calls it by a name of this machine is an admin. `streams`: how many are open."""
 
-    async def with_headers(scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, console: Console, users: Users | None = None) -> None:
+        self._console = console
+        self._guard = Guard(
+            self._answer,
+            origins=Origins(loopback_only=users is None, instead="name users with --auth-file"),
+            users=users,
+            max_body_bytes=MAX_BODY_BYTES,
+            realm="suiro console",
+            unknown="give the name and password of a user of this console",
+        )
+        self._router = Router(ENDPOINTS)
+        self._files = PageFiles.read()
+        self._calls = ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="console-call")
+        self._streaming = ThreadPoolExecutor(STREAM_THREADS, thread_name_prefix="console-stream")
+        self.streams = 0
+        self._document: bytes | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message = {**message, "headers": [*message.get("headers", ()), *_RAW_HEADERS]}
             await send(message)
 
-        await guard(scope, receive, send_with_headers)
+        await self._guard(scope, receive, send_with_headers)
 
-    return with_headers
-
-
-class _Application:
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._router = Router(ENDPOINTS)
-        self._files = PageFiles.read()
-        self._calls = ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="console-call")
-        self._streaming = ThreadPoolExecutor(STREAM_THREADS, thread_name_prefix="console-stream")
-        self._streams = 0
-        self._document: bytes | None = None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         method = scope["method"]
         if not path.startswith("/api/"):
@@ -196,10 +191,10 @@ class _Application:
         audit_logger.info("%s: %s: %d", user or "-", what, status)
 
     async def _stream(self, answer: Events | Download, send: Send, gone: threading.Event) -> None:
-        if self._streams >= MAX_STREAMS:
+        if self.streams >= MAX_STREAMS:
             await _error(503, f"{MAX_STREAMS} streams are open; close some")({"type": "http"}, _never, send)
             return
-        self._streams += 1
+        self.streams += 1
         headers = [(b"cache-control", b"no-store")]
         if isinstance(answer, Download):
             name = "".join(one if one.isalnum() or one in "-_." else "_" for one in answer.name)
@@ -221,7 +216,7 @@ class _Application:
                         await send({"type": "http.response.body", "body": part, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            self._streams -= 1
+            self.streams -= 1
 
 
 async def _steps(

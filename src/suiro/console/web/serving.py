@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 
-from suiro.console.web.application import application
+from suiro.console.web.application import ConsoleApplication
 from suiro.console.web.console import Console, ConsoleSettings
 from suiro.errors import ConfigError
 from suiro.foundation.http import HttpServer, Users, listen_on
@@ -34,11 +34,14 @@ class ConsoleServer:
         users = Users(settings.users) if settings.users is not None else None
         self.console = Console(settings)
         listener = listen_on(settings.host, settings.port, name="the console")
-        self._server = HttpServer(
-            application(self.console, users), listener, name="console", tls=settings.tls
-        )
+        self._application = ConsoleApplication(self.console, users)
+        self._server = HttpServer(self._application, listener, name="console", tls=settings.tls)
         self.url = self._server.url
         self.console.start()
+
+    @property
+    def open_streams(self) -> int:
+        return self._application.streams
 
     def stop(self) -> None:
         """Safe to call again."""

@@ -173,10 +173,13 @@ def _entry(client: Client, topic: str, partition: int, offset: int) -> Any:
 
 @dataclass(slots=True)
 class _Matching:
-    """Which records are looked for, as whoever asks may see them."""
+    """Which records are looked for, as whoever asks may see them. A rule may ask what a record does not have: such
+    records are `unclear`."""
 
     view: RecordView
     matches: Callable[[Any, Any, int], bool] | None
+    unclear: int = 0
+    first_unclear: str | None = None
 
     @classmethod
     def of(cls, call: Call, topic: str) -> _Matching:
@@ -185,9 +188,14 @@ class _Matching:
 
     def look(self, record: LogRecord) -> tuple[Decoded, Decoded] | None:
         key, value = self.view.key_and_value(record)
-        if self.matches is not None and not self.matches(value.value, key.value, record.timestamp):
-            return None
-        return key, value
+        try:
+            if self.matches is None or self.matches(value.value, key.value, record.timestamp):
+                return key, value
+        except Exception as error:
+            self.unclear += 1
+            if self.first_unclear is None:
+                self.first_unclear = f"{record.topic}-{record.partition} offset {record.offset}: {error}"
+        return None
 
 
 @dataclass(slots=True)
@@ -207,8 +215,8 @@ class _Scan:
         self._clock: Clock = call.console.clock
         self._topic = topic
         self._limit = limit
-        self._matching = _Matching.of(call, topic)
-        self.view = self._matching.view
+        self.matching = _Matching.of(call, topic)
+        self.view = self.matching.view
         self.progress = _Progress()
         with call.console.client() as client:
             chosen = _partitions(call, client, topic)
@@ -240,7 +248,7 @@ class _Scan:
                         if record is None or record.offset >= end:
                             continue
                         progress.scanned += 1
-                        seen = self._matching.look(record)
+                        seen = self.matching.look(record)
                         if seen is not None:
                             progress.matched += 1
                             found.append((record, *seen))
@@ -274,8 +282,14 @@ def _scanned(scan: _Scan, limit: int) -> Iterator[bytes]:
             if found:
                 told = event("records", [scan.view.shown(*one) for one in found])
             yield told + event("progress", progress)
-        reason = "limit" if progress.matched >= limit else "end"
-        yield event("end", {"reason": reason, "scanned": progress.scanned, "matched": progress.matched})
+        end = {
+            "reason": "limit" if progress.matched >= limit else "end",
+            "scanned": progress.scanned,
+            "matched": progress.matched,
+            "unclear": scan.matching.unclear,
+            "first_unclear": scan.matching.first_unclear,
+        }
+        yield event("end", end)
     except SuiroError as error:
         yield event("failed", {"message": str(error)})
 
