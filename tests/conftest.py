@@ -137,6 +137,7 @@ NODE_ONLY = {
     "test_connect_positions.py",
     "test_connect_postgres_sink.py",
     "test_connect_runtime.py",
+    "test_console.py",
     "test_exactly_once_kill.py",
     "test_kafka_tools.py",
     "test_registry.py",
@@ -150,7 +151,12 @@ NODE_ONLY = {
 }
 """What these do on Apache Kafka, they do in `make soak` only: CI has 25 minutes, and its contract tests hold the node
 to Apache Kafka, request by request. What commands ask of a cluster is `Client.admin`, which CI does on both."""
-ON_BOTH = {"test_several_topics_and_the_source_offsets_in_one_transaction", "test_columns"}
+ON_BOTH = {
+    "test_several_topics_and_the_source_offsets_in_one_transaction",
+    "test_columns",
+    "test_leafing_shows_each_record_once_in_both_directions",
+    "test_how_a_record_stands_in_its_transaction",
+}
 """Of these files, what CI does on both."""
 
 
