@@ -18,9 +18,9 @@ from support.commands import Done, suiro
 from support.waiting import wait_until
 
 from suiro.client import LATEST, Client
-from suiro.console.dead_letters import JOURNAL_TOPIC
 from suiro.console.dead_letters import Done as DoneOffsets
 from suiro.console.records import LogRecord, Start, read_records
+from suiro.console.redrives import JOURNAL_TOPIC
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.records import Record, encode_batch
 from suiro.streams.sources import dead_letter_headers

@@ -51,7 +51,9 @@ def list_(
         from suiro.console.text import iso_time
 
         found = [
-            one for name in topics or find_topics(client) for one in summarise(client, name, group=group)
+            one
+            for name in topics or find_topics(client)
+            for one in summarise(client, name, group=group).groups
         ]
         if as_json:
             print_json(found)
@@ -177,19 +179,20 @@ def redrive(
     if transaction_records < 1:
         usage("--transaction-records is at least 1")
     with connected(bootstrap, profile, command_config) as client:
-        from suiro.console import dead_letters
+        from suiro.console import redrives
+        from suiro.console.dead_letters import Selection
 
-        selection = dead_letters.Selection(
+        selection = Selection(
             places=frozenset(map(_place, place or ())), origin_topic=from_topic, reason=reason
         )
-        plan = dead_letters.plan_redrive(client, topic, selection, group=group, by_key=by_key)
+        plan = redrives.plan_redrive(client, topic, selection, group=group, by_key=by_key)
         for refusal, records in plan.refused.items():
             note(f"{records} stay: {refusal}")
         sent = 0
         if not dry_run and plan.records:
             targets = sorted({name for name, _ in plan.targets})
             require_yes(f"Send {plan.records} records of {topic} to {', '.join(targets)}?", yes)
-            sent = dead_letters.redrive(
+            sent = redrives.redrive(
                 client,
                 topic,
                 selection,
@@ -199,7 +202,7 @@ def redrive(
                 only_to=frozenset(targets),
                 transaction_records=transaction_records,
                 progress=lambda records: note(f"{records} of {plan.records} are back"),
-            )
+            ).records
         if as_json:
             print_json(
                 {

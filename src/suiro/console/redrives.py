@@ -1,0 +1,447 @@
+"""Dead letters sent back to where they came from, and the journal of it.
+
+**A redrive sends each record once**, whatever is killed on the way. One transaction holds the copies, a line in the
+journal topic, and the offsets that say which dead letters are done, committed for the redrive's group. The next redrive
+begins with the same transactional id: the coordinator first decides what was left open, then the group's offsets tell
+what is to do. Two at once: the later one fences the earlier.
+
+A dead letter goes to the topic and partition that its headers name. They are written by whoever may write to the topic
+of dead letters, so topics that are internal to Kafka are never written to, and the plan names every target.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from suiro.client import (
+    EARLIEST,
+    LATEST,
+    Client,
+    NewTopic,
+    TopicInfo,
+    TransactionalBatch,
+    TransactionalProducer,
+)
+from suiro.clock import Clock, SystemClock
+from suiro.console.dead_letters import (
+    PREFIXES,
+    TEXT_CHARS,
+    Bound,
+    DeadLetter,
+    Done,
+    Letters,
+    Selection,
+    dead_letter_of,
+    done_of,
+    redrive_group,
+    size_of,
+)
+from suiro.console.records import LogRecord, read_records
+from suiro.console.text import iso_time
+from suiro.errors import SuiroError, UsageError
+from suiro.foundation.nesting import parse_json
+from suiro.protocol.murmur2 import partition_for_key
+from suiro.protocol.records import Record, encode_batch
+
+__all__ = ["JOURNAL_TOPIC", "Plan", "Redriven", "history", "plan_redrive", "redrive"]
+
+JOURNAL_TOPIC = "suiro.redrives"
+"""One record for each transaction of a redrive: when, who, which dead letters, where to."""
+
+TRANSACTION_RECORDS = 500
+TRANSACTION_BYTES = 4 * 1024 * 1024
+BATCH_BYTES = 512 * 1024
+"""Smaller than the max.message.bytes of most topics."""
+METADATA_CHARS_MAX = 4_000
+"""Of the ranges behind a committed offset; brokers take 4,096."""
+TOPICS_MAX = 1_000
+"""That dead letters of one redrive may name, existing or not: each costs a question."""
+REASONS_MAX = 100
+"""Why some stay, told one by one; what is beyond them is counted together."""
+LOOK_BACK = 100
+"""Offsets before a chosen place that are read with it. Ends of transactions in between are then done with it, and need
+no ranges of their own."""
+HISTORY_RECORDS = 10_000
+HISTORY_BYTES = 32 * 1024 * 1024
+HISTORY_LINES = 200
+
+T = TypeVar("T")
+
+
+# -- what would be done --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a redrive would do, or did. `targets`: {(topic, partition): records}. `refused`: {reason: records}, which
+    stay where they are. Not `complete`: it was planned by the newest records, and there are more."""
+
+    topic: str
+    group: str
+    records: int
+    done_before: int
+    targets: Mapping[tuple[str, int], int]
+    refused: Mapping[str, int]
+    complete: bool = True
+
+
+@dataclass(slots=True)
+class _Counts:
+    targets: dict[tuple[str, int], int] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
+    done_before: int = 0
+
+    def refuse(self, reason: str, records: int = 1) -> None:
+        if reason not in self.refused and len(self.refused) >= REASONS_MAX:
+            reason = "other reasons"
+        self.refused[reason] = self.refused.get(reason, 0) + records
+
+    def send(self, target: tuple[str, int]) -> None:
+        self.targets[target] = self.targets.get(target, 0) + 1
+
+    def plan(self, topic: str, group: str, *, complete: bool = True) -> Plan:
+        return Plan(
+            topic=topic,
+            group=group,
+            records=sum(self.targets.values()),
+            done_before=self.done_before,
+            targets=self.targets,
+            refused=self.refused,
+            complete=complete,
+        )
+
+
+class _Targets:
+    """Where a dead letter goes to, by the topics there are now."""
+
+    def __init__(self, client: Client, *, by_key: bool, only: frozenset[str] | None = None) -> None:
+        self._client = client
+        self._by_key = by_key
+        self._only = only
+        self._topics: dict[str, TopicInfo | None] = {}
+
+    def of(self, letter: DeadLetter) -> tuple[str, int] | str:
+        """The target, or why there is none."""
+        if letter.refusal is not None or letter.origin is None:
+            return letter.refusal or ""
+        topic, partition, _ = letter.origin
+        if self._only is not None and topic not in self._only:
+            return f"topic {topic} was not agreed on"
+        if topic not in self._topics:
+            if len(self._topics) >= TOPICS_MAX:
+                return f"more than {TOPICS_MAX} topics are named; choose by the topic that they come from"
+            self._topics[topic] = self._client.metadata([topic]).get(topic)
+        info = self._topics[topic]
+        if info is None:
+            return f"topic {topic} does not exist"
+        if info.internal:
+            return f"topic {topic} is internal to Kafka"
+        count = len(info.partitions)
+        if self._by_key and letter.record.key is not None:
+            return topic, partition_for_key(letter.record.key, count)
+        if partition >= count:
+            return (
+                f"topic {topic} has {count} partitions, and it comes from {partition}; --by-key finds another"
+            )
+        return topic, partition
+
+
+def plan_redrive(
+    client: Client,
+    topic: str,
+    selection: Selection,
+    *,
+    group: str | None = None,
+    by_key: bool = False,
+    bound: Bound | None = None,
+) -> Plan:
+    """What `redrive` would do now. Chosen places are read alone, and of a whole topic as much as `bound` says."""
+    group = group or redrive_group(topic)
+    targets = _Targets(client, by_key=by_key)
+    counts = _Counts()
+
+    def count(letter: DeadLetter) -> None:
+        target = targets.of(letter)
+        if isinstance(target, str):
+            counts.refuse(target)
+        else:
+            counts.send(target)
+
+    if selection.places:
+        done = done_of(client, topic, group, require_stable=False)
+        for record, _ in _chosen(client, topic, done, selection, counts):
+            letter = dead_letter_of(record)
+            if selection.chooses(letter):
+                count(letter)
+        return counts.plan(topic, group)
+    letters = Letters(client, topic, group=group, bound=bound)
+    for letter, is_done in letters:
+        if not selection.chooses(letter):
+            continue
+        if is_done:
+            counts.done_before += 1
+        else:
+            count(letter)
+    return counts.plan(topic, group, complete=letters.complete)
+
+
+def _chosen(
+    client: Client, topic: str, done: Mapping[int, Done], selection: Selection, counts: _Counts
+) -> Iterator[tuple[LogRecord, int]]:
+    """(record, where what is done with it begins) of everything that is not done, and of chosen places their
+    neighbourhood. What has no record, such as the ends of transactions, is done with the record behind it."""
+    for partition, reads in _reads(topic, done, selection, counts).items():
+        for first, last in reads:
+            following = first
+            for record in read_records(client, topic, start={partition: first}, partitions=[partition]):
+                if last is not None and record.offset > last:
+                    break
+                begins, following = following, record.offset + 1
+                if not done[partition].has(record.offset):
+                    yield record, begins
+
+
+def _reads(
+    topic: str, done: Mapping[int, Done], selection: Selection, counts: _Counts
+) -> dict[int, list[tuple[int, int | None]]]:
+    """Of each partition from which offset to which; None: to its end."""
+    if not selection.places:
+        return {partition: [(one.position, None)] for partition, one in sorted(done.items())}
+    reads: dict[int, list[tuple[int, int | None]]] = {}
+    for partition, offset in sorted(selection.places):
+        if partition not in done:
+            raise UsageError(f"topic {topic!r} has partitions 0 to {len(done) - 1}, not {partition}")
+        if done[partition].has(offset):
+            counts.done_before += 1
+            continue
+        mine = reads.setdefault(partition, [])
+        first = max(done[partition].position, offset - LOOK_BACK)
+        if mine and (mine[-1][1] or 0) >= first - 1:
+            mine[-1] = (mine[-1][0], offset)
+        else:
+            mine.append((first, offset))
+    return reads
+
+
+# -- doing it ------------------------------------------------------------------------------------------------
+
+
+def redrive(
+    client: Client,
+    topic: str,
+    selection: Selection,
+    *,
+    by: str,
+    group: str | None = None,
+    by_key: bool = False,
+    only_to: frozenset[str] | None = None,
+    transaction_records: int = TRANSACTION_RECORDS,
+    progress: Callable[[int], None] = lambda records: None,
+    clock: Clock | None = None,
+) -> Plan:
+    """Sends the chosen dead letters back, as many a transaction as `transaction_records`; returns what was done.
+
+    `by`: who does it, for the journal. `only_to`: the topics that somebody agreed to; a dead letter that came later and
+    names another stays. `progress` is told after each transaction how many are back. After an error what was
+    committed is done, and the next call goes on behind it.
+    """
+    group = group or redrive_group(topic)
+    client.create_topics([NewTopic(JOURNAL_TOPIC, 1, configs={"retention.ms": "-1"})], exist_ok=True)
+    producer = client.transaction(f"{group}-{topic}")
+    producer.init()  # whatever was open is decided when this returns
+    work = _Redrive(client, producer, topic, group, by, clock or SystemClock())
+    targets = _Targets(client, by_key=by_key, only=only_to)
+    counts = _Counts()
+    for record, first in _chosen(client, topic, work.done, selection, counts):
+        letter = dead_letter_of(record)
+        if not selection.chooses(letter):
+            continue
+        target = targets.of(letter)
+        if isinstance(target, str):
+            counts.refuse(target)
+            continue
+        counts.send(target)
+        work.take(letter, target, first)
+        if work.records >= transaction_records or work.size >= TRANSACTION_BYTES:
+            work.commit()
+            progress(work.total)
+    if work.records:
+        work.commit()
+        progress(work.total)
+    if work.total:
+        producer.init()  # the markers of the last transaction are written then, and readers see its records
+    return counts.plan(topic, group)
+
+
+class _Redrive:
+    """The transaction that is being filled, and what is done once it is committed."""
+
+    def __init__(
+        self, client: Client, producer: TransactionalProducer, topic: str, group: str, by: str, clock: Clock
+    ) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._group = group
+        self._by = by
+        self._clock = clock
+        self.done = done_of(client, topic, group, require_stable=True)
+        self.total = 0
+        self.records = 0
+        self.size = 0
+        self._outgoing: dict[tuple[str, int], list[LogRecord]] = {}
+        self._taken: dict[int, list[tuple[int, int]]] = {}
+        self._is_renewed = True
+
+    def take(self, letter: DeadLetter, target: tuple[str, int], first: int) -> None:
+        record = letter.record
+        self._outgoing.setdefault(target, []).append(record)
+        self._taken.setdefault(record.partition, []).append((first, record.offset + 1))
+        self.records += 1
+        self.size += size_of(record)
+
+    def commit(self) -> None:
+        offsets = {}
+        for partition, taken in self._taken.items():
+            done = self.done[partition]
+            for first, end in taken:
+                done.add(first, end)
+            metadata = done.metadata()
+            if len(metadata) > METADATA_CHARS_MAX:
+                raise UsageError(
+                    f"too many single dead letters of {self._topic}-{partition} are chosen, {len(done.ranges)} ranges: "
+                    "redrive those in between as well, or choose by --reason with another --group"
+                )
+            offsets[self._topic, partition] = (done.position, metadata)
+        producer, journal = self._producer, (JOURNAL_TOPIC, 0)
+        if not self._is_renewed:
+            producer.renew()
+        self._is_renewed = False
+        try:
+            producer.add_partitions([*self._outgoing, journal])
+            producer.add_offsets(self._group)
+            producer.produce(self._batches())
+            producer.commit_offsets(self._group, offsets)
+            producer.end()
+        except BaseException:
+            # Else readers of committed records would wait for the transaction's timeout.
+            with suppress(SuiroError):
+                producer.abort()
+            raise
+        self.total += self.records
+        self.records = self.size = 0
+        self._outgoing, self._taken = {}, {}
+
+    def _batches(self) -> Iterator[TransactionalBatch]:
+        for (topic, partition), records in self._outgoing.items():
+            for part in _parts(records):
+                yield _batch(
+                    topic,
+                    partition,
+                    [
+                        Record(
+                            offset=at,
+                            timestamp=one.timestamp,
+                            key=one.key,
+                            value=one.value,
+                            headers=tuple(
+                                (name, value) for name, value in one.headers if not name.startswith(PREFIXES)
+                            ),
+                        )
+                        for at, one in enumerate(part)
+                    ],
+                )
+        now_ms = self._clock.wall_ms()
+        line = {
+            "at": iso_time(now_ms),
+            "by": self._by,
+            "dead_letters": self._topic,
+            "group": self._group,
+            "records": self.records,
+            "from": {
+                str(partition): [end - 1 for _, end in taken] for partition, taken in self._taken.items()
+            },
+            "to": {
+                f"{topic}-{partition}": len(records) for (topic, partition), records in self._outgoing.items()
+            },
+        }
+        value = json.dumps(line, separators=(",", ":")).encode()
+        record = Record(offset=0, timestamp=now_ms, key=self._topic.encode(), value=value)
+        yield _batch(JOURNAL_TOPIC, 0, [record])
+
+
+def _batch(topic: str, partition: int, records: Sequence[Record]) -> TransactionalBatch:
+    return TransactionalBatch(topic, partition, encode_batch(records), len(records))
+
+
+def _parts(records: Sequence[LogRecord]) -> Iterator[list[LogRecord]]:
+    part: list[LogRecord] = []
+    size = 0
+    for record in records:
+        if part and size + size_of(record) > BATCH_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(record)
+        size += size_of(record)
+    yield part
+
+
+# -- what was done -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redriven:
+    """One transaction, as the journal has it. With `error` its record is no line of a redrive, and no more is known."""
+
+    at: int  # ms
+    who: str
+    records: int
+    targets: tuple[str, ...]  # TOPIC-PARTITION
+    group: str
+    error: str | None = None
+
+
+def history(client: Client, topic: str) -> tuple[Redriven, ...]:
+    """Of a topic's dead letters, the newest first; of the last `HISTORY_RECORDS` of the journal."""
+    if JOURNAL_TOPIC not in client.metadata([JOURNAL_TOPIC]):
+        return ()
+    place = (JOURNAL_TOPIC, 0)
+    begins = client.list_offsets({place: EARLIEST})[place].offset
+    ends = client.list_offsets({place: LATEST})[place].offset
+    lines: deque[Redriven] = deque(maxlen=HISTORY_LINES)
+    wanted = topic.encode()
+    left = HISTORY_BYTES
+    start = {0: max(begins, ends - HISTORY_RECORDS)}
+    for record in read_records(client, JOURNAL_TOPIC, start=start, partitions=[0]):
+        left -= size_of(record)
+        if left < 0:
+            break
+        if record.key == wanted:
+            lines.append(_line_of(record))
+    return tuple(reversed(lines))
+
+
+def _line_of(record: LogRecord) -> Redriven:
+    """Of anybody who may write to the topic."""
+    try:
+        line = parse_json(record.value or b"", allow_nan=False)
+        return Redriven(
+            at=record.timestamp,
+            who=_typed(line["by"], str),
+            records=_typed(line["records"], int),
+            targets=tuple(map(str, _typed(line["to"], dict))),
+            group=_typed(line["group"], str),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        said = f"offset {record.offset} of {JOURNAL_TOPIC} is no line of a redrive: {error}"
+        return Redriven(at=record.timestamp, who="", records=0, targets=(), group="", error=said[:TEXT_CHARS])
+
+
+def _typed(value: Any, kind: type[T]) -> T:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"{str(value)[:80]!r} is no {kind.__name__}")
+    return value
