@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import difflib
-import json
+import re
 from dataclasses import dataclass
 
+import msgspec
+
 from suiro.errors import UsageError
-from suiro.registry import RegisteredSchema, RegistryClient, Schema, SchemaType
+from suiro.registry import Reference, RegisteredSchema, RegistryClient, Schema, SchemaType
 
 __all__ = [
     "Checked",
+    "SchemaVersion",
+    "SubjectDetails",
     "SubjectRow",
     "check",
     "delete",
+    "describe_subject",
     "diff",
     "get",
     "list_subjects",
     "pretty",
     "register",
+    "row_of",
+    "topic_of",
 ]
+
+VERSIONS_MAX = 100
+TEXT_CHARS_MAX = 8 * 1024 * 1024
+"""Of the versions of a subject that are described together, the newest first."""
+DIFF_WORK_MAX = 1_000_000
+"""Lines of one times lines of the other that are compared; what is between their common beginning and end. Beyond it all
+of the one is shown as replaced by all of the other."""
+DIFF_CONTEXT = 3
+_CONTEXT = re.compile(r":\.[^:]*:")
+_PLACE = re.compile(r"([-+])(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +46,27 @@ class SubjectRow:
     latest_id: int
     type: SchemaType
     compatibility: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaVersion:
+    """`text`: as it is read by people."""
+
+    version: int
+    id: int
+    type: SchemaType
+    text: str
+    references: tuple[Reference, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectDetails:
+    """The newest version first. `earlier`: how many are left out."""
+
+    subject: str
+    compatibility: str
+    versions: tuple[SchemaVersion, ...]
+    earlier: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,19 +84,56 @@ def list_subjects(
     names = sorted(client.subjects())
     if not details:
         return tuple(names)
-    rows = []
-    for name in names:
-        latest = client.latest(name)
-        rows.append(
-            SubjectRow(
-                subject=name,
-                versions=tuple(client.versions(name)),
-                latest_id=latest.id,
-                type=latest.schema.type,
-                compatibility=client.compatibility(name),
+    return tuple(row_of(client, name) for name in names)
+
+
+def row_of(client: RegistryClient, subject: str) -> SubjectRow:
+    """Raises `SchemaNotFoundError`."""
+    latest = client.latest(subject)
+    return SubjectRow(
+        subject=subject,
+        versions=tuple(client.versions(subject)),
+        latest_id=latest.id,
+        type=latest.schema.type,
+        compatibility=client.compatibility(subject),
+    )
+
+
+def describe_subject(client: RegistryClient, subject: str) -> SubjectDetails:
+    """Raises `SchemaNotFoundError`."""
+    numbers = sorted(client.versions(subject), reverse=True)
+    found: list[SchemaVersion] = []
+    chars = 0
+    for number in numbers[:VERSIONS_MAX]:
+        one = client.version(subject, number)
+        text = pretty(one.schema)
+        chars += len(text)
+        if found and chars > TEXT_CHARS_MAX:
+            break
+        found.append(
+            SchemaVersion(
+                version=one.version,
+                id=one.id,
+                type=one.schema.type,
+                text=text,
+                references=one.schema.references,
             )
         )
-    return tuple(rows)
+    return SubjectDetails(
+        subject=subject,
+        compatibility=client.compatibility(subject),
+        versions=tuple(found),
+        earlier=len(numbers) - len(found),
+    )
+
+
+def topic_of(subject: str) -> str | None:
+    """Whose records have the subject's schemas, by the names that clients give (`TOPIC-key`, `TOPIC-value`)."""
+    name = _CONTEXT.sub("", subject, count=1) if subject.startswith(":") else subject
+    for suffix in ("-key", "-value"):
+        if name.endswith(suffix) and name != suffix:
+            return name.removesuffix(suffix)
+    return None
 
 
 def get(client: RegistryClient, subject: str, version: int | None = None) -> RegisteredSchema:
@@ -80,24 +155,51 @@ def check(client: RegistryClient, subject: str, schema: Schema) -> Checked:
 
 def diff(old: RegisteredSchema, new: RegisteredSchema) -> tuple[str, ...]:
     """Lines of a unified diff; none where both say the same."""
-    return tuple(
-        difflib.unified_diff(
-            pretty(old.schema).splitlines(),
-            pretty(new.schema).splitlines(),
-            f"{old.subject} version {old.version}",
-            f"{new.subject} version {new.version}",
-            lineterm="",
-        )
+    before, after = pretty(old.schema).splitlines(), pretty(new.schema).splitlines()
+    if before == after:
+        return ()
+    names = f"{old.subject} version {old.version}", f"{new.subject} version {new.version}"
+    first = _common(before, after)
+    last = _common(before[first:][::-1], after[first:][::-1])
+    removed, added = before[first : len(before) - last], after[first : len(after) - last]
+    if len(removed) * len(added) > DIFF_WORK_MAX:
+        place = f"@@ -{first + 1},{len(removed)} +{first + 1},{len(added)} @@"
+        lines = [f"-{line}" for line in removed] + [f"+{line}" for line in added]
+        return (f"--- {names[0]}", f"+++ {names[1]}", place, *lines)
+    # What is the same at both ends is not looked at, but for what is shown of it.
+    ahead, behind = max(first - DIFF_CONTEXT, 0), max(last - DIFF_CONTEXT, 0)
+    found = difflib.unified_diff(
+        before[ahead : len(before) - behind],
+        after[ahead : len(after) - behind],
+        *names,
+        n=DIFF_CONTEXT,
+        lineterm="",
     )
+    return tuple(_moved(line, ahead) for line in found)
+
+
+def _common(one: list[str], other: list[str]) -> int:
+    """How many of the first lines are the same."""
+    for count, (mine, theirs) in enumerate(zip(one, other, strict=False)):
+        if mine != theirs:
+            return count
+    return min(len(one), len(other))
+
+
+def _moved(line: str, by: int) -> str:
+    """The line of a hunk's place, by so many lines further down."""
+    if not by or not line.startswith("@@ "):
+        return line
+    return _PLACE.sub(lambda match: f"{match[1]}{int(match[2]) + by}", line)
 
 
 def pretty(schema: Schema) -> str:
-    """JSON with a field a line; Protobuf as it is."""
+    """JSON with a field a line, each number as it is written; Protobuf as it is."""
     if schema.type == "PROTOBUF":
         return schema.text
     try:
-        return json.dumps(json.loads(schema.text), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):
+        return msgspec.json.format(schema.text, indent=2)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return schema.text
 
 

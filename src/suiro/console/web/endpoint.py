@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import msgspec
 
 from suiro.errors import (
+    IncompatibleSchemaError,
     RefusedError,
     SchemaNotFoundError,
     SuiroError,
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
 __all__ = [
     "Body",
     "Call",
+    "ConflictError",
     "Download",
     "Endpoint",
     "Events",
+    "ForbiddenError",
     "NotFoundError",
     "Router",
     "number_of",
@@ -54,6 +57,14 @@ _NOT_FOUND = frozenset({"GROUP_ID_NOT_FOUND", "RESOURCE_NOT_FOUND", "UNKNOWN_TOP
 
 class NotFoundError(UsageError):
     """There is nothing of that name."""
+
+
+class ConflictError(UsageError):
+    """Not as things stand."""
+
+
+class ForbiddenError(UsageError):
+    """Not for whoever asks, by what another server says."""
 
 
 class Body(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -166,6 +177,10 @@ def status_of(error: SuiroError) -> int:
     match error:
         case NotFoundError() | UnknownTopicError() | SchemaNotFoundError():
             return 404
+        case ForbiddenError():
+            return 403
+        case ConflictError() | IncompatibleSchemaError():
+            return 409
         case RefusedError(code_name=code) if code in _FORBIDDEN:
             return 403
         case RefusedError(code_name=code) if code in _NOT_FOUND:

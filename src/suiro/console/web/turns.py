@@ -1,0 +1,102 @@
+"""Work that takes its time, kept from the threads of everybody else: so many at once, so many that wait for their turn,
+and those who ask for the same share one answer.
+
+Handlers run on a few threads. A reading of a large topic, or a server that does not answer, holds as many of them as is
+said here, and whoever comes beyond that is told to try again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from suiro.errors import TransientError
+
+__all__ = ["Turns"]
+
+LOOK_S = 0.2
+"""Between two looks at whether somebody who waits is still there."""
+
+T = TypeVar("T")
+
+
+class Turns:
+    """`at_once` are at work and `waiting` wait. `what` is for the message to those beyond them."""
+
+    def __init__(self, what: str, *, at_once: int, waiting: int) -> None:
+        self._what = what
+        self._at_once = at_once
+        self._places = threading.BoundedSemaphore(at_once + waiting)
+        self._at_work = threading.BoundedSemaphore(at_once)
+        self._lock = threading.Lock()
+        self._running: dict[Hashable, Future[Any]] = {}
+
+    @contextmanager
+    def taken(self, gone: threading.Event) -> Iterator[None]:
+        """For the time of the `with`. Raises `TransientError` where too many wait, or `gone` is set meanwhile."""
+        with self._place(), self._turn(gone):
+            yield
+
+    def shared(self, key: Hashable, work: Callable[[], T], gone: threading.Event) -> T:
+        """Of several who ask for the same at the same time, the first works and the others get its answer, or its
+        error. It works to the end though it has gone: others may wait for it."""
+        with self._place():
+            with self._lock:
+                others = self._running.get(key)
+                if others is None:
+                    mine = self._running[key] = Future[Any]()
+            if others is not None:
+                shared: T = self._answer_of(others, gone)
+                return shared
+            try:
+                with self._turn(threading.Event()):
+                    made = work()
+            except BaseException as error:
+                self._end(key)
+                mine.set_exception(error)
+                raise
+            self._end(key)
+            mine.set_result(made)
+            return made
+
+    def _answer_of(self, others: Future[Any], gone: threading.Event) -> Any:
+        while True:
+            try:
+                return others.result(LOOK_S)
+            except TimeoutError:
+                if others.done():  # it is the error of the work itself
+                    raise
+                _look(gone)
+
+    def _end(self, key: Hashable) -> None:
+        """Before the answer is known: who asks from now on asks anew."""
+        with self._lock:
+            del self._running[key]
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        if not self._places.acquire(blocking=False):
+            raise TransientError(
+                f"{self._at_once} {self._what} are at work and others wait; try again in a moment"
+            )
+        try:
+            yield
+        finally:
+            self._places.release()
+
+    @contextmanager
+    def _turn(self, gone: threading.Event) -> Iterator[None]:
+        while not self._at_work.acquire(timeout=LOOK_S):
+            _look(gone)
+        try:
+            yield
+        finally:
+            self._at_work.release()
+
+
+def _look(gone: threading.Event) -> None:
+    if gone.is_set():
+        raise TransientError("whoever asked has gone")
