@@ -95,14 +95,14 @@ def set_(
         controller_mutation_rate,
         connection_creation_rate,
     )
-    changes: dict[str, float | None] = {
-        name: value for name, value in zip(_QUOTAS, rates, strict=True) if value is not None
-    }
+    changes = {name: value for name, value in zip(_QUOTAS, rates, strict=True) if value is not None}
     if not changes:
         usage("give a quota, such as --producer-byte-rate 1048576")
     entity = _entity(user, user_default, client_id, client_id_default, ip, ip_default)
     with connected(bootstrap, profile, command_config) as client:
-        client.admin.alter_quotas(entity, changes, validate_only=dry_run)
+        from suiro.console.security import set_quotas
+
+        set_quotas(client, entity, changes, validate_only=dry_run)
         say("the quotas can be set so" if dry_run else "set")
 
 
@@ -126,11 +126,14 @@ def remove(
     """Take quotas away."""
     entity = _entity(user, user_default, client_id, client_id_default, ip, ip_default)
     with connected(bootstrap, profile, command_config) as client:
+        from suiro.console.security import check_quota_entity, set_quotas
+
+        check_quota_entity(entity)
         there = [key for one in client.admin.describe_quotas(entity) for key in one.values]
         names = [key for key in there if not quota or key in quota]
         if names:
             require_yes(f"Remove {', '.join(names)}?", yes)
-            client.admin.alter_quotas(entity, dict.fromkeys(names))
+            set_quotas(client, entity, {}, names)
         say(f"removed {', '.join(names)}" if names else "there was no such quota")
 
 
@@ -155,6 +158,4 @@ def _entity(
             entity[kind] = name
     if not entity:
         usage("whose quota? Give --user, --client-id or --ip, or one of them with -default")
-    if "ip" in entity and len(entity) > 1:
-        usage("an address has quotas of its own; give --ip alone")
     return entity

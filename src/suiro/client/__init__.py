@@ -22,13 +22,26 @@ from suiro.client.settings import ClientSettings
 from suiro.client.transaction import ProducerIdentity, TransactionalBatch, TransactionalProducer
 
 if TYPE_CHECKING:
-    from suiro.client.access import Acl, AclFilter, Quota, ScramUser
+    from suiro.client.access import (
+        ACL_OPERATIONS,
+        ACL_PATTERNS,
+        ACL_PERMISSIONS,
+        ACL_RESOURCES,
+        Acl,
+        AclFilter,
+        Quota,
+        ScramUser,
+    )
     from suiro.client.administration import Admin
     from suiro.client.configs import ConfigEntry
     from suiro.client.groups import GroupDescription, GroupMember, ListedGroup
     from suiro.client.partitions import Broker, ClusterDescription
 
 __all__ = [
+    "ACL_OPERATIONS",
+    "ACL_PATTERNS",
+    "ACL_PERMISSIONS",
+    "ACL_RESOURCES",
     "EARLIEST",
     "LATEST",
     "MAX_TIMESTAMP",
@@ -59,6 +72,7 @@ __all__ = [
 
 # What only administration needs is loaded when it is asked for.
 _MODULES = {
+    **dict.fromkeys(("ACL_OPERATIONS", "ACL_PATTERNS", "ACL_PERMISSIONS", "ACL_RESOURCES"), "access"),
     **dict.fromkeys(("Acl", "AclFilter", "Quota", "ScramUser"), "access"),
     "Admin": "administration",
     "ConfigEntry": "configs",

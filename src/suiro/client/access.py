@@ -16,6 +16,8 @@ from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
 
 __all__ = [
     "ACL_OPERATIONS",
+    "ACL_PATTERNS",
+    "ACL_PERMISSIONS",
     "ACL_RESOURCES",
     "SCRAM_MECHANISMS",
     "Acl",

@@ -12,7 +12,7 @@ none, and reasons of any number and length are counted in bounded memory.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -30,6 +30,7 @@ __all__ = [
     "Done",
     "Letters",
     "Origin",
+    "Seen",
     "Selection",
     "Summary",
     "count_topics",
@@ -284,13 +285,28 @@ def _found(client: Client) -> list[TopicInfo]:
     )
 
 
+Seen = Callable[[DeadLetter], DeadLetter]
+"""A dead letter as whoever asks may see it: what they cannot see they cannot choose by either."""
+
+
+def _as_it_is(letter: DeadLetter) -> DeadLetter:
+    return letter
+
+
 class Letters:
     """Iterates over (dead letter, whether it is done) of what the topic has now, oldest first in each partition; `read`
     and `complete` then say how much that was."""
 
     def __init__(
-        self, client: Client, topic: str, *, group: str | None = None, bound: Bound | None = None
+        self,
+        client: Client,
+        topic: str,
+        *,
+        group: str | None = None,
+        bound: Bound | None = None,
+        seen: Seen = _as_it_is,
     ) -> None:
+        self._seen = seen
         self._client = client
         self._topic = topic
         self._group = group or redrive_group(topic)
@@ -311,7 +327,7 @@ class Letters:
                     self.complete = False
                     return
             self.read += 1
-            yield dead_letter_of(record), done[record.partition].has(record.offset)
+            yield self._seen(dead_letter_of(record)), done[record.partition].has(record.offset)
 
     def _newest(self, partitions: list[int], records: int) -> dict[int, int]:
         places = [(self._topic, partition) for partition in partitions]
@@ -328,10 +344,17 @@ class Letters:
         return starts
 
 
-def summarise(client: Client, topic: str, *, group: str | None = None, bound: Bound | None = None) -> Summary:
+def summarise(
+    client: Client,
+    topic: str,
+    *,
+    group: str | None = None,
+    bound: Bound | None = None,
+    seen: Seen = _as_it_is,
+) -> Summary:
     """Dead letters counted by where they come from and why."""
     found: dict[tuple[str | None, str, str], DeadLetterGroup] = {}
-    letters = Letters(client, topic, group=group, bound=bound)
+    letters = Letters(client, topic, group=group, bound=bound, seen=seen)
     for letter, is_done in letters:
         record = letter.record
         origin = None if letter.origin is None else letter.origin.topic

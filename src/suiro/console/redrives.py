@@ -35,6 +35,7 @@ from suiro.console.dead_letters import (
     DeadLetter,
     Done,
     Letters,
+    Seen,
     Selection,
     dead_letter_of,
     done_of,
@@ -159,6 +160,7 @@ def plan_redrive(
     group: str | None = None,
     by_key: bool = False,
     bound: Bound | None = None,
+    seen: Seen = lambda letter: letter,
 ) -> Plan:
     """What `redrive` would do now. Chosen places are read alone, and of a whole topic as much as `bound` says."""
     group = group or redrive_group(topic)
@@ -176,10 +178,10 @@ def plan_redrive(
         done = done_of(client, topic, group, require_stable=False)
         for record, _ in _chosen(client, topic, done, selection, counts):
             letter = dead_letter_of(record)
-            if selection.chooses(letter):
+            if selection.chooses(seen(letter)):
                 count(letter)
         return counts.plan(topic, group)
-    letters = Letters(client, topic, group=group, bound=bound)
+    letters = Letters(client, topic, group=group, bound=bound, seen=seen)
     for letter, is_done in letters:
         if not selection.chooses(letter):
             continue
@@ -243,6 +245,7 @@ def redrive(
     transaction_records: int = TRANSACTION_RECORDS,
     progress: Callable[[int], None] = lambda records: None,
     clock: Clock | None = None,
+    seen: Seen = lambda letter: letter,
 ) -> Plan:
     """Sends the chosen dead letters back, as many a transaction as `transaction_records`; returns what was done.
 
@@ -259,7 +262,7 @@ def redrive(
     counts = _Counts()
     for record, first in _chosen(client, topic, work.done, selection, counts):
         letter = dead_letter_of(record)
-        if not selection.chooses(letter):
+        if not selection.chooses(seen(letter)):
             continue
         target = targets.of(letter)
         if isinstance(target, str):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from suiro.errors import UsageError
+from suiro.errors import SchemaNotFoundError, UsageError
 from suiro.registry import Reference, RegisteredSchema, RegistryClient, Schema, SchemaType
 
 __all__ = [
@@ -32,8 +32,8 @@ VERSIONS_MAX = 100
 TEXT_CHARS_MAX = 8 * 1024 * 1024
 """Of the versions of a subject that are described together, the newest first."""
 DIFF_WORK_MAX = 1_000_000
-"""Lines of one times lines of the other that are compared; what is between their common beginning and end. Beyond it all
-of the one is shown as replaced by all of the other."""
+"""Lines of one times lines of the other, between their common beginning and end. Beyond it all of the one is shown as
+replaced by all of the other."""
 DIFF_CONTEXT = 3
 _CONTEXT = re.compile(r":\.[^:]*:")
 _PLACE = re.compile(r"([-+])(\d+)")
@@ -144,7 +144,11 @@ def get(client: RegistryClient, subject: str, version: int | None = None) -> Reg
 def register(client: RegistryClient, subject: str, schema: Schema) -> RegisteredSchema:
     """A schema that the subject has already stays the version it is. Raises `IncompatibleSchemaError`."""
     client.register(subject, schema)
-    return client.lookup(subject, schema)
+    try:
+        return client.lookup(subject, schema)
+    except SchemaNotFoundError:  # the client knew it from before it was deleted
+        client.register(subject, schema)
+        return client.lookup(subject, schema)
 
 
 def check(client: RegistryClient, subject: str, schema: Schema) -> Checked:

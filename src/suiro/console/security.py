@@ -1,20 +1,46 @@
-"""Access rules as one speaks of them: who may do what with which topics and groups.
+"""Access rules as one speaks of them: who may do what with which topics and groups; and users and quotas.
 
-Users and quotas need no more than the client has: `Client.admin`.
+What is wrong with a change is found before the brokers are asked: of several rules they may take one and refuse the
+next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from suiro.client import Acl, AclFilter, Client, ScramUser
+from suiro.client import (
+    ACL_OPERATIONS,
+    ACL_PATTERNS,
+    ACL_PERMISSIONS,
+    ACL_RESOURCES,
+    Acl,
+    AclFilter,
+    Client,
+    ScramUser,
+)
 from suiro.errors import RefusedError, UsageError
 
-__all__ = ["Resource", "remove_user", "rules_of", "selecting"]
+__all__ = [
+    "Resource",
+    "Rules",
+    "check_quota_entity",
+    "list_rules",
+    "remove_rule",
+    "remove_user",
+    "rules_of",
+    "selecting",
+    "set_quotas",
+]
 
 CLUSTER_NAME = "kafka-cluster"
 """What Kafka calls the cluster in its rules."""
+RULES_MAX = 1_000
+"""Made of one call."""
+ANYTHING = frozenset({"any", "match"})
+"""Words of filters; a rule has none of them."""
+QUOTA_ENTITIES = ("user", "client-id", "ip")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +76,9 @@ def rules_of(
         raise UsageError("what produces or consumes does it with a topic; name one")
     if consumer and "group" not in types:
         raise UsageError("what consumes has a group; name it")
+    count = len(resources) * len(principals) * max(len(hosts), 1) * max(len(operations), 1)
+    if count > RULES_MAX:
+        raise UsageError(f"that makes {count} rules, and {RULES_MAX} is the most; give them in parts")
     found: dict[Acl, None] = {}
     for resource in resources:
         wanted = list(operations)
@@ -74,12 +103,56 @@ def rules_of(
                         operation=operation,
                         permission=permission,
                     )
+                    _check(acl)
                     found[acl] = None
     return tuple(found)
 
 
+def _check(acl: Acl) -> None:
+    """Raises `UsageError` for what no rule has, such as words that match others."""
+    said = (
+        ("resource type", acl.resource_type, ACL_RESOURCES),
+        ("pattern type", acl.pattern_type, ACL_PATTERNS),
+        ("operation", acl.operation, ACL_OPERATIONS),
+        ("permission", acl.permission, ACL_PERMISSIONS),
+    )
+    for what, word, words in said:
+        if word not in words or word in ANYTHING:
+            known = ", ".join(one for one in words if one not in ANYTHING)
+            raise UsageError(f"{word!r} is no {what} of an access rule; use one of {known}")
+    for what, text in (("resource", acl.resource_name), ("principal", acl.principal), ("host", acl.host)):
+        if not text:
+            raise UsageError(f"a rule names its {what}; this one is empty")
+    if acl.resource_type == "cluster" and acl.resource_name != CLUSTER_NAME:
+        raise UsageError(f"the cluster is called {CLUSTER_NAME} in rules, not {acl.resource_name!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """`off`: why there are none, where the brokers have no authorizer."""
+
+    acls: tuple[Acl, ...]
+    off: str | None = None
+
+
+def list_rules(client: Client) -> Rules:
+    try:
+        return Rules(acls=client.admin.describe_acls())
+    except RefusedError as error:
+        if error.code_name != "SECURITY_DISABLED":
+            raise
+        return Rules(acls=(), off=str(error))
+
+
+def remove_rule(client: Client, acl: Acl) -> None:
+    """This rule and no other."""
+    if not client.admin.delete_acls([selecting(acl)]):
+        raise RefusedError("there is no such rule; nothing was removed", "RESOURCE_NOT_FOUND")
+
+
 def selecting(acl: Acl) -> AclFilter:
     """The filter that matches exactly this rule."""
+    _check(acl)
     return AclFilter(
         resource_type=acl.resource_type,
         resource_name=acl.resource_name,
@@ -101,3 +174,37 @@ def remove_user(client: Client, name: str, mechanism: str | None = None) -> Scra
     for each in [mechanism] if mechanism is not None else list(found[0].mechanisms):
         client.admin.delete_scram_user(name, mechanism=each)
     return found[0]
+
+
+def check_quota_entity(entity: Mapping[str, str | None]) -> None:
+    """Whose quotas: `user`, `client-id`, both, or `ip`; None is the default of all that have none of their own. Raises
+    `UsageError`."""
+    for kind, name in entity.items():
+        if kind not in QUOTA_ENTITIES:
+            raise UsageError(f"{kind!r} has no quotas; use one of {', '.join(QUOTA_ENTITIES)}")
+        if name == "":
+            raise UsageError(f"the name of {kind} is empty; null is the default of all")
+    if not entity:
+        raise UsageError(f"whose quotas? Name one of {', '.join(QUOTA_ENTITIES)}")
+    if "ip" in entity and len(entity) > 1:
+        raise UsageError("an address has quotas of its own; give ip alone")
+
+
+def set_quotas(
+    client: Client,
+    entity: Mapping[str, str | None],
+    values: Mapping[str, float],
+    remove: Sequence[str] = (),
+    *,
+    validate_only: bool = False,
+) -> None:
+    """Sets some and takes others away, all in one request."""
+    check_quota_entity(entity)
+    if not values and not remove:
+        raise UsageError("nothing is to be changed; give quotas to set or to remove")
+    for name, value in values.items():
+        if name in remove:
+            raise UsageError(f"quota {name!r} is to be set and removed")
+        if not math.isfinite(value) or value < 0:
+            raise UsageError(f"quota {name!r} is {value}: expected a number from 0 on")
+    client.admin.alter_quotas(entity, {**values, **dict.fromkeys(remove)}, validate_only=validate_only)

@@ -121,7 +121,11 @@ class RegistryClient:
 
     def lookup(self, subject: str, schema: Schema, *, normalize: bool = False) -> RegisteredSchema:
         """The version of the subject that is this schema. Raises `SchemaNotFoundError`."""
-        answer = self._call("POST", f"subjects/{_part(subject)}{_normalize(normalize)}", schema.to_json())
+        try:
+            answer = self._call("POST", f"subjects/{_part(subject)}{_normalize(normalize)}", schema.to_json())
+        except SchemaNotFoundError:
+            self._ids.forget((subject, schema, normalize))  # it was deleted; `register` is to ask again
+            raise
         return _registered(answer)
 
     def schema(self, schema_id: int) -> Schema:
@@ -283,3 +287,7 @@ class _Cache(Generic[K, V]):
             while len(self._values) > self._size:
                 self._values.popitem(last=False)
         return value
+
+    def forget(self, key: K) -> None:
+        with self._lock:
+            self._values.pop(key, None)

@@ -58,13 +58,18 @@ class RecordJson:
 
 
 class RecordView:
-    """Of one topic, for one who asks. `key` and `value` of the query say the formats."""
+    """Of one topic, for one who asks. `key` and `value` of the query say the formats. `origin`: the topic whose records
+    these are copies of; what is hidden there is hidden here."""
 
-    def __init__(self, call: Call, topic: str) -> None:
+    def __init__(self, call: Call, topic: str, *, origin: str | None = None) -> None:
         settings = call.console.settings
         self._key = decoder(_format(call, "key"), settings.registry)
         self._value = decoder(_format(call, "value"), settings.registry)
-        self._masked = settings.masks.of(topic) if call.role < Role.ADMIN else ()
+        self._masked: tuple[tuple[str, ...], ...] = ()
+        if call.role < Role.ADMIN:
+            self._masked = settings.masks.of(topic) + (
+                settings.masks.of(origin) if origin is not None else ()
+            )
 
     @property
     def is_masked(self) -> bool:

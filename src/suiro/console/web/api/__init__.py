@@ -1,6 +1,16 @@
 """The endpoints of the console's API, a module for each page."""
 
-from suiro.console.web.api import groups, overview, records, topics
+from suiro.console.web.api import (
+    connectors,
+    dead_letters,
+    groups,
+    overview,
+    records,
+    schemas,
+    security,
+    topics,
+    views,
+)
 from suiro.console.web.endpoint import Endpoint
 
 __all__ = ["ENDPOINTS"]
@@ -10,4 +20,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *topics.ENDPOINTS,
     *records.ENDPOINTS,
     *groups.ENDPOINTS,
+    *schemas.ENDPOINTS,
+    *dead_letters.ENDPOINTS,
+    *security.ENDPOINTS,
+    *connectors.ENDPOINTS,
+    *views.ENDPOINTS,
 )

@@ -1,0 +1,105 @@
+"""Connectors of the processes that the console was told of: `suiro connect`, or Kafka Connect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from suiro.console.web.endpoint import Body, Call, Endpoint
+from suiro.console.web.remotes import listed, peer_of, segment
+from suiro.foundation.http import Role
+
+__all__ = ["ENDPOINTS"]
+
+LIST = "/connectors?expand=status"
+METHODS = {"pause": "PUT", "resume": "PUT", "restart": "POST"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectHost:
+    """`connectors`: the status of each, as the host tells it. `error`: why there are none."""
+
+    host: int
+    url: str
+    error: str | None
+    connectors: list[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectHosts:
+    hosts: tuple[ConnectHost, ...]
+
+
+class NothingBody(Body):
+    """There is nothing to say."""
+
+
+def _list(call: Call) -> ConnectHosts:
+    remotes = call.console.settings.connect
+    return ConnectHosts(
+        hosts=tuple(
+            ConnectHost(host=number, url=remote.url, error=one.error, connectors=one.answer or [])
+            for number, (remote, one) in enumerate(
+                zip(remotes, listed(call, remotes, LIST, _statuses), strict=True)
+            )
+        )
+    )
+
+
+def _statuses(content: bytes) -> list[Any]:
+    found = msgspec.json.decode(content, type=dict[str, dict[str, Any]])
+    return [_status(name, one["status"]) for name, one in sorted(found.items())]
+
+
+def _status(name: str, status: Any) -> dict[str, Any]:
+    """Kafka Connect tells the state of a connector and of each of its tasks apart."""
+    if not isinstance(status, dict):
+        raise TypeError(f"the status of {name[:80]!r} is no object")
+    connector = status.get("connector")
+    if not isinstance(connector, dict):
+        return {"name": name, **status}
+    parts = [connector, *(one for one in status.get("tasks") or () if isinstance(one, dict))]
+    failed = [one for one in parts if one.get("state") == "FAILED"]
+    return {
+        "name": name,
+        "type": status.get("type"),
+        "kind": None,
+        "state": "FAILED" if failed else connector.get("state"),
+        "error": next((str(one["trace"]).partition("\n")[0] for one in failed if one.get("trace")), None),
+    }
+
+
+def _doing(action: str) -> Callable[[Call], Mapping[str, Any]]:
+    def do(call: Call) -> Mapping[str, Any]:
+        peer = peer_of(call, call.console.settings.connect, "process of connect")
+        name = call.path["name"]
+        peer.change(METHODS[action], f"/connectors/{segment(name)}/{action}", None, call.gone, user=call.user)
+        return {"name": name}
+
+    return do
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/connectors",
+        role=Role.VIEWER,
+        handle=_list,
+        summary="All connectors, by the process that runs them",
+        answer=ConnectHosts,
+    ),
+    *(
+        Endpoint(
+            method="POST",
+            path=f"/connectors/{{host}}/{{name}}/{action}",
+            role=Role.OPERATOR,
+            handle=_doing(action),
+            summary=f"{action.capitalize()} a connector; its state follows",
+            body=NothingBody,
+        )
+        for action in METHODS
+    ),
+)

@@ -1,0 +1,402 @@
+"""Dead letters: counted by reason, looked at beside what they were made of, sent back.
+
+A topic of them may have any number. What somebody waits for reads its newest ones, a named number of records and bytes,
+and says whether that was all. Few such readings go on at once, and who asks for the same shares one. A redrive reads
+all that it is to send, and runs to its end though its caller goes away.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from suiro.console import dead_letters, redrives
+from suiro.console.dead_letters import (
+    PREFIXES,
+    SHOWN,
+    DeadLetter,
+    DeadLetterGroup,
+    DeadLetterTopic,
+    Letters,
+    Origin,
+    Seen,
+    Selection,
+)
+from suiro.console.records import LogRecord
+from suiro.console.redrives import Plan, Redriven
+from suiro.console.web.endpoint import Body, Call, ConflictError, Endpoint, NotFoundError
+from suiro.console.web.masks import MASKED
+from suiro.console.web.record_json import RecordJson, RecordView
+from suiro.console.web.turns import Turns
+from suiro.errors import FencedError, UsageError
+from suiro.foundation.http import Role
+
+__all__ = ["ENDPOINTS"]
+
+LETTERS = 100
+LETTERS_MAX = 500
+TEXT_CHARS_MAX = 4 * 1024
+"""Of the reason of one dead letter; its headers have all of it."""
+PLACES_MAX = 10_000
+NUMBER_MAX = (1 << 63) - 1
+_PLACE_HEADERS = frozenset(prefix + name for prefix in PREFIXES for name in ("topic", "partition", "offset"))
+
+_readings = Turns("readings of dead letters", at_once=2, waiting=4)
+_redrives = Turns("redrives", at_once=2, waiting=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicList:
+    topics: tuple[DeadLetterTopic, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRow:
+    """`first`: partition and offset of the first of them."""
+
+    origin_topic: str | None
+    exception: str
+    reason: str
+    records: int
+    waiting: int
+    first: tuple[int, int]
+    last_timestamp: int
+
+    @classmethod
+    def of(cls, group: DeadLetterGroup) -> GroupRow:
+        return cls(
+            origin_topic=group.origin_topic,
+            exception=group.exception,
+            reason=group.reason,
+            records=group.records,
+            waiting=group.waiting,
+            first=group.first,
+            last_timestamp=group.last_timestamp,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupList:
+    """`read`: how many dead letters were counted, the newest; not `complete`: there are more."""
+
+    groups: tuple[GroupRow, ...]
+    read: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OriginJson:
+    topic: str
+    partition: int
+    offset: int | None
+
+    @classmethod
+    def of(cls, origin: Origin | None) -> OriginJson | None:
+        return None if origin is None else cls(**origin._asdict())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """`refusal`: why it cannot go back. `done`: it went back."""
+
+    record: RecordJson
+    exception: str
+    reason: str
+    origin: OriginJson | None
+    refusal: str | None
+    done: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterList:
+    """Not `complete`: others may be chosen as well, further on or older than what was read."""
+
+    letters: tuple[Letter, ...]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OriginRecord:
+    """null: it is not in the log any more, or not named."""
+
+    record: RecordJson | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    topic: str
+    partition: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    reason: str
+    records: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanJson:
+    """`redriven`: how many went back; null: nothing was done. Not `complete`: it was planned by the newest, and there
+    are more."""
+
+    records: int
+    done_before: int
+    targets: tuple[Target, ...]
+    refused: tuple[Refused, ...]
+    redriven: int | None
+    complete: bool
+
+    @classmethod
+    def of(cls, plan: Plan, *, is_done: bool) -> PlanJson:
+        return cls(
+            records=plan.records,
+            done_before=plan.done_before,
+            targets=tuple(
+                Target(topic=topic, partition=partition, records=records)
+                for (topic, partition), records in sorted(plan.targets.items())
+            ),
+            refused=tuple(
+                Refused(reason=reason, records=records) for reason, records in plan.refused.items()
+            ),
+            redriven=plan.records if is_done else None,
+            complete=plan.complete,
+        )
+
+
+class RedriveBody(Body):
+    """Without `places`, `origin_topic`, `exception` and `reason` all of them. `only_to`: the topics that somebody
+    agreed to, such as those of a dry run; what names another stays."""
+
+    dry_run: bool
+    places: list[tuple[int, int]] | None = None
+    origin_topic: str | None = None
+    exception: str | None = None
+    reason: str | None = None
+    by_key: bool = False
+    only_to: list[str] | None = None
+
+
+# -- looking -------------------------------------------------------------------------------------------------
+
+
+def _topics(call: Call) -> TopicList:
+    with call.console.client() as client:
+        return TopicList(topics=dead_letters.count_topics(client))
+
+
+def _groups(call: Call) -> GroupList:
+    topic = call.path["topic"]
+
+    def read() -> GroupList:
+        with call.console.client() as client:
+            found = dead_letters.summarise(client, topic, bound=SHOWN, seen=_seen_by(call))
+        return GroupList(
+            groups=tuple(map(GroupRow.of, found.groups)), read=found.read, complete=found.complete
+        )
+
+    return _readings.shared((call.console, topic, call.role >= Role.ADMIN), read, call.gone)
+
+
+def _records(call: Call) -> LetterList:
+    topic = call.path["topic"]
+    limit = call.number("limit", LETTERS, most=LETTERS_MAX) or 1
+    selection = Selection(
+        origin_topic=call.query.get("origin_topic"),
+        exception=call.query.get("exception"),
+        reason=call.query.get("reason"),
+    )
+    views: dict[str | None, RecordView] = {}
+    found: list[Letter] = []
+    with _readings.taken(call.gone), call.console.client() as client:
+        letters = Letters(client, topic, bound=SHOWN, seen=_seen_by(call))
+        for letter, is_done in letters:
+            if not selection.chooses(letter):
+                continue
+            if len(found) == limit:
+                return LetterList(letters=tuple(found), complete=False)
+            origin = None if letter.origin is None else letter.origin.topic
+            if origin not in views:
+                views[origin] = RecordView(call, topic, origin=origin)
+            found.append(_letter(views[origin], letter, is_done))
+    return LetterList(letters=tuple(found), complete=letters.complete)
+
+
+def _letter(view: RecordView, letter: DeadLetter, is_done: bool) -> Letter:
+    return Letter(
+        record=_shown(view, letter.record),
+        exception=letter.exception[:TEXT_CHARS_MAX],
+        reason=letter.reason[:TEXT_CHARS_MAX],
+        origin=OriginJson.of(letter.origin),
+        refusal=letter.refusal,
+        done=is_done,
+    )
+
+
+def _shown(view: RecordView, record: LogRecord, *, whole: bool = False) -> RecordJson:
+    return view.shown(record, *view.key_and_value(record), whole=whole)
+
+
+def _seen_by(call: Call) -> Seen:
+    """Where fields are hidden from whoever asks, so is what an error says of them: it may quote the record."""
+    masks = call.console.settings.masks
+
+    def seen(letter: DeadLetter) -> DeadLetter:
+        record, origin = letter.record, letter.origin
+        if not (masks.of(record.topic) or (origin is not None and masks.of(origin.topic))):
+            return letter
+        headers = tuple(
+            (name, MASKED.encode() if name.startswith(PREFIXES) and name not in _PLACE_HEADERS else value)
+            for name, value in record.headers
+        )
+        hidden = dataclasses.replace(record, headers=headers)
+        return dataclasses.replace(letter, record=hidden, reason=MASKED)
+
+    return seen if call.role < Role.ADMIN and masks.rules else (lambda letter: letter)
+
+
+def _origin(call: Call) -> OriginRecord:
+    topic = call.path["topic"]
+    partition, offset = call.number("partition"), call.number("offset")
+    if partition is None or offset is None:
+        raise UsageError("give partition=N and offset=N of the dead letter")
+    with call.console.client() as client:
+        letter = dead_letters.dead_letter_at(client, topic, partition, offset)
+        if letter is None:
+            raise NotFoundError(f"{topic}-{partition} has no record at offset {offset}")
+        found = dead_letters.origin_record(client, letter)
+    if found is None:
+        return OriginRecord(record=None)
+    return OriginRecord(record=_shown(RecordView(call, found.topic), found, whole=True))
+
+
+def _history(call: Call) -> tuple[Redriven, ...]:
+    with _readings.taken(call.gone), call.console.client() as client:
+        return redrives.history(client, call.path["topic"])
+
+
+# -- the way back --------------------------------------------------------------------------------------------
+
+
+def _redrive(call: Call) -> PlanJson:
+    topic, body = call.path["topic"], call.body
+    selection = Selection(
+        places=_places(body),
+        origin_topic=body.origin_topic,
+        exception=body.exception,
+        reason=body.reason,
+    )
+    seen = _seen_by(call)
+    if body.dry_run:
+        with _readings.taken(call.gone), call.console.client() as client:
+            planned = redrives.plan_redrive(
+                client, topic, selection, by_key=body.by_key, bound=SHOWN, seen=seen
+            )
+        return PlanJson.of(planned, is_done=False)
+    with _redrives.taken(call.gone), call.console.client() as client:
+        try:
+            done = redrives.redrive(
+                client,
+                topic,
+                selection,
+                by=call.user or "console",
+                by_key=body.by_key,
+                only_to=None if body.only_to is None else frozenset(body.only_to),
+                clock=call.console.clock,
+                seen=seen,
+            )
+        except FencedError:
+            raise ConflictError(
+                f"another redrive of {topic} took over; what this one had committed is done. Look at the history, then "
+                "redrive what still waits"
+            ) from None
+    return PlanJson.of(done, is_done=True)
+
+
+def _places(body: RedriveBody) -> frozenset[tuple[int, int]]:
+    if body.places is None:
+        return frozenset()
+    if not body.places:
+        raise UsageError(
+            '"places" is empty, so that nothing is chosen; leave it out to choose by reason, or all'
+        )
+    if len(body.places) > PLACES_MAX:
+        raise UsageError(
+            f'"places" has {len(body.places)}, and {PLACES_MAX} is the most; choose by reason, or in parts'
+        )
+    for partition, offset in body.places:
+        if not (0 <= partition <= NUMBER_MAX and 0 <= offset <= NUMBER_MAX):
+            raise UsageError(f'"places": [{partition}, {offset}] is no partition and offset')
+    return frozenset(body.places)
+
+
+_CHOSEN: Mapping[str, str] = {
+    "origin_topic": "only what comes from this topic",
+    "exception": "only this exception, all of it",
+    "reason": "only those with this in exception or reason",
+}
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/dead-letters",
+        role=Role.VIEWER,
+        handle=_topics,
+        summary="Topics with dead or dlq in their names",
+        answer=TopicList,
+    ),
+    Endpoint(
+        method="GET",
+        path="/dead-letters/{topic}",
+        role=Role.VIEWER,
+        handle=_groups,
+        summary=f"Dead letters counted by origin and reason; at most the newest {SHOWN.records}",
+        answer=GroupList,
+    ),
+    Endpoint(
+        method="GET",
+        path="/dead-letters/{topic}/records",
+        role=Role.VIEWER,
+        handle=_records,
+        summary="Dead letters with why and whence",
+        query={
+            **_CHOSEN,
+            "limit": f"at most {LETTERS_MAX}",
+            "key": "the format of keys: auto, string, json, avro, long, hex",
+            "value": "the format of values",
+        },
+        answer=LetterList,
+    ),
+    Endpoint(
+        method="GET",
+        path="/dead-letters/{topic}/origin",
+        role=Role.VIEWER,
+        handle=_origin,
+        summary="The record that a dead letter was made of",
+        query={
+            "partition": "of the dead letter",
+            "offset": "of the dead letter",
+            "key": "the format of keys",
+            "value": "the format of values",
+        },
+        answer=OriginRecord,
+    ),
+    Endpoint(
+        method="GET",
+        path="/dead-letters/{topic}/history",
+        role=Role.VIEWER,
+        handle=_history,
+        summary="The last redrives of a topic, the newest first: when, who, how many, where to",
+        answer=tuple[Redriven, ...],
+    ),
+    Endpoint(
+        method="POST",
+        path="/dead-letters/{topic}/redrive",
+        role=Role.OPERATOR,
+        handle=_redrive,
+        summary="Send dead letters back, each once; with dry_run only say what would go where",
+        body=RedriveBody,
+        answer=PlanJson,
+    ),
+)

@@ -1,0 +1,262 @@
+"""Schemas of the registry.
+
+A registry has no one question for all that the list shows. So rows are kept for a while, and a list asks for no more
+new ones than somebody waits for: the rest comes with the next lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from suiro.console import schemas
+from suiro.console.schemas import Checked, SchemaVersion
+from suiro.console.web.console import Console
+from suiro.console.web.endpoint import Body, Call, Endpoint, number_of
+from suiro.console.web.turns import Turns
+from suiro.errors import SchemaNotFoundError, UsageError
+from suiro.foundation.http import Role
+from suiro.registry import Reference, RegistryClient, Schema, SchemaType
+
+__all__ = ["ENDPOINTS"]
+
+ROW_KEPT_MS = 30_000
+ROWS_ASKED_MAX = 300
+"""Three questions each."""
+ASKING_THREADS = 4
+AT_ONCE, WAITING = 4, 4
+VERSION_MAX = (1 << 31) - 1
+
+_turns = Turns("questions to the registry", at_once=AT_ONCE, waiting=WAITING)
+_asking = ThreadPoolExecutor(ASKING_THREADS, thread_name_prefix="console-registry")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectLine:
+    """What is null is not known yet: ask again."""
+
+    subject: str
+    versions: tuple[int, ...] = ()
+    latest_id: int | None = None
+    type: SchemaType | None = None
+    compatibility: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectList:
+    subjects: tuple[SubjectLine, ...]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectPage:
+    """The newest version first. `earlier`: how many are left out. `topics`: by the subject's name."""
+
+    subject: str
+    compatibility: str
+    versions: tuple[SchemaVersion, ...]
+    earlier: int
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredVersion:
+    id: int
+    version: int
+
+
+class ReferenceBody(Body):
+    name: str
+    subject: str
+    version: int
+
+
+class SchemaBody(Body):
+    schema: str
+    type: SchemaType = "AVRO"
+    references: list[ReferenceBody] = msgspec.field(default_factory=list)
+
+
+# -- the list ------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Known:
+    """Of one console: rows, and when they were asked for."""
+
+    lock: Lock = field(default_factory=Lock)
+    rows: dict[str, tuple[SubjectLine, int]] = field(default_factory=dict)
+
+
+_known: WeakKeyDictionary[Console, _Known] = WeakKeyDictionary()
+_known_lock = Lock()
+
+
+def _list(call: Call) -> SubjectList:
+    console = call.console
+    registry = console.registry()
+    return _turns.shared(console, lambda: _listed(console, registry), call.gone)
+
+
+def _listed(console: Console, registry: RegistryClient) -> SubjectList:
+    with _known_lock:
+        known = _known.setdefault(console, _Known())
+    names = sorted(registry.subjects())
+    now_ms = console.clock.monotonic_ms()
+    with known.lock:
+        known.rows = {name: row for name, row in known.rows.items() if name in set(names)}
+        old = [name for name in names if name in known.rows and now_ms - known.rows[name][1] >= ROW_KEPT_MS]
+        wanted = [name for name in names if name not in known.rows]
+    asked = (wanted + sorted(old, key=lambda name: known.rows[name][1]))[:ROWS_ASKED_MAX]
+    found = dict(zip(asked, _asking.map(lambda name: _row(registry, name), asked), strict=True))
+    with known.lock:
+        for name, row in found.items():
+            if row is not None:
+                known.rows[name] = row, now_ms
+            else:
+                known.rows.pop(name, None)
+        rows = {name: row for name, (row, _) in known.rows.items()}
+    gone = {name for name, row in found.items() if row is None}
+    return SubjectList(
+        subjects=tuple(rows.get(name) or SubjectLine(subject=name) for name in names if name not in gone),
+        complete=all(name in rows or name in gone for name in names),
+    )
+
+
+def _row(registry: RegistryClient, subject: str) -> SubjectLine | None:
+    """None for one that was deleted meanwhile."""
+    try:
+        found = schemas.row_of(registry, subject)
+    except SchemaNotFoundError:
+        return None
+    return SubjectLine(
+        subject=subject,
+        versions=found.versions,
+        latest_id=found.latest_id,
+        type=found.type,
+        compatibility=found.compatibility,
+    )
+
+
+# -- one subject ---------------------------------------------------------------------------------------------
+
+
+def _one(call: Call) -> SubjectPage:
+    registry, subject = call.console.registry(), call.path["subject"]
+    with _turns.taken(call.gone):
+        found = schemas.describe_subject(registry, subject)
+    topic = schemas.topic_of(subject)
+    return SubjectPage(
+        subject=subject,
+        compatibility=found.compatibility,
+        versions=found.versions,
+        earlier=found.earlier,
+        topics=(topic,) if topic is not None and topic in call.console.model.topics else (),
+    )
+
+
+def _diff(call: Call) -> Difference:
+    registry, subject = call.console.registry(), call.path["subject"]
+    old, new = _version(call, "old"), _version(call, "new")
+    with _turns.taken(call.gone):
+        one, other = (schemas.get(registry, subject, version) for version in (old, new))
+        return Difference(lines=schemas.diff(one, other))
+
+
+def _version(call: Call, name: str) -> int:
+    if name not in call.query:
+        raise UsageError("give old=VERSION and new=VERSION")
+    found = number_of(name, call.query[name], most=VERSION_MAX)
+    if found < 1:
+        raise UsageError(f"{name}={found}: versions count from 1")
+    return found
+
+
+def _check(call: Call) -> Checked:
+    registry, schema = call.console.registry(), _schema(call.body)
+    with _turns.taken(call.gone):
+        return schemas.check(registry, call.path["subject"], schema)
+
+
+def _register(call: Call) -> RegisteredVersion:
+    registry, schema = call.console.registry(), _schema(call.body)
+    subject = call.path["subject"]
+    with _turns.taken(call.gone):
+        made = schemas.register(registry, subject, schema)
+    with _known_lock:
+        known = _known.get(call.console)
+    if known is not None:
+        with known.lock:
+            known.rows.pop(subject, None)
+    return RegisteredVersion(id=made.id, version=made.version)
+
+
+def _schema(body: SchemaBody) -> Schema:
+    if not body.schema.strip():
+        raise UsageError('"schema" is empty')
+    references: Sequence[ReferenceBody] = body.references
+    return Schema(
+        body.schema,
+        body.type,
+        tuple(Reference(name=one.name, subject=one.subject, version=one.version) for one in references),
+    )
+
+
+_VERSIONS: Mapping[str, Any] = {"old": "a version", "new": "another version"}
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/schemas",
+        role=Role.VIEWER,
+        handle=_list,
+        summary="All subjects; of many those that are not known yet come with the next lists",
+        answer=SubjectList,
+    ),
+    Endpoint(
+        method="GET",
+        path="/schemas/{subject}",
+        role=Role.VIEWER,
+        handle=_one,
+        summary="A subject with the text of its versions",
+        answer=SubjectPage,
+    ),
+    Endpoint(
+        method="GET",
+        path="/schemas/{subject}/diff",
+        role=Role.VIEWER,
+        handle=_diff,
+        summary="What changed between two versions, as a unified diff",
+        query=_VERSIONS,
+        answer=Difference,
+    ),
+    Endpoint(
+        method="POST",
+        path="/schemas/{subject}/check",
+        role=Role.VIEWER,
+        handle=_check,
+        summary="Whether a schema could be registered now, by the subject's level; nothing is registered",
+        body=SchemaBody,
+        answer=Checked,
+    ),
+    Endpoint(
+        method="POST",
+        path="/schemas/{subject}/register",
+        role=Role.OPERATOR,
+        handle=_register,
+        summary="Register a schema as a version",
+        body=SchemaBody,
+        answer=RegisteredVersion,
+    ),
+)

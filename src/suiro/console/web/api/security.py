@@ -1,0 +1,243 @@
+"""Access rules, SCRAM users, quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from suiro.client import Acl, ScramUser
+from suiro.console.security import (
+    Resource,
+    Rules,
+    list_rules,
+    remove_rule,
+    remove_user,
+    rules_of,
+    set_quotas,
+)
+from suiro.console.web.endpoint import Body, Call, Endpoint, require_confirmed
+from suiro.errors import UsageError
+from suiro.foundation.http import Role
+
+__all__ = ["ENDPOINTS"]
+
+PASSWORD_CHARS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserList:
+    users: tuple[ScramUser, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaRow:
+    """`entity`: null is the default of all that have none of their own."""
+
+    entity: dict[str, str | None]
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaList:
+    quotas: tuple[QuotaRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulesMade:
+    acls: tuple[Acl, ...]
+
+
+class ResourceBody(Body):
+    type: str
+    name: str
+    pattern: str = "literal"
+
+
+class RulesBody(Body):
+    """A rule for each resource, principal, host and operation."""
+
+    resources: list[ResourceBody]
+    principals: list[str]
+    operations: list[str]
+    permission: str
+    hosts: list[str] = msgspec.field(default_factory=lambda: ["*"])
+
+
+class RuleBody(Body):
+    """One rule, as the list has it."""
+
+    resource_type: str
+    resource_name: str
+    principal: str
+    operation: str
+    permission: str
+    pattern_type: str = "literal"
+    host: str = "*"
+
+
+class UserBody(Body):
+    name: str
+    mechanism: str
+    password: str
+    iterations: int = 4096
+
+
+class DeleteUserBody(Body):
+    """Without `mechanism` all that the user has."""
+
+    name: str
+    confirm: str
+    mechanism: str | None = None
+
+
+class QuotaBody(Body):
+    entity: dict[str, str | None]
+    set: dict[str, float] = msgspec.field(default_factory=dict)
+    remove: list[str] = msgspec.field(default_factory=list)
+
+
+# -- access rules --------------------------------------------------------------------------------------------
+
+
+def _acls(call: Call) -> Rules:
+    with call.console.client() as client:
+        return list_rules(client)
+
+
+def _add_acls(call: Call) -> RulesMade:
+    body: RulesBody = call.body
+    if not body.operations:
+        raise UsageError('"operations" is empty: name what it is for; "all" is one, too')
+    made = rules_of(
+        [Resource(type=one.type, name=one.name, pattern=one.pattern) for one in body.resources],
+        principals=body.principals,
+        operations=body.operations,
+        hosts=body.hosts,
+        permission=body.permission,
+    )
+    with call.console.client() as client:
+        client.admin.create_acls(made)
+    return RulesMade(acls=made)
+
+
+def _remove_acl(call: Call) -> RulesMade:
+    acl = Acl(**msgspec.structs.asdict(call.body))
+    with call.console.client() as client:
+        remove_rule(client, acl)
+    return RulesMade(acls=(acl,))
+
+
+# -- users ---------------------------------------------------------------------------------------------------
+
+
+def _users(call: Call) -> UserList:
+    with call.console.client() as client:
+        return UserList(users=client.admin.describe_scram_users())
+
+
+def _add_user(call: Call) -> Mapping[str, Any]:
+    body: UserBody = call.body
+    if len(body.password) > PASSWORD_CHARS_MAX:
+        raise UsageError(f'"password" has more than {PASSWORD_CHARS_MAX} characters')
+    with call.console.client() as client:
+        client.admin.upsert_scram_user(
+            body.name, body.password, mechanism=body.mechanism, iterations=body.iterations
+        )
+    return {"name": body.name, "mechanism": body.mechanism}
+
+
+def _remove_user(call: Call) -> Mapping[str, Any]:
+    body: DeleteUserBody = call.body
+    require_confirmed(body.confirm, body.name)
+    with call.console.client() as client:
+        remove_user(client, body.name, body.mechanism)
+    return {"name": body.name}
+
+
+# -- quotas --------------------------------------------------------------------------------------------------
+
+
+def _quotas(call: Call) -> QuotaList:
+    with call.console.client() as client:
+        found = client.admin.describe_quotas()
+    return QuotaList(quotas=tuple(QuotaRow(entity=dict(one.entity), values=one.values) for one in found))
+
+
+def _set_quotas(call: Call) -> Mapping[str, Any]:
+    body: QuotaBody = call.body
+    with call.console.client() as client:
+        set_quotas(client, body.entity, body.set, body.remove)
+    return {"entity": body.entity}
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/acls",
+        role=Role.VIEWER,
+        handle=_acls,
+        summary="All access rules; off says why there are none where the brokers ask nobody",
+        answer=Rules,
+    ),
+    Endpoint(
+        method="POST",
+        path="/acls",
+        role=Role.ADMIN,
+        handle=_add_acls,
+        summary="Add a rule for each resource, principal, host and operation",
+        body=RulesBody,
+        answer=RulesMade,
+    ),
+    Endpoint(
+        method="POST",
+        path="/acls/delete",
+        role=Role.ADMIN,
+        handle=_remove_acl,
+        summary="Remove one rule, and none but this",
+        body=RuleBody,
+        answer=RulesMade,
+    ),
+    Endpoint(
+        method="GET",
+        path="/users",
+        role=Role.VIEWER,
+        handle=_users,
+        summary="SCRAM users, with the iterations of each mechanism",
+        answer=UserList,
+    ),
+    Endpoint(
+        method="POST",
+        path="/users",
+        role=Role.ADMIN,
+        handle=_add_user,
+        summary="Give a SCRAM user a password, a new one or another",
+        body=UserBody,
+    ),
+    Endpoint(
+        method="POST",
+        path="/users/delete",
+        role=Role.ADMIN,
+        handle=_remove_user,
+        summary="Take a SCRAM user's passwords away",
+        body=DeleteUserBody,
+    ),
+    Endpoint(
+        method="GET",
+        path="/quotas",
+        role=Role.VIEWER,
+        handle=_quotas,
+        summary="All quotas",
+        answer=QuotaList,
+    ),
+    Endpoint(
+        method="POST",
+        path="/quotas",
+        role=Role.ADMIN,
+        handle=_set_quotas,
+        summary="Set quotas of a user, a client id, both together or an address; take others away",
+        body=QuotaBody,
+    ),
+)

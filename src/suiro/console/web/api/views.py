@@ -1,0 +1,183 @@
+"""Views, through the hosts that serve them. A host's answers go on as they are, every digit of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from suiro.console.web.endpoint import Body, Call, Endpoint
+from suiro.console.web.remotes import listed, peer_of, segment
+from suiro.errors import UsageError
+from suiro.foundation.http import Role
+
+__all__ = ["ENDPOINTS"]
+
+LONG_TIMEOUT_MS = 10 * 60_000
+"""Of a comparison or an explanation, where nothing shorter is asked for."""
+LONGEST_TIMEOUT_MS = 60 * 60_000
+SLACK_S = 30.0  # the host ends it; this is for its answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewsHost:
+    """`views`: as the host tells them. `error`: why there are none."""
+
+    host: int
+    url: str
+    error: str | None
+    views: list[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewsHosts:
+    hosts: tuple[ViewsHost, ...]
+
+
+class CompareBody(Body):
+    old: int | UnsetType = UNSET
+    new: int | UnsetType = UNSET
+    tolerances: dict[str, float] | UnsetType = UNSET
+    ignored: list[str] | UnsetType = UNSET
+    timeout_ms: int | UnsetType = UNSET
+
+
+class ExplainBody(Body):
+    keys: list[list[Any]] | UnsetType = UNSET
+    full: bool | UnsetType = UNSET
+    old: int | UnsetType = UNSET
+    new: int | UnsetType = UNSET
+    timeout_ms: int | UnsetType = UNSET
+
+
+class ShiftBody(Body):
+    steps: list[float]
+    hold_ms: int | UnsetType = UNSET
+    max_lag_ms: int | UnsetType = UNSET
+    guards: dict[str, float] | UnsetType = UNSET
+
+
+class RollbackBody(Body):
+    """There is nothing to say."""
+
+
+class ForwardBody(Body):
+    max_lag_ms: int | UnsetType = UNSET
+
+
+class ThrottleBody(Body):
+    """null: no limit."""
+
+    records_per_second: int | None
+
+
+class RetireBody(Body):
+    version: int
+    yes: bool
+    last: bool | UnsetType = UNSET
+
+
+def _list(call: Call) -> ViewsHosts:
+    remotes = call.console.settings.views
+    return ViewsHosts(
+        hosts=tuple(
+            ViewsHost(host=number, url=remote.url, error=one.error, views=one.answer or [])
+            for number, (remote, one) in enumerate(
+                zip(remotes, listed(call, remotes, "/views", _views), strict=True)
+            )
+        )
+    )
+
+
+def _views(content: bytes) -> list[Any]:
+    return msgspec.json.decode(content, type=list[msgspec.Raw])
+
+
+def _looking(what: str) -> Callable[[Call], bytes]:
+    def look(call: Call) -> bytes:
+        peer = peer_of(call, call.console.settings.views, "host of views")
+        return peer.get(_path(call, what), call.gone)
+
+    return look
+
+
+def _doing(what: str) -> Callable[[Call], bytes]:
+    def do(call: Call) -> bytes:
+        peer = peer_of(call, call.console.settings.views, "host of views")
+        return peer.change("POST", _path(call, what), _said(call), call.gone, user=call.user)
+
+    return do
+
+
+def _working(what: str) -> Callable[[Call], bytes]:
+    """What takes minutes, and is ended where nobody waits for it any more."""
+
+    def work(call: Call) -> bytes:
+        peer = peer_of(call, call.console.settings.views, "host of views")
+        said = {"timeout_ms": LONG_TIMEOUT_MS, **_said(call)}
+        timeout_ms = said["timeout_ms"]
+        if not 0 < timeout_ms <= LONGEST_TIMEOUT_MS:
+            raise UsageError(
+                f'"timeout_ms" is {timeout_ms}: expected more than 0, at most {LONGEST_TIMEOUT_MS}'
+            )
+        timeout_s = timeout_ms / 1_000 + SLACK_S
+        return peer.long(_path(call, what), said, call.gone, user=call.user, timeout_s=timeout_s)
+
+    return work
+
+
+def _path(call: Call, what: str) -> str:
+    return f"/views/{segment(call.path['view'])}{what}"
+
+
+def _said(call: Call) -> dict[str, Any]:
+    said: dict[str, Any] = msgspec.to_builtins(call.body)
+    return {**said, "who": call.user or "console"}
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/views",
+        role=Role.VIEWER,
+        handle=_list,
+        summary="All views, by the host that serves them",
+        answer=ViewsHosts,
+    ),
+    *(
+        Endpoint(
+            method="GET",
+            path=f"/views/{{host}}/{{view}}{what}",
+            role=Role.VIEWER,
+            handle=_looking(what),
+            summary=summary,
+        )
+        for what, summary in (
+            ("", "A view: versions, routing, lag, progress, processes"),
+            ("/history", "The last changes of a view: when, who, what"),
+            ("/comparisons", "The last comparisons of a view's versions, by id"),
+        )
+    ),
+    *(
+        Endpoint(
+            method="POST",
+            path=f"/views/{{host}}/{{view}}{what}",
+            role=role,
+            handle=kind(what),
+            summary=summary,
+            body=body,
+        )
+        for what, role, kind, body, summary in (
+            ("/compare", Role.VIEWER, _working, CompareBody, "Compare two versions row by row"),
+            ("/explain", Role.VIEWER, _working, ExplainBody, "Why rows of two versions differ"),
+            ("/shift", Role.OPERATOR, _doing, ShiftBody, "Move readers to the other version by steps"),
+            ("/rollback", Role.OPERATOR, _doing, RollbackBody, "Give all readers the version before"),
+            ("/forward", Role.OPERATOR, _doing, ForwardBody, "Give all readers the version after a rollback"),
+            ("/throttle", Role.OPERATOR, _doing, ThrottleBody, "Records a second of a version being built"),
+            ("/retire", Role.ADMIN, _doing, RetireBody, "End a version and what it stores"),
+        )
+    ),
+)
