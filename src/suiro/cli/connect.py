@@ -33,6 +33,7 @@ def run(file: _File) -> None:
     """Run every connector of FILE until SIGTERM or SIGINT; one JSON line says where status is asked for."""
     from suiro.connect import Runtime, read_configuration, serve_control
     from suiro.errors import SuiroError
+    from suiro.foundation.http import Tls, Users
 
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -46,14 +47,25 @@ def run(file: _File) -> None:
         configuration = read_configuration(file)
         runtime = Runtime(configuration)
         host, port = configuration.settings.address
-        control = serve_control(runtime, host, port, token=configuration.settings.token)
+        settings = configuration.settings
+        control = serve_control(
+            runtime,
+            host,
+            port,
+            token=settings.token,
+            users=None if settings.auth_file is None else Users(settings.auth_file),
+            tls=Tls.of(settings.tls_certificate, settings.tls_key, options="tls_certificate and tls_key"),
+        )
     except SuiroError as error:
         typer.echo(f"suiro connect: {error}", err=True)
         raise typer.Exit(1) from None
     runtime.start()
     names = [connector.name for connector in configuration.connectors]
     address = f"[{host}]" if ":" in host else host
-    typer.echo(json.dumps({"ready": True, "url": f"http://{address}:{control.port}", "connectors": names}))
+    scheme = "http" if settings.tls_certificate is None else "https"
+    typer.echo(
+        json.dumps({"ready": True, "url": f"{scheme}://{address}:{control.port}", "connectors": names})
+    )
     sys.stdout.flush()
     ending.wait()
     stopped = runtime.stop()

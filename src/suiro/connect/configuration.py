@@ -21,7 +21,7 @@ import importlib
 import sys
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,9 @@ class ConnectSettings:
     bootstrap_servers: str = "127.0.0.1:9092"
     listen: str = "127.0.0.1:8083"  # of status, pause and resume; Kafka Connect's port
     token: str | None = None  # who asks there must show it
+    auth_file: Path | None = None  # or be one of these users; relative to the file of connectors
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
     registry: str | None = None
     client: dict[str, str | int] = field(
         default_factory=dict
@@ -90,6 +93,18 @@ class Configuration:
     connectors: tuple[Connector, ...]
 
 
+def _below(folder: Path, settings: ConnectSettings) -> ConnectSettings:
+    """Raises `SettingError` for one of two files of TLS."""
+    files = {
+        name: folder / path
+        for name in ("auth_file", "tls_certificate", "tls_key")
+        if (path := getattr(settings, name)) is not None
+    }
+    if len(files.keys() & {"tls_certificate", "tls_key"}) == 1:
+        raise SettingError("tls_certificate", "and tls_key belong together; give both")
+    return replace(settings, **files)
+
+
 def read_configuration(path: Path, *, clock: Clock | None = None) -> Configuration:
     """Raises `ConfigError` that names file, section and key."""
     try:
@@ -103,10 +118,14 @@ def read_configuration(path: Path, *, clock: Clock | None = None) -> Configurati
     with _Section(path, "connect"):
         settings = read_settings(ConnectSettings, with_environment(_table(document, "connect"), ""))
         host, _ = settings.address
-        if host not in LOOPBACK and not settings.token:
+        if host not in LOOPBACK and not (settings.token or settings.auth_file):
             raise SettingError(
-                "token", f"is missing: whoever reaches {settings.listen} could pause connectors"
+                "token",
+                f"is missing: whoever reaches {settings.listen} could pause connectors; give it, or auth_file",
             )
+        if settings.token and settings.auth_file:
+            raise SettingError("auth_file", "is given, and so is token: who asks shows one or the other")
+        settings = _below(path.resolve().parent, settings)
     folder = path.resolve().parent
     connectors: dict[str, Connector] = {}
     for side in ("source", "sink"):

@@ -8,6 +8,8 @@
 | `PUT /connectors/NAME/pause`, `.../resume` | 202; the state follows |
 | `POST /connectors/NAME/restart` | 202 |
 | `GET /metrics` | records, lag, restarts, state of each |
+
+An error is `{"error_code": status, "message": what, and what to do}`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from suiro.connect.runtime import Runtime, UnknownConnectorError
-from suiro.foundation.http import Guard, HttpServer, Origins, listen_on
+from suiro.foundation.http import Guard, HttpServer, Origins, Role, Tls, Users, listen_on, not_allowed
 
 __all__ = ["serve_control"]
 
@@ -36,8 +38,17 @@ METRICS = (
 )
 
 
-def serve_control(runtime: Runtime, host: str, port: int, *, token: str | None = None) -> HttpServer:
-    """Serves until `stop`. With a token, requests must have `Authorization: Bearer TOKEN`."""
+def serve_control(
+    runtime: Runtime,
+    host: str,
+    port: int,
+    *,
+    token: str | None = None,
+    users: Users | None = None,
+    tls: Tls | None = None,
+) -> HttpServer:
+    """Serves until `stop`. With a token, requests must have `Authorization: Bearer TOKEN`; with users, all of them may
+    look, and operators change. Raises `ConfigError`."""
 
     async def names(request: Request) -> Response:
         status = runtime.status()
@@ -56,8 +67,11 @@ def serve_control(runtime: Runtime, host: str, port: int, *, token: str | None =
     async def metrics(request: Request) -> Response:
         return PlainTextResponse(_metrics(runtime.status()), media_type="text/plain; version=0.0.4")
 
-    def guarded(endpoint: Any) -> Any:
+    def guarded(endpoint: Any, role: Role = Role.VIEWER) -> Any:
         async def checked(request: Request) -> Response:
+            denied = not_allowed(request.scope, role)
+            if denied is not None:
+                return _error(403, denied)
             given = request.headers.get("authorization", "")
             if token is not None and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
                 return _error(401, "give the token of section [connect] as: Authorization: Bearer TOKEN")
@@ -73,15 +87,24 @@ def serve_control(runtime: Runtime, host: str, port: int, *, token: str | None =
         routes=[
             Route("/connectors", guarded(names)),
             Route("/connectors/{name}/status", guarded(one)),
-            Route("/connectors/{name}/pause", guarded(change), methods=["PUT"]),
-            Route("/connectors/{name}/resume", guarded(change), methods=["PUT"]),
-            Route("/connectors/{name}/restart", guarded(change), methods=["POST"]),
+            Route("/connectors/{name}/pause", guarded(change, Role.OPERATOR), methods=["PUT"]),
+            Route("/connectors/{name}/resume", guarded(change, Role.OPERATOR), methods=["PUT"]),
+            Route("/connectors/{name}/restart", guarded(change, Role.OPERATOR), methods=["POST"]),
             Route("/metrics", guarded(metrics)),
         ]
     )
-    origins = Origins(loopback_only=token is None, instead="set a token in section [connect]")
-    guard = Guard(application, origins=origins, max_body_bytes=MAX_BODY_BYTES)
-    return HttpServer(guard, listen_on(host, port, name="connect"), name="connect-control")
+    origins = Origins(
+        loopback_only=token is None and users is None, instead="set token or auth_file in section [connect]"
+    )
+    guard = Guard(
+        application,
+        origins=origins,
+        users=users,
+        max_body_bytes=MAX_BODY_BYTES,
+        realm="suiro connect",
+        unknown="give the name and password of a user of auth_file: http://NAME:PASSWORD@HOST",
+    )
+    return HttpServer(guard, listen_on(host, port, name="connect"), name="connect-control", tls=tls)
 
 
 def _error(code: int, message: str) -> Response:

@@ -22,9 +22,9 @@ from starlette.types import Receive, Scope, Send
 
 from suiro.clock import Clock, SystemClock
 from suiro.errors import RefusedError, SuiroError, TransientError
-from suiro.foundation.http import Guard, Origins, Users
+from suiro.foundation.http import Guard, Origins, Users, not_allowed
 from suiro.registry import refusals
-from suiro.registry.endpoints import ROUTES, WORKING, WRITING, Call, Endpoint, PlainText
+from suiro.registry.endpoints import ROUTES, WORKING, WRITING, Call, Endpoint, PlainText, role_of
 from suiro.registry.records import compact_json
 from suiro.registry.refusals import ApiError
 from suiro.registry.storage import Storage
@@ -155,6 +155,9 @@ class RegistryApp:
         endpoint = methods.get(request.method)
         if endpoint is None:
             raise ApiError(405, 405, f"HTTP 405 Method Not Allowed: {request.method}")
+        denied = not_allowed(request.scope, role_of(request.method, endpoint))
+        if denied is not None:
+            raise refusals.denied(denied)
         _answer_type(request)
         body = await _body(request)
         query = parse_qs(request.url.query, keep_blank_values=True)

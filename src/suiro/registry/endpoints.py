@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from suiro.foundation.http import Role
 from suiro.registry import associations, deletion, queries, settings
 from suiro.registry.queries import parse_version
 from suiro.registry.refusals import (
@@ -28,7 +29,7 @@ from suiro.registry.storage import Decision, Storage
 from suiro.registry.subjects import DEFAULT_CONTEXT, WILDCARD, QualifiedSubject, normal
 from suiro.registry.work import Work
 
-__all__ = ["ROUTES", "WORKING", "WRITING", "Call", "Endpoint", "PlainText"]
+__all__ = ["ROUTES", "WORKING", "WRITING", "Call", "Endpoint", "PlainText", "role_of"]
 
 API_VERSION = "8.0.0"  # of Confluent's registry whose API this is
 
@@ -506,3 +507,14 @@ WRITING = frozenset(
 
 WORKING = frozenset({_look_up, _compatible_with_all, _compatible_with_version})
 """Those that parse and compare."""
+
+_FOR_ALL = frozenset({_look_up, _compatible_with_all, _compatible_with_version})
+_FOR_OPERATORS = frozenset({_register, _create_associations, _replace_associations})
+
+
+def role_of(method: str, endpoint: Endpoint) -> Role:
+    """Who may: all may look, look up and check; an operator registers; what deletes, or changes what may be registered,
+    is an admin's."""
+    if method == "GET" or endpoint in _FOR_ALL:
+        return Role.VIEWER
+    return Role.OPERATOR if endpoint in _FOR_OPERATORS else Role.ADMIN

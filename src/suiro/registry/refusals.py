@@ -30,6 +30,10 @@ class ApiError(UsageError):
         return f"{self.message} ({self.code})"
 
 
+def denied(why: str) -> ApiError:
+    return ApiError(403, 40301, f"User is denied: {why}")
+
+
 def subject_not_found(subject: str) -> ApiError:
     return ApiError(404, 40401, f"Subject '{subject}' not found.")
 

@@ -18,9 +18,13 @@
 
 A comparison or an explanation whose caller goes away is ended.
 
-`"who"` in any of them is noted in the history, unless a user was asked for: then it is the user. An error is
-`{"error_code": status, "message": what, and what to do}`: 400 a wrong request, 404 no such view or version, 409 not as
-the view stands, 503 try again.
+Where there are users, all of them may look, compare and explain; an operator may do the rest but for deploying and
+retiring, which are an admin's.
+
+`"who"` in any of them is noted in the history, unless a user was asked for: then it is the user, and whom the header
+`Suiro-For` names, where the user is a program that asks for others. An error is
+`{"error_code": status, "message": what, and what to do}`: 400 a wrong request, 403 not for this user, 404 no such view
+or version, 409 not as the view stands, 503 try again.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, Counter, Gauge, generate_latest
 from starlette.applications import Starlette
@@ -46,7 +51,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from suiro.errors import SuiroError, TransientError, UsageError
-from suiro.foundation.http import Guard, Origins, Users
+from suiro.foundation.http import Guard, Origins, Role, Users, not_allowed
 from suiro.views.host import Host
 from suiro.views.journal import MAX_CODE_BYTES, ConcurrentChangeError
 from suiro.views.reads import routes
@@ -55,6 +60,7 @@ from suiro.views.state import Guards, RefusedChangeError, UnknownViewError
 __all__ = ["application"]
 
 MAX_BODY_BYTES = 2 * MAX_CODE_BYTES
+MAX_NAME_CHARS = 200  # of whom a program asks for
 DECIDING_THREADS = 8
 LONG_THREADS = 8  # deploys, and consumers that move: of their own, so that a rollback never waits for them
 COMPARING_THREADS = 8  # comparisons and explanations, of which one is worked on and others wait their turn
@@ -128,16 +134,19 @@ class _Operations:
             "/views/{view}/history": host.history,
             "/views/{view}/comparisons": host.comparing.kept,
         }
-        short: dict[str, Command] = {
-            "/views/{view}/shift": self._shift,
-            "/views/{view}/rollback": lambda view, body, who: host.rollback(view, who=who),
-            "/views/{view}/forward": self._forward,
-            "/views/{view}/retire": self._retire,
-            "/views/{view}/throttle": self._throttle,
+        short: dict[str, tuple[Role, Command]] = {
+            "/views/{view}/shift": (Role.OPERATOR, self._shift),
+            "/views/{view}/rollback": (
+                Role.OPERATOR,
+                lambda view, body, who: host.rollback(view, who=who),
+            ),
+            "/views/{view}/forward": (Role.OPERATOR, self._forward),
+            "/views/{view}/retire": (Role.ADMIN, self._retire),
+            "/views/{view}/throttle": (Role.OPERATOR, self._throttle),
         }
-        long: dict[str, Command] = {
-            "/views": self._deploy,
-            "/views/{view}/consumers": self._consumers,
+        long: dict[str, tuple[Role, Command]] = {
+            "/views": (Role.ADMIN, self._deploy),
+            "/views/{view}/consumers": (Role.OPERATOR, self._consumers),
         }
         endable: dict[str, Endable] = {
             "/views/{view}/compare": self._compare,
@@ -147,15 +156,15 @@ class _Operations:
             *(Route(path, self._look(look), methods=["GET"]) for path, look in looks.items()),
             Route("/metrics", self._metrics, methods=["GET"]),
             *(
-                Route(path, self._do(_to_its_end(command), self._deciding), methods=["POST"])
-                for path, command in short.items()
+                Route(path, self._do(role, _to_its_end(command), self._deciding), methods=["POST"])
+                for path, (role, command) in short.items()
             ),
             *(
-                Route(path, self._do(_to_its_end(command), self._long), methods=["POST"])
-                for path, command in long.items()
+                Route(path, self._do(role, _to_its_end(command), self._long), methods=["POST"])
+                for path, (role, command) in long.items()
             ),
             *(
-                Route(path, self._do(command, self._comparing), methods=["POST"])
+                Route(path, self._do(Role.VIEWER, command, self._comparing), methods=["POST"])
                 for path, command in endable.items()
             ),
         ]
@@ -184,10 +193,13 @@ class _Operations:
 
         return answer
 
-    def _do(self, command: Endable, threads: ThreadPoolExecutor) -> Any:
+    def _do(self, role: Role, command: Endable, threads: ThreadPoolExecutor) -> Any:
         async def answer(request: Request) -> Response:
+            refused = not_allowed(request.scope, role)
+            if refused is not None:
+                return _error(403, refused)
             text = await request.body()
-            user = request.scope.get("suiro.user")
+            user = _user(request)
             peer = request.client.host if request.client is not None else "unknown"
             gone = threading.Event()
 
@@ -318,6 +330,14 @@ def _timeout(body: _Body) -> dict[str, float]:
     if timeout_ms <= 0:
         raise UsageError(f"'timeout_ms' is {timeout_ms}; expected more than 0")
     return {"timeout_s": timeout_ms / 1000}
+
+
+def _user(request: Request) -> str | None:
+    user: str | None = request.scope.get("suiro.user")
+    others = unquote(request.headers.get("suiro-for", ""), errors="replace")[:MAX_NAME_CHARS]
+    if user is None or not others:
+        return user
+    return f"{user} for {''.join(one if one.isprintable() else '?' for one in others)}"
 
 
 async def _until_gone(request: Request, gone: threading.Event) -> None:

@@ -227,6 +227,74 @@ def test_users(host: Told, tmp_path: Path) -> None:
     server.stop()
 
 
+@pytest.fixture
+def guarded(host: Told, tmp_path: Path) -> Iterator[str]:
+    """An address for NAME:PASSWORD@, with a user of each role."""
+    text = "[viewer]\nviewer:secret\n[operator]\noperator:secret\n[admin]\nadmin:secret\n"
+    (tmp_path / "users").write_text(text)
+    made = application(host, Users(tmp_path / "users"))  # type: ignore[arg-type]
+    server = HttpServer(made, listen_on("127.0.0.1", 0, name="users"), name="users")
+    yield f"127.0.0.1:{server.port}"
+    server.stop()
+
+
+ZIP = base64.b64encode(b"PK").decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "least"),
+    [
+        ("/delays/compare", {}, "viewer"),
+        ("/delays/explain", {}, "viewer"),
+        ("/delays/shift", {"steps": [10]}, "operator"),
+        ("/delays/rollback", {}, "operator"),
+        ("/delays/forward", {}, "operator"),
+        ("/delays/throttle", {"records_per_second": 7}, "operator"),
+        ("/delays/consumers", {"group": "g", "version": 1}, "operator"),
+        ("/delays/retire", {"version": 1, "yes": True}, "admin"),
+        ("", {"code": ZIP, "entry": "a.py:f"}, "admin"),
+    ],
+)
+def test_who_may_do_what(guarded: str, host: Told, path: str, body: dict[str, Any], least: str) -> None:
+    roles = ["viewer", "operator", "admin"]
+    for at, role in enumerate(roles):
+        answer = httpx.post(f"http://{role}:secret@{guarded}/views{path}", json=body)
+        if at < roles.index(least):
+            assert answer.status_code == 403
+            message = f"that is for the role {least}, and {role} is {role}"
+            assert answer.json() == {"error_code": 403, "message": message}
+            assert host.calls == []
+        else:
+            assert answer.status_code == 200, answer.text
+    assert len(host.calls) == len(roles) - roles.index(least)
+
+
+def test_everybody_may_look(guarded: str, host: Told) -> None:
+    for path in ("/views", "/views/delays", "/views/delays/history", "/views/delays/comparisons", "/journal"):
+        assert httpx.get(f"http://viewer:secret@{guarded}{path}").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "noted"),
+    [
+        ("ada", "operator for ada"),
+        ("%C3%A9va%20%3C%0A%E2%80%AE", "operator for éva <??"),
+        ("x" * 10_000, f"operator for {'x' * 200}"),
+        ("%ff", "operator for \ufffd"),
+        ("", "operator"),
+    ],
+)
+def test_a_program_says_whom_it_asks_for(guarded: str, host: Told, asked_for: str, noted: str) -> None:
+    url = f"http://operator:secret@{guarded}/views/delays/rollback"
+    httpx.post(url, json={"who": "somebody"}, headers={"Suiro-For": asked_for})
+    assert host.calls == [("rollback", ("delays",), {"who": noted})]
+
+
+def test_without_users_nobody_asks_for_another(url: str, host: Told) -> None:
+    httpx.post(f"{url}/views/delays/rollback", json={"who": "ada"}, headers={"Suiro-For": "bob"})
+    assert host.calls == [("rollback", ("delays",), {"who": "ada"})]
+
+
 @pytest.mark.parametrize(
     ("headers", "body", "status"),
     [

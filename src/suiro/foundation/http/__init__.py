@@ -16,7 +16,7 @@ from suiro.foundation.http.listening import Tls, is_loopback, listen_on, url_of
 
 if TYPE_CHECKING:
     from suiro.foundation.http.answers import AnswerTooLargeError, ask, is_temporary, retry_after_ms, said
-    from suiro.foundation.http.guard import Guard
+    from suiro.foundation.http.guard import Guard, not_allowed
     from suiro.foundation.http.limits import HttpLimits
     from suiro.foundation.http.origins import Origins
     from suiro.foundation.http.page import MetricsPage, serve_metrics_page
@@ -38,6 +38,7 @@ __all__ = [
     "is_loopback",
     "is_temporary",
     "listen_on",
+    "not_allowed",
     "retry_after_ms",
     "said",
     "serve_metrics_page",
@@ -58,6 +59,7 @@ _MODULES = {
     "ask": "answers",
     "hash_password": "users",
     "is_temporary": "answers",
+    "not_allowed": "guard",
     "retry_after_ms": "answers",
     "said": "answers",
     "serve_metrics_page": "page",

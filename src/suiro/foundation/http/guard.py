@@ -18,9 +18,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from suiro.foundation.http.bodies import Bodies, Body, CutOffError, TooLargeError, TooManyError
 from suiro.foundation.http.limits import HttpLimits
 from suiro.foundation.http.origins import Origins
-from suiro.foundation.http.users import Users, Verdict
+from suiro.foundation.http.users import Role, Users, Verdict
 
-__all__ = ["Guard"]
+__all__ = ["Guard", "not_allowed"]
 
 LOGIN_THREADS = 2  # of their own: guesses keep each other waiting, and nobody who is known
 MAX_WAITING_LOGINS = 64  # beyond them, 503 for those that have waited longest
@@ -164,3 +164,11 @@ def _first(message: Message, receive: Receive) -> Receive:
         return waiting.pop() if waiting else await receive()
 
     return next_one
+
+
+def not_allowed(scope: Scope, role: Role) -> str | None:
+    """Why whoever asks may not do what is for a role; None: they may. Where nobody is asked who they are, all may."""
+    given: Role = scope.get("suiro.role", Role.ADMIN)
+    if given >= role:
+        return None
+    return f"that is for the role {role.name.lower()}, and {scope['suiro.user']} is {given.name.lower()}"
