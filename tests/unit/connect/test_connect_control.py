@@ -101,7 +101,7 @@ def test_settings_that_are_wrong(tmp_path: Path, text: str, said: str) -> None:
 
 def test_files_are_found_beside_the_file_of_connectors(tmp_path: Path) -> None:
     text = "listen = '0.0.0.0:8083'\nauth_file = 'users'\ntls_certificate = 'c.pem'\ntls_key = '/etc/k.pem'"
-    source = "[source.s]\ntype = 'files'\npath = 'x'\ntopic = 't'\n"
+    source = "[source.s]\nkind = 'files'\nfolder = 'x'\ntopic = 't'\n"
     (tmp_path / "c.toml").write_text(f"[connect]\n{text}\n{source}")
     found = read_configuration(tmp_path / "c.toml").settings
     assert (found.auth_file, found.tls_certificate) == (tmp_path / "users", tmp_path / "c.pem")
