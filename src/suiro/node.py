@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
     from suiro.broker import BrokerConfig, ScramUser
-    from suiro.registry import RegistryBeside
+    from suiro.foundation.beside import Beside
 
 T = TypeVar("T")
 
@@ -65,21 +65,28 @@ def serve(
     add_scram: Sequence[str] = (),
     registry: str | None = None,
     registry_options: Sequence[str] = (),
+    console: str | None = None,
+    console_options: Sequence[str] = (),
     while_stdin_is_open: bool = False,
 ) -> None:
     """Run a node until SIGTERM or SIGINT; prints the ready line on stdout once it answers.
 
     `add_scram` are users that the node begins with, `SCRAM-SHA-256=[name=...,password=...]`. `registry` is where a
-    schema registry beside it listens, in a process of its own so that the node's event loop stays free;
-    `registry_options` are further ones of `suiro registry`.
+    schema registry beside it listens, `console` where a console does: each in a process of its own so that the node's
+    event loop stays free, with further options of `suiro registry` and `suiro console`.
     With `while_stdin_is_open` it also stops when nobody holds the other end of its standard input any more.
     """
     host, port = _listen_address(listen, settings, otherwise=DEFAULT_ADDRESS)
-    listener = None
-    if registry is not None:
-        from suiro.foundation.http import listen_on
+    beside = []
+    for name, address, options in (
+        ("registry", registry, registry_options),
+        ("console", console, console_options),
+    ):
+        if address is not None:
+            from suiro.foundation.http import listen_on
 
-        listener = listen_on(*parse_address(registry, option="--registry"), name="the registry")
+            at = listen_on(*parse_address(address, option=f"--{name}"), name=f"the {name}")
+            beside.append((name, at, options))
     temporary = Path(tempfile.mkdtemp(prefix="suiro-node-")) if data is None else None
     try:
         _serve(
@@ -89,8 +96,7 @@ def serve(
             settings,
             add_scram,
             while_stdin_is_open,
-            listener,
-            registry_options,
+            beside,
         )
     finally:
         if temporary is not None:
@@ -104,8 +110,7 @@ def _serve(
     settings: NodeSettings,
     add_scram: Sequence[str],
     while_stdin_is_open: bool,
-    registry_listener: socket.socket | None,
-    registry_options: Sequence[str],
+    listening: Sequence[tuple[str, socket.socket, Sequence[str]]],
 ) -> None:
     loop = _new_loop()
     from suiro.broker import Broker, BrokerConfig
@@ -115,7 +120,7 @@ def _serve(
     )
     broker = Broker(config, loop=loop)
     failure: list[BaseException] = []
-    registry: RegistryBeside | None = None
+    children: list[Beside] = []
 
     def fail(error: BaseException) -> None:
         failure.append(error)
@@ -130,7 +135,6 @@ def _serve(
             loop.stop()
 
     def begin() -> None:
-        nonlocal registry
         # Within the running loop: uvloop swallows a signal that comes between its handler and its run.
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, loop.stop)
@@ -142,21 +146,22 @@ def _serve(
         except BaseException as error:
             fail(error)
             return
-        if registry_listener is not None:
-            from suiro.registry import RegistryBeside
-
-            registry = RegistryBeside(
-                registry_listener,
-                broker.bootstrap_servers,
-                options=registry_options,
-                failed=fail_from_thread,
-            )
         ready: dict[str, Any] = {
             "event": "ready",
             "bootstrap": broker.bootstrap_servers,
-            "registry": None if registry is None else registry.url,
+            "registry": None,
             "pid": os.getpid(),
         }
+        for name, at, options in listening:
+            from suiro.foundation.beside import Beside
+            from suiro.foundation.http import url_of
+
+            ready[name] = url_of(at)
+            option = {"registry": "--bootstrap"}.get(name, "--bootstrap-servers")
+            arguments = [name, option, broker.bootstrap_servers, *options]
+            if name == "console" and ready["registry"] is not None:
+                arguments += ["--registry", ready["registry"]]
+            children.append(Beside(name, at, arguments, failed=fail_from_thread))
         if settings.listeners:
             ready["listeners"] = {one.name: one.bootstrap_servers for one in broker.server.listeners}
         if broker.metrics_url is not None:
@@ -170,11 +175,11 @@ def _serve(
             raise failure[0]
         logger.info("stopping")
     finally:
-        if registry is not None:
-            registry.tell_to_stop()  # it does so while the broker does
+        for child in children:
+            child.tell_to_stop()  # it does so while the broker does
         broker.stop()
-        if registry is not None:
-            registry.stop()
+        for child in children:
+            child.stop()
         loop.close()
 
 

@@ -30,6 +30,7 @@ class Option:
     help: str = ""
     also: tuple[str, ...] = ()  # other spellings
     choices: tuple[str, ...] = ()
+    hidden: bool = False  # from people: programs of suiro use it
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,8 @@ def _filled(parser: argparse.ArgumentParser, function: Callable[..., None]) -> a
     parser.set_defaults(_function=function)
     for one in _parameters(function):
         declared = one.declared
-        help_text = declared.help.replace("%", "%%")
+        is_hidden = isinstance(declared, Option) and declared.hidden
+        help_text = argparse.SUPPRESS if is_hidden else declared.help.replace("%", "%%")
         if isinstance(declared, Argument):
             is_needed = one.default is inspect.Parameter.empty
             more: dict[str, Any] = {} if is_needed else {"nargs": "?", "default": one.default}
@@ -187,7 +189,12 @@ def _for_typer(function: Callable[..., None]) -> Callable[..., None]:
                 (lambda choices: lambda: list(choices))(declared.choices) if declared.choices else None
             )
             made = typer.Option(
-                declared.name, *declared.also, metavar=metavar, help=declared.help, autocompletion=completed
+                declared.name,
+                *declared.also,
+                metavar=metavar,
+                help=declared.help,
+                autocompletion=completed,
+                hidden=declared.hidden,
             )
         kind = list[str] if one.is_list else one.type
         if one.default is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -69,6 +70,8 @@ def console_(
             "Hide a field of records from all but admins: 'orders.*=card.number'. Repeatable.",
         ),
     ] = None,
+    listen_fd: Annotated[int | None, Option("--listen-fd", hidden=True)] = None,
+    while_stdin_is_open: Annotated[bool, Option("--while-stdin-is-open", hidden=True)] = False,
 ) -> None:
     """Serve the console. Once it answers, it prints one JSON line with its address; SIGTERM or SIGINT stops it."""
     logging.basicConfig(
@@ -95,7 +98,9 @@ def console_(
                 connect=tuple(_remote(url, "--connect") for url in connect or ()),
                 views=tuple(_remote(url, "--views") for url in views or ()),
                 apps=tuple(_remote(url, "--app") for url in app or ()),
-            )
+            ),
+            listener=None if listen_fd is None else socket.socket(fileno=listen_fd),
+            while_stdin_is_open=while_stdin_is_open,
         )
 
 

@@ -51,12 +51,28 @@ def main(arguments: Sequence[str]) -> int:
             add_scram=options.add_scram,
             registry=options.registry,
             registry_options=registry_options,
+            console=options.console,
+            console_options=_options_of_console(options),
             while_stdin_is_open=options.while_stdin_is_open,
         )
     except SuiroError as error:
         print(f"suiro node: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _options_of_console(options: argparse.Namespace) -> list[str]:
+    """Raises `ConfigError`."""
+    found = []
+    for name, option in (("auth_file", "--auth-file"), ("client_config", "--command-config")):
+        value = getattr(options, f"console_{name}")
+        if value is not None:
+            if options.console is None:
+                raise ConfigError(
+                    f"--console-{name.replace('_', '-')} says something of --console, which is not there"
+                )
+            found += [option, str(value)]
+    return found
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -81,6 +97,23 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE",
         help="how the registry reaches the node, where its first listener asks for TLS or SASL",
+    )
+    parser.add_argument(
+        "--console",
+        metavar="HOST:PORT",
+        help="run a console beside the node, a page for the browser (`suiro console --help`)",
+    )
+    parser.add_argument(
+        "--console-auth-file",
+        type=Path,
+        metavar="FILE",
+        help="who may call the console; absent: this machine",
+    )
+    parser.add_argument(
+        "--console-client-config",
+        type=Path,
+        metavar="FILE",
+        help="how the console reaches the node, where its first listener asks for TLS or SASL",
     )
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="settings as in Kafka's server.properties"

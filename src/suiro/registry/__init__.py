@@ -1,7 +1,7 @@
 """A schema registry with Confluent's REST API, its client, and serdes that use it.
 
 - `schemas`: `Schema`, `Reference`, `RegisteredSchema`. `client`: `RegistryClient`, for any registry with this API.
-- `process`: the registry as a child process, also beside a node.
+- `process`: the registry as a child process.
 - `server`, `app`, `endpoints`: HTTP. They load Starlette and are imported when a registry is served.
 - `registration`, `deletion`, `settings`, `compatibility`, `queries`, `merging`, `associations`: the rules, pure.
 - `state`: the topic folded. `records`: its bytes. `storage`: reads and writes it, one registry at a time.
@@ -14,7 +14,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from suiro.registry.process import RegistryBeside, RegistryProcess
+from suiro.registry.process import RegistryProcess
 from suiro.registry.schemas import (
     MOCK_SCHEME,
     Reference,
@@ -47,7 +47,6 @@ __all__ = [
     "NotOneColumn",
     "Reference",
     "RegisteredSchema",
-    "RegistryBeside",
     "RegistryClient",
     "RegistryConfig",
     "RegistryProcess",

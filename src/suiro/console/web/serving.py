@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+from dataclasses import replace
 
 from suiro.console.web.application import ConsoleApplication
 from suiro.console.web.console import Console, ConsoleSettings
@@ -18,9 +20,13 @@ __all__ = ["ConsoleServer", "serve"]
 
 
 class ConsoleServer:
-    """Serves once it is made, at `url`, until `stop`. Raises `ConfigError`."""
+    """Serves once it is made, at `url`, until `stop`. `listener`: in place of the settings' host and port. Raises
+    `ConfigError`."""
 
-    def __init__(self, settings: ConsoleSettings) -> None:
+    def __init__(self, settings: ConsoleSettings, listener: socket.socket | None = None) -> None:
+        if listener is not None:
+            host, port = listener.getsockname()[:2]
+            settings = replace(settings, host=host, port=port)
         if settings.is_open and not settings.is_loopback:
             raise ConfigError(
                 f"--listen {settings.host}: whoever reaches the console may change the cluster, so beyond 127.0.0.1 it "
@@ -33,7 +39,7 @@ class ConsoleServer:
             )
         users = Users(settings.users) if settings.users is not None else None
         self.console = Console(settings)
-        listener = listen_on(settings.host, settings.port, name="the console")
+        listener = listener or listen_on(settings.host, settings.port, name="the console")
         self._application = ConsoleApplication(self.console, users)
         self._server = HttpServer(self._application, listener, name="console", tls=settings.tls)
         self.url = self._server.url
@@ -49,10 +55,12 @@ class ConsoleServer:
         self._server.stop()
 
 
-def serve(settings: ConsoleSettings, *, while_stdin_is_open: bool = False) -> None:
+def serve(
+    settings: ConsoleSettings, *, listener: socket.socket | None = None, while_stdin_is_open: bool = False
+) -> None:
     """Prints the ready line on stdout."""
     stopping = Stopping(while_stdin_is_open=while_stdin_is_open)
-    server = ConsoleServer(settings)
+    server = ConsoleServer(settings, listener)
     try:
         ready = {"event": "ready", "url": server.url, "pid": os.getpid()}
         print(json.dumps(ready), flush=True)
