@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from suiro.console.web import Console, ConsoleSettings
-from suiro.console.web.application import application
+from suiro.console.web.application import ConsoleApplication
 from suiro.foundation.http import HttpServer, Users, listen_on
 
 TIMEOUT_S = 60
@@ -50,7 +50,8 @@ def console_api(folder: Path, bootstrap_servers: str = "127.0.0.1:1", **settings
     """The model does not look at the cluster by itself: what is asked for is read from the brokers."""
     console = Console(ConsoleSettings(bootstrap_servers=bootstrap_servers, **settings))
     listener = listen_on("127.0.0.1", 0, name="test")
-    server = HttpServer(application(console, Users(users_file(folder))), listener, name="test")
+    application = ConsoleApplication(console, Users(users_file(folder)))
+    server = HttpServer(application, listener, name="test")
     try:
         with httpx.Client(base_url=server.url, timeout=TIMEOUT_S) as http:
             yield Api(console, http)
