@@ -37,13 +37,17 @@ class FakeConsole:
 
     def __init__(self, cluster: FakeCluster | None = None, *, port: int = 0) -> None:
         self.cluster = cluster or FakeCluster()
-        self._pages: set[asyncio.Queue[dict[str, Any]]] = set()
+        self._pages: set[asyncio.Queue[dict[str, Any] | None]] = set()
         self._server = HttpServer(
             self._application(), listen_on("127.0.0.1", port, name="fake console"), name="fake-console"
         )
         self.url, self.port = self._server.url, self._server.port
 
     def stop(self) -> None:
+        loop = self._server.loop
+        for page in list(self._pages):  # the server would wait for them
+            if loop is not None:
+                loop.call_soon_threadsafe(page.put_nowait, None)
         self._server.stop()
 
     def send(self, delta: dict[str, Any]) -> None:
@@ -219,12 +223,12 @@ class FakeConsole:
 
     def _events(self, request: Request) -> Response:
         async def events() -> AsyncIterator[str]:
-            queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+            queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
             self._pages.add(queue)
             try:
                 yield ": keep-alive\n\n"
-                while True:
-                    yield _event("delta", await queue.get())
+                while (delta := await queue.get()) is not None:
+                    yield _event("delta", delta)
             finally:
                 self._pages.discard(queue)
 

@@ -37,6 +37,7 @@ class FakeCluster:
     """(path, body) of each POST."""
     started: int = field(default_factory=now_ms)
     overview_error: str | None = None
+    _rows: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     # -- the cluster ---------------------------------------------------------------------------------------------
 
@@ -58,6 +59,8 @@ class FakeCluster:
         return rows
 
     def topic_rows(self) -> list[dict[str, Any]]:
+        if self._rows:
+            return self._rows
         more = [
             _topic(
                 f"tenant-{i // 100:03}.events-{i:05}",
@@ -68,7 +71,8 @@ class FakeCluster:
             )
             for i in range(self.topics)
         ]
-        return self.named_topics() + more
+        self._rows = self.named_topics() + more
+        return self._rows
 
     def group_rows(self) -> list[dict[str, Any]]:
         rows = [

@@ -70,3 +70,45 @@ def test_nothing_becomes_markup_or_code() -> None:
     )
     for path in OURS:
         assert forbidden.findall(_text(path)) == [], path
+
+
+# -- colours -----------------------------------------------------------------------------------------------------
+
+GROUNDS = ("ground", "surface", "raised", "sunken", "hover")
+READABLE = 4.5
+"""WCAG 2.1, 1.4.3: of text this small."""
+ON = [
+    (text, ground)
+    for text in ("text", "muted", "accent", "good", "warn", "bad", "second")
+    for ground in GROUNDS
+] + [
+    ("on-accent", "accent"),
+    ("on-accent", "accent-strong"),
+    ("surface", "bad"),
+    ("text", "accent-soft"),
+    ("muted", "accent-soft"),
+    ("accent", "accent-soft"),
+    ("accent-strong", "accent-soft"),
+    ("good", "good-soft"),
+    ("warn", "warn-soft"),
+    ("bad", "bad-soft"),
+]
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_text_can_be_read_in_both_themes() -> None:
+    style = _text(Path("style.css"))
+    light, dark = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
+    for theme, block in (("light", light), ("dark", dark)):
+        colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", block))
+        for text, ground in ON:
+            brighter, darker = sorted((_luminance(colours[text]), _luminance(colours[ground])), reverse=True)
+            contrast = (brighter + 0.05) / (darker + 0.05)
+            assert contrast >= READABLE, f"{theme}: {text} on {ground} has a contrast of {contrast:.2f}"

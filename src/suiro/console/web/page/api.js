@@ -4,6 +4,7 @@ import { html, signal, useCallback, useEffect, useRef, useState } from './lib.js
 import { parse, stringify } from './json.js';
 
 const BASE = '/api/v1';
+const OUT_OF_SIGHT_MS = 10_000;
 
 /** Counted up when the connection came back: whatever was loaded before is loaded again. */
 export const generation = signal(0);
@@ -121,6 +122,34 @@ export function listen(target, events, failed) {
       .catch(() => failed('The connection was lost.'));
   };
   return source;
+}
+
+/**
+ * Calls `open` when the page is seen, and what that returned when it was out of sight for a while: a browser gives all
+ * tabs of a host six connections together, and a stream holds one.
+ * @param {() => () => void} open
+ * @returns {() => void} that ends it
+ */
+export function whileSeen(open) {
+  /** @type {(() => void)|null} */
+  let close = null;
+  let timer = 0;
+  const shut = () => {
+    close?.();
+    close = null;
+  };
+  const look = () => {
+    clearTimeout(timer);
+    if (document.hidden) timer = setTimeout(shut, OUT_OF_SIGHT_MS);
+    else close ??= open();
+  };
+  document.addEventListener('visibilitychange', look);
+  look();
+  return () => {
+    document.removeEventListener('visibilitychange', look);
+    clearTimeout(timer);
+    shut();
+  };
 }
 
 /**

@@ -64,7 +64,7 @@ function options(series, width, height, bars) {
     cursor: { points: { size: 6 }, drag: { x: false, y: false } },
     scales: { y: { range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => [Math.min(0, low ?? 0), (high || 1) * 1.1] } },
     axes: [
-      { ...axis, space: 80, values: (/** @type {any} */ _, /** @type {number[]} */ marks) => marks.map(clock) },
+      { ...axis, size: 28, space: 80, values: (/** @type {any} */ _, /** @type {number[]} */ marks) => marks.map(clock) },
       { ...axis, size: 62, values: (/** @type {any} */ _, /** @type {number[]} */ marks) => marks.map((mark) => series[0].format(mark)) },
     ],
     series: [

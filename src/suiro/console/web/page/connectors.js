@@ -47,7 +47,7 @@ function Connector({ host, connector, onChanged }) {
       <span class="card-title mono">${connector.name}</span>
       <${Badge}>${connector.kind} ${connector.type}<//><${State} text=${connector.state} />
     </div>
-    ${connector.error && html`<div class="notice error">${connector.error}${connector.retry_at_ms && connector.retry_at_ms > Date.now() ? html`<span> Next try in ${duration(connector.retry_at_ms - Date.now())}.</span>` : ''}</div>`}
+    ${connector.error && html`<div class="notice error"><span>${connector.error}${connector.retry_at_ms && connector.retry_at_ms > Date.now() ? `. Next try in ${duration(connector.retry_at_ms - Date.now())}.` : ''}</span></div>`}
     <${Facts} items=${[
       ['Lag', count(connector.lag)],
       ['Records', count(connector.records)],

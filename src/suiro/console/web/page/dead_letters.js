@@ -63,7 +63,7 @@ function Topic({ topic }) {
             { id: 'origin', title: 'From', width: '180px', className: 'clip', sort: (/** @type {any} */ row) => row.origin_topic, cell: (/** @type {any} */ row) => (row.origin_topic ? html`<a class="mono" href=${href(['topics', row.origin_topic])}>${row.origin_topic}</a>` : html`<span class="muted">unknown</span>`) },
             { id: 'waiting', title: 'Waiting', numeric: true, width: '90px', sort: (/** @type {any} */ row) => row.waiting, cell: (/** @type {any} */ row) => html`<b>${count(row.waiting)}</b>` },
             { id: 'records', title: 'Records', numeric: true, width: '90px', sort: (/** @type {any} */ row) => row.records, cell: (/** @type {any} */ row) => count(row.records) },
-            { id: 'last', title: 'Last', width: '110px', sort: (/** @type {any} */ row) => row.last_timestamp, cell: (/** @type {any} */ row) => html`<${Ago} ms=${row.last_timestamp} />` },
+            { id: 'last', title: 'Last', width: '140px', sort: (/** @type {any} */ row) => row.last_timestamp, cell: (/** @type {any} */ row) => html`<${Ago} ms=${row.last_timestamp} />` },
             { id: 'redrive', title: '', label: 'Redrive', width: '100px', cell: (/** @type {any} */ row) => may('operator') && row.waiting > 0 && html`<button type="button" class="small" aria-label=${`Redrive: ${row.reason}`} onClick=${() => setRedriving({ origin_topic: row.origin_topic, reason: row.reason })}>Redrive…</button>` },
           ]} />
       <//>`}
@@ -94,7 +94,7 @@ function Letters({ topic, group, at, onRedrive }) {
       onOpen=${(/** @type {any} */ letter) => setQuery({ at: place(letter) })} columns=${[
         ...(may('operator') ? [{ id: 'choose', title: '', label: 'Choose', width: '40px', cell: (/** @type {any} */ letter) => html`<input type="checkbox" aria-label=${`Choose ${place(letter)}`} disabled=${letter.done || letter.refusal !== null} checked=${chosen.has(place(letter))} onChange=${() => toggle(place(letter))} />` }] : []),
         { id: 'place', title: 'Place', width: '90px', className: 'mono', cell: (/** @type {any} */ letter) => html`<a href=${href(['dead-letters', topic], { ...route.value.query, at: place(letter) })}>${place(letter)}</a>` },
-        { id: 'time', title: 'Time', width: '182px', className: 'time', cell: (/** @type {any} */ letter) => html`<${Time} ms=${letter.record.timestamp} />` },
+        { id: 'time', title: 'Time', width: '202px', className: 'time', cell: (/** @type {any} */ letter) => html`<${Time} ms=${letter.record.timestamp} />` },
         { id: 'key', title: 'Key', width: '120px', className: 'clip mono', cell: (/** @type {any} */ letter) => letter.record.key?.text ?? html`<span class="muted">null</span>` },
         { id: 'value', title: 'Value', className: 'clip mono', cell: (/** @type {any} */ letter) => letter.record.value?.text.slice(0, 200) ?? html`<span class="muted">null</span>` },
         { id: 'state', title: 'State', width: '120px', cell: (/** @type {any} */ letter) => (letter.done ? html`<${State} text="redriven" tone="good" />` : letter.refusal ? html`<span title=${letter.refusal}><${State} text="cannot go" tone="bad" /></span>` : html`<${State} text="waiting" />`) },

@@ -63,7 +63,7 @@ export function duration(value) {
 export function percent(value) {
   if (value === null || value === undefined) return NONE;
   const share = Number(value) * 100;
-  return `${share === 0 || share >= 10 ? share.toFixed(0) : share.toFixed(share < 1 ? 2 : 1)} %`;
+  return `${Number(share.toFixed(share >= 10 ? 0 : share < 1 ? 2 : 1))} %`;
 }
 
 /** @param {number} value @param {number} width */
@@ -80,16 +80,16 @@ export function localTime(ms) {
 
 /**
  * A time in the reader's zone, with UTC in its title.
- * @param {{ms: number|bigint|null|undefined, brief?: boolean}} props `brief`: to the second
+ * @param {{ms: number|bigint|null|undefined, brief?: boolean, ofDay?: boolean}} props `brief`: to the second; `ofDay`: without the date
  */
-export function Time({ ms, brief }) {
+export function Time({ ms, brief, ofDay }) {
   if (ms === null || ms === undefined || ms === -1) return html`<span class="muted">no time</span>`;
   const at = Number(ms);
   if (!(Math.abs(at) <= LATEST_MS)) return html`<span>${String(ms)}</span>`;
   const utc = new Date(at).toISOString();
   const text = localTime(at);
   return html`<time datetime=${utc} title=${`${utc.replace('T', ' ').replace('Z', '')} UTC · ${ms} ms`}>
-    ${brief ? text.slice(0, 19) : text}
+    ${ofDay ? text.slice(11) : brief ? text.slice(0, 19) : text}
   </time>`;
 }
 

@@ -7,6 +7,8 @@ import { href } from './router.js';
 
 const NODE = { width: 210, height: 58 };
 const CHARS = 26;
+const SMALLEST = 0.75;
+/** Of its size is the least to which a wide picture shrinks; then it scrolls. */
 
 /** @typedef {{id: string, name: string, kind: string, sub_topology?: number, topic?: string|null, topics?: string[],
  *   store?: string|null, stores?: string[], records_per_s?: number|null, held_back?: number|null, held_because?: string|null}} GraphNode */
@@ -49,7 +51,7 @@ export function Graph({ nodes, edges, label, selected, onSelect }) {
   }, [shape]);
   const { width, height } = placed.size;
   return html`<div class="graph" tabindex="0" role="region" aria-label=${label}>
-    <svg width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`}>
+    <svg style=${{ width: '100%', height: 'auto', maxWidth: `${width}px`, minWidth: `${width * SMALLEST}px` }} viewBox=${`0 0 ${width} ${height}`}>
       <defs>
         <marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
           <path d="M0,0.500 L7,4 L0,7.500" class="arrow-head" />

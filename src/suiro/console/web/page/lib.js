@@ -1,7 +1,7 @@
 /** What every module of the page needs of Preact, htm and signals: one place that names the vendored files. */
 
 import { Fragment, h, render } from './vendor/preact.js';
-import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from './vendor/preact-hooks.js';
+import { useCallback, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from './vendor/preact-hooks.js';
 import { batch, computed, effect, signal, untracked } from './vendor/signals.js';
 import htm from './vendor/htm.js';
 
@@ -10,5 +10,5 @@ const html = htm.bind(h);
 
 export {
   Fragment, batch, computed, effect, h, html, render, signal, untracked,
-  useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState,
+  useCallback, useEffect, useId, useLayoutEffect, useMemo, useRef, useState,
 };

@@ -1,7 +1,7 @@
 /** What the server keeps telling: who I am, the overview, topics and groups. Changes come as deltas of `/events`. */
 
 import { batch, computed, signal } from './lib.js';
-import { generation, get, url } from './api.js';
+import { generation, get, url, whileSeen } from './api.js';
 import { parse } from './json.js';
 
 const RETRY_MS = 1_000;
@@ -72,34 +72,46 @@ function lost() {
   connection.value = 'lost';
 }
 
-/** Opens the stream, and opens it again for as long as the page is there. */
+/** Keeps the stream open for as long as the page is there and seen. */
 export function connect() {
-  const source = new EventSource(url(['events']));
-  const first = connection.value === 'connecting';
-  let over = false;
-  const again = () => {
-    if (over) return;
-    over = true;
-    source.close();
-    setTimeout(connect, RETRY_MS);
-  };
-  source.onopen = () =>
-    loadAll().then(
-      () => {
-        if (!first) generation.value += 1;
-      },
-      (error) => {
-        if (error.status === 0) lost();
-        else refused.value = error.message;
+  whileSeen(() => {
+    let ended = false;
+    let timer = 0;
+    /** @type {EventSource|null} */
+    let source = null;
+    const open = () => {
+      const first = connection.peek() === 'connecting';
+      const now = (source = new EventSource(url(['events'])));
+      const again = () => {
+        now.close();
+        clearTimeout(timer);
+        if (!ended) timer = setTimeout(open, RETRY_MS);
+      };
+      now.onopen = () =>
+        loadAll().then(
+          () => { if (!first) generation.value += 1; },
+          (error) => {
+            if (error.status === 0) lost();
+            else refused.value = error.message;
+            again();
+          },
+        );
+      now.addEventListener('delta', (event) => take(/** @type {MessageEvent} */ (event).data));
+      // The server left changes out, because this page was too slow for them.
+      now.addEventListener('reload', () => loadAll().catch(() => {}));
+      now.onerror = () => {
+        lost();
         again();
-      },
-    );
-  source.addEventListener('delta', (event) => take(/** @type {MessageEvent} */ (event).data));
-  source.onerror = () => {
-    lost();
-    again();
-    if (me.peek() === null) get(url(['me'])).catch((error) => { if (error.status !== 0) refused.value = error.message; });
-  };
+        if (me.peek() === null) get(url(['me'])).catch((error) => { if (error.status !== 0) refused.value = error.message; });
+      };
+    };
+    open();
+    return () => {
+      ended = true;
+      clearTimeout(timer);
+      source?.close();
+    };
+  });
 }
 
 /** After a change that this page made itself: what is known of topics and groups is behind by a refresh. */

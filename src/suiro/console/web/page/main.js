@@ -8,6 +8,7 @@ import { Dialog } from './dialog.js';
 import { Groups } from './groups.js';
 import { Icon, Mark } from './icons.js';
 import { onKey, SHORTCUTS } from './keyboard.js';
+import { count as counted } from './format.js';
 import { connect, connection, groups, lostAt, me, overview, refused, topics } from './live.js';
 import { Overview } from './overview.js';
 import { Loading, Toasts } from './parts.js';
@@ -17,7 +18,6 @@ import { Schemas } from './schemas.js';
 import { Security } from './security.js';
 import { Topics } from './topics.js';
 import { Views } from './views.js';
-import { short } from './format.js';
 
 /** @typedef {{id: string, text: string, page: (props: {parts: string[]}) => any, has?: () => boolean, count?: () => any, tone?: () => string}} Place */
 
@@ -70,7 +70,7 @@ function Navigation() {
               return html`<li key=${id}>
                 <a href=${`#/${id}`} aria-current=${id === now ? 'page' : undefined} title=${text}>
                   <${Icon} name=${id} /><span>${text}</span>
-                  ${number !== undefined && number !== null && html`<span class="nav-count">${short(number)}</span>`}
+                  ${number !== undefined && number !== null && html`<span class="nav-count">${counted(number)}</span>`}
                 </a>
               </li>`;
             })}

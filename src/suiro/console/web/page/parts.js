@@ -1,6 +1,6 @@
 /** The small parts that pages are made of: headings, tiles, badges, fields, empty states, messages that pass. */
 
-import { html, signal, useEffect, useRef, useState } from './lib.js';
+import { html, signal, useEffect, useId, useRef, useState } from './lib.js';
 import { Icon } from './icons.js';
 import { layOut } from './json.js';
 
@@ -119,18 +119,19 @@ export function Field({ label, note, children, wide }) {
 
 /**
  * @param {{label: string, value: string, options: (string | [string, string])[], onChange: (value: string) => void,
- *   hideLabel?: boolean}} props
+ *   beside?: boolean}} props `beside`: the label is beside it, not above
  */
-export function Select({ label, value, options, onChange, hideLabel }) {
-  return html`<label class=${hideLabel ? 'inline' : 'field'}>
-    <span class=${hideLabel ? 'field-inline' : 'field-label'}>${label}</span>
-    <select value=${value} onChange=${(/** @type {any} */ event) => onChange(event.currentTarget.value)}>
+export function Select({ label, value, options, onChange, beside }) {
+  const id = useId();
+  return html`<span class=${beside ? 'inline' : 'field'}>
+    <label class=${beside ? 'field-inline' : 'field-label'} for=${id}>${label}</label>
+    <select id=${id} value=${value} onChange=${(/** @type {any} */ event) => onChange(event.currentTarget.value)}>
       ${options.map((option) => {
-        const [id, text] = typeof option === 'string' ? [option, option] : option;
-        return html`<option key=${id} value=${id} selected=${id === value}>${text}</option>`;
+        const [name, text] = typeof option === 'string' ? [option, option] : option;
+        return html`<option key=${name} value=${name} selected=${name === value}>${text}</option>`;
       })}
     </select>
-  </label>`;
+  </span>`;
 }
 
 /**

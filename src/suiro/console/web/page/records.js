@@ -24,8 +24,8 @@ export function Records({ topic, row }) {
   const question = { topic, from, partition, key, value, filter, live: live === '1', limit };
   const { held, stick, onEdge, more, stop, restart } = useRecords(question);
   const [producing, setProducing] = useState(/** @type {any} */ (null));
-  const columns = useMemo(() => columnsOf(query), [JSON.stringify({ ...query, at: '' })]);
   const chosen = at.match(/^(\d+):(\d+)$/);
+  const columns = useMemo(() => columnsOf(query, chosen !== null), [JSON.stringify({ ...query, at: '' }), chosen === null]);
   return html`
     <${Toolbar} topic=${topic} query=${query} partitions=${row?.partitions ?? Object.keys(held.ranges).length} onProduce=${() => setProducing({})} />
     <${Filter} filter=${filter} live=${live === '1'} held=${held} onStop=${stop} onAgain=${restart} />
@@ -49,13 +49,13 @@ export function Records({ topic, row }) {
 /** @param {any} record */
 const placeOf = (record) => `${record.partition}:${record.offset}`;
 
-/** @param {Record<string, string>} query @returns {import('./table.js').Column[]} */
-function columnsOf(query) {
+/** @param {Record<string, string>} query @param {boolean} narrow @returns {import('./table.js').Column[]} */
+function columnsOf(query, narrow) {
   const { parts } = route.peek();
   return [
     { id: 'partition', title: 'P', label: 'Partition', numeric: true, width: '44px', className: 'muted', cell: (record) => record.partition },
     { id: 'offset', title: 'Offset', numeric: true, width: '96px', cell: (record) => html`<a href=${href(parts, { ...query, at: placeOf(record) })}>${String(record.offset)}</a>` },
-    { id: 'time', title: 'Time', width: '182px', className: 'time', cell: (record) => html`<${Time} ms=${record.timestamp} />` },
+    { id: 'time', title: 'Time', width: narrow ? '114px' : '202px', className: 'time', cell: (record) => html`<${Time} ms=${record.timestamp} ofDay=${narrow} />` },
     { id: 'key', title: 'Key', width: '17%', className: 'clip mono', cell: (record) => html`<${Text} field=${record.key} />` },
     {
       id: 'value', title: 'Value', className: 'clip mono', cell: (record) => html`
@@ -63,7 +63,7 @@ function columnsOf(query) {
         ${record.transaction === 'open' && html`<${Badge} tone="warn">open<//> `}
         <${Text} field=${record.value} />`,
     },
-    { id: 'bytes', title: 'Bytes', numeric: true, width: '72px', className: 'muted', cell: (record) => count(record.bytes) },
+    ...(narrow ? [] : [{ id: 'bytes', title: 'Bytes', numeric: true, width: '82px', className: 'muted', cell: (/** @type {any} */ record) => count(record.bytes) }]),
   ];
 }
 
@@ -82,10 +82,10 @@ function Toolbar({ topic, query, partitions, onProduce }) {
   const exported = (/** @type {string} */ format) => url(['topics', topic, 'export'], { format, filter, from: from || 'earliest', partition, key, value, limit });
   return html`<div class="toolbar">
     <${StartAt} from=${from} filter=${filter} disabled=${live === '1'} />
-    <${Select} label="Partition" hideLabel value=${partition} options=${[['', 'all'], ...numbers.map((number) => /** @type {[string, string]} */ ([number, number]))]}
+    <${Select} label="Partition" beside value=${partition} options=${[['', 'all'], ...numbers.map((number) => /** @type {[string, string]} */ ([number, number]))]}
       onChange=${(/** @type {string} */ chosen) => setQuery({ partition: chosen })} />
-    <${Select} label="Key" hideLabel value=${key} options=${FORMATS} onChange=${(/** @type {string} */ chosen) => setQuery({ key: chosen })} />
-    <${Select} label="Value" hideLabel value=${value} options=${FORMATS} onChange=${(/** @type {string} */ chosen) => setQuery({ value: chosen })} />
+    <${Select} label="Key" beside value=${key} options=${FORMATS} onChange=${(/** @type {string} */ chosen) => setQuery({ key: chosen })} />
+    <${Select} label="Value" beside value=${value} options=${FORMATS} onChange=${(/** @type {string} */ chosen) => setQuery({ value: chosen })} />
     <span class="grow"></span>
     <button type="button" class=${live === '1' ? 'on' : ''} aria-pressed=${live === '1'} onClick=${() => setQuery({ live: live === '1' ? null : '1', at: null })}>
       <${Icon} name=${live === '1' ? 'stop' : 'play'} />Live
@@ -161,7 +161,7 @@ function Filter({ filter, live, held, onStop, onAgain }) {
         onInput=${(/** @type {any} */ event) => setText(event.currentTarget.value)} />
       <kbd aria-hidden="true">/</kbd>
     </label>
-    ${scanning ? html`<button type="button" onClick=${onStop}><${Icon} name="stop" />Cancel</button>` : html`<button type="submit">Filter</button>`}
+    ${scanning ? html`<button key="cancel" type="button" onClick=${onStop}><${Icon} name="stop" />Cancel</button>` : html`<button key="filter" type="submit">Filter</button>`}
     ${filter !== '' && html`<button type="button" class="plain" onClick=${() => setQuery({ filter: null, at: null })}>Clear</button>`}
     ${filter !== '' && !live && html`<span class="progress" role="status">
       ${progress && html`<${Bar} share=${progress.share} label=${`${Math.round(progress.share * 100)} percent read`} />

@@ -4,7 +4,7 @@
  */
 
 import { useEffect, useMemo, useRef, useState } from './lib.js';
-import { generation, get, listen, url } from './api.js';
+import { generation, get, listen, url, whileSeen } from './api.js';
 
 const PAGE_RECORDS = 200;
 const HELD_MAX = 5_000;
@@ -247,26 +247,35 @@ function tail(question, show, now, stick) {
   const { topic, partition, key, value, filter } = question;
   /** @type {[number, number][]} */
   let seen = [];
-  const source = listen(url(['topics', topic, 'tail'], { filter, partition, key, value }), {
-    records: ({ records: found, dropped }) => {
-      const at = performance.now();
-      seen = [...seen.filter(([when]) => at - when < RATE_MS), [at, found.length + Number(dropped)]];
-      const all = [...now().records, ...found];
-      const gone = Math.max(0, all.length - HELD_MAX);
-      stick.ask('follow', -gone);
-      const counted = seen.reduce((sum, [, number]) => sum + number, 0);
-      show({
-        records: gone > 0 ? all.slice(gone) : all,
-        dropped: now().dropped + Number(dropped),
-        perSecond: counted / Math.max(1, (at - seen[0][0]) / 1_000),
-      });
-    },
-  }, (message) => show({ error: message, busy: false }));
+  let stopped = false;
+  const close = whileSeen(() => {
+    const source = listen(url(['topics', topic, 'tail'], { filter, partition, key, value }), {
+      records: ({ records: found, dropped }) => {
+        const at = performance.now();
+        seen = [...seen.filter(([when]) => at - when < RATE_MS), [at, found.length + Number(dropped)]];
+        const all = [...now().records, ...found];
+        const gone = Math.max(0, all.length - HELD_MAX);
+        stick.ask('follow', -gone);
+        const counted = seen.reduce((sum, [, number]) => sum + number, 0);
+        show({
+          records: gone > 0 ? all.slice(gone) : all,
+          dropped: now().dropped + Number(dropped),
+          perSecond: counted / Math.max(1, (at - seen[0][0]) / 1_000),
+        });
+      },
+      failed: ({ message }) => {
+        source.close();
+        show({ error: message, busy: false });
+      },
+    }, (message) => show({ error: message, busy: false }));
+    return () => source.close();
+  });
   stick.ask('bottom');
   return {
     stop: () => {
-      if (source.readyState === EventSource.CLOSED) return;
-      source.close();
+      if (stopped) return;
+      stopped = true;
+      close();
       show({ busy: false, ended: { reason: 'cancelled' } });
     },
     edge: () => {},

@@ -68,8 +68,8 @@ function Subject({ subject }) {
       ${loading && html`<${Loading} />`}
       ${shown && html`
         <div class="toolbar inside">
-          <${Select} label="Version" hideLabel value=${String(shown.version)} options=${versions.map((/** @type {any} */ one) => String(one.version))} onChange=${(/** @type {string} */ chosen) => setQuery({ version: chosen })} />
-          ${versions.length > 1 && html`<${Select} label="Changes since" hideLabel value=${before ? String(before.version) : ''}
+          <${Select} label="Version" beside value=${String(shown.version)} options=${versions.map((/** @type {any} */ one) => String(one.version))} onChange=${(/** @type {string} */ chosen) => setQuery({ version: chosen })} />
+          ${versions.length > 1 && html`<${Select} label="Changes since" beside value=${before ? String(before.version) : ''}
             options=${[['', 'none'], ...versions.filter((/** @type {any} */ one) => one !== shown).map((/** @type {any} */ one) => [String(one.version), `version ${one.version}`])]} onChange=${(/** @type {string} */ chosen) => setQuery({ old: chosen })} />`}
           <${Badge}>${shown.type}<//><span class="muted">id ${shown.id}</span>
           <span class="grow"></span>
@@ -94,7 +94,7 @@ function Diff({ subject, old, now }) {
     <${Failure} error=${error} />
     ${loading && html`<${Loading} />`}
     ${data && (data.lines.length === 0 ? html`<p class="muted">They are the same.</p>` : html`<pre class="code diff" tabindex="0">${data.lines.map(
-      (/** @type {string} */ line, /** @type {number} */ at) => html`<span key=${at} class=${line.startsWith('+++') || line.startsWith('---') || line.startsWith('@@') ? 'diff-head' : line.startsWith('+') ? 'diff-new' : line.startsWith('-') ? 'diff-old' : ''}>${line}${'\n'}</span>`,
+      (/** @type {string} */ line, /** @type {number} */ at) => html`<span key=${at} class=${line.startsWith('+++') || line.startsWith('---') || line.startsWith('@@') ? 'diff-head' : line.startsWith('+') ? 'diff-new' : line.startsWith('-') ? 'diff-old' : ''}>${line}</span>`,
     )}</pre>`)}
   <//>`;
 }

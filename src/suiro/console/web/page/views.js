@@ -61,7 +61,7 @@ function Share({ view }) {
   const moved = candidate === null ? 0 : share / ALL;
   return html`<div class="share">
     <span>version ${serving} <b>${percent(1 - moved)}</b></span>
-    <${Bar} share=${moved} label=${`${percent(moved)} of the callers on the candidate`} />
+    <${Bar} share=${1 - moved} tone=${candidate === null ? '' : 'parted'} label=${`${percent(moved)} of the callers on the candidate`} />
     <span class="share-end">${candidate === null ? html`<span class="muted">no candidate</span>` : html`version ${candidate} <b>${percent(moved)}</b>`}</span>
   </div>`;
 }
@@ -141,7 +141,7 @@ function Guard({ name, allowed, view }) {
   const share = known ? Number(now) / Math.max(Number(allowed), 1e-9) : 0;
   return html`<li class="guard">
     <span class="guard-name">${names[name] ?? name}</span>
-    <${Bar} share=${share} label=${known ? `${text(now)} of ${text(allowed)}` : `at most ${text(allowed)}`} tone=${share > 1 ? 'bad' : share > 0.8 ? 'warn' : 'good'} />
+    ${known ? html`<${Bar} share=${share} label=${`${text(now)} of ${text(allowed)}`} tone=${share > 1 ? 'bad' : share > 0.8 ? 'warn' : 'good'} />` : html`<span class="grow"></span>`}
     <span class="guard-value">${known ? html`<b>${text(now)}</b> of ` : 'at most '}${text(allowed)}</span>
   </li>`;
 }

@@ -1,0 +1,553 @@
+"""The console's page in Chromium, against a console without a cluster that answers with whatever is worst to show.
+
+One browser and one fake console for the file. A test gets a page of its own, which fails it for any error on the
+browser's console, any request to another host and any breach of the content security policy.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.fake_console import FakeConsole
+from support.fake_console_cluster import BEYOND, HOSTILE, HOSTILE_NAME, FakeCluster
+from support.waiting import wait_until
+
+from suiro.client import Client
+from suiro.console.web import ConsoleSettings
+from suiro.console.web.serving import ConsoleServer
+from suiro.node import InProcessNode
+
+sync_api = pytest.importorskip("playwright.sync_api")
+expect = sync_api.expect
+expect.set_options(timeout=20_000)
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="there is no Chromium here; `apt-get install chromium` brings it"
+)
+TIMEOUT_MS = 20_000
+DEAD_LETTERS = (
+    "#/dead-letters/flights.dead-letters?origin=flights&at=0%3A3"
+    "&reason=value+is+not+JSON%3A+expected+a+value+at+byte+N"
+)
+PAGES = {
+    "overview": "#/overview",
+    "topics": "#/topics?internal=1",
+    "topic": "#/topics/flights",
+    "configs": "#/topics/flights/configs",
+    "records": "#/topics/flights/records?at=0:4990",
+    "groups": "#/groups",
+    "group": "#/groups/carrier-delays",
+    "schemas": "#/schemas",
+    "schema": "#/schemas/orders-value?old=1",
+    "dead-letters": DEAD_LETTERS,
+    "views": "#/views",
+    "view": "#/views/0/carrier_delays",
+    "differences": "#/views/0/carrier_delays/differences",
+    "decisions": "#/views/0/carrier_delays/history",
+    "connectors": "#/connectors",
+    "security": "#/security",
+    "applications": "#/applications",
+    "application": "#/applications/0?node=with-weather",
+    "store": "#/applications/0/stores/delays",
+}
+"""Of each kind of page one."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def console() -> Iterator[FakeConsole]:
+    running = FakeConsole(FakeCluster(topics=200, groups=20))
+    yield running
+    running.stop()
+
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def open_page(browser: Any, console: FakeConsole) -> Iterator[Open]:
+    """`open_page(hash, url=, theme=)`: what was wrong with a page fails the test at its end."""
+    wrong: list[str] = []
+    contexts = []
+
+    def opened(target: str = "#/overview", *, url: str | None = None, theme: str = "light") -> Any:
+        base = url or console.url
+        context = browser.new_context(color_scheme=theme, viewport={"width": 1360, "height": 860})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(TIMEOUT_MS)
+        page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+        page.on("console", lambda said: _said(said))
+        page.on("request", lambda request: _asked(request, base))
+        page.on("dialog", lambda dialog: wrong.append(f"a dialog of the browser: {dialog.message}"))
+
+        def _said(said: Any) -> None:
+            # A connection that ended, or an answer of 404, is what some tests are about.
+            expected = re.search(r"net::ERR_(CONNECTION|INCOMPLETE)|status of 404", said.text)
+            if said.type in ("error", "warning") and expected is None:
+                wrong.append(f"{said.type}: {said.text}")
+
+        def _asked(request: Any, base: str) -> None:
+            if not request.url.startswith((base, "data:")):
+                wrong.append(f"asked another host: {request.url}")
+
+        page.goto(f"{base}/{target}")
+        return page
+
+    yield opened
+    titles = [page.title() for context in contexts for page in context.pages]
+    for context in contexts:
+        context.close()
+    assert wrong == []
+    assert not [title for title in titles if title.startswith("owned")]
+
+
+def _asked_last(console: FakeConsole, path: str) -> Any:
+    found = [body for asked, body in console.cluster.asked if asked == path]
+    assert found, f"{path} was not asked for; {[asked for asked, _ in console.cluster.asked]}"
+    return found[-1]
+
+
+# -- every page --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_page_has_a_serious_fault_of_accessibility(open_page: Open, theme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page = open_page(theme=theme)
+    page.set_viewport_size({"width": 1200, "height": 640})
+    options: dict[str, Any] = {"resultTypes": ["violations"], "iframes": False}
+    faults = {}
+    for name, target in PAGES.items():
+        if theme == "dark" and name not in ("overview", "records", "application"):
+            continue  # the themes differ in colours only, and those have a test of their own
+        page.evaluate("hash => { location.hash = hash }", target)
+        _settled(page)
+        found = axe.run(page, options=options).response["violations"]
+        serious = [
+            f"{one['id']}: {one['nodes'][0]['html'][:200]} {one['nodes'][0].get('failureSummary', '')[:300]}"
+            for one in found
+            if one["impact"] in ("serious", "critical")
+        ]
+        if serious:
+            faults[name] = serious
+    assert faults == {}
+
+
+def _settled(page: Any) -> None:
+    """The page of the URL is there, and nothing of it is loading."""
+    page.wait_for_function(
+        "() => document.querySelector('main h1') !== null && document.querySelector('main .loading') === null"
+    )
+
+
+# -- topics ------------------------------------------------------------------------------------------------------
+
+
+def test_ten_thousand_topics_filter_sort_and_scroll(open_page: Open, request: pytest.FixtureRequest) -> None:
+    many = FakeConsole(FakeCluster(topics=10_000, groups=2_000))
+    request.addfinalizer(many.stop)
+    page = open_page("#/topics", url=many.url)
+    rows = page.locator("tbody tr[data-at]")
+    expect(page.get_by_text("10,008 of 10,009")).to_be_visible()
+    assert rows.count() < 100, "only the rows in sight are drawn"
+    page.locator(".virtual").evaluate("box => { box.scrollTop = box.scrollHeight }")
+    expect(page.get_by_role("link", name="tenant-099.events-09999")).to_be_visible()
+    page.keyboard.press("/")
+    page.keyboard.type("EVENTS-0777")
+    expect(rows).to_have_count(10)
+    assert "filter=EVENTS-0777" in page.url
+    page.get_by_role("button", name="Records").click()
+    expect(page.locator("th[aria-sort=descending]")).to_contain_text("Records")
+    expect(rows.first).to_contain_text("tenant-077.events-07779")
+    rows.first.get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("tenant-077.events-07779")
+    page.go_back()
+    expect(rows).to_have_count(10)
+
+
+def test_live_changes_come_by_themselves(open_page: Open, console: FakeConsole) -> None:
+    page = open_page("#/topics?filter=flights")
+    row = page.locator("tbody tr[data-at]", has_text="flights").first
+    expect(row).to_contain_text("336,776")
+    wait_until(lambda: console.listeners > 0, what="the page listens")
+    changed = {**console.cluster.named_topics()[0], "records": 336_777, "in_per_s": 7.0}
+    console.send({"version": 2, "topics": {"changed": [changed], "removed": []}})
+    expect(row).to_contain_text("336,777")
+    console.send({"version": 3, "topics": {"changed": [], "removed": ["flights"]}})
+    expect(page.get_by_role("link", name="flights", exact=True)).to_have_count(0)
+
+
+def test_a_topic_is_created_changed_and_deleted(open_page: Open, console: FakeConsole) -> None:
+    page = open_page("#/topics")
+    page.get_by_role("button", name="Create topic").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name", exact=True).fill("orders")
+    dialog.get_by_label("Configs").fill("retention.ms=1000\ncleanup.policy = compact")
+    dialog.get_by_role("button", name="Create topic").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("orders")
+    assert _asked_last(console, "topics") == {
+        "name": "orders",
+        "partitions": 3,
+        "configs": {"retention.ms": "1000", "cleanup.policy": "compact"},
+    }
+    page.locator("summary", has_text="Change").click()
+    page.get_by_role("button", name="Delete topic…").click()
+    confirm = page.get_by_role("dialog").get_by_role("button", name="Delete topic")
+    expect(confirm).to_be_disabled()
+    page.get_by_role("dialog").get_by_role("textbox").fill("orders")
+    confirm.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Topics")
+    assert _asked_last(console, "topics/orders/delete") == {"confirm": "orders"}
+    page.goto(f"{console.url}/#/topics/orders/configs")
+    page.get_by_role("button", name="Change retention.ms").click()
+    page.get_by_role("dialog").get_by_role("textbox").fill("9007199254740993")
+    page.get_by_role("dialog").get_by_role("button", name="Save").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert _asked_last(console, "topics/orders/alter") == {"configs": {"retention.ms": str(BEYOND)}}
+
+
+# -- records -----------------------------------------------------------------------------------------------------
+
+
+def test_records_scroll_both_ways_from_any_offset(open_page: Open) -> None:
+    page = open_page("#/topics/flights/records?from=2500")
+    box = page.locator(".virtual")
+    offsets = page.locator("tbody tr[data-at] td:nth-child(2)")
+    expect(offsets.get_by_text("2500", exact=True)).to_be_in_viewport()
+
+    def shown() -> list[int]:
+        return [int(text) for text in offsets.all_inner_texts()]
+
+    def scrolled(edge: str) -> list[int]:
+        box.evaluate(f"box => {{ box.scrollTop = {edge} }}")
+        return shown()
+
+    wait_until(lambda: scrolled("0")[0] <= 1_900, what="older records come")
+    wait_until(lambda: scrolled("box.scrollHeight")[-1] >= 3_200, what="newer records come")
+    found = shown()
+    assert found == list(range(found[0], found[-1] + 1)), "in order, none twice, none left out"
+
+
+def test_a_record_is_shown_to_the_last_digit(open_page: Open) -> None:
+    page = open_page("#/topics/flights/records")
+    page.get_by_role("link", name="4999", exact=True).click()
+    side = page.get_by_role("complementary", name="Record")
+    expect(side.locator(".code").nth(1)).to_contain_text(str(BEYOND))
+    assert "at=0%3A4999" in page.url
+    expect(side.locator("time").first).to_have_attribute("title", re.compile(r"UTC · \d+ ms$"))
+    side.get_by_role("button", name="Bytes").nth(1).click()
+    expect(side.locator(".hex")).to_contain_text("7b 22 66 6c 69 67 68 74")
+    page.keyboard.press("Escape")
+    expect(side).to_have_count(0)
+
+
+def test_a_filter_tells_its_progress_and_can_be_cancelled(open_page: Open) -> None:
+    page = open_page("#/topics/flights/records")
+    expect(page.get_by_role("link", name="4999", exact=True)).to_be_visible()
+    page.keyboard.press("/")
+    page.keyboard.type("carrier == 'UA'")
+    page.keyboard.press("Enter")
+    expect(page.locator(".progress")).to_contain_text("5,000 read, 100 found")
+    expect(page.locator(".progress")).to_contain_text("complete")
+    page.locator("summary", has_text="Export").click()
+    target = page.get_by_role("link", name="JSON lines").get_attribute("href")
+    assert target is not None
+    assert target.endswith("/export?format=jsonl&filter=carrier+%3D%3D+%27UA%27&from=earliest")
+    page.goto(page.url.partition("#")[0] + "#/topics/flights/records?filter=never")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator(".progress")).to_contain_text("cancelled")
+
+
+def test_a_tail_follows_and_counts_what_it_leaves_out(open_page: Open) -> None:
+    page = open_page("#/topics/flights/records")
+    page.get_by_role("button", name="Live").click()
+    expect(page.locator(".list-foot")).to_contain_text("left out")
+    expect(page.get_by_role("link", name="5039", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Live").click()
+    expect(page.get_by_role("link", name="4999", exact=True)).to_be_visible()
+
+
+def test_produce_and_copy(open_page: Open, console: FakeConsole) -> None:
+    page = open_page("#/topics/flights/records?at=0:4990")
+    page.get_by_role("button", name="Produce one like it…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Value", exact=True)).to_have_value(re.compile(str(BEYOND)))
+    dialog.get_by_role("button", name="Produce").click()
+    expect(page.get_by_text("Written to partition 0 at offset 5000.")).to_be_visible()
+    asked = _asked_last(console, "topics/flights/records")
+    assert (asked["key"], asked["key_format"], asked["value_format"]) == ("AA", "string", "json")
+    assert str(BEYOND) in asked["value"]
+    page.keyboard.press("Escape")
+    page.goto(f"{console.url}/#/topics/flights/records?at=0:4990")
+    page.get_by_role("button", name="Copy to a topic…").click()
+    dialog.get_by_label("Topic").fill("nowhere")
+    dialog.get_by_role("button", name="Copy", exact=True).click()
+    expect(dialog.get_by_role("alert")).to_have_text("there is no topic 'nowhere'")
+    dialog.get_by_label("Topic").fill("orders")
+    dialog.get_by_role("button", name="Copy", exact=True).click()
+    expect(dialog).to_have_count(0)
+    assert _asked_last(console, "topics/flights/copy") == {"partition": 0, "offset": 4990, "to": "orders"}
+
+
+# -- groups, dead letters, schemas, views, connectors, security, applications ----------------------------------------
+
+
+def test_a_group_is_reset_after_its_plan_was_seen(open_page: Open, console: FakeConsole) -> None:
+    page = open_page("#/groups?filter=billing")
+    page.get_by_role("link", name="billing").click()
+    page.get_by_role("button", name="Reset offsets…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("The group has 2 members")
+    dialog.get_by_label("To", exact=True).select_option("shift")
+    dialog.get_by_label("Records").fill("-10")
+    dialog.get_by_role("button", name="Show the plan").click()
+    expect(dialog).to_contain_text("-300,000")
+    assert _asked_last(console, "groups/billing/reset") == {"to": "shift", "value": -10, "dry_run": True}
+    dialog.get_by_role("button", name="Reset the offsets").click()
+    expect(page.get_by_text("Offsets of 3 partitions were reset.")).to_be_visible()
+    assert _asked_last(console, "groups/billing/reset")["dry_run"] is False
+
+
+def test_chosen_dead_letters_go_back_after_their_plan_was_seen(open_page: Open, console: FakeConsole) -> None:
+    page = open_page(DEAD_LETTERS)
+    expect(page.get_by_role("region", name="The record it came from")).to_contain_text("flights-0 @ 7")
+    page.get_by_role("checkbox", name="Choose 0:1", exact=True).check()
+    page.get_by_role("checkbox", name="Choose 0:3", exact=True).check()
+    expect(page.get_by_role("checkbox", name="Choose 0:9", exact=True)).to_be_disabled()
+    page.get_by_role("button", name="Redrive 2 chosen…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Show what would be sent").click()
+    expect(dialog).to_contain_text("2 stay")
+    asked = _asked_last(console, "dead-letters/flights.dead-letters/redrive")
+    assert asked == {"places": [[0, 1], [0, 3]], "dry_run": True}
+    dialog.get_by_role("button", name="Send 2 records back").click()
+    expect(page.get_by_text("2 records went back.")).to_be_visible()
+    assert _asked_last(console, "dead-letters/flights.dead-letters/redrive")["dry_run"] is False
+
+
+def test_schemas_show_what_changed_and_check_a_new_one(open_page: Open) -> None:
+    page = open_page("#/schemas")
+    page.get_by_role("link", name="orders-value").click()
+    page.get_by_label("Changes since").select_option("1")
+    expect(page.locator(".diff-new").first).to_contain_text(HOSTILE.replace('"', '\\"'))
+    page.get_by_role("button", name="Check a schema…").click()
+    page.get_by_role("dialog").get_by_label("Schema").fill('{"type": "string"}')
+    page.get_by_role("dialog").get_by_role("button", name="Check").click()
+    expect(page.get_by_role("alert")).to_contain_text("READER_FIELD_MISSING_DEFAULT_VALUE")
+
+
+def test_a_view_is_shifted_rolled_back_compared_and_retired(open_page: Open, console: FakeConsole) -> None:
+    page = open_page("#/views")
+    page.get_by_role("link", name="carrier_delays").click()
+    expect(page.get_by_role("listitem").and_(page.locator(".step.now"))).to_contain_text("6 min left")
+    page.get_by_role("button", name="Shift…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("p99 of reads, at most ms").fill("50")
+    dialog.get_by_role("button", name="Shift").click()
+    expect(dialog).to_have_count(0)
+    assert _asked_last(console, "views/0/carrier_delays/shift") == {
+        "steps": [1, 10, 50, 100],
+        "hold_ms": 600_000,
+        "guards": {"errors": 0.01, "p99_ms": 50, "lag_ms": 10_000},
+    }
+    page.get_by_role("button", name="Roll back").click()
+    dialog.get_by_role("button", name="Roll back").click()
+    expect(page.get_by_text("All callers are back on the serving version.")).to_be_visible()
+    assert _asked_last(console, "views/0/carrier_delays/rollback") == {}
+    page.get_by_role("article", name="Version 3").get_by_role("button", name="Retire…").click()
+    dialog.get_by_role("textbox").fill("carrier_delays")
+    dialog.get_by_role("button", name="Retire").click()
+    expect(dialog).to_have_count(0)
+    assert _asked_last(console, "views/0/carrier_delays/retire") == {"version": 3, "yes": True}
+    page.get_by_role("link", name="Differences").click()
+    expect(page.get_by_text(str(BEYOND))).to_be_visible()
+    page.get_by_role("button", name="Explain the examples").click()
+    expect(page.get_by_text("flights-4 at offset 20871")).to_be_visible()
+    page.get_by_role("link", name="History").click()
+    expect(page.get_by_role("list", name="Decisions")).to_contain_text("from: 100, to: 1000")
+
+
+def test_connectors_are_paused_and_restarted(open_page: Open, console: FakeConsole) -> None:
+    page = open_page("#/connectors")
+    page.get_by_role("article", name="postgres-orders").get_by_role("button", name="Pause").click()
+    expect(page.get_by_text("postgres-orders: pause was asked for.")).to_be_visible()
+    assert _asked_last(console, "connectors/0/postgres-orders/pause") == {}
+    expect(page.get_by_role("article", name="orders-to-postgres")).to_contain_text("Next try in")
+
+
+def test_rules_and_users(open_page: Open, console: FakeConsole) -> None:
+    page = open_page("#/security")
+    page.get_by_role("button", name="Remove the rule of User:billing to read orders").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(page.get_by_text("The rule was removed.")).to_be_visible()
+    assert _asked_last(console, "acls/delete")["principal"] == "User:billing"
+    page.get_by_role("link", name="Users").click()
+    page.get_by_role("button", name="Add user").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name", exact=True).fill("search")
+    dialog.get_by_label("Password").fill("hunter2")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog).to_have_count(0)
+    assert _asked_last(console, "users") == {
+        "name": "search",
+        "mechanism": "SCRAM-SHA-512",
+        "password": "hunter2",
+    }
+
+
+def test_an_application_is_drawn_and_a_row_leads_to_its_records(open_page: Open) -> None:
+    page = open_page("#/applications")
+    page.get_by_role("link", name="carrier-delays").click()
+    node = page.get_by_role("button", name=re.compile("^processor with-weather"))
+    expect(node).to_contain_text("128 records held back")
+    node.press("Enter")
+    expect(node).to_have_attribute("aria-pressed", "true")
+    page.get_by_role("link", name="Micro-batches").click()
+    expect(page.get_by_role("img", name=re.compile("^Duration of micro-batches"))).to_be_visible()
+    page.get_by_role("link", name="Stores").click()
+    page.get_by_role("link", name="delays", exact=True).click()
+    page.get_by_role("link", name='["UA", "2013-07-04"]').click()
+    page.get_by_role("link", name="flights-4 @ 48").click()
+    expect(page.get_by_role("complementary", name="Record")).to_contain_text("offset 48")
+
+
+# -- of all of it ------------------------------------------------------------------------------------------------
+
+
+def test_nothing_of_what_the_cluster_says_becomes_markup(open_page: Open) -> None:
+    page = open_page("#/topics/hostile/records?at=0:3")
+    side = page.get_by_role("complementary", name="Record")
+    expect(side.locator(".code").nth(1)).to_contain_text("<script>")
+    expect(side.get_by_role("table", name="Headers")).to_contain_text(HOSTILE)
+    for target, text in (
+        ("#/topics?filter=bad.", f"bad.{HOSTILE_NAME}"),
+        ("#/topics/bad." + HOSTILE_NAME.replace("=", "%3D"), f"bad.{HOSTILE_NAME}"),
+        ("#/groups?filter=img", HOSTILE_NAME),
+        ("#/schemas", f"bad.{HOSTILE_NAME}-value"),
+        ("#/connectors", HOSTILE),
+        ("#/security", HOSTILE),
+        ("#/applications/0/stores/delays?row=1%20%5B%22UA%22,%20%222013-07-01%22%5D%20", "<script>"),
+    ):
+        page.evaluate("hash => { location.hash = hash }", target)
+        expect(page.locator("main")).to_contain_text(text)
+        assert page.locator("img, main script, iframe, object").count() == 0
+
+
+def test_the_keyboard_is_enough(open_page: Open) -> None:
+    page = open_page()
+    heading = page.get_by_role("heading", level=1)
+    expect(heading).to_have_text("Overview")
+    for key, title in (
+        ("g", "Groups"),
+        ("s", "Schemas"),
+        ("d", "Dead letters"),
+        ("v", "Views"),
+        ("t", "Topics"),
+    ):
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        expect(heading).to_have_text(title)
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.keyboard.press("/")
+    page.keyboard.type("flights")
+    expect(page.locator("tbody tr[data-at]")).to_have_count(2)
+    page.keyboard.press("Escape")
+    page.locator(".virtual").focus()
+    page.keyboard.press("j")
+    expect(page.get_by_role("link", name="flights", exact=True)).to_be_focused()
+    page.keyboard.press("j")
+    expect(page.get_by_role("link", name="flights.dead-letters")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(heading).to_have_text("flights.dead-letters")
+    page.keyboard.press("r")
+    expect(page.locator(".tabs a[aria-current]")).to_have_text("Records")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("events-00042")
+    page.keyboard.press("Enter")
+    expect(heading).to_have_text("tenant-000.events-00042")
+
+
+def test_a_viewer_sees_no_button_that_would_be_refused(open_page: Open) -> None:
+    viewer = FakeConsole(FakeCluster(role="viewer", topics=10, groups=3))
+    try:
+        page = open_page(url=viewer.url)
+        allowed = re.compile(
+            r"Go to|Keyboard|Live|Filter|Close|Copy the|Decoded|Text|Bytes|Check|Compare|Explain|Why|Look up|Newer|"
+            r"^(topic|processor|source|sink|repartition) "
+        )
+        for target in PAGES.values():
+            page.evaluate("hash => { location.hash = hash }", target)
+            _settled(page)
+            names = page.locator("main button:not(.sort)").evaluate_all(
+                "found => found.map(one => one.getAttribute('aria-label') || one.textContent.trim())"
+            )
+            assert [name for name in names if not allowed.search(name)] == [], target
+    finally:
+        viewer.stop()
+
+
+def test_the_page_comes_back_when_the_console_does(open_page: Open) -> None:
+    first = FakeConsole(FakeCluster(topics=3, groups=1))
+    page = open_page("#/topics", url=first.url)
+    expect(page.get_by_role("link", name="tenant-000.events-00002")).to_be_visible()
+    first.stop()
+    expect(page.get_by_role("alert")).to_contain_text("this page reconnects by itself")
+    expect(page.get_by_role("link", name="tenant-000.events-00002")).to_be_visible()
+    second = FakeConsole(FakeCluster(topics=5, groups=1), port=first.port)
+    try:
+        expect(page.get_by_role("link", name="tenant-000.events-00004")).to_be_visible()
+        expect(page.get_by_role("alert")).to_have_count(0)
+    finally:
+        second.stop()
+
+
+# -- against a real console and a real log -----------------------------------------------------------------------------
+
+
+def test_a_real_console(open_page: Open, tmp_path: Path) -> None:
+    with InProcessNode.start(data=tmp_path / "node") as node:
+        server = ConsoleServer(ConsoleSettings(bootstrap_servers=node.bootstrap_servers, port=0))
+        try:
+            page = open_page("#/topics", url=server.url)
+            expect(page.get_by_text("No topics yet")).to_be_visible()
+            page.get_by_role("button", name="Create topic").click()
+            dialog = page.get_by_role("dialog")
+            dialog.get_by_label("Name", exact=True).fill("orders")
+            dialog.get_by_label("Partitions").fill("1")
+            dialog.get_by_role("button", name="Create topic").click()
+            expect(page.get_by_role("heading", level=1)).to_have_text("orders")
+            page.keyboard.press("r")
+            for carrier, delay in (("UA", 61), ("B6", 7)):
+                page.get_by_role("button", name="Produce", exact=True).click()
+                dialog.get_by_label("Key", exact=True).fill(carrier)
+                value = f'{{"carrier": "{carrier}", "dep_delay": {delay}, "id": {BEYOND}}}'
+                dialog.get_by_label("Value", exact=True).fill(value)
+                dialog.get_by_role("button", name="Produce").click()
+                expect(page.get_by_role("complementary", name="Record")).to_contain_text(carrier)
+            expect(page.get_by_role("complementary", name="Record")).to_contain_text(str(BEYOND))
+            page.keyboard.press("Escape")
+            page.keyboard.press("/")
+            page.keyboard.type("carrier == 'UA' and dep_delay > 60")
+            page.keyboard.press("Enter")
+            expect(page.locator(".progress")).to_contain_text("2 read, 1 found")
+            with Client(node.bootstrap_servers) as client:
+                assert list(client.metadata()) == ["orders"]
+        finally:
+            server.stop()
