@@ -112,6 +112,7 @@ def open_page(browser: Any, console: FakeConsole) -> Iterator[Open]:
     for context in contexts:
         context.close()
     assert wrong == []
+    assert console.wrong == []
     assert not [title for title in titles if title.startswith("owned")]
 
 
@@ -336,7 +337,8 @@ def test_chosen_dead_letters_go_back_after_their_plan_was_seen(open_page: Open, 
     assert asked == {"places": [[0, 1], [0, 3]], "dry_run": True}
     dialog.get_by_role("button", name="Send 2 records back").click()
     expect(page.get_by_text("2 records went back.")).to_be_visible()
-    assert _asked_last(console, "dead-letters/flights.dead-letters/redrive")["dry_run"] is False
+    asked = _asked_last(console, "dead-letters/flights.dead-letters/redrive")
+    assert asked == {"places": [[0, 1], [0, 3]], "only_to": ["flights"], "dry_run": False}
 
 
 def test_schemas_show_what_changed_and_check_a_new_one(open_page: Open) -> None:

@@ -1,24 +1,29 @@
 """A console without a cluster: the page, and canned answers in the shape of its API. For tests of the page alone.
 
-What the page asked it to change is in `cluster.asked`. In `tests`, `python -m support.fake_console` serves it until it
-is stopped.
+What the page asked it to change is in `cluster.asked`. What the real API would refuse of that, and what is not in the
+shape of its answers, is in `wrong`: the page is tested against the API that there is. In `tests`,
+`python -m support.fake_console` serves it until it is stopped.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 import suiro
+from suiro.console.web.api import ENDPOINTS
+from suiro.console.web.endpoint import Router
 from suiro.foundation.http import HttpServer, listen_on
 from support import fake_console_services as services
 from support.fake_console_cluster import FakeCluster, now_ms
@@ -29,6 +34,8 @@ POLICY = (
     "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'"
 )
+OPTIONAL = re.compile(r"\.related|_hex$")
+"""What the page shows where it is told."""
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".html": "text/html"}
 
 
@@ -37,6 +44,8 @@ class FakeConsole:
 
     def __init__(self, cluster: FakeCluster | None = None, *, port: int = 0) -> None:
         self.cluster = cluster or FakeCluster()
+        self.wrong: list[str] = []
+        self._router = Router(ENDPOINTS)
         self._pages: set[asyncio.Queue[dict[str, Any] | None]] = set()
         self._server = HttpServer(
             self._application(), listen_on("127.0.0.1", port, name="fake console"), name="fake-console"
@@ -87,7 +96,14 @@ class FakeConsole:
             "/dead-letters/{topic}/records": lambda request: services.dead_letter_records(cluster),
             "/dead-letters/{topic}/origin": lambda request: {"record": cluster.record("flights", 7)},
             "/dead-letters/{topic}/history": lambda request: [
-                {"at": cluster.started - 900_000, "who": "ada", "records": 4, "targets": ["flights-0"]}
+                {
+                    "at": cluster.started - 900_000,
+                    "who": "ada",
+                    "records": 4,
+                    "targets": ["flights-0"],
+                    "group": "suiro.redrive.flights",
+                    "error": None,
+                }
             ],
             "/acls": lambda request: services.acls(),
             "/users": lambda request: {"users": [{"name": "billing", "mechanisms": {"SCRAM-SHA-256": 4096}}]},
@@ -118,12 +134,50 @@ class FakeConsole:
             Route("/api/v1" + topic + "/scan", self._scan),
             Route("/api/v1" + topic + "/tail", self._tail),
             Route("/api/v1" + topic + "/export", lambda request: PlainTextResponse('{"offset":0}\n')),
-            *(Route("/api/v1" + path, _look(look)) for path, look in looks.items()),
+            *(Route("/api/v1" + path, self._look(look)) for path, look in looks.items()),
             Route("/api/v1/{path:path}", self._change, methods=["POST"]),
             Route("/", _file),
             Route("/page/{name:path}", _file),
         ]
         return Starlette(routes=routes)
+
+    # -- held to the real API --------------------------------------------------------------------------------------
+
+    def _look(self, look: Callable[[Request], Any]) -> Any:
+        async def answer(request: Request) -> Response:
+            found = look(request)
+            if found is None:
+                return JSONResponse(
+                    {"error_code": 404, "message": "there is nothing of that name"}, status_code=404
+                )
+            self._hold(request, None, found)
+            return JSONResponse(found)
+
+        return answer
+
+    def _hold(self, request: Request, body: Any, answer: Any) -> None:
+        """To the endpoint's parameters, its body, and the type of its answer."""
+        raw_path = request.scope["raw_path"].decode().partition("?")[0].removeprefix("/api/v1")
+        endpoint = self._router.find(raw_path)[0].get(request.method)
+        what = f"{request.method} {raw_path}"
+        if endpoint is None:
+            if not raw_path.startswith("/apps"):
+                self.wrong.append(f"{what}: there is no such endpoint")
+            return
+        unknown = set(request.query_params) - set(endpoint.query)
+        if unknown:
+            self.wrong.append(f"{what}: parameters {unknown}")
+        try:
+            if endpoint.body is not None:
+                msgspec.convert(body, endpoint.body)
+            if endpoint.answer is not None:
+                held = msgspec.json.decode(json.dumps(answer), type=endpoint.answer)
+                missing = _keys(json.loads(msgspec.json.encode(held))) ^ _keys(answer)
+                missing = {key for key in missing if not OPTIONAL.search(key)}
+                if missing:
+                    self.wrong.append(f"{what}: {sorted(missing)} are in one of the two answers only")
+        except msgspec.ValidationError as error:
+            self.wrong.append(f"{what}: {error}")
 
     # -- records ---------------------------------------------------------------------------------------------------
 
@@ -199,27 +253,13 @@ class FakeConsole:
     async def _change(self, request: Request) -> Response:
         path, body = request.path_params["path"], json.loads(await request.body())
         self.cluster.asked.append((path, body))
-        if path.endswith("/check"):
-            return JSONResponse(
-                {"compatible": False, "reasons": ["READER_FIELD_MISSING_DEFAULT_VALUE: /fields/2 note"]}
-            )
-        if path.endswith("/redrive"):
-            return JSONResponse(services.redrive(body))
-        if path.endswith("/reset"):
-            return JSONResponse(
-                [{"topic": "orders", "partition": n, "committed": 300_000 + n, "offset": n} for n in range(3)]
-            )
-        if path.endswith("/compare"):
-            return JSONResponse(services.comparison())
-        if path.endswith("/explain"):
-            return JSONResponse(services.explanation())
-        if path.endswith("/records"):
-            return JSONResponse({"partition": 0, "offset": 5_000})
         if path.endswith("/copy") and body.get("to") == "nowhere":
             return JSONResponse(
                 {"error_code": 404, "message": "there is no topic 'nowhere'"}, status_code=404
             )
-        return JSONResponse({})
+        answer = _outcome(path.rpartition("/")[2], body)
+        self._hold(request, body, answer)
+        return JSONResponse(answer)
 
     def _events(self, request: Request) -> Response:
         async def events() -> AsyncIterator[str]:
@@ -235,16 +275,42 @@ class FakeConsole:
         return _stream(events())
 
 
-def _look(look: Callable[[Request], Any]) -> Any:
-    async def answer(request: Request) -> Response:
-        found = look(request)
-        if found is None:
-            return JSONResponse(
-                {"error_code": 404, "message": "there is nothing of that name"}, status_code=404
-            )
-        return JSONResponse(found)
+def _outcome(action: str, body: Any) -> Any:
+    match action:
+        case "check":
+            return {
+                "compatible": False,
+                "reasons": ["READER_FIELD_MISSING_DEFAULT_VALUE: /fields/2 note"],
+            }
+        case "redrive":
+            return services.redrive(body)
+        case "reset":
+            return [
+                {"topic": "orders", "partition": n, "committed": 300_000 + n, "offset": n} for n in range(3)
+            ]
+        case "compare":
+            return services.comparison()
+        case "explain":
+            return services.explanation()
+        case "records":
+            return {"partition": 0, "offset": 5_000}
+        case "acls":
+            return {"acls": []}
+        case "delete" if "principal" in body:
+            return {"acls": [body]}
+        case "register":
+            return {"id": 99, "version": 3}
+    return {}
 
-    return answer
+
+def _keys(found: Any, path: str = "") -> set[str]:
+    """Of all objects in it, by where they are; lists are one place."""
+    if isinstance(found, dict):
+        inside = (_keys(value, f"{path}.{name}") for name, value in found.items())
+        return {f"{path}.{name}" for name in found}.union(*inside)
+    if isinstance(found, list):
+        return set[str]().union(*(_keys(each, f"{path}[]") for each in found))
+    return set()
 
 
 def _event(name: str, data: Any) -> str:

@@ -199,6 +199,7 @@ class FakeCluster:
         members = [
             {
                 "member_id": f"{name[:20]}-{n}-6f1c2a",
+                "instance_id": None,
                 "client_id": f"{name[:20]}-{n}",
                 "host": f"/10.0.0.{10 + n}",
                 "assignment": [
@@ -212,7 +213,7 @@ class FakeCluster:
             "state": row["state"],
             "type": row["type"],
             "assignor": "range" if members else "",
-            "coordinator": 2,
+            "coordinator": "broker-2.internal:9092",
             "members": members,
             "partitions": [
                 {
@@ -232,7 +233,8 @@ class FakeCluster:
             "lag": row["lag"],
             "lag_ms": row["lag_ms"],
             "history": [
-                [at, value, value * 0.5] for at, value in _history(self.started, row["lag"], row["lag"] / 4)
+                [at, int(value), int(value / 2)]
+                for at, value in _history(self.started, row["lag"], row["lag"] / 4)
             ],
         }
 
@@ -308,9 +310,8 @@ def _config(name: str, value: str, source: str = "default") -> dict[str, Any]:
         "name": name,
         "value": value,
         "source": source,
-        "is_default": source == "default",
-        "sensitive": False,
-        "read_only": False,
+        "is_sensitive": False,
+        "is_read_only": False,
     }
 
 

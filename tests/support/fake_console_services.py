@@ -36,7 +36,8 @@ def schemas() -> dict[str, Any]:
                 "compatibility": "BACKWARD",
             }
             for n, name in enumerate(names)
-        ]
+        ],
+        "complete": True,
     }
 
 
@@ -47,8 +48,9 @@ def schema(subject: str) -> dict[str, Any]:
         "compatibility": "BACKWARD",
         "versions": [
             {"version": n, "id": 9 + n, "type": "AVRO", "text": json.dumps(text, indent=2), "references": []}
-            for n, text in enumerate(texts, start=1)
+            for n, text in reversed(list(enumerate(texts, start=1)))
         ],
+        "earlier": 0,
         "topics": [subject.removesuffix("-value")],
     }
 
@@ -118,7 +120,7 @@ def dead_letter_records(cluster: FakeCluster) -> dict[str, Any]:
             "done": n % 13 == 5,
         }
 
-    return {"letters": [letter(n) for n in range(60)]}
+    return {"letters": [letter(n) for n in range(60)], "complete": True}
 
 
 def redrive(body: dict[str, Any]) -> dict[str, Any]:
@@ -129,6 +131,7 @@ def redrive(body: dict[str, Any]) -> dict[str, Any]:
         "targets": [{"topic": "flights", "partition": n, "records": chosen // 3} for n in range(3)],
         "refused": [{"reason": "its headers name no topic and partition that it comes from", "records": 2}],
         "redriven": None if body["dry_run"] else chosen,
+        "complete": True,
     }
 
 
@@ -479,5 +482,6 @@ def acls() -> dict[str, Any]:
             rule("User:billing", "write", "invoices-", pattern="prefixed"),
             rule("User:*", "describe", "*"),
             rule(f"User:{HOSTILE}", "all", "payments", permission="deny"),
-        ]
+        ],
+        "off": None,
     }

@@ -6,7 +6,7 @@ import { Dialog } from './dialog.js';
 import { Ago, count, plural, Time } from './format.js';
 import { Icon } from './icons.js';
 import { may } from './live.js';
-import { Badge, Empty, Facts, Head, Loading, Panel, say, State } from './parts.js';
+import { Badge, Empty, Head, Loading, Panel, say, State } from './parts.js';
 import { RecordContent, RecordLink } from './record.js';
 import { go, href, route, setQuery } from './router.js';
 import { DataTable } from './table.js';
@@ -39,10 +39,10 @@ function List() {
 /** @param {{topic: string}} props */
 function Topic({ topic }) {
   const { data, error, loading, reload } = useLoad(url(['dead-letters', topic]));
-  const { origin, reason, at } = route.value.query;
+  const { origin, reason, exception, at } = route.value.query;
   const [redriving, setRedriving] = useState(/** @type {any} */ (null));
   const waiting = (data?.groups ?? []).reduce((/** @type {number} */ sum, /** @type {any} */ group) => sum + Number(group.waiting), 0);
-  const chosen = data?.groups.find((/** @type {any} */ group) => group.origin_topic === (origin ?? null) && group.reason === reason);
+  const chosen = reason === undefined && exception === undefined ? undefined : data?.groups.find((/** @type {any} */ group) => group.origin_topic === (origin ?? null) && group.reason === (reason ?? '') && group.exception === (exception ?? group.exception));
   return html`
     <${Head} title=${html`<span class="mono">${topic}</span>`} trail=${[{ text: 'Dead letters', to: '#/dead-letters' }]}
       note=${data && `${plural(waiting, 'record')} waiting of ${count(data.read)} read${data.complete ? '' : '; there are more than were read'}`}>
@@ -54,17 +54,17 @@ function Topic({ topic }) {
       ${loading && html`<${Loading} />`}
       ${data && data.groups.length === 0 && html`<${Empty} title="No dead letters" >Nothing was put aside.<//>`}
       ${data && data.groups.length > 0 && html`<${Panel} title="By reason" flush>
-        <${DataTable} label="Reasons" rows=${data.groups} first="-waiting" rowKey=${(/** @type {any} */ row) => `${row.origin_topic} ${row.reason}`}
+        <${DataTable} label="Reasons" rows=${data.groups} first="-waiting" rowKey=${(/** @type {any} */ row) => `${row.origin_topic} ${row.exception} ${row.reason}`}
           rowClass=${(/** @type {any} */ row) => (row === chosen ? 'selected' : '')}
-          onOpen=${(/** @type {any} */ row) => setQuery({ origin: row.origin_topic, reason: row.reason, at: null })} columns=${[
+          onOpen=${(/** @type {any} */ row) => setQuery({ origin: row.origin_topic, exception: row.exception, reason: row.reason, at: null })} columns=${[
             { id: 'reason', title: 'Reason', sort: (/** @type {any} */ row) => row.reason, cell: (/** @type {any} */ row) => html`
-              <a href=${href(['dead-letters', topic], { origin: row.origin_topic, reason: row.reason })}>${row.reason || 'no reason given'}</a>
+              <a href=${href(['dead-letters', topic], { origin: row.origin_topic, exception: row.exception, reason: row.reason })}>${row.reason || 'no reason given'}</a>
               <div class="muted small-text">${row.exception}</div>` },
             { id: 'origin', title: 'From', width: '180px', className: 'clip', sort: (/** @type {any} */ row) => row.origin_topic, cell: (/** @type {any} */ row) => (row.origin_topic ? html`<a class="mono" href=${href(['topics', row.origin_topic])}>${row.origin_topic}</a>` : html`<span class="muted">unknown</span>`) },
             { id: 'waiting', title: 'Waiting', numeric: true, width: '90px', sort: (/** @type {any} */ row) => row.waiting, cell: (/** @type {any} */ row) => html`<b>${count(row.waiting)}</b>` },
             { id: 'records', title: 'Records', numeric: true, width: '90px', sort: (/** @type {any} */ row) => row.records, cell: (/** @type {any} */ row) => count(row.records) },
             { id: 'last', title: 'Last', width: '140px', sort: (/** @type {any} */ row) => row.last_timestamp, cell: (/** @type {any} */ row) => html`<${Ago} ms=${row.last_timestamp} />` },
-            { id: 'redrive', title: '', label: 'Redrive', width: '100px', cell: (/** @type {any} */ row) => may('operator') && row.waiting > 0 && html`<button type="button" class="small" aria-label=${`Redrive: ${row.reason}`} onClick=${() => setRedriving({ origin_topic: row.origin_topic, reason: row.reason })}>Redrive…</button>` },
+            { id: 'redrive', title: '', label: 'Redrive', width: '100px', cell: (/** @type {any} */ row) => may('operator') && row.waiting > 0 && html`<button type="button" class="small" aria-label=${`Redrive: ${row.reason}`} onClick=${() => setRedriving({ origin_topic: row.origin_topic, exception: row.exception || null, reason: row.reason || null })}>Redrive…</button>` },
           ]} />
       <//>`}
       ${chosen && html`<${Letters} topic=${topic} group=${chosen} at=${at} onRedrive=${setRedriving} />`}
@@ -76,7 +76,7 @@ function Topic({ topic }) {
 
 /** @param {{topic: string, group: any, at?: string, onRedrive: (choice: any) => void}} props */
 function Letters({ topic, group, at, onRedrive }) {
-  const { data, error, loading } = useLoad(url(['dead-letters', topic, 'records'], { origin_topic: group.origin_topic, reason: group.reason, limit: LIMIT }));
+  const { data, error, loading } = useLoad(url(['dead-letters', topic, 'records'], { origin_topic: group.origin_topic, exception: group.exception, reason: group.reason, limit: LIMIT }));
   const [chosen, setChosen] = useState(/** @type {Set<string>} */ (new Set()));
   const letters = data?.letters ?? [];
   const place = (/** @type {any} */ letter) => `${letter.record.partition}:${letter.record.offset}`;
@@ -99,7 +99,7 @@ function Letters({ topic, group, at, onRedrive }) {
         { id: 'value', title: 'Value', className: 'clip mono', cell: (/** @type {any} */ letter) => letter.record.value?.text.slice(0, 200) ?? html`<span class="muted">null</span>` },
         { id: 'state', title: 'State', width: '120px', cell: (/** @type {any} */ letter) => (letter.done ? html`<${State} text="redriven" tone="good" />` : letter.refusal ? html`<span title=${letter.refusal}><${State} text="cannot go" tone="bad" /></span>` : html`<${State} text="waiting" />`) },
       ]} /></div>`}
-    ${data && letters.length >= LIMIT && html`<p class="muted inset">The first ${count(LIMIT)} are shown.</p>`}
+    ${data && !data.complete && html`<p class="muted inset">There are more than these.</p>`}
     ${open && html`<${Pair} topic=${topic} letter=${open} />`}
   <//>`;
 }
@@ -132,16 +132,14 @@ function Pair({ topic, letter }) {
 /** @param {{topic: string}} props */
 function History({ topic }) {
   const { data } = useLoad(url(['dead-letters', topic, 'history']));
-  const lines = Array.isArray(data) ? data : (data?.lines ?? data?.history ?? []);
-  if (lines.length === 0) return null;
-  return html`<${Panel} title="Redrives so far"><ul class="plain-list">
-    ${lines.map((/** @type {any} */ line, /** @type {number} */ at) => html`<li key=${at}>${typeof line === 'string' ? line : html`<${Facts} items=${Object.entries(line).map(([name, value]) =>
-      [name, /^(at|time|timestamp|time_ms)$/.test(name) && typeof value === 'number' ? html`<${Time} ms=${value} />` : said(value)])} />`}</li>`)}
-  </ul><//>`;
+  if (!data || data.length === 0) return null;
+  return html`<${Panel} title="Redrives so far" flush><${DataTable} label="Redrives" rows=${data} rowKey=${(/** @type {any} */ _, /** @type {number} */ at) => String(at)} columns=${[
+    { id: 'at', title: 'Time', width: '190px', cell: (/** @type {any} */ row) => html`<${Time} ms=${row.at} brief />` },
+    { id: 'who', title: 'Who', width: '160px', className: 'clip', cell: (/** @type {any} */ row) => row.who },
+    { id: 'records', title: 'Records', numeric: true, width: '100px', cell: (/** @type {any} */ row) => count(row.records) },
+    { id: 'targets', title: 'To', className: 'clip mono', cell: (/** @type {any} */ row) => row.error ?? row.targets.join(', ') },
+  ]} /><//>`;
 }
-
-/** @param {any} value */
-const said = (value) => (typeof value === 'object' && value !== null ? JSON.stringify(value, (_, each) => (typeof each === 'bigint' ? String(each) : each)) : String(value));
 
 /** First what would be sent where, then the same for good. @param {{topic: string, choice: any, onClose: () => void, onDone: () => void}} props */
 function Redrive({ topic, choice, onClose, onDone }) {
@@ -152,7 +150,7 @@ function Redrive({ topic, choice, onClose, onDone }) {
     setState({ busy: true, error: null });
     try {
       const picked = Object.fromEntries(Object.entries(choice).filter(([, value]) => value !== null && value !== undefined));
-      const found = await post(url(['dead-letters', topic, 'redrive']), { ...picked, ...(byKey ? { by_key: true } : {}), dry_run: dryRun });
+      const found = await post(url(['dead-letters', topic, 'redrive']), { ...picked, ...(byKey ? { by_key: true } : {}), ...(plan ? { only_to: [...new Set(plan.targets.map((/** @type {any} */ one) => one.topic))] } : {}), dry_run: dryRun });
       setState({ busy: false, error: null });
       if (dryRun) {
         setPlan(found);
@@ -165,7 +163,7 @@ function Redrive({ topic, choice, onClose, onDone }) {
       setState({ busy: false, error: /** @type {Error} */ (error).message });
     }
   };
-  const which = choice.places ? plural(choice.places.length, 'chosen record') : choice.reason !== undefined ? `those with the reason “${choice.reason}”` : 'all that wait';
+  const which = choice.places ? plural(choice.places.length, 'chosen record') : choice.reason ? `those with the reason “${choice.reason}”` : 'all that wait';
   return html`<${Dialog} title=${html`Redrive from <span class="mono">${topic}</span>`} wide onClose=${onClose}>
     <form onSubmit=${(/** @type {Event} */ event) => { event.preventDefault(); run(plan === null); }}>
       <p>Sends ${which} back to the topic that each came from. Each goes once, in transactions, and the journal of redrives tells of it.</p>
@@ -176,6 +174,7 @@ function Redrive({ topic, choice, onClose, onDone }) {
           { id: 'partition', title: 'Partition', numeric: true, width: '110px', cell: (/** @type {any} */ row) => row.partition },
           { id: 'records', title: 'Records', numeric: true, width: '110px', cell: (/** @type {any} */ row) => count(row.records) },
         ]} />
+        ${!plan.complete && html`<p class="inset"><${Badge} tone="warn">not all<//> This is planned by the newest ones; there are more, and they go as well.</p>`}
         ${plan.done_before > 0 && html`<p class="inset muted">${plural(plan.done_before, 'record')} went back before, and will not go again.</p>`}
         ${plan.refused.map((/** @type {any} */ one) => html`<p key=${one.reason} class="inset"><${Badge} tone="warn">${count(one.records)} stay<//> ${one.reason}</p>`)}
       <//>`}

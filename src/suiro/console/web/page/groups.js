@@ -77,7 +77,7 @@ function Group({ name }) {
           <${Tile} label="Lag" value=${count(group.lag)} note="records" />
           <${Tile} label="Behind" value=${duration(group.lag_ms)} note="the oldest record not yet read" />
           <${Tile} label="Members" value=${count(group.members.length)} note=${group.assignor || 'no assignor'} />
-          <${Tile} label="Coordinator" value=${group.coordinator === null || group.coordinator < 0 ? '–' : `broker ${group.coordinator}`} />
+          <${Tile} label="Coordinator" value=${html`<span class="tile-text mono">${group.coordinator}</span>`} />
         </div>
         ${times.length > 1 && html`<div class="columns">
           <${Panel} title="Lag in records"><${Chart} times=${times} series=${lag} label=${`Lag of ${name} in records`} height=${140} /><//>

@@ -2,8 +2,6 @@
 
 import { go, route } from './router.js';
 
-const PAIR_MS = 1_200;
-
 /** @type {Record<string, string>} */
 const GO = {
   o: 'overview', t: 'topics', g: 'groups', s: 'schemas', d: 'dead-letters', v: 'views', a: 'applications', c: 'connectors',
@@ -27,7 +25,7 @@ function types(target) {
 
 /** @param {{help: () => void, palette: () => void}} actions @returns {() => void} that ends it */
 export function onKey({ help, palette }) {
-  let pressed = 0;
+  let leads = false;
   const take = (/** @type {KeyboardEvent} */ event) => {
     if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === 'k') {
       event.preventDefault();
@@ -40,16 +38,15 @@ export function onKey({ help, palette }) {
       return;
     }
     if (document.querySelector('dialog[open]')) return;
-    if (event.timeStamp - pressed < PAIR_MS && GO[event.key]) {
-      pressed = 0;
+    if (leads && GO[event.key]) {
+      leads = false;
       event.preventDefault();
       go(`#/${GO[event.key]}`);
       return;
     }
-    pressed = 0;
-    if (event.key === 'g') {
-      pressed = event.timeStamp;
-    } else if (event.key === '?') {
+    leads = event.key === 'g';
+    if (leads) return;
+    if (event.key === '?') {
       help();
     } else if (event.key === '/') {
       event.preventDefault();

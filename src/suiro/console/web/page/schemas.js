@@ -1,6 +1,6 @@
 /** Schemas of the registry: subjects, versions and what changed between them, a check of a new one. */
 
-import { html, useMemo, useState } from './lib.js';
+import { html, useEffect, useMemo, useState } from './lib.js';
 import { Failure, post, url, useLoad } from './api.js';
 import { Dialog, FormDialog } from './dialog.js';
 import { count, plural } from './format.js';
@@ -15,8 +15,8 @@ const TYPES = ['AVRO', 'JSON', 'PROTOBUF'];
 /** @type {import('./table.js').Column[]} */
 const COLUMNS = [
   { id: 'subject', title: 'Subject', sort: (row) => row.subject.toLowerCase(), className: 'clip', cell: (row) => html`<a class="mono" href=${href(['schemas', row.subject])}>${row.subject}</a>` },
-  { id: 'type', title: 'Type', width: '120px', sort: (row) => row.type, cell: (row) => html`<${Badge}>${row.type}<//>` },
-  { id: 'versions', title: 'Versions', numeric: true, width: '100px', sort: (row) => row.versions.length, cell: (row) => count(row.versions.length) },
+  { id: 'type', title: 'Type', width: '120px', sort: (row) => row.type, cell: (row) => row.type && html`<${Badge}>${row.type}<//>` },
+  { id: 'versions', title: 'Versions', numeric: true, width: '100px', sort: (row) => row.versions.length, cell: (row) => (row.latest_id === null ? '' : count(row.versions.length)) },
   { id: 'latest', title: 'Latest id', numeric: true, width: '100px', sort: (row) => row.latest_id, cell: (row) => row.latest_id },
   { id: 'compatibility', title: 'Compatibility', width: '210px', sort: (row) => row.compatibility, cell: (row) => row.compatibility },
 ];
@@ -30,9 +30,12 @@ export function Schemas({ parts }) {
 }
 
 function List() {
-  const { data, error, loading, reload } = useLoad(url(['schemas']), { everyMs: 15_000 });
+  const [everyMs, setEveryMs] = useState(15_000);
+  const { data, error, loading, reload } = useLoad(url(['schemas']), { everyMs });
   const { filter = '', sort } = route.value.query;
   const [creating, setCreating] = useState(false);
+  // What the registry could not be asked yet comes with the next lists.
+  useEffect(() => setEveryMs(data?.complete === false ? 2_000 : 15_000), [data?.complete]);
   const rows = data?.subjects ?? [];
   const shown = useMemo(() => rows.filter((/** @type {any} */ row) => row.subject.toLowerCase().includes(filter.toLowerCase())), [data, filter]);
   return html`<div class="fill">
@@ -55,11 +58,11 @@ function Subject({ subject }) {
   const { data, error, loading, reload } = useLoad(url(['schemas', subject]));
   const { version, old } = route.value.query;
   const [dialog, setDialog] = useState('');
-  const versions = data?.versions ?? [];
+  const versions = useMemo(() => [...(data?.versions ?? [])].sort((left, right) => left.version - right.version), [data]);
   const shown = versions.find((/** @type {any} */ one) => String(one.version) === version) ?? versions.at(-1);
   const before = versions.find((/** @type {any} */ one) => String(one.version) === old);
   return html`
-    <${Head} title=${html`<span class="mono">${subject}</span>`} trail=${[{ text: 'Schemas', to: '#/schemas' }]} note=${data && `Compatibility ${data.compatibility}`}>
+    <${Head} title=${html`<span class="mono">${subject}</span>`} trail=${[{ text: 'Schemas', to: '#/schemas' }]} note=${data && `Compatibility ${data.compatibility}${data.earlier > 0 ? `; the ${plural(data.earlier, 'earliest version')} left out` : ''}`}>
       <button type="button" onClick=${() => setDialog('check')} disabled=${!data}>Check a schema…</button>
       ${may('operator') && html`<button type="button" class="primary" onClick=${() => setDialog('register')}>Register a version…</button>`}
     <//>

@@ -13,6 +13,7 @@ import { go, href, route, SafeLink, setQuery } from './router.js';
 import { DataTable } from './table.js';
 
 const REFRESH_MS = 5_000;
+const DEFAULT = 'default';
 
 /** @param {{name: string, tab: string}} props */
 export function Topic({ name, tab }) {
@@ -96,7 +97,7 @@ function Summary({ topic, row }) {
 
 /** Who writes the topic and who reads it, left and right of it. @param {{topic: any}} props */
 function Lineage({ topic }) {
-  const side = (/** @type {string} */ direction) => topic.related.filter((/** @type {any} */ one) => one.direction === direction);
+  const side = (/** @type {string} */ direction) => (topic.related ?? []).filter((/** @type {any} */ one) => one.direction === direction);
   const writers = side('writes');
   const readers = [
     ...side('reads'),
@@ -144,7 +145,7 @@ function Configs({ topic, onChanged }) {
   if (topic.configs === null) {
     return html`<div class="content"><${Empty} title="The configs cannot be read">The console's user may not describe the configs of this topic.<//></div>`;
   }
-  const rows = topic.configs.filter((/** @type {any} */ config) => (all !== '0' || !config.is_default) && config.name.includes(filter));
+  const rows = topic.configs.filter((/** @type {any} */ config) => (all !== '0' || config.source !== DEFAULT) && config.name.includes(filter));
   return html`<div class="content">
     <div class="toolbar inside">
       <${Search} label="Filter configs by name" value=${filter} onInput=${(/** @type {string} */ text) => setQuery({ filter: text }, { replace: true })} />
@@ -153,9 +154,9 @@ function Configs({ topic, onChanged }) {
     <${Panel} flush>
       <${DataTable} label="Configs" rows=${rows} rowKey=${(/** @type {any} */ row) => row.name} first="name" columns=${[
         { id: 'name', title: 'Name', sort: (/** @type {any} */ row) => row.name, cell: (/** @type {any} */ row) => html`<span class="mono">${row.name}</span>` },
-        { id: 'value', title: 'Value', className: 'clip', cell: (/** @type {any} */ row) => html`<span class="mono">${row.sensitive ? '(hidden)' : row.value}</span>${human(row)}` },
-        { id: 'source', title: 'Source', width: '150px', sort: (/** @type {any} */ row) => row.source, cell: (/** @type {any} */ row) => (row.is_default ? html`<span class="muted">${row.source}</span>` : html`<${Badge} tone="accent">${row.source}<//>`) },
-        { id: 'edit', title: '', label: 'Change', width: '90px', cell: (/** @type {any} */ row) => may('operator') && !row.read_only && html`<button type="button" class="small" aria-label=${`Change ${row.name}`} onClick=${() => setEditing(row)}>Change</button>` },
+        { id: 'value', title: 'Value', className: 'clip', cell: (/** @type {any} */ row) => html`<span class="mono">${row.is_sensitive ? '(hidden)' : row.value}</span>${human(row)}` },
+        { id: 'source', title: 'Source', width: '150px', sort: (/** @type {any} */ row) => row.source, cell: (/** @type {any} */ row) => (row.source === DEFAULT ? html`<span class="muted">${row.source}</span>` : html`<${Badge} tone="accent">${row.source}<//>`) },
+        { id: 'edit', title: '', label: 'Change', width: '90px', cell: (/** @type {any} */ row) => may('operator') && !row.is_read_only && html`<button type="button" class="small" aria-label=${`Change ${row.name}`} onClick=${() => setEditing(row)}>Change</button>` },
       ]} />
     <//>
     ${editing && html`<${EditConfig} topic=${topic.name} config=${editing} onClose=${() => setEditing(null)} onDone=${() => { say(`${editing.name} was changed.`); onChanged(); }} />`}
@@ -172,14 +173,14 @@ function human(row) {
 
 /** @param {{topic: string, config: any, onClose: () => void, onDone: () => void}} props */
 function EditConfig({ topic, config, onClose, onDone }) {
-  const [value, setValue] = useState(config.sensitive ? '' : (config.value ?? ''));
+  const [value, setValue] = useState(config.is_sensitive ? '' : (config.value ?? ''));
   const [unset, setUnset] = useState(false);
   return html`<${FormDialog} title="Change config" action=${unset ? 'Remove the value' : 'Save'} target=${url(['topics', topic, 'alter'])}
     body=${() => ({ configs: { [config.name]: unset ? null : value } })} onClose=${onClose} onDone=${onDone}>
     <${Field} label=${html`<span class="mono">${config.name}</span>`} wide>
       <input class="mono" value=${value} disabled=${unset} onInput=${(/** @type {any} */ event) => setValue(event.currentTarget.value)} spellcheck=${false} />
     <//>
-    ${!config.is_default && html`<label class="check"><input type="checkbox" checked=${unset} onChange=${(/** @type {any} */ event) => setUnset(event.currentTarget.checked)} />Remove it from the topic: the cluster's value counts</label>`}
+    ${config.source === 'topic' && html`<label class="check"><input type="checkbox" checked=${unset} onChange=${(/** @type {any} */ event) => setUnset(event.currentTarget.checked)} />Remove it from the topic: the cluster's value counts</label>`}
   <//>`;
 }
 
