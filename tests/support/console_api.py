@@ -23,6 +23,7 @@ class Api:
     def __init__(self, console: Console, http: httpx.Client) -> None:
         self.console = console
         self._http = http
+        self.url = f"{str(http.base_url).rstrip('/')}/api/v1"
 
     def get(self, path: str, *, role: str = "viewer", status: int = 200, **query: Any) -> Any:
         return self._answer("GET", path, role, status, params=query)

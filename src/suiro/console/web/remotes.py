@@ -111,6 +111,13 @@ class Peer:
                 found = info["return_value"].get_extra_info("socket")
                 if found is not None:
                     sockets.append(found)
+                    if gone.is_set():  # before there was anything to close
+                        close()
+
+        def close() -> None:
+            for one in sockets:
+                with contextlib.suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
 
         answer: Future[httpx.Response] = Future()
 
@@ -128,9 +135,7 @@ class Peer:
                 with contextlib.suppress(TimeoutError):
                     return _json(self, answer.result(LOOK_S))
                 if gone.is_set() and not answer.done():
-                    for one in sockets:
-                        with contextlib.suppress(OSError):
-                            one.shutdown(socket.SHUT_RDWR)
+                    close()
                     raise TransientError("whoever asked has gone")
 
     def _for(self, user: str | None) -> dict[str, str]:

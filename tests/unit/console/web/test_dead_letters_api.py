@@ -42,9 +42,9 @@ def new_topic(client: Client) -> NewTopicFixture:
     return make
 
 
-@pytest.fixture
-def api(suiro_node: Any, tmp_path: Path) -> Iterator[Api]:
-    with console_api(tmp_path, suiro_node.bootstrap_servers) as made:
+@pytest.fixture(scope="module")
+def api(suiro_node: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with console_api(tmp_path_factory.mktemp("console"), suiro_node.bootstrap_servers) as made:
         yield made
 
 

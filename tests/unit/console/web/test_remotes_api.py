@@ -1,0 +1,443 @@
+"""Connectors and views over the console's API: real servers of both over stand-ins, and servers that answer badly."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+from support.console_api import Api, console_api, users_file
+from support.waiting import wait_until
+
+from suiro.connect import serve_control
+from suiro.connect.runtime import UnknownConnectorError
+from suiro.console.web import Remote, remotes
+from suiro.errors import TransientError
+from suiro.foundation.http import HttpServer, Users, listen_on
+from suiro.views.operations import application as views_application
+from suiro.views.state import RefusedChangeError, UnknownViewError
+
+BEYOND = 9007199254740993  # no double has it
+
+
+class ToldHost:
+    """A host of views that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.error: Exception | None = None
+        self.comparing = self
+        self.begun, self.may_end = threading.Event(), threading.Event()
+        self.gone: threading.Event | None = None
+
+    def views(self) -> list[Any]:
+        return [{"view": "delays", "revision": BEYOND}]
+
+    def compare(self, view: str, **named: Any) -> Any:
+        self.gone = named.pop("gone")
+        self.calls.append(("compare", (view,), named))
+        self.begun.set()
+        if view == "forever":
+            wait_until(lambda gone=self.gone: gone.is_set() or self.may_end.is_set(), 60)  # type: ignore[misc]
+        return {"share": 0.0125, "largest": BEYOND}
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            named.pop("gone", None)
+            self.calls.append((name, arguments, named))
+            if self.error is not None:
+                raise self.error
+            return {"view": "delays", "revision": BEYOND}
+
+        return call
+
+
+class ToldRuntime:
+    """A runtime of connectors that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+
+    def status(self, name: str | None = None) -> list[dict[str, Any]]:
+        return [{"name": "orders", "type": "sink", "state": "RUNNING", "lag": BEYOND}]
+
+    def __getattr__(self, name: str) -> Any:
+        def call(connector: str) -> None:
+            if connector != "orders":
+                raise UnknownConnectorError("there are orders")
+            self.calls.append((name, connector))
+
+        return call
+
+
+@pytest.fixture
+def ends() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def to_the_end() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def served(ends: ExitStack, application: Any) -> str:
+    server = HttpServer(application, listen_on("127.0.0.1", 0, name="stand-in"), name="stand-in")
+    ends.callback(server.stop)
+    return server.url
+
+
+def answering(ends: ExitStack, content: bytes, status: int = 200, **headers: str) -> str:
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        await Response(content, status_code=status, headers=headers)(scope, receive, send)
+
+    return served(ends, answer)
+
+
+_HOST, _RUNTIME = ToldHost(), ToldRuntime()
+
+
+@pytest.fixture
+def host() -> Iterator[ToldHost]:
+    yield _HOST
+    _HOST.may_end.set()
+    _HOST.forget()
+
+
+@pytest.fixture
+def runtime() -> Iterator[ToldRuntime]:
+    yield _RUNTIME
+    _RUNTIME.calls.clear()
+
+
+@pytest.fixture(scope="module")
+def host_url(to_the_end: ExitStack) -> str:
+    return served(to_the_end, views_application(_HOST))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def connect_url(to_the_end: ExitStack) -> str:
+    server = serve_control(_RUNTIME, "127.0.0.1", 0, token="sesame")  # type: ignore[arg-type]
+    to_the_end.callback(server.stop)
+    return server.url
+
+
+@pytest.fixture(scope="module")
+def api(
+    to_the_end: ExitStack, tmp_path_factory: pytest.TempPathFactory, host_url: str, connect_url: str
+) -> Api:
+    remotes = {"views": (Remote(url=host_url),), "connect": (Remote(url=connect_url, token="sesame"),)}
+    return to_the_end.enter_context(console_api(tmp_path_factory.mktemp("console"), **remotes))
+
+
+@pytest.fixture
+def console(ends: ExitStack, tmp_path: Path) -> Callable[..., Api]:
+    return lambda **settings: ends.enter_context(console_api(tmp_path, **settings))
+
+
+@pytest.fixture
+def dead_url() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+# -- connectors ----------------------------------------------------------------------------------------------
+
+
+def test_connectors_are_listed_and_told_what_to_do(api: Api, runtime: ToldRuntime, connect_url: str) -> None:
+    (found,) = api.get("/connectors")["hosts"]
+    assert (found["host"], found["url"], found["error"]) == (0, connect_url, None)
+    assert found["connectors"] == runtime.status()
+    for action in ("pause", "resume", "restart"):
+        path = f"/connectors/0/orders/{action}"
+        assert "for the role operator" in api.post(path, role="viewer", status=403)
+        assert runtime.calls == []
+        assert api.post(path, role="operator") == {"name": "orders"}
+        assert runtime.calls.pop() == (action, "orders")
+    assert "there are orders" in api.post("/connectors/0/no/pause", status=404)
+    assert "there is no process of connect 1" in api.post("/connectors/1/orders/pause", status=404)
+    assert "host='x'" in api.post("/connectors/x/orders/pause", status=400)
+    assert "unknown field" in api.post("/connectors/0/orders/pause", {"now": True}, status=400)
+    assert runtime.calls == []
+
+
+def test_a_wrong_token_is_the_consoles_fault(console: Callable[..., Api], connect_url: str) -> None:
+    api = console(connect=(Remote(url=connect_url, token="wrong"),))
+    (found,) = api.get("/connectors")["hosts"]
+    assert "does not take the console's login" in found["error"]
+    assert "does not take the console's login" in api.post("/connectors/0/orders/pause", status=500)
+
+
+def test_kafka_connect_tells_it_otherwise(console: Callable[..., Api], ends: ExitStack) -> None:
+    running = {"state": "RUNNING", "worker_id": "w"}
+    failed = {"id": 0, "state": "FAILED", "trace": "java.lang.Error: no\n\tat x"}
+    answer = {
+        name: {"status": {"name": name, "type": "sink", "connector": running, "tasks": tasks}}
+        for name, tasks in (("a", [failed]), ("b", [running]))
+    }
+    api = console(connect=(Remote(url=answering(ends, msgspec.json.encode(answer))),))
+    found = api.get("/connectors")["hosts"][0]["connectors"]
+    assert [(one["name"], one["state"], one["error"]) for one in found] == [
+        ("a", "FAILED", "java.lang.Error: no"),
+        ("b", "RUNNING", None),
+    ]
+
+
+# -- views ---------------------------------------------------------------------------------------------------
+
+
+def test_views_are_looked_at(api: Api, host: ToldHost, host_url: str) -> None:
+    (found,) = api.get("/views")["hosts"]
+    assert (found["host"], found["url"], found["error"]) == (0, host_url, None)
+    assert found["views"] == host.views()
+    for path, called in (("", "status"), ("/history", "history"), ("/comparisons", "kept")):
+        assert api.get(f"/views/0/delays{path}")["revision"] == BEYOND
+        assert host.calls.pop()[:2] == (called, ("delays",))
+    host.error = UnknownViewError("there is no view 'no'")
+    assert "there is no view 'no'" in api.get("/views/0/no", status=404)
+    assert "there is no host of views 7" in api.get("/views/7/delays", status=404)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "least", "told"),
+    [
+        ("shift", {"steps": [0.5, 100], "hold_ms": 7}, "operator", {"who": "{}", "hold_ms": 7}),
+        ("rollback", {}, "operator", {"who": "{}"}),
+        ("forward", {"max_lag_ms": 5}, "operator", {"who": "{}", "largest_lag_ms": 5}),
+        ("throttle", {"records_per_second": None}, "operator", {}),
+        ("retire", {"version": 1, "yes": True}, "admin", {"who": "{}", "confirmed": True, "last": False}),
+    ],
+)
+def test_changes_arrive_with_who_asks(
+    api: Api, host: ToldHost, path: str, body: dict[str, Any], least: str, told: dict[str, Any]
+) -> None:
+    roles = ("viewer", "operator", "admin")
+    for role in roles[: roles.index(least)]:
+        assert f"for the role {least}" in api.post(f"/views/0/delays/{path}", body, role=role, status=403)
+    assert host.calls == []
+    assert api.post(f"/views/0/delays/{path}", body, role=least)["revision"] == BEYOND
+    name, _, named = host.calls.pop()
+    named.pop("guards", None)
+    expected = {key: least if value == "{}" else value for key, value in told.items()}
+    assert (name, named) == (path, expected)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("shift", {}, "steps"),
+        ("shift", {"steps": 10}, "$.steps"),
+        ("shift", {"steps": [10], "who": "mallory"}, "who"),
+        ("shift", {"steps": [0]}, "percents"),  # the host says so
+        ("shift", {"steps": [10], "guards": {"speed": 1}}, "guard 'speed'"),
+        ("retire", {"version": "1", "yes": True}, "$.version"),
+        ("retire", {"version": 1}, "yes"),
+        ("throttle", {}, "records_per_second"),
+        ("forward", {"max_lag_ms": -1}, "max_lag_ms"),
+        ("compare", {"timeout_ms": 0}, "timeout_ms"),
+        ("compare", {"timeout_ms": 3_600_001}, "at most 3600000"),
+        ("explain", {"keys": ["UA"]}, "$.keys[0]"),
+    ],
+)
+def test_changes_that_are_wrong(api: Api, host: ToldHost, path: str, body: Any, said: str) -> None:
+    assert said in api.post(f"/views/0/delays/{path}", body, status=400)
+    assert host.calls == []
+
+
+def test_what_the_host_refuses(api: Api, host: ToldHost) -> None:
+    host.error = RefusedChangeError("the guards say no")
+    assert "the guards say no" in api.post("/views/0/delays/rollback", status=409)
+    host.error = RuntimeError("oops")
+    assert "answers 500" in api.post("/views/0/delays/rollback", status=500)
+
+
+def test_comparisons_and_explanations(api: Api, host: ToldHost) -> None:
+    body = {"old": 1, "tolerances": {"minutes": 0.5}}
+    assert api.post("/views/0/delays/compare", body, role="viewer")["largest"] == BEYOND
+    _, _, named = host.calls.pop()
+    assert (named["who"], named["old"], named["new"], named["timeout_s"]) == ("viewer", 1, None, 600)
+    api.post("/views/0/delays/explain", {"keys": [["UA", BEYOND]], "timeout_ms": 500}, role="viewer")
+    _, _, named = host.calls.pop()
+    assert (named["keys"], named["timeout_s"]) == ([["UA", BEYOND]], 0.5)
+
+
+def test_a_comparison_that_nobody_waits_for_is_ended(api: Api, host: ToldHost) -> None:
+    impatient = httpx.Timeout(30, read=0.2)
+    with httpx.Client(base_url=api.url, timeout=impatient, auth=("viewer", "secret")) as http:
+        while not host.begun.is_set():  # it may have gone before the host was asked at all
+            with pytest.raises(httpx.ReadTimeout):
+                http.post("/views/0/forever/compare", json={})
+    assert host.gone is not None
+    wait_until(host.gone.is_set, what="the host is told that nobody waits")
+    wait_until(lambda: remotes._LONG._places._value == remotes.LONG_AT_ONCE, what="its place is free")
+
+
+def test_whoever_goes_before_the_host_is_reached_is_noticed(
+    api: Api, host: ToldHost, host_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = threading.Event()
+    ask = remotes.ask
+
+    def late(*arguments: Any, **more: Any) -> Any:
+        gone.set()
+        wait_until(lambda: remotes._LONG._places._value == remotes.LONG_AT_ONCE, what="nobody waits")
+        return ask(*arguments, **more)
+
+    monkeypatch.setattr(remotes, "ask", late)
+    peer = remotes.Peer(Remote(url=host_url), api.console.clock)
+    with pytest.raises(TransientError, match="has gone"):
+        peer.long("/views/forever/compare", {}, gone, user=None, timeout_s=60)
+    wait_until(lambda: not any(one.name == "console-long" for one in threading.enumerate()))
+    assert host.gone is None or host.gone.wait(60)
+
+
+def test_comparisons_hold_few_threads(api: Api, host: ToldHost) -> None:
+    with ThreadPoolExecutor(remotes.LONG_AT_ONCE) as threads:
+        for _ in range(remotes.LONG_AT_ONCE):
+            threads.submit(api.post, "/views/0/forever/compare", {})
+        wait_until(lambda: len(host.calls) == remotes.LONG_AT_ONCE, what="all of them are at work")
+        assert "try again" in api.post("/views/0/delays/compare", {}, status=503)
+        assert api.get("/views/0/delays")["revision"] == BEYOND
+        host.may_end.set()
+
+
+# -- logins --------------------------------------------------------------------------------------------------
+
+
+def test_a_host_with_users_is_told_for_whom_the_console_asks(
+    console: Callable[..., Api], ends: ExitStack, host: ToldHost, tmp_path: Path
+) -> None:
+    users = tmp_path / "host"
+    users.mkdir()
+    url = served(ends, views_application(host, Users(users_file(users))))  # type: ignore[arg-type]
+    logins = [("operator", "secret"), ("viewer", "secret"), ("operator", "wrong")]
+    api = console(views=tuple(Remote(url=url, user=user, password=word) for user, word in logins))
+    api.post("/views/0/delays/rollback")
+    assert host.calls.pop() == ("rollback", ("delays",), {"who": "operator for admin"})
+    assert "for the role operator, and viewer is viewer" in api.post("/views/1/delays/rollback", status=403)
+    assert "does not take the console's login" in api.post("/views/2/delays/rollback", status=500)
+    assert host.calls == []
+    found = api.get("/views")["hosts"]
+    assert [one["error"] is None for one in found] == [True, True, False]
+    assert "secret" not in str(found)
+
+
+# -- servers that are away, slow, or something else ----------------------------------------------------------
+
+
+def test_one_that_is_down_is_an_entry_with_an_error(
+    console: Callable[..., Api], host_url: str, dead_url: str
+) -> None:
+    api = console(views=(Remote(url=dead_url), Remote(url=host_url)), connect=(Remote(url=dead_url),))
+    down, up = api.get("/views")["hosts"]
+    assert (down["views"], "is it running?" in down["error"]) == ([], True)
+    assert (up["error"], len(up["views"])) == (None, 1)
+    assert "is it running?" in api.get("/connectors")["hosts"][0]["error"]
+    assert "is it running?" in api.get("/views/0/delays", status=503)
+    assert "look whether it was done" in api.post("/views/0/delays/rollback", status=503)
+
+
+def test_one_that_does_not_answer_is_waited_for_once(
+    console: Callable[..., Api], ends: ExitStack, host_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remotes, "LIST_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(remotes, "READ_TIMEOUT_S", 60.0)
+    asked: list[str] = []
+    may_answer = threading.Event()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        import asyncio
+
+        asked.append(scope["path"])
+        while not may_answer.is_set():
+            await asyncio.sleep(0.01)
+        await Response(b'[{"view": "late"}]')(scope, receive, send)
+
+    api = console(views=(Remote(url=served(ends, slow)), Remote(url=host_url)))
+    with ThreadPoolExecutor(8) as threads:
+        lists = [threads.submit(api.get, "/views") for _ in range(8)]
+        for one in lists:
+            late, up = one.result()["hosts"]
+            assert "within 0.5 s" in late["error"]
+            assert len(up["views"]) == 1
+    monkeypatch.setattr(remotes, "LIST_TIMEOUT_S", 3_600.0)  # a list that waited for it again would not end
+    for _ in range(20):
+        assert "within 0.5 s" in api.get("/views")["hosts"][0]["error"]
+    assert asked == ["/views"]
+    for _ in range(remotes.AT_ONCE + remotes.WAITING):  # and questions to it hold few threads
+        ends.callback(threading.Thread(target=_ignored, args=(api.get, "/views/0/delays"), daemon=True).start)
+    may_answer.set()
+    wait_until(lambda: api.get("/views")["hosts"][0]["error"] is None, what="it is there again")
+
+
+def _ignored(call: Callable[..., Any], *arguments: Any) -> None:
+    try:
+        call(*arguments)
+    except (AssertionError, httpx.HTTPError):
+        return
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"<html>", "no JSON"),
+        (b'{"views": []}', "something else than what was asked for"),
+        (b"[" * 100_000, "no JSON"),
+        (b"\xff", "no JSON"),
+        (b'"' + b"x" * 2_000 + b'"', "more than 1000 bytes"),
+    ],
+)
+def test_servers_of_another_kind(
+    console: Callable[..., Api],
+    ends: ExitStack,
+    host_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    content: bytes,
+    said: str,
+) -> None:
+    monkeypatch.setattr(remotes, "ANSWER_BYTES_MAX", 1_000 if b"x" in content else remotes.ANSWER_BYTES_MAX)
+    url = answering(ends, content)
+    api = console(views=(Remote(url=url), Remote(url=host_url)), connect=(Remote(url=url),))
+    wrong, right = api.get("/views")["hosts"]
+    assert said in wrong["error"]
+    assert right["error"] is None
+    assert api.get("/connectors")["hosts"][0]["error"]
+    if b"views" not in content:
+        assert said in api.get("/views/0/delays", status=500)
+
+
+@pytest.mark.parametrize("status", [301, 418, 500, 502, 503])
+def test_answers_that_are_none(console: Callable[..., Api], ends: ExitStack, status: int) -> None:
+    url = answering(ends, b"<html>", status, Location="http://127.0.0.1:1/")
+    api = console(views=(Remote(url=url),))
+    expected = 503 if status in (502, 503) else 500
+    assert url in api.get("/views/0/delays", status=expected)
+    assert api.get("/views")["hosts"][0]["error"]
+
+
+def test_names_are_one_segment_of_a_path(console: Callable[..., Api], ends: ExitStack) -> None:
+    paths: list[str] = []
+
+    async def note(scope: Any, receive: Any, send: Any) -> None:
+        request = Request(scope, receive)
+        paths.append(scope["raw_path"].decode() + "?" + request.url.query)
+        await Response(b"{}")(scope, receive, send)
+
+    url = served(ends, note)
+    api = console(views=(Remote(url=url + "/below"),), connect=(Remote(url=url),))
+    api.get("/views/0/..%2F..%2Fjournal")
+    api.post("/connectors/0/a%2Fb%3Fc%23d/pause")
+    assert paths == ["/below/views/..%2F..%2Fjournal?", "/connectors/a%2Fb%3Fc%23d/pause?"]
