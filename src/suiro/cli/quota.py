@@ -126,9 +126,8 @@ def remove(
     """Take quotas away."""
     entity = _entity(user, user_default, client_id, client_id_default, ip, ip_default)
     with connected(bootstrap, profile, command_config) as client:
-        from suiro.console.security import check_quota_entity, set_quotas
+        from suiro.console.security import set_quotas
 
-        check_quota_entity(entity)
         there = [key for one in client.admin.describe_quotas(entity) for key in one.values]
         names = [key for key in there if not quota or key in quota]
         if names:
@@ -145,6 +144,9 @@ def _entity(
     ip: str | None,
     ip_default: bool,
 ) -> dict[str, str | None]:
+    from suiro.console.security import check_quota_entity
+    from suiro.errors import UsageError
+
     entity: dict[str, str | None] = {}
     named = (
         ("user", user, user_default),
@@ -158,4 +160,8 @@ def _entity(
             entity[kind] = name
     if not entity:
         usage("whose quota? Give --user, --client-id or --ip, or one of them with -default")
+    try:
+        check_quota_entity(entity)
+    except UsageError as error:
+        usage(str(error))
     return entity
