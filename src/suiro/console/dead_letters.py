@@ -319,11 +319,11 @@ class Letters:
         start: Start | dict[int, int] = Start(kind="earliest")
         if self._bound is not None:
             start = self._newest(list(done), self._bound.records)
-        left = None if self._bound is None else self._bound.bytes
+        left = 0 if self._bound is None else self._bound.bytes
         for record in read_records(self._client, self._topic, start=start):
-            if left is not None:
+            if self._bound is not None:
                 left -= size_of(record)
-                if left < 0:
+                if left < 0 or self.read >= self._bound.records:
                     self.complete = False
                     return
             self.read += 1

@@ -17,7 +17,7 @@ from suiro.console.topics import topic_info
 from suiro.errors import CorruptRecordError, DeadlineExceededError, OffsetOutOfRangeError, UsageError
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.record_batch import iter_headers, verify
-from suiro.protocol.records import Record, control_type, decode_batch, encode_batch
+from suiro.protocol.records import Record, control_type, decode_batch, encode_batch, iter_batch
 
 __all__ = [
     "LogRecord",
@@ -202,7 +202,7 @@ def _records_of(
             if marker and control_type(marker[0]) == "abort":
                 ended.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in ended):
-            for record in decode_batch(fetched.data, at, limit=BATCH_BYTES_MAX):
+            for record in iter_batch(fetched.data, at, limit=BATCH_BYTES_MAX):
                 if record.offset >= position:
                     made = LogRecord(
                         topic=topic,

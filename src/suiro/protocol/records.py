@@ -11,7 +11,7 @@ reference that the compiled `columnar` is tested against.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,6 +42,7 @@ __all__ = [
     "decode_batch",
     "decode_records",
     "encode_batch",
+    "iter_batch",
 ]
 
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
@@ -128,6 +129,12 @@ def decode_batch(
     Raises `CorruptRecordError` for a torn batch and for lengths that lie, `TooMuchError` where the records are
     more than `limit` bytes.
     """
+    return tuple(iter_batch(buf, position, limit=limit))
+
+
+def iter_batch(buf: BytesLike, position: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
+    """The same one by one: a batch of a megabyte may hold millions of records, and whoever looks at a few of them needs
+    no memory for the others. What is corrupt is raised where it is met."""
     header = read_header(buf, position)
     view = memoryview(buf)[position : position + header.size]
     if len(view) < header.size:
@@ -135,21 +142,25 @@ def decode_batch(
             f"the batch at byte {position} (offset {header.base_offset}) is cut:"
             f" {len(view)} of {header.size} bytes"
         )
-    return decode_records(decompress(header.compression, view[HEADER_SIZE:], limit=limit), header)
+    yield from _iter_records(decompress(header.compression, view[HEADER_SIZE:], limit=limit), header)
 
 
 def decode_records(payload: bytes, header: BatchHeader) -> tuple[Record, ...]:
     """The records of a batch out of what follows its header, decompressed. Raises `CorruptRecordError`."""
+    return tuple(_iter_records(payload, header))
+
+
+def _iter_records(payload: bytes, header: BatchHeader) -> Iterator[Record]:
     reader = _Reader(payload)
     if header.count < 0:
         raise CorruptRecordError(f"the batch at offset {header.base_offset} claims {header.count} records")
     try:
-        records = tuple(_get_record(reader, header) for _ in range(header.count))
+        for _ in range(header.count):
+            yield _get_record(reader, header)
         if reader.at != len(reader.data):
             raise CorruptRecordError(f"{len(reader.data) - reader.at} bytes are left after the last record")
     except CorruptRecordError as error:
         raise CorruptRecordError(f"the batch at offset {header.base_offset} is corrupt: {error}") from None
-    return records
 
 
 def count_without_key(batch: bytes) -> int:

@@ -12,7 +12,14 @@ from suiro.protocol import columnar, record_batch
 from suiro.protocol.compression import GZIP, ZSTD, codec_name, decompress
 from suiro.protocol.crc32c import combine, crc32c
 from suiro.protocol.record_batch import iter_headers, next_sequence, read_header, verify, with_producer
-from suiro.protocol.records import Record, control_batch, control_type, decode_batch, encode_batch
+from suiro.protocol.records import (
+    Record,
+    control_batch,
+    control_type,
+    decode_batch,
+    encode_batch,
+    iter_batch,
+)
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "protocol" / "record-batch-v2.json"
 BATCHES: list[dict[str, Any]] = json.loads(VECTORS.read_text())["batches"]
@@ -95,6 +102,21 @@ def test_a_batch_written_and_read() -> None:
     assert not header.is_control
     assert not header.is_transactional
     assert not header.has_delete_horizon
+
+
+def test_records_are_read_one_by_one() -> None:
+    """Those before what is corrupt are there, and it is told of where it is met."""
+    records = [Record(offset=at, timestamp=1, key=None, value=b"value") for at in range(3)]
+    batch = bytearray(encode_batch(records))
+    assert tuple(iter_batch(batch)) == decode_batch(batch)
+    last = batch.rindex(b"value")
+    batch[last - 1] = 0x7E  # the length of the last value
+    found = iter_batch(batch)
+    assert [next(found).offset, next(found).offset] == [0, 1]
+    with pytest.raises(CorruptRecordError, match="the batch at offset 0 is corrupt"):
+        next(found)
+    with pytest.raises(CorruptRecordError, match="the batch at offset 0 is corrupt"):
+        decode_batch(batch)
 
 
 def test_sequences_wrap() -> None:

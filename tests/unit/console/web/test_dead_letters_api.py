@@ -19,6 +19,7 @@ from suiro.console.dead_letters import Bound, Selection
 from suiro.console.records import LogRecord, Start, read_records
 from suiro.console.web import Masks
 from suiro.console.web.api import dead_letters as endpoints
+from suiro.protocol import records as protocol_records
 from suiro.protocol.records import Record, encode_batch
 from suiro.streams.sources import dead_letter_headers
 
@@ -131,6 +132,27 @@ def test_a_summary_reads_the_newest_in_bounds(client: Client, new_topic: NewTopi
     by_bytes = dead_letters.summarise(client, dead, bound=Bound(records=64, bytes=2_000))
     assert 0 < by_bytes.read < 64
     assert not by_bytes.complete
+
+
+def test_a_batch_of_many_records_is_read_as_far_as_the_bounds_go(
+    client: Client, new_topic: NewTopicFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A megabyte may unpack to millions of records, each of which would be an object."""
+    decoded = 0
+    read_one = protocol_records._get_record
+
+    def counted(*arguments: Any) -> Record:
+        nonlocal decoded
+        decoded += 1
+        return read_one(*arguments)
+
+    dead = new_topic()
+    put(client, dead, *((b"", ()) for _ in range(3_000)))
+    monkeypatch.setattr(protocol_records, "_get_record", counted)
+    found = dead_letters.summarise(
+        client, dead, bound=Bound(records=3_000, bytes=10 * len(b"key-") + 10 * 32)
+    )
+    assert (found.read, found.complete, decoded) == (10, False, 11)
 
 
 def test_reasons_of_any_number_and_length_are_counted_in_bounded_memory(
