@@ -2,7 +2,7 @@
 
 A round asks for the topics, where their partitions end, and the groups. It begins `ROUND_S` after the one before, or
 later where rounds take long: the console asks for no more than a fifth of the time. What is dear is read in turns:
-sizes and first offsets each minute, and groups, of which there may be thousands, as many as `GROUPS_S` allows.
+sizes and first offsets three times a minute, and groups, of which there may be thousands, as many as `GROUPS_S` allows.
 
 What changed is told to all subscribers, as bytes that were made once. Where the cluster cannot be reached, what was
 known stays, and the overview says since when and why.
@@ -34,7 +34,7 @@ __all__ = ["GroupNow", "Model", "Overview", "Problem", "TopicNow"]
 ROUND_S = 5.0
 SHARE = 5
 """A round begins so many times the last one's time after it, at the earliest."""
-SELDOM_S = 60.0
+SELDOM_S = 20.0
 GROUPS_S = 1.0
 MOST = 10
 """Of the busiest topics and of the groups that are furthest behind, in the overview."""

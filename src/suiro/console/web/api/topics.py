@@ -34,6 +34,7 @@ class TopicPage:
     partitions: tuple[PartitionRow, ...]
     configs: tuple[ConfigEntry, ...] | None
     groups: tuple[GroupNow, ...]
+    related: tuple[Related, ...]
     history: tuple[tuple[int, float], ...]
 
 
