@@ -6,8 +6,9 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +19,7 @@ import typer
 from suiro.errors import ConfigError, SuiroError
 
 if TYPE_CHECKING:
-    from suiro.streams import Topology
+    from suiro.streams import KafkaStreams, Topology
 
 __all__ = ["load_module", "run", "topology_of"]
 
@@ -81,6 +82,13 @@ def run(
     metrics: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Serve /metrics there, for Prometheus.")
     ] = None,
+    console: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve what `suiro console --app` and `suiro app` ask, for this machine.",
+        ),
+    ] = None,
     until_done: Annotated[
         bool, typer.Option("--until-done", help="End when all that is there now is processed.")
     ] = False,
@@ -115,7 +123,8 @@ def run(
             )
             if metrics is not None:
                 _serve(metrics, streams)
-            code = until_told(streams, until_done)
+            with _console(console, streams):
+                code = until_told(streams, until_done)
     except KeyboardInterrupt:
         code = 130
     except SuiroError as error:
@@ -141,6 +150,23 @@ def _serve(address: str, streams: Any) -> None:
     except OSError as error:
         raise ConfigError(f"--metrics {address}: {error.strerror or error}") from error
     print(f"suiro run: metrics: {url}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _console(address: str | None, streams: KafkaStreams) -> Iterator[None]:
+    if address is None:
+        yield
+        return
+    from suiro.config import parse_address
+    from suiro.streams_spark import ApplicationServer
+
+    host, port = parse_address(address, option="--console")
+    server = ApplicationServer(streams, host, port)
+    print(f"suiro run: console: {server.url}", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        server.stop()
 
 
 def until_told(streams: Any, until_done: bool) -> int:

@@ -127,6 +127,10 @@ class ReadOnlyStore:
     def all(self) -> Answer[list[tuple[Any, Any]]]:
         return self._ask(lambda store: list(store.all()), *READABLE)
 
+    def select(self, pick: Callable[[Iterator[tuple[Any, Any]]], T]) -> Answer[T]:
+        """What `pick` takes of all rows; the copy stands still meanwhile."""
+        return self._ask(lambda store: pick(iter(store.all())), *READABLE)
+
     def fetch(self, key: Any, *bounds: int) -> Answer[Any]:
         """Of a window store (key, start) or (key, from, to), by the windows' starts; of a session store (key)."""
 

@@ -91,6 +91,7 @@ class ColumnTask(StreamTask):
 
     def _prepared(self, twin: AggregateTwin, lane: Lane, columns: pa.RecordBatch) -> pa.RecordBatch:
         is_raw = isinstance(twin.source.operator, Source)
+        self._topics.note_rows({twin.source.name: columns.num_rows})
         return twin.prepare(
             columns,
             topic=lane.group,
@@ -137,6 +138,7 @@ class ColumnTask(StreamTask):
             self.outputs.emit_columns(emission)
         self._held.clear()
         for lane, count in zip(lanes, cut, strict=True):
+            self._topics.note_rows({lane.input: count})
             self._hold(lane, count)
 
     def _lend(self, messages: list[ShuffleMessage]) -> None:

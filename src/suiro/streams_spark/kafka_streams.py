@@ -15,7 +15,6 @@ import json
 import logging
 import os
 import uuid
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,6 +24,7 @@ from suiro.spark import Positions, SinkOptions, SourceOptions
 from suiro.streams.registries import registry_for_run
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology import Topology
+from suiro.streams_spark.reports import RunCounts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,7 +116,7 @@ class KafkaStreams:
         self._footer = footer
         self._pace = pace
         self._stores: dict[str, ReadOnlyStore] = {}
-        self._dropped: Counter[str] = Counter()
+        self._counts = RunCounts()
         self._query: StreamingQuery | None = None
         self._state: State = "CREATED"
         self._clock_ms: int | None = None
@@ -161,7 +161,7 @@ class KafkaStreams:
             spark,
             program,
             checkpoint=self.checkpoint,
-            dropped=self._dropped,
+            counts=self._counts,
             trigger=self._trigger,
             footer=self._footer,
         )
@@ -226,11 +226,17 @@ class KafkaStreams:
     @property
     def dropped_records(self) -> Mapping[str, int]:
         """How many records were left out since the start, by reason: "late", "null key", "deserialization error"..."""
-        return dict(self._dropped)
+        return dict(self._counts.dropped)
 
     @property
     def dropped_records_total(self) -> int:
-        return self._dropped.total()
+        return self._counts.dropped.total()
+
+    @property
+    def rows_at_nodes(self) -> Mapping[str, int]:
+        """How many rows came to nodes of the topology since the start, in committed micro-batches. Of nodes that go
+        record by record together, to those where they came in."""
+        return dict(self._counts.rows)
 
     @property
     def query(self) -> StreamingQuery:
@@ -240,8 +246,6 @@ class KafkaStreams:
     def store(self, name: str) -> ReadOnlyStore:
         """A store's rows, to be asked while the query runs and until `close`. The first call for a name opens a copy,
         which follows what is committed; every other process can have one too (`streams.store_reader`)."""
-        from suiro.streams.store_reader import ReadOnlyStore
-
         self._running()
         if self._state == "NOT_RUNNING":
             raise UsageError(
@@ -250,15 +254,27 @@ class KafkaStreams:
             )
         found = self._stores.get(name)
         if found is None:
-            options = self._source_options(self.topology.source_topics)
-            found = self._stores[name] = ReadOnlyStore(
-                self.topology,
-                name,
-                application_id=self.application_id,
-                bootstrap_servers=options.bootstrap_servers,
-                settings=options.client_settings,
-            )
+            found = self._stores[name] = self.open_store(name)
         return found
+
+    def open_store(self, name: str) -> ReadOnlyStore:
+        """A copy of its own, which the caller closes."""
+        from suiro.streams.store_reader import ReadOnlyStore
+
+        bootstrap_servers, settings = self.cluster
+        return ReadOnlyStore(
+            self.topology,
+            name,
+            application_id=self.application_id,
+            bootstrap_servers=bootstrap_servers,
+            settings=settings,
+        )
+
+    @property
+    def cluster(self) -> tuple[str, Mapping[str, str]]:
+        """Its address, and the client's settings."""
+        options = self._source_options(self.topology.source_topics)
+        return options.bootstrap_servers, options.client_settings
 
     # -- inside ----------------------------------------------------------------------------------------------
 

@@ -178,6 +178,7 @@ class _Here:
             except FALLBACK:
                 pass
             else:
+                self._topics.note_rows({self._input: len(columns)})
                 for emission in found:
                     self._outputs.emit_columns(emission)
                 return self._outputs.ready_rows()
@@ -190,6 +191,7 @@ class _Here:
         self._task.close()
         for reason, count in self._task.dropped.items():
             self._topics.drop(reason, count)
+        self._topics.note_rows(self._task.rows)
         at = seen(is_behind=item.behind, is_at_boundary=item.paused is not None, is_held=False)
         return self._outputs.finish(self._cuts, TABLE[at], tells=item.tells)
 

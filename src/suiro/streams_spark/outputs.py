@@ -28,7 +28,7 @@ from suiro.streams.vectorised.emission import Emission, changelog_columns
 from suiro.streams_spark.condition import Condition
 from suiro.streams_spark.encoding import Failing, carried_columns, encoded_for, one_record, parcel_of
 from suiro.streams_spark.plan import Plan
-from suiro.streams_spark.reports import DroppedRecords, pack_report
+from suiro.streams_spark.reports import DroppedRecords, NodeRows, pack_report
 from suiro.streams_spark.shuffle_message import (
     STAGED,
     Lane,
@@ -59,9 +59,15 @@ class Topics:
         self._columns: dict[str, _TopicColumns] = {}
         self.dropped: dict[str, int] = {}
         """Records that the task left out, by reason."""
+        self.rows: dict[str, int] = {}
+        """Rows that came to nodes, by node."""
 
     def drop(self, reason: str, count: int = 1) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + count
+
+    def note_rows(self, counts: Mapping[str, int]) -> None:
+        for node, count in counts.items():
+            self.rows[node] = self.rows.get(node, 0) + count
 
     def mute(self, kept: Collection[str]) -> None:
         """From now on records for other topics than these are left out: they are there already."""
@@ -146,6 +152,8 @@ class Topics:
             yield STAGED, 0, pack_report(message)
         if self.dropped:
             yield STAGED, 0, pack_report(DroppedRecords(self.dropped))
+        if self.rows:
+            yield STAGED, 0, pack_report(NodeRows(self.rows))
 
 
 class Outputs:
@@ -185,6 +193,7 @@ class Outputs:
     def emit_columns(self, emission: Emission) -> None:
         """What `emit` is for one record."""
         operator = emission.node.operator
+        self._topics.note_rows({emission.node.name: len(emission)})
         if isinstance(operator, Repartition):
             self._carrier(emission.node).add_columns(emission)
             return
@@ -285,6 +294,7 @@ class Outputs:
         twin = None if self._twins is None else self._twins.of(number)
         if message.columns is None or twin is None or twin.kind != "aggregate":
             return message
+        self._topics.note_rows({twin.source.name: message.columns.num_rows})
         payload = twin.prepare(
             message.columns,
             topic=topic,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from suiro.errors import FatalError
 from suiro.spark import CommitMessage, PackedReport, commit_of, pack_commit
 from suiro.streams_spark.rebuild import HeldFrom
 
-__all__ = ["DroppedRecords", "Report", "pack_report", "unpack_reports"]
+__all__ = ["DroppedRecords", "NodeRows", "Report", "RunCounts", "pack_report", "unpack_reports"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,22 @@ class DroppedRecords:
     counts: Mapping[str, int]
 
 
-Report = CommitMessage | HeldFrom | DroppedRecords
+@dataclass(frozen=True, slots=True)
+class NodeRows:
+    """How many rows came to nodes of the topology in a task, by node."""
+
+    counts: Mapping[str, int]
+
+
+Report = CommitMessage | HeldFrom | DroppedRecords | NodeRows
+
+
+@dataclass(slots=True)
+class RunCounts:
+    """Of committed micro-batches since the start: what was left out, by reason, and what came to nodes."""
+
+    dropped: Counter[str] = field(default_factory=Counter)
+    rows: Counter[str] = field(default_factory=Counter)
 
 
 def pack_report(report: Report) -> bytes:
@@ -28,6 +44,8 @@ def pack_report(report: Report) -> bytes:
             return PackedReport("held", asdict(report)).pack()
         case DroppedRecords():
             return PackedReport("dropped", dict(report.counts)).pack()
+        case NodeRows():
+            return PackedReport("rows", dict(report.counts)).pack()
         case CommitMessage():
             return pack_commit(report)
 
@@ -39,12 +57,13 @@ def unpack_reports(told: Iterable[bytes]) -> list[Report]:
 
 def _unpack(data: bytes) -> Report:
     report = PackedReport.unpack(data)
-    if report.kind not in ("held", "dropped"):
+    if report.kind not in ("held", "dropped", "rows"):
         return commit_of(report)
     try:
         if report.kind == "held":
             return HeldFrom(**report.fields)
-        return DroppedRecords({reason: int(count) for reason, count in report.fields.items()})
+        counts = {name: int(count) for name, count in report.fields.items()}
+        return DroppedRecords(counts) if report.kind == "dropped" else NodeRows(counts)
     except (TypeError, ValueError) as error:
         raise FatalError(
             f"a task's report of {report.kind} records cannot be read: {error}. Driver and executors must run the same "

@@ -13,7 +13,7 @@ from suiro.streams_spark.driver_task import DriverTask
 from suiro.streams_spark.processor import TaskProcessor
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.rebuild import HeldFrom, settled
-from suiro.streams_spark.reports import DroppedRecords, unpack_reports
+from suiro.streams_spark.reports import DroppedRecords, NodeRows, RunCounts, unpack_reports
 from suiro.streams_spark.shuffle_message import SPARK_SCHEMA, STAGED
 from suiro.streams_spark.source import FORMAT, WAITS, TopologySource
 from suiro.streams_spark.spread import salts_expression
@@ -51,11 +51,11 @@ def start_query(
     program: Program,
     *,
     checkpoint: Path,
-    dropped: Counter[str],
+    counts: RunCounts,
     trigger: Mapping[str, Any] | None = None,
     footer: FooterOf | None = None,
 ) -> StreamingQuery:
-    """`dropped` gets how many records committed micro-batches left out, by reason. `trigger`: as
+    """`counts` gets what committed micro-batches tell. `trigger`: as
     `DataStreamWriter.trigger` takes it. `footer`: the last record of each transaction. The session is left as it was.
     """
     session = spark.newSession()
@@ -78,7 +78,7 @@ def start_query(
             timeMode="None",
         )
     small = DriverTask.where_it_serves(program, text, master=spark.sparkContext.master or "")
-    writer = rows.writeStream.foreachBatch(_commits(program, dropped, footer, small)).outputMode("append")
+    writer = rows.writeStream.foreachBatch(_commits(program, counts, footer, small)).outputMode("append")
     writer = writer.queryName(program.plan.application_id).option("checkpointLocation", str(checkpoint))
     if trigger:
         writer = writer.trigger(**trigger)
@@ -86,7 +86,7 @@ def start_query(
 
 
 def _commits(
-    program: Program, dropped: Counter[str], footer: FooterOf | None, small: DriverTask | None
+    program: Program, counts: RunCounts, footer: FooterOf | None, small: DriverTask | None
 ) -> Callable[[DataFrame, int], None]:
     """One Kafka transaction: outputs, changelogs, the footer, source offsets."""
     sink = program.sink
@@ -118,6 +118,8 @@ def _commits(
         _log.debug("micro-batch %d is committed", batch_id)
         for item in reports:
             if isinstance(item, DroppedRecords):
-                dropped.update(item.counts)
+                counts.dropped.update(item.counts)
+            elif isinstance(item, NodeRows):
+                counts.rows.update(item.counts)
 
     return commit

@@ -124,6 +124,7 @@ class StreamTask:
         self._task.close()
         for reason, count in self._task.dropped.items():
             self._topics.drop(reason, count)
+        self._topics.note_rows(self._task.rows)
 
     def finish(self) -> list[Row]:
         self.end_task()

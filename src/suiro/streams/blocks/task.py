@@ -85,6 +85,8 @@ class BlockTask(Task):
         self._moment: Key | None = None  # of what a record's time set off
         self._sequence = 0
         self._carried = UNKNOWN
+        self.rows: dict[str, int] = {}
+        """How many came to each unit, by the node that they came to."""
         super().__init__(
             topology,
             sub_topology,
@@ -153,6 +155,7 @@ class BlockTask(Task):
 
     def deliver(self, edge: Edge, block: Block) -> None:
         if len(block):
+            self.rows[edge.child] = self.rows.get(edge.child, 0) + len(block)
             moved = block.on_way(edge.next_visit, carries=edge.child in self._followers)
             self._inbox.setdefault(edge.unit, []).append((moved, edge))
 

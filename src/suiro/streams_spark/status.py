@@ -1,0 +1,322 @@
+"""How a running application stands, for its page: the graph with rates, micro-batches, lag, stores and their rows.
+
+All of it is known to the driver: tasks report how many rows came to each unit of theirs with what they did, and Spark
+keeps its last micro-batches. Rows of stores are read from a copy that follows the changelog topic; a copy that nobody
+asked for a while is closed.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+from suiro.client import Client
+from suiro.clock import Clock, SystemClock
+from suiro.errors import UsageError
+from suiro.spark import query_metrics
+from suiro.streams.blocks import block_plan
+from suiro.streams.nodes import GlobalTableSource, Node, Repartition, Sink, Source
+from suiro.streams.store_reader import READABLE, ReadOnlyStore, changelog_topic
+from suiro.streams.task import TaskSettings
+from suiro.streams.topology import Topology
+from suiro.streams.vectorised.plan import Reason, twin_of
+from suiro.streams.windows import Windowed
+from suiro.streams_spark.kafka_streams import KafkaStreams
+
+__all__ = ["ApplicationStatus"]
+
+SAMPLE_S = 2.0
+RATE_S = 10.0
+"""Rates are of so long a time."""
+LOOK_S = 2.0
+"""Spark is asked no more often for its last micro-batches: each answer is parsed whole."""
+STORE_COPIES = 4
+STORE_IDLE_S = 120.0
+STORE_BYTES_MAX = 256 * 1024 * 1024
+"""Of a changelog topic, as it lies in the log: a copy of its rows is held in this process's memory."""
+ROWS_MAX = 1_000
+TEXT_CHARS = 4 * 1024
+LOOKED_AT_MAX = 1_000_000
+"""Rows of a store that one search passes."""
+
+
+@dataclass(slots=True)
+class _Copy:
+    store: ReadOnlyStore
+    asked_ms: int
+
+
+class ApplicationStatus:
+    """Thread-safe. `start` begins to sample; `stop` closes what was opened."""
+
+    def __init__(self, streams: KafkaStreams, *, clock: Clock | None = None) -> None:
+        self._streams = streams
+        self._clock = clock or SystemClock()
+        self._since = self._clock.wall_ms()
+        self._graph = _graph(streams.topology)
+        self._samples: deque[tuple[int, Mapping[str, int]]] = deque(maxlen=int(RATE_S / SAMPLE_S) + 1)
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._copies: dict[str, _Copy] = {}
+        self._looked_ms = 0
+        self._progress: dict[str, Any] = {}
+        self._thread = threading.Thread(target=self._sample, name="application-status", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Safe to call again."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        with self._lock:
+            copies, self._copies = list(self._copies.values()), {}
+        for one in copies:
+            one.store.close()
+
+    def _sample(self) -> None:
+        while not self._stopping.wait(SAMPLE_S):
+            now = self._clock.monotonic_ms()
+            self._samples.append((now, self._streams.rows_at_nodes))
+            with self._lock:
+                idle = [name for name, one in self._copies.items() if now - one.asked_ms > STORE_IDLE_S * 1_000]
+                closing = [self._copies.pop(name) for name in idle]
+            for one in closing:
+                one.store.close()
+
+    # -- the application -----------------------------------------------------------------------------------------
+
+    def application(self) -> dict[str, Any]:
+        streams = self._streams
+        progress = self._spark()
+        rates = self._rates()
+        nodes = [
+            {**node, "records": streams.rows_at_nodes.get(node["id"]), "records_per_s": rates.get(node["id"])}
+            for node in self._graph["nodes"]
+        ]
+        failure = streams.exception
+        return {
+            "application_id": streams.application_id,
+            "state": streams.state,
+            "since": self._since,
+            "error": None if failure is None else str(failure)[:TEXT_CHARS],
+            "graph": {"nodes": nodes, "edges": self._graph["edges"]},
+            "stores": self._stores(),
+            "dropped": dict(streams.dropped_records),
+            **progress,
+        }
+
+    def _rates(self) -> dict[str, float]:
+        samples = list(self._samples)
+        if len(samples) < 2 or samples[-1][0] == samples[0][0]:
+            return {}
+        (first_ms, first), (last_ms, last) = samples[0], samples[-1]
+        seconds = (last_ms - first_ms) / 1_000
+        return {name: round((count - first.get(name, 0)) / seconds, 1) for name, count in last.items()}
+
+    def _spark(self) -> dict[str, Any]:
+        """What Spark knows of the query, at most `LOOK_S` old."""
+        now = self._clock.monotonic_ms()
+        if self._streams.state == "CREATED":
+            return {"lag": None, "processed_per_s": None, "batches": [], "partitions": []}
+        with self._lock:
+            if self._progress and now - self._looked_ms < LOOK_S * 1_000:
+                return self._progress
+            self._looked_ms = now
+        query = self._streams.query
+        metrics = query_metrics(query)
+        found = {
+            "lag": sum(metrics.lag.values()),
+            "processed_per_s": metrics.values.get("processed_rows_per_second"),
+            "batches": [_micro_batch(one) for one in query.recentProgress if one["numInputRows"]],
+            "partitions": [
+                {"topic": topic, "partition": partition, "lag": lag}
+                for (topic, partition), lag in sorted(metrics.lag.items())
+            ],
+            "retries": sum(one.retries for one in metrics.sinks),
+            "aborts": sum(one.aborts for one in metrics.sinks),
+            "records_written": sum(one.records for one in metrics.sinks),
+            "transactions": sum(one.micro_batches for one in metrics.sinks),
+            "waiting_seconds": max((one.waiting_seconds for one in metrics.sinks), default=0.0),
+        }
+        self._progress = found
+        return found
+
+    # -- stores --------------------------------------------------------------------------------------------------
+
+    def _stores(self) -> list[dict[str, Any]]:
+        streams = self._streams
+        return [
+            {
+                "name": spec.name,
+                "kind": spec.kind,
+                "topic": self._topic_of(spec.name) if self._is_readable(spec.name) else None,
+            }
+            for spec in streams.topology.stores
+        ]
+
+    def _is_readable(self, name: str) -> bool:
+        spec = self._streams.topology.store(name)
+        is_global = any(
+            isinstance(node.operator, GlobalTableSource) and node.operator.store == name
+            for node in self._streams.topology.nodes
+        )
+        return spec.kind in READABLE and (spec.logged or is_global)
+
+    def _topic_of(self, name: str) -> str:
+        return changelog_topic(self._streams.topology, self._streams.application_id, name)
+
+    def rows(self, name: str, *, first: int = 0, limit: int = 100, contains: str = "") -> dict[str, Any]:
+        """Rows of a store from the `first`-th on, in the order of the keys' bytes; those whose key has `contains` in its
+        text. `next`: the `first` to go on with; None at the end. Raises `UsageError`."""
+        store = self._copy(name)
+        limit = min(limit, ROWS_MAX)
+
+        def pick(found: Iterator[tuple[Any, Any]]) -> tuple[list[dict[str, Any]], int | None]:
+            picked: list[dict[str, Any]] = []
+            place = first
+            for key, value in islice(found, first, first + LOOKED_AT_MAX):
+                if len(picked) == limit:
+                    return picked, place
+                place += 1
+                row = _row(key, value)
+                if contains in row["key"]:
+                    picked.append(row)
+            return picked, place if place - first == LOOKED_AT_MAX else None
+
+        answer = store.select(pick)
+        picked, following = answer.value
+        return {"rows": picked, "next": following, "offsets": {str(p): at for p, at in answer.offsets.items()}}
+
+    def _copy(self, name: str) -> ReadOnlyStore:
+        with self._lock:
+            found = self._copies.get(name)
+            if found is not None:
+                found.asked_ms = self._clock.monotonic_ms()
+                return found.store
+            if len(self._copies) >= STORE_COPIES:
+                raise UsageError(
+                    f"{STORE_COPIES} stores are being looked at ({', '.join(self._copies)}); try again when one of "
+                    f"them was left alone for {STORE_IDLE_S:g} s"
+                )
+            self._check_size(name)
+            store = self._streams.open_store(name)
+            self._copies[name] = _Copy(store, self._clock.monotonic_ms())
+            return store
+
+    def _check_size(self, name: str) -> None:
+        if not self._is_readable(name):
+            return  # whoever opens it says why not
+        topic = self._topic_of(name)
+        bootstrap, settings = self._streams.cluster
+        with Client(bootstrap, settings=settings) as client:
+            size = sum(client.admin.partition_sizes([topic]).values())
+        if size > STORE_BYTES_MAX:
+            raise UsageError(
+                f"topic {topic!r} has {size:,} bytes, and rows are shown of stores whose topic has at most "
+                f"{STORE_BYTES_MAX:,}: a copy of them is held in memory. Open a ReadOnlyStore in a process of its own"
+            )
+
+
+def _row(key: Any, value: Any) -> dict[str, Any]:
+    """As text: JSON where it is that."""
+    window = None
+    if isinstance(key, Windowed):
+        key, window = key.key, [key.start, key.end]
+    return {"key": _text(key), "value": _text(value), "window": window}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value[:TEXT_CHARS]
+    if isinstance(value, bytes):
+        return value[: TEXT_CHARS // 2].hex()
+    try:
+        return json.dumps(value, default=str, ensure_ascii=False)[:TEXT_CHARS]
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)[:TEXT_CHARS]
+
+
+def _micro_batch(progress: Any) -> dict[str, Any]:
+    duration = progress["durationMs"]
+    return {
+        "batch": progress["batchId"],
+        "at": int(datetime.fromisoformat(progress["timestamp"]).timestamp() * 1_000),
+        "duration_ms": duration.get("triggerExecution", 0),
+        "rows": progress["numInputRows"],
+        "phases": {name: took for name, took in duration.items() if name != "triggerExecution"},
+    }
+
+
+# -- the graph -----------------------------------------------------------------------------------------------
+
+
+def _graph(topology: Topology) -> dict[str, Any]:
+    """Nodes by id, and edges. `engine` is how a node's records go through it: "columns", "block" or "record"."""
+    engines = _engines(topology)
+    sub_of = {node.name: sub.number for sub in topology.sub_topologies for node in sub.nodes}
+    nodes = []
+    for node in topology.nodes:
+        engine, why = engines.get(node.name, ("", ""))
+        topics = _topics_of(node)
+        nodes.append(
+            {
+                "id": node.name,
+                "name": node.name,
+                "kind": _kind_of(node),
+                "operator": type(node.operator).__name__,
+                "sub_topology": sub_of.get(node.name),
+                "topics": topics,
+                "topic": topics[0] if topics else None,
+                "store": next(iter(topology.stores_of(node)), None),
+                "engine": engine,
+                "why": why,
+            }
+        )
+    edges = [{"from": parent, "to": node.name} for node in topology.nodes for parent in node.parents]
+    return {"nodes": nodes, "edges": edges}
+
+
+def _kind_of(node: Node) -> str:
+    match node.operator:
+        case Source():
+            return "source"
+        case Sink():
+            return "sink"
+        case Repartition():
+            return "repartition"
+        case GlobalTableSource():
+            return "global"
+    return "processor"
+
+
+def _topics_of(node: Node) -> list[str]:
+    match node.operator:
+        case Source(topics=topics):
+            return list(topics)
+        case Sink(topic=str(topic)):
+            return [topic]
+    return []
+
+
+def _engines(topology: Topology) -> dict[str, tuple[str, str]]:
+    """As `suiro.streams.explanation` tells it."""
+    found: dict[str, tuple[str, str]] = {}
+    settings = TaskSettings()
+    for sub in topology.sub_topologies:
+        if not isinstance(twin_of(topology, sub, settings), Reason):
+            found |= {node.name: ("columns", "") for node in sub.nodes}
+            continue
+        for unit in block_plan(topology, sub).units:
+            kind = "record" if unit.is_island else "block"
+            found |= dict.fromkeys(unit.nodes, (kind, unit.why))
+    return found
+
+
