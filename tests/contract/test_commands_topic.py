@@ -206,9 +206,10 @@ def test_a_reader_that_goes_away_is_no_error(bootstrap: str, client: Client) -> 
 FORBIDDEN = ("pyspark", "pandas", "numba", "pyarrow", "numpy", "typer", "rich", "pydantic", "hypothesis")
 
 
-def test_nothing_heavy_is_imported(suiro_node: Any) -> None:
+@pytest.mark.parametrize("command", ["topic list", "app --help"])
+def test_nothing_heavy_is_imported(suiro_node: Any, command: str) -> None:
     script = (
-        "import sys; sys.argv = ['suiro', 'topic', 'list']\n"
+        f"import sys; sys.argv = {['suiro', *command.split()]}\n"
         "from suiro.cli import main\n"
         "try: main()\n"
         "except SystemExit as stop: assert not stop.code, stop.code\n"

@@ -492,3 +492,16 @@ def test_a_stream_ends_when_its_reader_goes(
         next(events)
         wait_until(lambda: server.open_streams == 1, 10, "the stream")
     wait_until(lambda: server.open_streams == 0, 10, "its end")
+
+
+def test_a_console_that_stops_ends_its_streams(
+    serving: Callable[..., ConsoleServer], new_topic: NewTopicFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = serving()
+    api = Api(server.url)
+    with api.events("/events") as changes, api.events(f"/topics/{new_topic()}/tail") as tail:
+        assert (next(changes)[0], next(tail)[0]) == ("hello", "records")
+        server.stop()
+        assert [name for name, _ in changes if name != "delta"] == []
+        assert [name for name, _ in tail if name not in ("records", "failed")] == []
+    assert not [one for one in caplog.records if one.levelname == "ERROR"]

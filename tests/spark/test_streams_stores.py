@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import httpx
 import pytest
 from support.spark_streams import Running, Sent
 
@@ -19,6 +20,7 @@ from suiro.streams import (
     serdes,
 )
 from suiro.streams.topology import Topology
+from suiro.streams_spark import ApplicationServer
 from suiro.testing import TopologyTestDriver
 
 pytestmark = pytest.mark.spark
@@ -70,6 +72,35 @@ QUESTIONS: list[tuple[str, str, tuple[Any, ...]]] = [
 ]
 
 
+def page_of(streams: KafkaStreams) -> dict[str, Any]:
+    """What the application tells over HTTP, and what it refuses."""
+    server = ApplicationServer(streams, "127.0.0.1", 0)
+    try:
+        with httpx.Client(base_url=f"{server.url}/api/v1", timeout=60) as http:
+
+            def rows(first: int) -> Any:
+                return http.get("/application/stores/counts", params={"first": first, "limit": 3}).json()
+
+            page = rows(0)
+            found = page["rows"]
+            while page["next"] is not None:
+                page = rows(page["next"])
+                found += page["rows"]
+            refused = (
+                http.get("/application/stores/nothing").status_code,
+                http.get("/application/stores/counts?first=-1").status_code,
+                http.get("/application", headers={"host": "evil.example"}).status_code,
+            )
+            return {
+                "application": http.get("/application").json(),
+                "rows": found,
+                "windows": http.get("/application/stores/windows", params={"contains": "k1"}).json(),
+                "refused": refused,
+            }
+    finally:
+        server.stop()
+
+
 def test_copies_answer_as_the_stores_of_the_driver(spark: Any, suiro_node: Any, tmp_path: Path) -> None:
     name = f"app-{uuid4().hex[:8]}"
     topology = stores(name)
@@ -98,6 +129,17 @@ def test_copies_answer_as_the_stores_of_the_driver(spark: Any, suiro_node: Any, 
                 wanted = listed(getattr(driver.get_state_store(store), question)(*arguments))
                 assert answer.value == wanted, (store, question, arguments)
                 assert sum(answer.offsets.values()) > 0
+        shown = page_of(running.streams)
+        rows_of_counts = [(row["key"], int(row["value"])) for row in shown["rows"]]
+        assert rows_of_counts == listed(driver.get_state_store("counts").all())
+        assert shown["windows"]["rows"][0]["window"] is not None
+        nodes = {node["operator"]: node for node in shown["application"]["graph"]["nodes"]}
+        words = [one for part in parts for one in part if one.topic == f"{name}.in"]
+        assert nodes["StreamAggregate"]["records"] == len(words)
+        assert sum(batch["rows"] for batch in shown["application"]["batches"]) == len(words)
+        assert (shown["application"]["state"], shown["application"]["lag"]) == ("RUNNING", 0)
+        assert {store["name"] for store in shown["application"]["stores"]} >= {"counts", "windows", "words"}
+        assert shown["refused"] == (400, 400, 403)
     with pytest.raises(UsageError, match="not started"):
         KafkaStreams(
             topology, application_id=name, bootstrap_servers=suiro_node.bootstrap_servers, state_dir=tmp_path

@@ -26,7 +26,7 @@ _SERVICES = (
     ("view", "serve"),
 )
 
-_EVERYDAY = ("acl", "cluster", "console", "dead-letter", "group", "quota", "schema", "topic", "user")
+_EVERYDAY = ("acl", "app", "cluster", "console", "dead-letter", "group", "quota", "schema", "topic", "user")
 
 
 def main() -> None:
@@ -54,7 +54,8 @@ def main() -> None:
         # kio looks for Hypothesis, and importing that where tests are installed would take longer than the command.
         sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
         group = sys.argv[1].replace("-", "_")
-        sys.exit(getattr(import_module(f"suiro.cli.{group}"), group).main(sys.argv[2:]))
+        module = {"app": "applications"}.get(group, group)  # `suiro.cli.app` is the tree of all commands
+        sys.exit(getattr(import_module(f"suiro.cli.{module}"), group).main(sys.argv[2:]))
     from suiro.cli.app import app
 
     app(prog_name="suiro")

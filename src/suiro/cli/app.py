@@ -8,6 +8,7 @@ import typer
 
 import suiro
 from suiro.cli.acl import acl
+from suiro.cli.applications import app as applications
 from suiro.cli.cluster import cluster
 from suiro.cli.connect import connect
 from suiro.cli.console import console
@@ -79,7 +80,7 @@ def _capture(context: typer.Context) -> None:
 app.command("demo")(demo)
 app.command("run")(run)
 app.command("prepare")(prepare)
-for _group in (topic, group, cluster, acl, user, quota, schema, dead_letter, console):
+for _group in (topic, group, cluster, acl, user, quota, schema, dead_letter, console, applications):
     _group.add_to(app)
 app.add_typer(kafka)
 app.add_typer(log)

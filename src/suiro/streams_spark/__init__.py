@@ -7,7 +7,7 @@ driver         the micro-batch's transaction                              runner
 ```
 Spark plans, shuffles, keeps the state and repeats what failed; the rules are those of `suiro.streams.operators`. A row
 that Spark sees holds many records (`shuffle_message`). `plan` says what runs where, `program` brings it to the workers,
-`outputs` is the way out of a task. `kafka_streams` is what users start.
+`outputs` is the way out of a task. `kafka_streams` is what users start; `serving` shows how it stands (`status`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from suiro.streams_spark.kafka_streams import KafkaStreams
+    from suiro.streams_spark.serving import ApplicationServer
 
-__all__ = ["KafkaStreams"]
+__all__ = ["ApplicationServer", "KafkaStreams"]
+
+# Loaded when it is used: a worker has no need of it.
+_MODULES = {"ApplicationServer": "serving", "KafkaStreams": "kafka_streams"}
 
 
 def __getattr__(name: str) -> Any:
-    if name != "KafkaStreams":  # loaded when it is used: a worker has no need of it
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module("suiro.streams_spark.kafka_streams").KafkaStreams
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

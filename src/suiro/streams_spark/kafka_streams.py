@@ -239,6 +239,11 @@ class KafkaStreams:
         return dict(self._counts.rows)
 
     @property
+    def rows_of_micro_batches(self) -> Mapping[int, Mapping[str, int]]:
+        """The same of each of the last micro-batches, by its number."""
+        return {number: dict(rows) for number, rows in list(self._counts.last)}
+
+    @property
     def query(self) -> StreamingQuery:
         """Spark's own view: progress, metrics."""
         return self._running()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
@@ -11,6 +11,9 @@ from suiro.spark import CommitMessage, PackedReport, commit_of, pack_commit
 from suiro.streams_spark.rebuild import HeldFrom
 
 __all__ = ["DroppedRecords", "NodeRows", "Report", "RunCounts", "pack_report", "unpack_reports"]
+
+
+LAST_MICRO_BATCHES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +35,22 @@ Report = CommitMessage | HeldFrom | DroppedRecords | NodeRows
 
 @dataclass(slots=True)
 class RunCounts:
-    """Of committed micro-batches since the start: what was left out, by reason, and what came to nodes."""
+    """Of committed micro-batches since the start: what was left out, by reason, and what came to nodes; the latter also
+    of each of the last micro-batches, by its number."""
 
     dropped: Counter[str] = field(default_factory=Counter)
     rows: Counter[str] = field(default_factory=Counter)
+    last: deque[tuple[int, Counter[str]]] = field(default_factory=lambda: deque(maxlen=LAST_MICRO_BATCHES))
+
+    def add(self, batch_id: int, reports: Iterable[Report]) -> None:
+        rows: Counter[str] = Counter()
+        for item in reports:
+            if isinstance(item, DroppedRecords):
+                self.dropped.update(item.counts)
+            elif isinstance(item, NodeRows):
+                rows.update(item.counts)
+        self.rows.update(rows)
+        self.last.append((batch_id, rows))
 
 
 def pack_report(report: Report) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from suiro.streams_spark.driver_task import DriverTask
 from suiro.streams_spark.processor import TaskProcessor
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.rebuild import HeldFrom, settled
-from suiro.streams_spark.reports import DroppedRecords, NodeRows, RunCounts, unpack_reports
+from suiro.streams_spark.reports import RunCounts, unpack_reports
 from suiro.streams_spark.shuffle_message import SPARK_SCHEMA, STAGED
 from suiro.streams_spark.source import FORMAT, WAITS, TopologySource
 from suiro.streams_spark.spread import salts_expression
@@ -116,10 +115,6 @@ def _commits(
             footer=footer,
         )
         _log.debug("micro-batch %d is committed", batch_id)
-        for item in reports:
-            if isinstance(item, DroppedRecords):
-                counts.dropped.update(item.counts)
-            elif isinstance(item, NodeRows):
-                counts.rows.update(item.counts)
+        counts.add(batch_id, reports)
 
     return commit

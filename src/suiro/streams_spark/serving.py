@@ -87,7 +87,13 @@ class ApplicationServer:
             try:
                 return 200, make()
             except SuiroError as error:
-                status = 503 if isinstance(error, TransientError) else 400 if isinstance(error, UsageError) else 500
+                status = (
+                    503
+                    if isinstance(error, TransientError)
+                    else 400
+                    if isinstance(error, UsageError)
+                    else 500
+                )
                 return status, {"error_code": status, "message": str(error)}
             except Exception as error:
                 logger.exception("a request failed")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -22,11 +22,11 @@ from suiro.errors import UsageError
 from suiro.spark import query_metrics
 from suiro.streams.blocks import block_plan
 from suiro.streams.nodes import GlobalTableSource, Node, Repartition, Sink, Source
+from suiro.streams.records import Windowed
 from suiro.streams.store_reader import READABLE, ReadOnlyStore, changelog_topic
 from suiro.streams.task import TaskSettings
-from suiro.streams.topology import Topology
+from suiro.streams.topology import Topology, stores_of
 from suiro.streams.vectorised.plan import Reason, twin_of
-from suiro.streams.windows import Windowed
 from suiro.streams_spark.kafka_streams import KafkaStreams
 
 __all__ = ["ApplicationStatus"]
@@ -60,6 +60,7 @@ class ApplicationStatus:
         self._clock = clock or SystemClock()
         self._since = self._clock.wall_ms()
         self._graph = _graph(streams.topology)
+        self._sources = [one.name for one in streams.topology.nodes if isinstance(one.operator, Source)]
         self._samples: deque[tuple[int, Mapping[str, int]]] = deque(maxlen=int(RATE_S / SAMPLE_S) + 1)
         self._stopping = threading.Event()
         self._lock = threading.Lock()
@@ -86,7 +87,9 @@ class ApplicationStatus:
             now = self._clock.monotonic_ms()
             self._samples.append((now, self._streams.rows_at_nodes))
             with self._lock:
-                idle = [name for name, one in self._copies.items() if now - one.asked_ms > STORE_IDLE_S * 1_000]
+                idle = [
+                    name for name, one in self._copies.items() if now - one.asked_ms > STORE_IDLE_S * 1_000
+                ]
                 closing = [self._copies.pop(name) for name in idle]
             for one in closing:
                 one.store.close()
@@ -110,6 +113,7 @@ class ApplicationStatus:
             "graph": {"nodes": nodes, "edges": self._graph["edges"]},
             "stores": self._stores(),
             "dropped": dict(streams.dropped_records),
+            "processed_per_s": round(sum(rates.get(one, 0.0) for one in self._sources), 1) if rates else None,
             **progress,
         }
 
@@ -125,7 +129,7 @@ class ApplicationStatus:
         """What Spark knows of the query, at most `LOOK_S` old."""
         now = self._clock.monotonic_ms()
         if self._streams.state == "CREATED":
-            return {"lag": None, "processed_per_s": None, "batches": [], "partitions": []}
+            return {"lag": None, "batches": [], "partitions": []}
         with self._lock:
             if self._progress and now - self._looked_ms < LOOK_S * 1_000:
                 return self._progress
@@ -134,8 +138,7 @@ class ApplicationStatus:
         metrics = query_metrics(query)
         found = {
             "lag": sum(metrics.lag.values()),
-            "processed_per_s": metrics.values.get("processed_rows_per_second"),
-            "batches": [_micro_batch(one) for one in query.recentProgress if one["numInputRows"]],
+            "batches": self._micro_batches(query.recentProgress),
             "partitions": [
                 {"topic": topic, "partition": partition, "lag": lag}
                 for (topic, partition), lag in sorted(metrics.lag.items())
@@ -147,6 +150,17 @@ class ApplicationStatus:
             "waiting_seconds": max((one.waiting_seconds for one in metrics.sinks), default=0.0),
         }
         self._progress = found
+        return found
+
+    def _micro_batches(self, recent: Sequence[Any]) -> list[dict[str, Any]]:
+        """Those that read records. Spark's rows hold many records each, so tasks have counted them."""
+        counted = self._streams.rows_of_micro_batches
+        found = []
+        for progress in recent:
+            rows = counted.get(progress["batchId"], {})
+            read = sum(rows.get(name, 0) for name in self._sources)
+            if read:
+                found.append({**_micro_batch(progress), "rows": read})
         return found
 
     # -- stores --------------------------------------------------------------------------------------------------
@@ -163,7 +177,9 @@ class ApplicationStatus:
         ]
 
     def _is_readable(self, name: str) -> bool:
-        spec = self._streams.topology.store(name)
+        spec = next((one for one in self._streams.topology.stores if one.name == name), None)
+        if spec is None:
+            return False
         is_global = any(
             isinstance(node.operator, GlobalTableSource) and node.operator.store == name
             for node in self._streams.topology.nodes
@@ -174,8 +190,8 @@ class ApplicationStatus:
         return changelog_topic(self._streams.topology, self._streams.application_id, name)
 
     def rows(self, name: str, *, first: int = 0, limit: int = 100, contains: str = "") -> dict[str, Any]:
-        """Rows of a store from the `first`-th on, in the order of the keys' bytes; those whose key has `contains` in its
-        text. `next`: the `first` to go on with; None at the end. Raises `UsageError`."""
+        """Rows of a store from the `first`-th on, in the order of the keys' bytes; those whose key's text has
+        `contains` in it. `next`: the `first` to go on with; None at the end. Raises `UsageError`."""
         store = self._copy(name)
         limit = min(limit, ROWS_MAX)
 
@@ -193,7 +209,11 @@ class ApplicationStatus:
 
         answer = store.select(pick)
         picked, following = answer.value
-        return {"rows": picked, "next": following, "offsets": {str(p): at for p, at in answer.offsets.items()}}
+        return {
+            "rows": picked,
+            "next": following,
+            "offsets": {str(p): at for p, at in answer.offsets.items()},
+        }
 
     def _copy(self, name: str) -> ReadOnlyStore:
         with self._lock:
@@ -250,7 +270,6 @@ def _micro_batch(progress: Any) -> dict[str, Any]:
         "batch": progress["batchId"],
         "at": int(datetime.fromisoformat(progress["timestamp"]).timestamp() * 1_000),
         "duration_ms": duration.get("triggerExecution", 0),
-        "rows": progress["numInputRows"],
         "phases": {name: took for name, took in duration.items() if name != "triggerExecution"},
     }
 
@@ -275,7 +294,7 @@ def _graph(topology: Topology) -> dict[str, Any]:
                 "sub_topology": sub_of.get(node.name),
                 "topics": topics,
                 "topic": topics[0] if topics else None,
-                "store": next(iter(topology.stores_of(node)), None),
+                "store": next(iter(stores_of(node)), None),
                 "engine": engine,
                 "why": why,
             }
@@ -318,5 +337,3 @@ def _engines(topology: Topology) -> dict[str, tuple[str, str]]:
             kind = "record" if unit.is_island else "block"
             found |= dict.fromkeys(unit.nodes, (kind, unit.why))
     return found
-
-

@@ -39,7 +39,7 @@ from suiro.streams_spark.held_records import pack_held, unpack_held
 from suiro.streams_spark.notes import LANE_TIME, note, noted
 from suiro.streams_spark.plan import plan
 from suiro.streams_spark.rebuild import Boundary, HeldFrom
-from suiro.streams_spark.reports import DroppedRecords, pack_report, unpack_reports
+from suiro.streams_spark.reports import DroppedRecords, NodeRows, pack_report, unpack_reports
 from suiro.streams_spark.shuffle_message import HEADERS, Lane, ShuffleMessage
 from suiro.streams_spark.state_log import Directory, Segment, read_columns, write_segments
 from suiro.views.cuts import Cut
@@ -240,6 +240,7 @@ FORMATS: dict[str, tuple[Callable[[], bytes], Callable[[bytes], Any], Any]] = {
         report_of,
         DroppedRecords({"late": 2}),
     ),
+    "report-rows": (lambda: pack_report(NodeRows({"source": 3})), report_of, NodeRows({"source": 3})),
     "held-records": (lambda: pack_held(HELD), unpack_held, HELD),
     "note": (note_of, noted_of, 1_234),
     "state-directory": (DIRECTORY.pack, Directory.unpack, DIRECTORY),

@@ -16,7 +16,7 @@ from suiro.errors import FatalError
 from suiro.spark import CommitMessage, MicroBatchIdentity, PackedReport, StagedRecords
 from suiro.spark.reports import pack_commit, unpack_commit
 from suiro.streams_spark.rebuild import HeldFrom
-from suiro.streams_spark.reports import DroppedRecords, Report, pack_report, unpack_reports
+from suiro.streams_spark.reports import DroppedRecords, NodeRows, Report, pack_report, unpack_reports
 from suiro.streams_spark.shuffle_message import HEADERS, Lane, ShuffleMessage
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -114,6 +114,7 @@ REPORTS: dict[str, Report] = {
     "nothing": CommitMessage(StagedRecords(), None, None),
     "held": HeldFrom("topic", 3, 17, -1),
     "dropped": DroppedRecords({"null key": 2, "late": 1}),
+    "rows": NodeRows({"KSTREAM-SOURCE-0000000000": 3}),
 }
 
 

@@ -210,8 +210,8 @@ class ConsoleApplication:
             await send({"type": "http.response.body", "body": b"", "more_body": True})  # the head goes now
             async with contextlib.aclosing(parts):
                 async for part in parts:
-                    if gone.is_set():
-                        return
+                    if gone.is_set() or self._console.is_stopped:
+                        break
                     if part:
                         await send({"type": "http.response.body", "body": part, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -82,21 +82,21 @@ class Console:
         self._idle: list[Client] = []
         self._lent: set[Client] = set()
         self._lock = threading.Lock()
-        self._is_stopped = False
+        self.is_stopped = False
         self._registry: RegistryClient | None = None
 
     def start(self) -> None:
         self.model.start()
 
     def stop(self) -> None:
-        """Safe to call again. What waits for the cluster fails."""
-        self.model.stop()
+        """Safe to call again. What waits for the cluster fails, and streams end."""
         with self._lock:
-            self._is_stopped = True
+            self.is_stopped = True
             for lent in self._lent:
                 lent.abandon()
             while self._idle:
                 self._idle.pop().close()
+        self.model.stop()
 
     def _new_client(self) -> Client:
         settings = {"default.api.timeout.ms": str(API_TIMEOUT_MS), **self.settings.client_settings}
@@ -115,7 +115,7 @@ class Console:
         finally:
             with self._lock:
                 self._lent.discard(client)
-                kept = is_well and not self._is_stopped and len(self._idle) < IDLE_CLIENTS
+                kept = is_well and not self.is_stopped and len(self._idle) < IDLE_CLIENTS
                 if kept:
                     self._idle.append(client)
             if not kept:

@@ -163,8 +163,13 @@ class Model:
         self._thread.start()
 
     def stop(self) -> None:
+        """Ends what its subscribers wait for, with an event of no bytes. Safe to call again."""
         self._stopping.set()
         self._wake.set()
+        with self._lock:
+            subscribers = list(self._subscribers)
+        for one in subscribers:
+            one(b"")
         client = self._client
         if client is not None:
             client.abandon()

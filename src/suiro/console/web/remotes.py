@@ -215,9 +215,9 @@ _peers: WeakKeyDictionary[Console, dict[Remote, Peer]] = WeakKeyDictionary()
 _peers_lock = threading.Lock()
 
 
-def peer_of(call: Call, remotes: Sequence[Remote], what: str) -> Peer:
-    """By the number in the path. Raises `NotFoundError`."""
-    number = number_of("host", call.path["host"])
+def peer_of(call: Call, remotes: Sequence[Remote], what: str, *, named: str = "host") -> Peer:
+    """By the number in the path, which is `named` so there. Raises `NotFoundError`."""
+    number = number_of(named, call.path[named])
     if number >= len(remotes):
         raise NotFoundError(f"there is no {what} {number}; the console was given {len(remotes)}")
     return _peer(call.console, remotes[number])

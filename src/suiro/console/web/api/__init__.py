@@ -1,6 +1,7 @@
 """The endpoints of the console's API, a module for each page."""
 
 from suiro.console.web.api import (
+    applications,
     connectors,
     dead_letters,
     groups,
@@ -25,4 +26,5 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *security.ENDPOINTS,
     *connectors.ENDPOINTS,
     *views.ENDPOINTS,
+    *applications.ENDPOINTS,
 )

@@ -1,11 +1,101 @@
-"""Applications: what each that runs with `--console` says of itself."""
+"""Applications: what each that runs with `--console` says of itself, and rows of its stores."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from suiro.console.web.endpoint import Call, Endpoint
+from suiro.console.web.remotes import Peer, listed, peer_of, segment
 from suiro.foundation.http import Role
 
-__all__ = ["ENDPOINTS"]
+__all__ = ["ENDPOINTS", "Related", "related_to"]
+
+PATH = "/api/v1/application"
+_ROWS = {
+    "first": "how many rows to leave out",
+    "limit": "how many rows at the most",
+    "contains": "only rows whose key has this in its text",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Related:
+    """What reads or writes a topic. `link` is a place of the page."""
+
+    kind: str
+    name: str
+    direction: str  # "reads" or "writes"
+    link: str
+
+
+def _list(call: Call) -> Mapping[str, Any]:
+    """Each as it tells of itself, with its number and address; `error`: why it tells nothing, or what ended it."""
+    remotes = call.console.settings.apps
+    found = listed(call, remotes, PATH, _application)
+    apps = []
+    for number, (remote, one) in enumerate(zip(remotes, found, strict=True)):
+        told = one.answer or {}
+        error = one.error if one.error is not None else told.get("error")
+        apps.append({**told, "app": number, "url": remote.url, "error": error})
+    return {"apps": apps}
+
+
+def _application(content: bytes) -> dict[str, Any]:
+    return msgspec.json.decode(content, type=dict[str, Any])
+
+
+def related_to(call: Call, topic: str) -> Iterator[Related]:
+    """The applications whose topology reads or writes a topic, also as a changelog; those that answer."""
+    for one in _list(call)["apps"]:
+        name = str(one.get("application_id", ""))
+        link = f"#/applications/{one['app']}"
+        nodes = one.get("graph", {}).get("nodes", ())
+        kinds = {str(node.get("kind")) for node in nodes if topic in (node.get("topics") or ())}
+        if kinds & {"source", "global"}:
+            yield Related(kind="application", name=name, direction="reads", link=link)
+        changelogs = [store.get("topic") for store in one.get("stores", ())]
+        if "sink" in kinds or (topic in changelogs and topic.startswith(f"{name}-")):
+            yield Related(kind="application", name=name, direction="writes", link=link)
+
+
+def _one(call: Call) -> bytes:
+    return _peer(call).get(PATH, call.gone)
+
+
+def _rows(call: Call) -> bytes:
+    query = "&".join(f"{name}={segment(value)}" for name, value in call.query.items())
+    return _peer(call).get(f"{PATH}/stores/{segment(call.path['store'])}?{query}", call.gone)
+
+
+def _peer(call: Call) -> Peer:
+    return peer_of(call, call.console.settings.apps, "application", named="app")
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/apps",
+        role=Role.VIEWER,
+        handle=_list,
+        summary="The applications that were named, and how they stand",
+    ),
+    Endpoint(
+        method="GET",
+        path="/apps/{app}",
+        role=Role.VIEWER,
+        handle=_one,
+        summary="An application: graph with rates, micro-batches, lag, stores",
+    ),
+    Endpoint(
+        method="GET",
+        path="/apps/{app}/stores/{store}",
+        role=Role.VIEWER,
+        handle=_rows,
+        summary="Rows of a store",
+        query=_ROWS,
+    ),
+)

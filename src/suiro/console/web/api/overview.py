@@ -85,9 +85,12 @@ async def _deltas(model: Model) -> AsyncIterator[bytes]:
         yield event("hello", {"version": model.version})
         while True:
             try:
-                yield await asyncio.wait_for(waiting.get(), KEEP_ALIVE_S)
+                told = await asyncio.wait_for(waiting.get(), KEEP_ALIVE_S)
             except TimeoutError:
-                yield KEEP_ALIVE
+                told = KEEP_ALIVE
+            if not told:  # the console stops
+                return
+            yield told
 
 
 def _call(loop: asyncio.AbstractEventLoop, put: Any, told: bytes) -> None:

@@ -18,6 +18,7 @@ from suiro.console.topics import (
     delete_topics,
     describe_topic,
 )
+from suiro.console.web.api.applications import Related, related_to
 from suiro.console.web.endpoint import Body, Call, Endpoint, require_confirmed
 from suiro.console.web.model import GroupNow
 from suiro.errors import UsageError
@@ -77,6 +78,7 @@ def _one(call: Call) -> TopicPage:
         partitions=found.partitions,
         configs=found.configs,
         groups=model.readers_of(name),
+        related=tuple(related_to(call, name)),
         history=model.topic_history(name),
     )
 

@@ -1,0 +1,136 @@
+"""`suiro app`: running applications, as they tell of themselves where they were started with --console."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from suiro.cli.command_groups import Argument, Group, Option
+from suiro.cli.everyday import AsJson, fail, print_fields, print_json, print_table, reporting
+
+app = Group("app", "Running applications: how they stand, their graph, rows of their stores.")
+
+TIMEOUT_S = 10.0
+ANSWER_BYTES_MAX = 32 * 1024 * 1024
+PATH = "/api/v1/application"
+
+App = Annotated[str, Option("--app", "URL", "What `suiro run --console` said.")]
+Apps = Annotated[list[str] | None, Option("--app", "URL", "What `suiro run --console` said. Repeatable.")]
+
+
+@app.command
+def list_(apps: Apps = None, as_json: AsJson = False) -> None:
+    """List applications with their state, rate and lag."""
+    if not apps:
+        fail("which applications? Give --app URL for each: what `suiro run --console 127.0.0.1:0` said")
+    with reporting():
+        found = [{"url": url, **_ask(url, PATH)} for url in apps]
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ("application", "state", "records/s", "lag", "stores", "url"),
+        (
+            (
+                one["application_id"],
+                one["state"],
+                one["processed_per_s"],
+                one["lag"],
+                len(one["stores"]),
+                one["url"],
+            )
+            for one in found
+        ),
+    )
+
+
+@app.command
+def graph(app: App, as_json: AsJson = False) -> None:
+    """Show an application's operators, how records go through each, and how many."""
+    with reporting():
+        found = _ask(app, PATH)
+    if as_json:
+        print_json(found["graph"])
+        return
+    print_fields({"application": found["application_id"], "state": found["state"], "error": found["error"]})
+    children: dict[str, list[str]] = {}
+    for edge in found["graph"]["edges"]:
+        children.setdefault(edge["from"], []).append(edge["to"])
+    print_table(
+        ("sub", "node", "by", "records", "records/s", "topics", "store", "to"),
+        (
+            (
+                one["sub_topology"],
+                one["name"],
+                one["engine"],
+                one["records"],
+                one["records_per_s"],
+                ", ".join(one["topics"]),
+                one["store"],
+                ", ".join(children.get(one["id"], ())),
+            )
+            for one in found["graph"]["nodes"]
+        ),
+    )
+
+
+@app.command
+def store(
+    app: App,
+    name: Annotated[str, Argument("STORE", "Its name; `suiro app graph` has it.")],
+    first: Annotated[int, Option("--first", "N", "Leave out so many rows.")] = 0,
+    limit: Annotated[int, Option("--limit", "N", "At most so many rows, up to 1,000.")] = 100,
+    contains: Annotated[str, Option("--contains", "TEXT", "Rows whose key's text has this in it.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show rows of a store, in the order of the keys' bytes, as they are committed."""
+    from urllib.parse import quote, urlencode
+
+    query = urlencode({"first": first, "limit": limit, "contains": contains})
+    with reporting():
+        found = _ask(app, f"{PATH}/stores/{quote(name, safe='')}?{query}")
+    if as_json:
+        print_json(found)
+        return
+    windows = any(one["window"] for one in found["rows"])
+    print_table(
+        ("key", "window", "value") if windows else ("key", "value"),
+        (
+            (one["key"], _window(one["window"]), one["value"]) if windows else (one["key"], one["value"])
+            for one in found["rows"]
+        ),
+    )
+
+
+def _window(window: list[int] | None) -> str:
+    from suiro.console.text import iso_time
+
+    return "" if window is None else f"{iso_time(window[0])} to {iso_time(window[1])}"
+
+
+def _ask(url: str, path: str) -> Any:
+    """Raises `UsageError` and `TransientError`."""
+    import httpx
+
+    from suiro.clock import SystemClock
+    from suiro.errors import TransientError, UsageError
+    from suiro.foundation.http import ask, said
+
+    try:
+        with httpx.Client(timeout=TIMEOUT_S) as http:
+            answer = ask(http, "GET", url.rstrip("/") + path, clock=SystemClock(), max_bytes=ANSWER_BYTES_MAX)
+            body = json.loads(answer.content) if answer.content else None
+    except httpx.InvalidURL as error:
+        raise UsageError(f"{url[:200]!r} is no URL: {error}") from None
+    except httpx.UnsupportedProtocol:
+        raise UsageError(f"{url[:200]!r}: expected http://HOST:PORT") from None
+    except httpx.HTTPError as error:
+        raise TransientError(f"{url[:200]} does not answer: {error}") from None
+    except (ValueError, RecursionError):
+        raise UsageError(f"{url[:200]} does not answer as an application does: {said(answer)}") from None
+    if answer.status_code != 200:
+        message = body.get("message") if isinstance(body, dict) else None
+        raise UsageError(str(message) if message else said(answer))
+    if not isinstance(body, dict):
+        raise UsageError(f"{url[:200]} does not answer as an application does: {said(answer)}")
+    return body

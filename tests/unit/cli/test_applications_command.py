@@ -1,0 +1,92 @@
+"""`suiro app`: what an application tells of itself, on a terminal; and what is said where it tells nothing."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from suiro.cli.applications import app
+
+APPLICATION = {
+    "application_id": "billing",
+    "state": "RUNNING",
+    "error": None,
+    "processed_per_s": 12.5,
+    "lag": 3,
+    "stores": [{"name": "counts"}],
+    "graph": {
+        "nodes": [
+            {"id": "in", "name": "in", "sub_topology": 0, "engine": "block", "records": 5, "records_per_s": 0.5,
+             "topics": ["orders"], "store": None},
+            {"id": "sum", "name": "sum\x1b[31m", "sub_topology": 0, "engine": "record", "records": None,
+             "records_per_s": None, "topics": [], "store": "counts"},
+        ],
+        "edges": [{"from": "in", "to": "sum"}],
+    },
+}  # fmt: skip
+ROWS = {"rows": [{"key": "c0", "value": "34", "window": [0, 1000]}], "next": 1, "offsets": {"0": 18}}
+ANSWERS: dict[str, tuple[int, bytes]] = {
+    "/api/v1/application": (200, json.dumps(APPLICATION).encode()),
+    "/api/v1/application/stores/my%2Fcounts": (200, json.dumps(ROWS).encode()),
+    "/api/v1/application/stores/nothing": (400, b'{"error_code": 400, "message": "there is no such store"}'),
+    "/odd/api/v1/application": (200, b"<html>"),
+}
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    class Answering(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, content = ANSWERS.get(self.path.partition("?")[0], (404, b"{}"))
+            self.send_response(status)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_what_an_application_tells(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(["list", "--app", url]) == 0
+    assert "billing\tRUNNING\t12.5\t3\t1" in capsys.readouterr().out
+    assert app.main(["graph", "--app", url]) == 0
+    shown = capsys.readouterr().out
+    assert "0\tin\tblock\t5\t0.5\torders\t\tsum" in shown
+    assert "\x1b" not in shown
+    assert app.main(["graph", "--app", url, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == APPLICATION["graph"]
+    assert app.main(["store", "my/counts", "--app", f"{url}/"]) == 0
+    assert "c0\t1970-01-01T00:00:00.000Z to 1970-01-01T00:00:01.000Z\t34" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["store", "nothing", "--app", "{url}"], "there is no such store"),
+        (["list", "--app", "{url}/odd"], "does not answer as an application does: 200 OK: <html>"),
+        (["list", "--app", "{url}/none"], "404 Not Found"),
+        (["list", "--app", "http://127.0.0.1:1"], "does not answer: "),
+        (["list", "--app", "nonsense"], "expected http://HOST:PORT"),
+        (["list"], "Give --app URL"),
+    ],
+)
+def test_why_there_is_nothing_to_show(
+    url: str, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        app.main([one.format(url=url) for one in arguments])
+    assert stopped.value.code == 1
+    told = capsys.readouterr()
+    assert (told.out, said in told.err, told.err.count("\n")) == ("", True, 1), told
