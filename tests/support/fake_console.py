@@ -127,7 +127,6 @@ class FakeConsole:
             "/apps": lambda request: {"apps": [services.application()]},
             "/apps/{app}": lambda request: services.application(),
             "/apps/{app}/stores/{store}": lambda request: services.store_rows(),
-            "/apps/{app}/inputs": lambda request: services.inputs(cluster),
         }
         routes = [
             Route("/api/v1/events", self._events),
@@ -161,8 +160,7 @@ class FakeConsole:
         endpoint = self._router.find(raw_path)[0].get(request.method)
         what = f"{request.method} {raw_path}"
         if endpoint is None:
-            if not raw_path.startswith("/apps"):
-                self.wrong.append(f"{what}: there is no such endpoint")
+            self.wrong.append(f"{what}: there is no such endpoint")
             return
         unknown = set(request.query_params) - set(endpoint.query)
         if unknown:

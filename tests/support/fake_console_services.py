@@ -350,8 +350,22 @@ def connectors() -> dict[str, Any]:
 
 
 def application(rate: float = 1840.2) -> dict[str, Any]:
-    def node(name: str, kind: str, per_s: float, **more: Any) -> dict[str, Any]:
-        return {"id": name, "name": name, "kind": kind, "sub_topology": 0, "records_per_s": per_s, **more}
+    def node(name: str, kind: str, per_s: float, topic: str | None = None, **more: Any) -> dict[str, Any]:
+        made = {
+            "id": name,
+            "name": name,
+            "kind": kind,
+            "operator": kind.title(),
+            "sub_topology": 0,
+            "topics": [] if topic is None else [topic],
+            "topic": topic,
+            "store": None,
+            "engine": "block",
+            "why": "",
+            "records": int(per_s * 3_600),
+            "records_per_s": per_s,
+        }
+        return made | more
 
     return {
         "app": 0,
@@ -359,28 +373,23 @@ def application(rate: float = 1840.2) -> dict[str, Any]:
         "error": None,
         "application_id": "carrier-delays",
         "state": "RUNNING",
+        "since": now_ms() - 3_600_000,
         "lag": 1_204,
-        "lag_ms": 640,
         "processed_per_s": rate,
         "graph": {
             "nodes": [
                 node("flights", "source", rate, topic="flights"),
                 node("weather", "source", 92.7, topic="weather"),
                 node("only-flown", "processor", rate * 0.97),
-                node(
-                    "by-origin-hour",
-                    "repartition",
-                    rate * 0.97,
-                    topic="carrier-delays-by-origin-hour-repartition",
-                ),
+                node("by-origin-hour", "repartition", rate * 0.97),
                 node("weather-table", "processor", 92.7, store="weather-store", sub_topology=1),
                 node(
                     "with-weather",
                     "processor",
                     rate * 0.97,
                     sub_topology=1,
-                    held_back=128,
-                    held_because="waits for weather-2 to reach 12:04",
+                    engine="record",
+                    why="it has no block form yet",
                 ),
                 node("delay-per-carrier", "processor", rate * 0.9, store="delays", sub_topology=1),
                 node("carrier_delays", "sink", 211.0, topic="carrier_delays", sub_topology=1),
@@ -396,37 +405,26 @@ def application(rate: float = 1840.2) -> dict[str, Any]:
             ],
         },
         "stores": [
-            {
-                "name": "delays",
-                "kind": "key-value",
-                "partitions": 12,
-                "entries": 5_846,
-                "size_bytes": 812_000,
-            },
-            {
-                "name": "weather-store",
-                "kind": "window",
-                "partitions": 6,
-                "entries": 26_130,
-                "size_bytes": 3_100_000,
-            },
+            {"name": "delays", "kind": "key-value", "topic": "carrier-delays-delays-changelog"},
+            {"name": "weather-store", "kind": "stream-join", "topic": None},
         ],
+        "dropped": {"late": 128},
         "batches": [
             {
                 "batch": 400 + n,
                 "at": now_ms() - (60 - n) * 2_000,
                 "duration_ms": 320 + (n * 53) % 240 + (1_400 if n == 41 else 0),
                 "rows": 3_600 + n * 17 % 400,
-                "retries": 1 if n == 41 else 0,
-                "transaction": "committed",
+                "phases": {"addBatch": 210, "latestOffset": 40, "walCommit": 16, "getBatch": 0},
             }
             for n in range(60)
         ],
-        "held_back": [{"node": "with-weather", "records": 128, "why": "waits for weather-2 to reach 12:04"}],
-        "partitions": [
-            {"topic": "flights", "partition": n, "position": 28_000 + n, "end_offset": 28_100 + n, "lag": 100}
-            for n in range(4)
-        ],
+        "partitions": [{"topic": "flights", "partition": n, "lag": 100} for n in range(4)],
+        "retries": 1,
+        "aborts": 0,
+        "records_written": 211_000,
+        "transactions": 460,
+        "waiting_seconds": 0.0,
     }
 
 
@@ -436,30 +434,13 @@ def store_rows() -> dict[str, Any]:
             {
                 "key": json.dumps(["UA", f"2013-07-{n:02}"]),
                 "value": json.dumps({"flights": 100 + n, "sum": BEYOND, "note": HOSTILE}),
-                "timestamp": now_ms() - n * 60_000,
-                "partition": n % 12,
+                "window": None,
             }
             for n in range(1, 31)
         ],
         "next": None,
+        "offsets": {"0": 30},
     }
-
-
-def inputs(cluster: FakeCluster) -> dict[str, Any]:
-    found = []
-    for n in (11, 48, 112):
-        record = cluster.record("flights", n)
-        found.append(
-            {
-                "topic": "flights",
-                "partition": 4,
-                "offset": n,
-                "timestamp": record["timestamp"],
-                "key": record["key"]["text"],
-                "value": record["value"]["text"],
-            }
-        )
-    return {"inputs": found}
 
 
 def acls() -> dict[str, Any]:

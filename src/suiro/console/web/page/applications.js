@@ -1,13 +1,12 @@
-/** Applications: the topology with what happens at each node, micro-batches, stores, and the inputs of a row. */
+/** Applications: the topology with what happens at each node, micro-batches, stores and their rows. */
 
 import { html, useMemo, useState } from './lib.js';
 import { Failure, url, useLoad } from './api.js';
 import { Chart } from './chart.js';
-import { bytes, count, duration, plural, rate, short, Time } from './format.js';
+import { count, duration, rate, short, Time } from './format.js';
 import { Graph, NodeTopics } from './graph.js';
 import { Icon } from './icons.js';
 import { Badge, Empty, Facts, Field, Head, Json, Loading, Panel, State, Tabs, Tile } from './parts.js';
-import { RecordLink } from './record.js';
 import { go, href, route, setQuery } from './router.js';
 import { DataTable } from './table.js';
 
@@ -63,7 +62,7 @@ function Application({ app, tab, store }) {
       ${loading && html`<${Loading} />`}
       ${data && !data.error && tab === '' && html`<${Topology} app=${data} />`}
       ${data && !data.error && tab === 'batches' && html`<${Batches} app=${data} />`}
-      ${data && !data.error && tab === 'stores' && (store === undefined ? html`<${Stores} app=${data} parts=${parts} />` : html`<${Store} key=${store} number=${app} name=${store} app=${data} />`)}
+      ${data && !data.error && tab === 'stores' && (store === undefined ? html`<${Stores} app=${data} parts=${parts} />` : html`<${Store} key=${store} number=${app} name=${store} />`)}
     </div>
   `;
 }
@@ -73,16 +72,14 @@ function Topology({ app }) {
   const { node: chosen = '' } = route.value.query;
   const graph = app.graph ?? { nodes: [], edges: [] };
   const node = graph.nodes.find((/** @type {any} */ one) => one.id === chosen);
-  const held = app.held_back ?? [];
+  const dropped = Object.entries(app.dropped ?? {});
   return html`
     <div class="tiles">
       <${Tile} label="Processed" value=${rate(app.processed_per_s)} />
       <${Tile} label="Lag" value=${count(app.lag)} note="records" />
-      <${Tile} label="Behind" value=${duration(app.lag_ms)} />
       <${Tile} label="Last micro-batch" value=${duration(app.batches?.at(-1)?.duration_ms)} note=${app.batches?.length ? `${count(app.batches.at(-1).rows)} rows` : ''} />
-      <${Tile} label="Held back" value=${count(held.reduce((/** @type {number} */ sum, /** @type {any} */ one) => sum + Number(one.records), 0))} tone=${held.length > 0 ? 'warn' : ''} />
+      <${Tile} label="Left out" value=${count(dropped.reduce((sum, [, records]) => sum + Number(records), 0))} tone=${dropped.length > 0 ? 'warn' : ''} note=${dropped.map(([reason, records]) => `${count(records)} ${reason}`).join(', ')} />
     </div>
-    ${held.length > 0 && html`<ul class="problems">${held.map((/** @type {any} */ one, /** @type {number} */ at) => html`<li key=${at} class="warn"><${Icon} name="warning" /><span><b class="mono">${one.node}</b> holds ${plural(one.records, 'record')} back: ${one.why}</span></li>`)}</ul>`}
     <${Panel} title="Topology" flush>
       ${graph.nodes.length === 0 ? html`<${Empty} title="The application tells no topology" />`
         : html`<${Graph} nodes=${graph.nodes} edges=${graph.edges} label="Topology, with the records a second at each node" selected=${chosen || null}
@@ -91,19 +88,16 @@ function Topology({ app }) {
     ${node && html`<${Panel} title=${html`<span class="mono">${node.name}</span>`} aside=${html`<button type="button" class="plain" data-close aria-label="Close" onClick=${() => setQuery({ node: null })}><${Icon} name="close" /></button>`}>
       <${Facts} items=${[
         ['Kind', node.kind],
-        ['Records', rate(node.records_per_s)],
+        ['Records', `${rate(node.records_per_s)}, ${count(node.records)} since the start`],
+        ...(node.engine ? [['Goes by', node.why ? `${node.engine}, for ${node.why}` : node.engine]] : []),
         ...(node.sub_topology !== undefined && node.sub_topology !== null ? [['Sub-topology', node.sub_topology]] : []),
         ...(node.topic || node.topics?.length ? [['Topics', html`<${NodeTopics} node=${node} />`]] : []),
         ...(node.store ?? node.stores?.[0] ? [['Store', html`<a class="mono" href=${href(['applications', route.value.parts[1], 'stores', node.store ?? node.stores[0]])}>${node.store ?? node.stores[0]}</a>`]] : []),
-        ...(node.held_back > 0 ? [['Held back', `${count(node.held_back)}: ${node.held_because ?? ''}`]] : []),
       ]} /><//>`}
     ${(app.partitions ?? []).length > 0 && html`<${Panel} title="Input partitions" flush><${DataTable} label="Input partitions" rows=${app.partitions} first="-lag" rowKey=${(/** @type {any} */ row) => `${row.topic} ${row.partition}`} columns=${[
       { id: 'topic', title: 'Topic', className: 'clip', sort: (/** @type {any} */ row) => row.topic, cell: (/** @type {any} */ row) => html`<a class="mono" href=${href(['topics', row.topic])}>${row.topic}</a>` },
       { id: 'partition', title: 'Partition', numeric: true, width: '100px', sort: (/** @type {any} */ row) => row.partition, cell: (/** @type {any} */ row) => row.partition },
-      { id: 'position', title: 'Position', numeric: true, cell: (/** @type {any} */ row) => count(row.position) },
-      { id: 'end', title: 'End', numeric: true, cell: (/** @type {any} */ row) => count(row.end_offset) },
       { id: 'lag', title: 'Lag', numeric: true, sort: (/** @type {any} */ row) => row.lag, cell: (/** @type {any} */ row) => count(row.lag) },
-      { id: 'held', title: 'Held back', className: 'muted', cell: (/** @type {any} */ row) => row.held_because ?? '' },
     ]} /><//>`}
   `;
 }
@@ -125,8 +119,7 @@ function Batches({ app }) {
       { id: 'at', title: 'Time', width: '190px', sort: (/** @type {any} */ row) => row.at, cell: (/** @type {any} */ row) => html`<${Time} ms=${row.at} />` },
       { id: 'duration', title: 'Duration', numeric: true, sort: (/** @type {any} */ row) => row.duration_ms, cell: (/** @type {any} */ row) => duration(row.duration_ms) },
       { id: 'rows', title: 'Rows', numeric: true, sort: (/** @type {any} */ row) => row.rows, cell: (/** @type {any} */ row) => count(row.rows) },
-      { id: 'retries', title: 'Retries', numeric: true, sort: (/** @type {any} */ row) => row.retries, cell: (/** @type {any} */ row) => (row.retries > 0 ? html`<${Badge} tone="warn">${row.retries}<//>` : (row.retries ?? '–')) },
-      { id: 'transaction', title: 'Transaction', width: '140px', cell: (/** @type {any} */ row) => (row.transaction ? html`<${State} text=${row.transaction} />` : '') },
+      { id: 'phases', title: 'Where the time went', className: 'clip muted', cell: (/** @type {any} */ row) => Object.entries(row.phases ?? {}).filter(([, took]) => Number(took) > 0).map(([name, took]) => `${name} ${duration(took)}`).join(', ') },
     ]} /><//>
   `;
 }
@@ -138,31 +131,25 @@ function Stores({ app, parts }) {
   return html`<${Panel} flush><${DataTable} label="Stores" rows=${stores} first="name" rowKey=${(/** @type {any} */ row) => row.name} onOpen=${(/** @type {any} */ row) => go(href([...parts, 'stores', row.name]))} columns=${[
     { id: 'name', title: 'Store', sort: (/** @type {any} */ row) => row.name, cell: (/** @type {any} */ row) => html`<a class="mono" href=${href([...parts, 'stores', row.name])}>${row.name}</a>` },
     { id: 'kind', title: 'Kind', cell: (/** @type {any} */ row) => html`<${Badge}>${row.kind}<//>` },
-    { id: 'partitions', title: 'Partitions', numeric: true, cell: (/** @type {any} */ row) => count(row.partitions) },
-    { id: 'entries', title: 'Entries', numeric: true, sort: (/** @type {any} */ row) => row.entries, cell: (/** @type {any} */ row) => count(row.entries) },
-    { id: 'size', title: 'Size', numeric: true, sort: (/** @type {any} */ row) => row.size_bytes, cell: (/** @type {any} */ row) => bytes(row.size_bytes) },
+    { id: 'topic', title: 'Changelog topic', className: 'clip', cell: (/** @type {any} */ row) => (row.topic ? html`<a class="mono" href=${href(['topics', row.topic])}>${row.topic}</a>` : html`<span class="muted">none</span>`) },
   ]} /><//>`;
 }
 
-/** @param {{number: string, name: string, app: any}} props */
-function Store({ number, name, app }) {
-  const { partition = '', key = '', from = '', to = '', row: open = '' } = route.value.query;
-  const { data, error, loading } = useLoad(url(['apps', number, 'stores', name], { partition, key, from, to, limit: ROWS }));
-  const [form, setForm] = useState({ key, from, to, partition });
-  const set = (/** @type {string} */ field) => (/** @type {any} */ event) => setForm({ ...form, [field]: event.currentTarget.value });
+/** @param {{number: string, name: string}} props */
+function Store({ number, name }) {
+  const { contains = '', first = '', row: open = '' } = route.value.query;
+  const { data, error, loading } = useLoad(url(['apps', number, 'stores', name], { contains, first, limit: ROWS }));
+  const [text, setText] = useState(contains);
   const rows = data?.rows ?? [];
-  const id = (/** @type {any} */ row) => `${row.partition ?? ''} ${row.key} ${(row.window ?? []).join('-')}`;
+  const id = (/** @type {any} */ row) => `${row.key} ${(row.window ?? []).join('-')}`;
   const chosen = rows.find((/** @type {any} */ row) => id(row) === open);
-  const search = (/** @type {Event} */ event) => { event.preventDefault(); setQuery({ ...form, row: null }); };
+  const search = (/** @type {Event} */ event) => { event.preventDefault(); setQuery({ contains: text, first: null, row: null }); };
   const windowed = rows.some((/** @type {any} */ row) => row.window);
   return html`
     <form class="toolbar inside" onSubmit=${search}>
       <a href=${href(['applications', number, 'stores'])}>All stores</a><b class="mono">${name}</b>
       <span class="grow"></span>
-      <${Field} label="Key"><input class="mono" value=${form.key} data-search onInput=${set('key')} placeholder='["UA","2013-07-04"]' spellcheck=${false} /><//>
-      <${Field} label="From"><input class="mono short" value=${form.from} onInput=${set('from')} spellcheck=${false} /><//>
-      <${Field} label="To"><input class="mono short" value=${form.to} onInput=${set('to')} spellcheck=${false} /><//>
-      <${Field} label="Partition"><input class="short" inputmode="numeric" value=${form.partition} onInput=${set('partition')} /><//>
+      <${Field} label="Key contains"><input class="mono" value=${text} data-search onInput=${(/** @type {any} */ event) => setText(event.currentTarget.value)} spellcheck=${false} /><//>
       <button type="submit">Look up</button>
     </form>
     <${Failure} error=${error} />
@@ -173,30 +160,9 @@ function Store({ number, name, app }) {
         { id: 'key', title: 'Key', className: 'clip mono', width: '32%', cell: (/** @type {any} */ row) => html`<a href=${href(route.value.parts, { ...route.value.query, row: id(row) })}>${row.key}</a>` },
         ...(windowed ? [{ id: 'window', title: 'Window', width: '320px', cell: (/** @type {any} */ row) => row.window && html`<${Time} ms=${row.window[0]} brief /> to <${Time} ms=${row.window[1]} brief />` }] : []),
         { id: 'value', title: 'Value', className: 'clip mono', cell: (/** @type {any} */ row) => row.value },
-        { id: 'partition', title: 'P', label: 'Partition', numeric: true, width: '50px', className: 'muted', cell: (/** @type {any} */ row) => row.partition },
-        { id: 'time', title: 'Time', width: '170px', cell: (/** @type {any} */ row) => (row.timestamp !== undefined && row.timestamp !== null ? html`<${Time} ms=${row.timestamp} brief />` : '') },
       ]} />
-      ${data.next && html`<p class="inset"><button type="button" class="small" onClick=${() => setQuery({ from: data.next, row: null })}>Further rows</button></p>`}
+      ${data.next !== null && html`<p class="inset"><button type="button" class="small" onClick=${() => setQuery({ first: data.next, row: null })}>Further rows</button></p>`}
     <//>`}
-    ${chosen && html`<${Inputs} number=${number} store=${name} row=${chosen} />`}
+    ${chosen && html`<${Panel} title="The row" aside=${html`<button type="button" class="plain" data-close aria-label="Close the row" onClick=${() => setQuery({ row: null })}><${Icon} name="close" /></button>`}><${Json} text=${chosen.value ?? ''} /><//>`}
   `;
-}
-
-/** @param {{number: string, store: string, row: any}} props */
-function Inputs({ number, store, row }) {
-  const { data, error, loading } = useLoad(url(['apps', number, 'inputs'], { store, partition: row.partition, key: row.key }));
-  const found = data?.inputs ?? [];
-  return html`<div class="columns">
-    <${Panel} title="The row" aside=${html`<button type="button" class="plain" data-close aria-label="Close the row" onClick=${() => setQuery({ row: null })}><${Icon} name="close" /></button>`}><${Json} text=${row.value ?? ''} /><//>
-    <${Panel} title="The records it comes from" flush>
-      ${error && html`<div class="inset"><${Failure} error=${error} /></div>`}
-      ${loading && html`<${Loading} />`}
-      ${data?.note && html`<p class="inset muted">${data.note}</p>`}
-      ${data && found.length === 0 && html`<${Empty} title="No record is known" />`}
-      ${found.length > 0 && html`<${DataTable} label="Input records" rows=${found} rowKey=${(/** @type {any} */ one) => `${one.topic} ${one.partition} ${one.offset}`} columns=${[
-        { id: 'place', title: 'Record', width: '200px', cell: (/** @type {any} */ one) => html`<${RecordLink} topic=${one.topic} partition=${one.partition} offset=${one.offset} />` },
-        { id: 'value', title: 'Value', className: 'clip mono', cell: (/** @type {any} */ one) => one.value ?? '' },
-      ]} />`}
-    <//>
-  </div>`;
 }
