@@ -16,7 +16,7 @@ from suiro.client import EARLIEST, LATEST, Client, Fetched
 from suiro.console.records import BATCH_BYTES_MAX, LogRecord
 from suiro.errors import CorruptRecordError
 from suiro.protocol.record_batch import BatchHeader, iter_headers, verify
-from suiro.protocol.records import control_type, decode_batch
+from suiro.protocol.records import control_type, decode_batch, iter_batch
 
 __all__ = ["Batch", "LogEntry", "LogPage", "Transaction", "ranges_of", "read_page"]
 
@@ -118,10 +118,8 @@ class _Reading:
         entries: list[LogEntry] = []
         at = position
         while at < end and len(entries) < limit and self._may_go_on():
-            found, following = self._fetch(partition, at)
-            entries += found[: limit - len(entries)]
-            if len(found) and len(entries) == limit:
-                following = entries[-1].record.offset + 1
+            found, following = self._fetch(partition, at, most=limit - len(entries))
+            entries += found
             if following <= at:
                 break
             at = following
@@ -139,8 +137,8 @@ class _Reading:
             window: list[LogEntry] = []
             at = low
             while at < high and self._may_go_on():
-                found, following = self._fetch(partition, at)
-                window += [one for one in found if one.record.offset < high]
+                found, following = self._fetch(partition, at, before=high)
+                window += found
                 if following <= at:
                     break
                 at = following
@@ -156,21 +154,31 @@ class _Reading:
     def _may_go_on(self) -> bool:
         return self._bytes < PAGE_BYTES and self._fetches < PAGES_MAX
 
-    def _fetch(self, partition: int, at: int) -> tuple[list[LogEntry], int]:
-        """Records from an offset on, and where to go on."""
+    def _fetch(
+        self, partition: int, at: int, *, most: int | None = None, before: int | None = None
+    ) -> tuple[list[LogEntry], int]:
+        """Records from an offset on, and where to go on: as far as `most` of them, or those `before` an offset, are. A
+        batch may unpack to millions."""
         place = (self._topic, partition)
         sizes = {"max_bytes": FETCH_BYTES, "partition_max_bytes": FETCH_BYTES, "max_wait_ms": 0}
         stable = self._client.fetch({place: at}, read_committed=True, **sizes)[place]
         self._fetches += 1
         self._bytes += len(stable.data)
         if at < stable.last_stable_offset:
-            return self._entries(place, at, stable, is_stable=True)
+            return self._entries(place, at, stable, most, before, is_stable=True)
         fetched = self._client.fetch({place: at}, read_committed=False, **sizes)[place]
         self._bytes += len(fetched.data)
-        return self._entries(place, at, fetched, is_stable=False)
+        return self._entries(place, at, fetched, most, before, is_stable=False)
 
     def _entries(
-        self, place: tuple[str, int], at: int, fetched: Fetched, *, is_stable: bool
+        self,
+        place: tuple[str, int],
+        at: int,
+        fetched: Fetched,
+        most: int | None,
+        before: int | None,
+        *,
+        is_stable: bool,
     ) -> tuple[list[LogEntry], int]:
         try:
             headers = list(iter_headers(fetched.data))
@@ -178,11 +186,18 @@ class _Reading:
             entries: list[LogEntry] = []
             following = at
             for (position, header), state in zip(headers, states, strict=True):
+                if before is not None and following >= before:
+                    break
                 following = max(following, header.next_offset)
                 if header.is_control or header.next_offset <= at:
                     continue
                 verify(fetched.data, position, header)
-                entries += self._of_batch(place, at, fetched, position, header, state)
+                for entry in self._of_batch(place, at, fetched, position, header, state):
+                    if before is not None and entry.record.offset >= before:
+                        break
+                    entries.append(entry)
+                    if len(entries) == most:
+                        return entries, entry.record.offset + 1
         except CorruptRecordError as error:
             raise CorruptRecordError(f"{place[0]}-{place[1]} is damaged: {error}") from error
         return entries, following
@@ -198,7 +213,7 @@ class _Reading:
     ) -> Iterator[LogEntry]:
         codec = CODECS[header.compression] if header.compression < len(CODECS) else str(header.compression)
         batch = Batch(codec=codec, bytes=header.size, records=header.count)
-        for record in decode_batch(fetched.data, position, limit=BATCH_BYTES_MAX):
+        for record in iter_batch(fetched.data, position, limit=BATCH_BYTES_MAX):
             if record.offset >= at:
                 made = LogRecord(
                     topic=place[0],
