@@ -49,7 +49,7 @@ def _blocks() -> list[Block]:
 
 BLOCKS = _blocks()
 PYTHON = [block for block in BLOCKS if block.kind == "python"]
-GROUPS = ("log", "kafka", "view", "topic", "group", "acl", "user", "quota", "schema", "dead-letter")
+GROUPS = ("app", "log", "kafka", "view", "topic", "group", "acl", "user", "quota", "schema", "dead-letter")
 """Which have commands of their own."""
 COMMANDS = [
     (block, line) for block in BLOCKS if block.kind == "" for line in block.text.splitlines() if line.strip()
