@@ -17,6 +17,7 @@ import msgspec
 from suiro.errors import (
     IncompatibleSchemaError,
     RefusedError,
+    RegistryRefusedError,
     SchemaNotFoundError,
     SuiroError,
     TransientError,
@@ -177,8 +178,10 @@ def status_of(error: SuiroError) -> int:
     match error:
         case NotFoundError() | UnknownTopicError() | SchemaNotFoundError():
             return 404
-        case ForbiddenError():
+        case ForbiddenError() | RegistryRefusedError(status=403):
             return 403
+        case RegistryRefusedError(status=401):
+            return 500  # it is the console that has no login there
         case ConflictError() | IncompatibleSchemaError():
             return 409
         case RefusedError(code_name=code) if code in _FORBIDDEN:

@@ -36,6 +36,8 @@ LIST_TIMEOUT_S = 4.0
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
 AT_ONCE, WAITING = 2, 2
 """Questions to one server, beside those of lists."""
+FAILURE_KEPT_MS = 15_000
+"""How long a list believes that a server that was away is still away, before it waits for it again."""
 LONG_AT_ONCE = 4
 """Questions to all servers together that may take minutes."""
 MESSAGE_CHARS = 2_000
@@ -69,7 +71,7 @@ class Peer:
         self._turns = Turns(f"questions to {self.url}", at_once=AT_ONCE, waiting=WAITING)
         self._lock = threading.Lock()
         self._asking: dict[str, Future[bytes]] = {}
-        self._failures: dict[str, str] = {}
+        self._failures: dict[str, tuple[str, int]] = {}
 
     def _client(self, read_timeout_s: float) -> httpx.Client:
         return httpx.Client(
@@ -181,9 +183,11 @@ class Peer:
         """The answer that is on its way, and how the last ended where that was badly."""
         with self._lock:
             found = self._asking.get(path)
-            failure = self._failures.get(path)
+            failure, at_ms = self._failures.get(path, (None, 0))
             if found is not None:
                 return found, failure
+            if self._clock.monotonic_ms() - at_ms >= FAILURE_KEPT_MS:
+                failure = None
             found = self._asking[path] = Future()
         threading.Thread(target=self._answer, args=(path, found), name="console-list", daemon=True).start()
         return found, failure
@@ -198,7 +202,7 @@ class Peer:
             self._asking.pop(path, None)
             self._failures.pop(path, None)
             if isinstance(failure, TransientError):
-                self._failures[path] = str(failure)
+                self._failures[path] = str(failure), self._clock.monotonic_ms()
         if failure is None:
             future.set_result(content)
         else:
@@ -207,7 +211,7 @@ class Peer:
     def told_nothing(self, path: str, error: str) -> None:
         with self._lock:
             if path in self._asking:
-                self._failures[path] = error
+                self._failures[path] = error, self._clock.monotonic_ms()
 
 
 _LONG = Turns("comparisons and explanations", at_once=LONG_AT_ONCE, waiting=0)

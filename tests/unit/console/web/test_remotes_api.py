@@ -18,6 +18,7 @@ from starlette.responses import Response
 from support.console_api import Api, console_api, users_file
 from support.waiting import wait_until
 
+from suiro.clock import ManualClock
 from suiro.connect import serve_control
 from suiro.connect.runtime import UnknownConnectorError
 from suiro.console.web import Remote, remotes
@@ -381,6 +382,21 @@ def test_one_that_does_not_answer_is_waited_for_once(
         ends.callback(threading.Thread(target=_ignored, args=(api.get, "/views/0/delays"), daemon=True).start)
     may_answer.set()
     wait_until(lambda: api.get("/views")["hosts"][0]["error"] is None, what="it is there again")
+
+
+def test_a_server_that_was_away_is_waited_for_again(dead_url: str) -> None:
+    clock = ManualClock()
+    peer = remotes.Peer(Remote(url=dead_url), clock)
+    answer, failure = peer.asking("/views")
+    assert failure is None
+    with pytest.raises(TransientError, match="is it running"):
+        answer.result(60)
+    answer, failure = peer.asking("/views")
+    assert failure is not None
+    with pytest.raises(TransientError):
+        answer.result(60)
+    clock.advance(remotes.FAILURE_KEPT_MS)
+    assert peer.asking("/views")[1] is None
 
 
 def _ignored(call: Callable[..., Any], *arguments: Any) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from support.console_api import Api, console_api
+from support.console_api import Api, console_api, users_file
+from support.registry import MemoryStorage
 from support.waiting import wait_until
 
 from suiro.clock import ManualClock
@@ -19,7 +20,9 @@ from suiro.console import schemas as functions
 from suiro.console.web import ConsoleSettings
 from suiro.console.web.api import schemas as endpoints
 from suiro.console.web.console import Console
+from suiro.foundation.http import HttpServer, Users, listen_on
 from suiro.registry import RegisteredSchema, Schema, registry_client
+from suiro.registry.app import RegistryApp
 
 
 def record(*fields: str, default: bool = False) -> str:
@@ -141,6 +144,27 @@ def test_without_a_registry(tmp_path: Path) -> None:
     with console_api(tmp_path) as api:
         for path in ("/schemas", "/schemas/s"):
             assert "--registry" in api.get(path, status=400)
+
+
+def test_a_registry_with_users(tmp_path: Path) -> None:
+    folder = tmp_path / "registry"
+    folder.mkdir()
+    storage: Any = MemoryStorage()
+    server = HttpServer(
+        RegistryApp(storage, Users(users_file(folder))), listen_on("127.0.0.1", 0, name="r"), name="r"
+    )
+    address = server.url.removeprefix("http://")
+    body = {"schema": record("a")}
+    try:
+        with console_api(tmp_path, registry=server.url) as api:
+            api.get("/schemas", status=500)  # the console has no login there, whoever asks it
+        with console_api(tmp_path, registry=f"http://viewer:secret@{address}") as api:
+            assert api.get("/schemas")["subjects"] == []
+            assert "for the role operator" in api.post("/schemas/s/register", body, status=403)
+        with console_api(tmp_path, registry=f"http://operator:secret@{address}") as api:
+            assert api.post("/schemas/s/register", body)["version"] == 1
+    finally:
+        server.stop()
 
 
 # -- many, large, slow ---------------------------------------------------------------------------------------
