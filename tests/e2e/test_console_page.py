@@ -205,6 +205,8 @@ def test_a_topic_is_created_changed_and_deleted(open_page: Open, console: FakeCo
         "partitions": 3,
         "configs": {"retention.ms": "1000", "cleanup.policy": "compact"},
     }
+    reader = page.get_by_role("listitem").filter(has_text="billing")
+    expect(reader).to_contain_text("group")
     page.locator("summary", has_text="Change").click()
     page.get_by_role("button", name="Delete topic…").click()
     confirm = page.get_by_role("dialog").get_by_role("button", name="Delete topic")
@@ -358,7 +360,7 @@ def test_a_view_is_shifted_rolled_back_compared_and_retired(open_page: Open, con
     expect(page.get_by_role("listitem").and_(page.locator(".step.now"))).to_contain_text("6 min left")
     page.get_by_role("button", name="Shift…").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_label("p99 of reads, at most ms").fill("50")
+    dialog.get_by_label("p99 of reads, max ms").fill("50")
     dialog.get_by_role("button", name="Shift").click()
     expect(dialog).to_have_count(0)
     assert _asked_last(console, "views/0/carrier_delays/shift") == {

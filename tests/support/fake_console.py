@@ -34,7 +34,7 @@ POLICY = (
     "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'"
 )
-OPTIONAL = re.compile(r"\.related|_hex$")
+OPTIONAL = re.compile(r"_hex$")
 """What the page shows where it is told."""
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".html": "text/html"}
 

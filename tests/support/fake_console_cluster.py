@@ -169,26 +169,6 @@ class FakeCluster:
                 _config("message.timestamp.type", "CreateTime"),
             ],
             "groups": [group for group in self.group_rows() if name in group["topics"]],
-            "related": [
-                {
-                    "kind": "connector",
-                    "name": "postgres-orders",
-                    "direction": "writes",
-                    "link": "#/connectors",
-                },
-                {
-                    "kind": "application",
-                    "name": "carrier-delays",
-                    "direction": "reads",
-                    "link": "#/applications/0",
-                },
-                {
-                    "kind": "view",
-                    "name": "carrier_delays",
-                    "direction": "reads",
-                    "link": "#/views/0/carrier_delays",
-                },
-            ],
             "history": _history(self.started, row["in_per_s"] or 1, (row["in_per_s"] or 1) / 5),
         }
 

@@ -1,6 +1,6 @@
 /** Applications: the topology with what happens at each node, micro-batches, stores and their rows. */
 
-import { html, useMemo, useState } from './lib.js';
+import { html, useMemo, useReveal, useState } from './lib.js';
 import { Failure, url, useLoad } from './api.js';
 import { Chart } from './chart.js';
 import { count, duration, rate, short, Time } from './format.js';
@@ -144,6 +144,7 @@ function Store({ number, name }) {
   const id = (/** @type {any} */ row) => `${row.key} ${(row.window ?? []).join('-')}`;
   const chosen = rows.find((/** @type {any} */ row) => id(row) === open);
   const search = (/** @type {Event} */ event) => { event.preventDefault(); setQuery({ contains: text, first: null, row: null }); };
+  const reveal = useReveal();
   const windowed = rows.some((/** @type {any} */ row) => row.window);
   return html`
     <form class="toolbar inside" onSubmit=${search}>
@@ -155,14 +156,14 @@ function Store({ number, name }) {
     <${Failure} error=${error} />
     ${loading && html`<${Loading} />`}
     ${data && rows.length === 0 && html`<${Empty} title="No rows" />`}
-    ${rows.length > 0 && html`<${Panel} flush><${DataTable} label="Rows of the store" rows=${rows} rowKey=${id} rowClass=${(/** @type {any} */ row) => (row === chosen ? 'selected' : '')}
+    ${rows.length > 0 && html`<${Panel} flush><div class="letters"><${DataTable} label="Rows of the store" rows=${rows} rowKey=${id} rowClass=${(/** @type {any} */ row) => (row === chosen ? 'selected' : '')}
       onOpen=${(/** @type {any} */ row) => setQuery({ row: id(row) }, { replace: true })} columns=${[
         { id: 'key', title: 'Key', className: 'clip mono', width: '32%', cell: (/** @type {any} */ row) => html`<a href=${href(route.value.parts, { ...route.value.query, row: id(row) })}>${row.key}</a>` },
         ...(windowed ? [{ id: 'window', title: 'Window', width: '320px', cell: (/** @type {any} */ row) => row.window && html`<${Time} ms=${row.window[0]} brief /> to <${Time} ms=${row.window[1]} brief />` }] : []),
         { id: 'value', title: 'Value', className: 'clip mono', cell: (/** @type {any} */ row) => row.value },
-      ]} />
+      ]} /></div>
       ${data.next !== null && html`<p class="inset"><button type="button" class="small" onClick=${() => setQuery({ first: data.next, row: null })}>Further rows</button></p>`}
     <//>`}
-    ${chosen && html`<${Panel} title="The row" aside=${html`<button type="button" class="plain" data-close aria-label="Close the row" onClick=${() => setQuery({ row: null })}><${Icon} name="close" /></button>`}><${Json} text=${chosen.value ?? ''} /><//>`}
+    ${chosen && html`<div key=${open} ref=${reveal}><${Panel} title="The row" aside=${html`<button type="button" class="plain" data-close aria-label="Close the row" onClick=${() => setQuery({ row: null })}><${Icon} name="close" /></button>`}><${Json} text=${chosen.value ?? ''} /><//></div>`}
   `;
 }

@@ -6,7 +6,6 @@ import { count, duration, plural } from './format.js';
 import { may } from './live.js';
 import { Badge, Empty, Facts, Head, Loading, say, State } from './parts.js';
 
-/** @param {{parts: string[]}} props */
 export function Connectors() {
   const { data, error, loading, reload } = useLoad(url(['connectors']), { everyMs: 2_000 });
   const hosts = data?.hosts ?? [];

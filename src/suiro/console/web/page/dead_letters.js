@@ -1,6 +1,6 @@
 /** Dead letters: grouped by where they come from and why; one beside the record it came from; sent back after a fix. */
 
-import { html, useState } from './lib.js';
+import { html, useReveal, useState } from './lib.js';
 import { Failure, post, url, useLoad } from './api.js';
 import { Dialog } from './dialog.js';
 import { Ago, count, plural, Time } from './format.js';
@@ -109,7 +109,8 @@ function Pair({ topic, letter }) {
   const { partition, offset } = letter.record;
   const { data, error, loading } = useLoad(letter.origin ? url(['dead-letters', topic, 'origin'], { partition, offset }) : null);
   const whole = useLoad(url(['topics', topic, 'record'], { partition, offset }));
-  return html`<div class="pair">
+  const reveal = useReveal();
+  return html`<div class="pair" ref=${reveal}>
     <button type="button" class="plain pair-close" data-close aria-label="Close the dead letter" onClick=${() => setQuery({ at: null })}><${Icon} name="close" /></button>
     <section aria-label="The dead letter">
       <h3>The dead letter</h3>

@@ -13,7 +13,7 @@ export function Dialog({ title, onClose, children, wide }) {
     if (!dialog) return undefined;
     const before = /** @type {HTMLElement|null} */ (document.activeElement);
     dialog.showModal();
-    const first = dialog.querySelector('[data-first], .dialog-body input, .dialog-body select, .dialog-body textarea');
+    const first = dialog.querySelector('[data-first]') ?? dialog.querySelector('.dialog-body :is(input, select, textarea)');
     if (first instanceof HTMLElement) first.focus();
     return () => {
       dialog.close();

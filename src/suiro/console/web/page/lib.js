@@ -5,10 +5,16 @@ import { useCallback, useEffect, useId, useLayoutEffect, useMemo, useRef, useSta
 import { batch, computed, effect, signal, untracked } from './vendor/signals.js';
 import htm from './vendor/htm.js';
 
-/** Markup as a template; what is put into it becomes text nodes and properties, never markup. */
+/**
+ * Markup as a template; what is put into it becomes text nodes and properties, never markup.
+ * @type {(strings: TemplateStringsArray, ...values: any[]) => any}
+ */
 const html = htm.bind(h);
+
+/** Scrolls to an element when it appears, where it is out of sight. @returns {(element: HTMLElement|null) => void} a ref */
+const useReveal = () => useCallback((element) => element?.scrollIntoView({ block: 'nearest' }), []);
 
 export {
   Fragment, batch, computed, effect, h, html, render, signal, untracked,
-  useCallback, useEffect, useId, useLayoutEffect, useMemo, useRef, useState,
+  useCallback, useEffect, useId, useLayoutEffect, useMemo, useRef, useReveal, useState,
 };

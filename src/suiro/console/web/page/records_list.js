@@ -54,7 +54,7 @@ const NOTHING = {
   perSecond: 0, failedIn: '',
 };
 
-/** @param {any[]} records @param {'before'|'after'} side @param {Record<string, any>} positions @param {any[]} gone */
+/** What was let go counts as not read. @param {'before'|'after'} side @param {Record<string, any>} positions @param {any[]} gone */
 function forget(side, positions, gone) {
   const next = { ...positions };
   for (const record of side === 'before' ? gone : [...gone].reverse()) {

@@ -143,8 +143,9 @@ export function VirtualTable({ columns, rows, rowKey, label, order, onOrder, onO
     if (!onEdge || shown.length === 0) return;
     const box = place.current;
     if (!box || box.clientHeight === 0) return;
-    if (view.top < ROW_PX * BEYOND) onEdge('top');
-    if (view.top + view.height > whole - ROW_PX * BEYOND) onEdge('bottom');
+    // Where the box is now, not where it was drawn: it may just have been put elsewhere.
+    if (box.scrollTop < ROW_PX * BEYOND) onEdge('top');
+    if (box.scrollTop + box.clientHeight > whole - ROW_PX * BEYOND) onEdge('bottom');
   }, [view.top, view.height, shown.length, onEdge]);
 
   const move = (/** @type {KeyboardEvent} */ event) => {

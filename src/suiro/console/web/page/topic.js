@@ -5,11 +5,11 @@ import { Failure, url, useLoad } from './api.js';
 import { Chart, Sparkline } from './chart.js';
 import { ConfirmByName, FormDialog, whole } from './dialog.js';
 import { bytes, count, duration, rate } from './format.js';
-import { Icon } from './icons.js';
+import { Lineage } from './lineage.js';
 import { may, refreshTopics, topics } from './live.js';
 import { Badge, Empty, Field, Head, Loading, Menu, Panel, say, Search, State, Tabs, Tile } from './parts.js';
 import { Records } from './records.js';
-import { go, href, route, SafeLink, setQuery } from './router.js';
+import { go, href, route, setQuery } from './router.js';
 import { DataTable } from './table.js';
 
 const REFRESH_MS = 5_000;
@@ -95,31 +95,6 @@ function Summary({ topic, row }) {
   </div>`;
 }
 
-/** Who writes the topic and who reads it, left and right of it. @param {{topic: any}} props */
-function Lineage({ topic }) {
-  const side = (/** @type {string} */ direction) => (topic.related ?? []).filter((/** @type {any} */ one) => one.direction === direction);
-  const writers = side('writes');
-  const readers = [
-    ...side('reads'),
-    ...topic.groups.map((/** @type {any} */ group) => ({ kind: 'group', name: group.group, link: href(['groups', group.group]) })),
-  ];
-  if (writers.length + readers.length === 0) return null;
-  /** @type {Record<string, string>} */
-  const icons = { group: 'groups', application: 'applications', connector: 'connectors', view: 'views' };
-  const list = (/** @type {any[]} */ found, /** @type {string} */ none) => html`<ul>
-    ${found.map((one) => html`<li key=${`${one.kind} ${one.name}`}><${Icon} name=${icons[one.kind] ?? 'applications'} />
-      <${SafeLink} to=${one.link}>${one.name}<//><span class="muted">${one.kind}</span></li>`)}
-    ${found.length === 0 && html`<li class="muted">${none}</li>`}
-  </ul>`;
-  return html`<${Panel} title="Who writes and reads it">
-    <div class="lineage">
-      ${list(writers, 'no writer that the console knows')}
-      <${Icon} name="right" /><span class="lineage-topic mono">${topic.name}</span><${Icon} name="right" />
-      ${list(readers, 'no reader that the console knows')}
-    </div>
-  <//>`;
-}
-
 /** @param {{topic: any}} props */
 function TopicGroups({ topic }) {
   if (topic.groups.length === 0) {
@@ -153,7 +128,7 @@ function Configs({ topic, onChanged }) {
     </div>
     <${Panel} flush>
       <${DataTable} label="Configs" rows=${rows} rowKey=${(/** @type {any} */ row) => row.name} first="name" columns=${[
-        { id: 'name', title: 'Name', sort: (/** @type {any} */ row) => row.name, cell: (/** @type {any} */ row) => html`<span class="mono">${row.name}</span>` },
+        { id: 'name', title: 'Name', width: '36%', sort: (/** @type {any} */ row) => row.name, cell: (/** @type {any} */ row) => html`<span class="mono">${row.name}</span>` },
         { id: 'value', title: 'Value', className: 'clip', cell: (/** @type {any} */ row) => html`<span class="mono">${row.is_sensitive ? '(hidden)' : row.value}</span>${human(row)}` },
         { id: 'source', title: 'Source', width: '150px', sort: (/** @type {any} */ row) => row.source, cell: (/** @type {any} */ row) => (row.source === DEFAULT ? html`<span class="muted">${row.source}</span>` : html`<${Badge} tone="accent">${row.source}<//>`) },
         { id: 'edit', title: '', label: 'Change', width: '90px', cell: (/** @type {any} */ row) => may('operator') && !row.is_read_only && html`<button type="button" class="small" aria-label=${`Change ${row.name}`} onClick=${() => setEditing(row)}>Change</button>` },

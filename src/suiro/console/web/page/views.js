@@ -219,10 +219,10 @@ function Shift({ parts, view, onClose, onDone }) {
       <${Field} label="Hold each step, in minutes"><input inputmode="decimal" value=${form.hold} onInput=${set('hold')} /><//>
     </div>
     <fieldset><legend>Guards: empty is not watched</legend><div class="fields">
-      <${Field} label="Failed reads, at most %"><input inputmode="decimal" value=${form.errors} onInput=${set('errors')} /><//>
-      <${Field} label="p99 of reads, at most ms"><input inputmode="decimal" value=${form.p99} onInput=${set('p99')} /><//>
-      <${Field} label="Rows that differ, at most %"><input inputmode="decimal" value=${form.difference} onInput=${set('difference')} /><//>
-      <${Field} label="Lag, at most s"><input inputmode="decimal" value=${form.lag} onInput=${set('lag')} /><//>
+      <${Field} label="Failed reads, max %"><input inputmode="decimal" value=${form.errors} onInput=${set('errors')} /><//>
+      <${Field} label="p99 of reads, max ms"><input inputmode="decimal" value=${form.p99} onInput=${set('p99')} /><//>
+      <${Field} label="Rows that differ, max %"><input inputmode="decimal" value=${form.difference} onInput=${set('difference')} /><//>
+      <${Field} label="Lag, max s"><input inputmode="decimal" value=${form.lag} onInput=${set('lag')} /><//>
     </div></fieldset>
   <//>`;
 }

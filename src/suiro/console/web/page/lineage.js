@@ -1,0 +1,68 @@
+/** Who writes a topic and who reads it: groups, views, applications, and what the API tells itself. */
+
+import { html } from './lib.js';
+import { url, useLoad } from './api.js';
+import { Icon } from './icons.js';
+import { me } from './live.js';
+import { Panel } from './parts.js';
+import { href, SafeLink } from './router.js';
+
+/** @typedef {{kind: string, name: string, direction: 'reads'|'writes', link: string}} Related */
+
+/** @type {Record<string, string>} */
+const ICONS = { group: 'groups', application: 'applications', connector: 'connectors', view: 'views' };
+
+/** @param {any} views what `/views` answers @param {string} topic @returns {Related[]} */
+function ofViews(views, topic) {
+  return (views?.hosts ?? []).flatMap((/** @type {any} */ host) =>
+    host.views.flatMap((/** @type {any} */ view) => {
+      const living = view.versions.filter((/** @type {any} */ one) => one.state === 'ready' || one.state === 'building');
+      const to = { kind: 'view', name: view.view, link: href(['views', host.host, view.view]) };
+      return [
+        ...(living.some((/** @type {any} */ one) => (one.inputs ?? []).includes(topic)) ? [{ ...to, direction: 'reads' }] : []),
+        ...(living.some((/** @type {any} */ one) => one.output_topic === topic) ? [{ ...to, direction: 'writes' }] : []),
+      ];
+    }),
+  );
+}
+
+/** @param {any} apps what `/apps` answers @param {string} topic @returns {Related[]} */
+function ofApplications(apps, topic) {
+  return (apps?.apps ?? []).flatMap((/** @type {any} */ app) => {
+    const nodes = (app.graph?.nodes ?? []).filter((/** @type {any} */ node) => node.topic === topic || node.topics?.includes(topic));
+    const to = { kind: 'application', name: app.application_id ?? app.url, link: href(['applications', app.app]) };
+    const writes = nodes.some((/** @type {any} */ node) => node.kind === 'sink' || node.kind === 'repartition');
+    const reads = nodes.some((/** @type {any} */ node) => node.kind !== 'sink');
+    return [...(reads ? [{ ...to, direction: 'reads' }] : []), ...(writes ? [{ ...to, direction: 'writes' }] : [])];
+  });
+}
+
+/** Writers left of the topic, readers right of it. @param {{topic: any}} props */
+export function Lineage({ topic }) {
+  const has = me.value?.has;
+  const views = useLoad(has?.views ? url(['views']) : null);
+  const apps = useLoad(has?.apps ? url(['apps']) : null);
+  /** @type {Related[]} */
+  const found = [
+    ...(topic.related ?? []),
+    ...ofViews(views.data, topic.name),
+    ...ofApplications(apps.data, topic.name),
+    ...topic.groups.map((/** @type {any} */ group) => ({ kind: 'group', name: group.group, direction: 'reads', link: href(['groups', group.group]) })),
+  ];
+  if (found.length === 0) return null;
+  const side = (/** @type {string} */ direction, /** @type {string} */ none) => {
+    const known = new Map(found.filter((one) => one.direction === direction).map((one) => [`${one.kind} ${one.name}`, one]));
+    return html`<ul>
+      ${[...known].map(([key, one]) => html`<li key=${key}><${Icon} name=${ICONS[one.kind] ?? 'applications'} />
+        <${SafeLink} to=${one.link}>${one.name}<//><span class="muted">${one.kind}</span></li>`)}
+      ${known.size === 0 && html`<li class="muted">${none}</li>`}
+    </ul>`;
+  };
+  return html`<${Panel} title="Who writes and reads it">
+    <div class="lineage">
+      ${side('writes', 'no writer that the console knows')}
+      <${Icon} name="right" /><span class="lineage-topic mono">${topic.name}</span><${Icon} name="right" />
+      ${side('reads', 'no reader that the console knows')}
+    </div>
+  <//>`;
+}
