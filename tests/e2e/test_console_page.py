@@ -130,11 +130,13 @@ def test_no_page_has_a_serious_fault_of_accessibility(open_page: Open, theme: st
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     page = open_page(theme=theme)
     page.set_viewport_size({"width": 1200, "height": 640})
-    options: dict[str, Any] = {"resultTypes": ["violations"], "iframes": False}
     faults = {}
     for name, target in PAGES.items():
-        if theme == "dark" and name not in ("overview", "records", "application"):
-            continue  # the themes differ in colours only, and those have a test of their own
+        options: dict[str, Any] = {"resultTypes": ["violations"], "iframes": False}
+        if name not in ("overview", "records", "application"):
+            if theme == "dark":
+                continue  # the themes differ in colours only, and those have a test of their own
+            options["rules"] = {"color-contrast": {"enabled": False}}  # most of the time that it takes
         page.evaluate("hash => { location.hash = hash }", target)
         _settled(page)
         found = axe.run(page, options=options).response["violations"]
@@ -440,6 +442,7 @@ def test_nothing_of_what_the_cluster_says_becomes_markup(open_page: Open) -> Non
     expect(side.get_by_role("table", name="Headers")).to_contain_text(HOSTILE)
     for target, text in (
         ("#/topics?filter=bad.", f"bad.{HOSTILE_NAME}"),
+        ("#/topics/flights", HOSTILE),
         ("#/topics/bad." + HOSTILE_NAME.replace("=", "%3D"), f"bad.{HOSTILE_NAME}"),
         ("#/groups?filter=img", HOSTILE_NAME),
         ("#/schemas", f"bad.{HOSTILE_NAME}-value"),
@@ -449,7 +452,7 @@ def test_nothing_of_what_the_cluster_says_becomes_markup(open_page: Open) -> Non
     ):
         page.evaluate("hash => { location.hash = hash }", target)
         expect(page.locator("main")).to_contain_text(text)
-        assert page.locator("img, main script, iframe, object").count() == 0
+        assert page.locator("img, main script, iframe, object, [href^=javascript]").count() == 0
 
 
 def test_the_keyboard_is_enough(open_page: Open) -> None:

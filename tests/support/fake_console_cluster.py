@@ -169,6 +169,20 @@ class FakeCluster:
                 _config("message.timestamp.type", "CreateTime"),
             ],
             "groups": [group for group in self.group_rows() if name in group["topics"]],
+            "related": [
+                {
+                    "kind": "application",
+                    "name": "carrier-delays",
+                    "direction": "reads",
+                    "link": "#/applications/0",
+                },
+                {
+                    "kind": "application",
+                    "name": HOSTILE,
+                    "direction": "writes",
+                    "link": "javascript:alert(1)",
+                },
+            ],
             "history": _history(self.started, row["in_per_s"] or 1, (row["in_per_s"] or 1) / 5),
         }
 

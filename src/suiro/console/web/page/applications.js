@@ -73,6 +73,7 @@ function Topology({ app }) {
   const graph = app.graph ?? { nodes: [], edges: [] };
   const node = graph.nodes.find((/** @type {any} */ one) => one.id === chosen);
   const dropped = Object.entries(app.dropped ?? {});
+  const reveal = useReveal();
   return html`
     <div class="tiles">
       <${Tile} label="Processed" value=${rate(app.processed_per_s)} />
@@ -85,7 +86,7 @@ function Topology({ app }) {
         : html`<${Graph} nodes=${graph.nodes} edges=${graph.edges} label="Topology, with the records a second at each node" selected=${chosen || null}
             onSelect=${(/** @type {string} */ id) => setQuery({ node: id === chosen ? null : id }, { replace: true })} />`}
     <//>
-    ${node && html`<${Panel} title=${html`<span class="mono">${node.name}</span>`} aside=${html`<button type="button" class="plain" data-close aria-label="Close" onClick=${() => setQuery({ node: null })}><${Icon} name="close" /></button>`}>
+    ${node && html`<div key=${chosen} ref=${reveal}><${Panel} title=${html`<span class="mono">${node.name}</span>`} aside=${html`<button type="button" class="plain" data-close aria-label="Close" onClick=${() => setQuery({ node: null })}><${Icon} name="close" /></button>`}>
       <${Facts} items=${[
         ['Kind', node.kind],
         ['Records', `${rate(node.records_per_s)}, ${count(node.records)} since the start`],
@@ -93,7 +94,7 @@ function Topology({ app }) {
         ...(node.sub_topology !== undefined && node.sub_topology !== null ? [['Sub-topology', node.sub_topology]] : []),
         ...(node.topic || node.topics?.length ? [['Topics', html`<${NodeTopics} node=${node} />`]] : []),
         ...(node.store ?? node.stores?.[0] ? [['Store', html`<a class="mono" href=${href(['applications', route.value.parts[1], 'stores', node.store ?? node.stores[0]])}>${node.store ?? node.stores[0]}</a>`]] : []),
-      ]} /><//>`}
+      ]} /><//></div>`}
     ${(app.partitions ?? []).length > 0 && html`<${Panel} title="Input partitions" flush><${DataTable} label="Input partitions" rows=${app.partitions} first="-lag" rowKey=${(/** @type {any} */ row) => `${row.topic} ${row.partition}`} columns=${[
       { id: 'topic', title: 'Topic', className: 'clip', sort: (/** @type {any} */ row) => row.topic, cell: (/** @type {any} */ row) => html`<a class="mono" href=${href(['topics', row.topic])}>${row.topic}</a>` },
       { id: 'partition', title: 'Partition', numeric: true, width: '100px', sort: (/** @type {any} */ row) => row.partition, cell: (/** @type {any} */ row) => row.partition },

@@ -5,9 +5,12 @@ import { html, useMemo } from './lib.js';
 import { plural, rate } from './format.js';
 import { href } from './router.js';
 
-const NODE = { width: 210, height: 58 };
+const HEIGHT = 54;
+const NARROWEST = 130;
 const CHARS = 26;
-const SMALLEST = 0.75;
+const WIDEST = 1_150;
+/** A picture that would be wider goes from top to bottom. */
+const SMALLEST = 0.85;
 /** Of its size is the least to which a wide picture shrinks; then it scrolls. */
 
 /** @typedef {{id: string, name: string, kind: string, sub_topology?: number, topic?: string|null, topics?: string[],
@@ -15,6 +18,16 @@ const SMALLEST = 0.75;
 
 /** @param {string} text */
 const cut = (text) => (text.length > CHARS ? `${text.slice(0, CHARS - 1)}…` : text);
+
+/** What is said under a node's name. @param {GraphNode} node */
+function under(node) {
+  const held = Number(node.held_back ?? 0);
+  const store = node.store ?? node.stores?.[0];
+  return held > 0 ? `${plural(held, 'record')} held back` : store ? `store ${store}` : node.kind;
+}
+
+/** All nodes are as wide as the widest needs, about. @param {GraphNode[]} nodes */
+const widthOf = (nodes) => Math.max(NARROWEST, ...nodes.map((node) => Math.max(cut(node.name).length * 7.4 + 30, cut(under(node)).length * 6 + 78)));
 
 /** Of one step, or from one of a chain to the next. @param {{x: number, y: number}[]} points */
 function path(points) {
@@ -29,6 +42,23 @@ function path(points) {
   return text;
 }
 
+/** @param {GraphNode[]} nodes @param {{from: string, to: string}[]} edges @param {'LR'|'TB'} rankdir */
+function place(nodes, edges, rankdir) {
+  const graph = new Layout();
+  const size = { width: Math.round(widthOf(nodes)), height: HEIGHT };
+  graph.setGraph({ rankdir, nodesep: 24, ranksep: 40, marginx: 12, marginy: 12 });
+  graph.setDefaultEdgeLabel(() => ({}));
+  const known = new Set(nodes.map(({ id }) => id));
+  for (const { id } of nodes) graph.setNode(id, { ...size });
+  for (const { from, to } of edges) if (known.has(from) && known.has(to)) graph.setEdge(from, to);
+  layout(graph);
+  return {
+    size: graph.graph(),
+    nodes: new Map(nodes.map(({ id }) => [id, graph.node(id)])),
+    edges: graph.edges().map((/** @type {any} */ edge) => ({ key: `${edge.v} ${edge.w}`, points: graph.edge(edge).points })),
+  };
+}
+
 /**
  * @param {{nodes: GraphNode[], edges: {from: string, to: string}[], label: string, selected: string|null,
  *   onSelect: (id: string) => void}} props
@@ -36,18 +66,8 @@ function path(points) {
 export function Graph({ nodes, edges, label, selected, onSelect }) {
   const shape = JSON.stringify([nodes.map(({ id }) => id), edges]);
   const placed = useMemo(() => {
-    const graph = new Layout();
-    graph.setGraph({ rankdir: 'LR', nodesep: 26, ranksep: 56, marginx: 12, marginy: 12 });
-    graph.setDefaultEdgeLabel(() => ({}));
-    const known = new Set(nodes.map(({ id }) => id));
-    for (const { id } of nodes) graph.setNode(id, { ...NODE });
-    for (const { from, to } of edges) if (known.has(from) && known.has(to)) graph.setEdge(from, to);
-    layout(graph);
-    return {
-      size: graph.graph(),
-      nodes: new Map(nodes.map(({ id }) => [id, graph.node(id)])),
-      edges: graph.edges().map((/** @type {any} */ edge) => ({ key: `${edge.v} ${edge.w}`, points: graph.edge(edge).points })),
-    };
+    const across = place(nodes, edges, 'LR');
+    return across.size.width <= WIDEST ? across : place(nodes, edges, 'TB');
   }, [shape]);
   const { width, height } = placed.size;
   return html`<div class="graph" tabindex="0" role="region" aria-label=${label}>
@@ -64,23 +84,22 @@ export function Graph({ nodes, edges, label, selected, onSelect }) {
   </div>`;
 }
 
-/** @param {{node: GraphNode, at: {x: number, y: number}, selected: boolean, onSelect: (id: string) => void}} props */
+/** @param {{node: GraphNode, at: {x: number, y: number, width: number, height: number}, selected: boolean, onSelect: (id: string) => void}} props */
 function Drawn({ node, at, selected, onSelect }) {
   const held = Number(node.held_back ?? 0);
-  const store = node.store ?? node.stores?.[0];
-  const under = held > 0 ? `${plural(held, 'record')} held back` : store ? `store ${store}` : node.kind;
+  const { width, height } = at;
   const choose = () => onSelect(node.id);
   return html`<g class=${`node ${node.kind} ${held > 0 ? 'held' : ''} ${selected ? 'chosen' : ''}`}
-    transform=${`translate(${at.x - NODE.width / 2},${at.y - NODE.height / 2})`}
-    role="button" tabindex="0" aria-pressed=${selected} aria-label=${`${node.kind} ${node.name}, ${rate(node.records_per_s)}, ${under}`}
+    transform=${`translate(${at.x - width / 2},${at.y - height / 2})`}
+    role="button" tabindex="0" aria-pressed=${selected} aria-label=${`${node.kind} ${node.name}, ${rate(node.records_per_s)}, ${under(node)}`}
     onClick=${choose}
     onKeyDown=${(/** @type {KeyboardEvent} */ event) => { if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); choose(); } }}>
     <title>${node.held_because ?? node.name}</title>
-    <rect class="node-box" width=${NODE.width} height=${NODE.height} rx="8" />
-    <rect class="node-edge" width="4" height=${NODE.height} rx="2" />
-    <text x="16" y="23" class="node-name">${cut(node.name)}</text>
-    <text x="16" y="42" class="node-under">${cut(under)}</text>
-    <text x=${NODE.width - 12} y="42" class="node-rate" text-anchor="end">${node.records_per_s === null || node.records_per_s === undefined ? '' : rate(node.records_per_s)}</text>
+    <rect class="node-box" width=${width} height=${height} rx="8" />
+    <rect class="node-edge" width="4" height=${height} rx="2" />
+    <text x="15" y="22" class="node-name">${cut(node.name)}</text>
+    <text x="15" y="40" class="node-under">${cut(under(node))}</text>
+    <text x=${width - 11} y="40" class="node-rate" text-anchor="end">${node.records_per_s === null || node.records_per_s === undefined ? '' : rate(node.records_per_s)}</text>
   </g>`;
 }
 

@@ -1,4 +1,4 @@
-/** Who writes a topic and who reads it: groups, views, applications, and what the API tells itself. */
+/** Who writes a topic and who reads it: what the API tells (applications), groups, and views by their versions. */
 
 import { html } from './lib.js';
 import { url, useLoad } from './api.js';
@@ -26,27 +26,14 @@ function ofViews(views, topic) {
   );
 }
 
-/** @param {any} apps what `/apps` answers @param {string} topic @returns {Related[]} */
-function ofApplications(apps, topic) {
-  return (apps?.apps ?? []).flatMap((/** @type {any} */ app) => {
-    const nodes = (app.graph?.nodes ?? []).filter((/** @type {any} */ node) => node.topic === topic || node.topics?.includes(topic));
-    const to = { kind: 'application', name: app.application_id ?? app.url, link: href(['applications', app.app]) };
-    const writes = nodes.some((/** @type {any} */ node) => node.kind === 'sink' || node.kind === 'repartition');
-    const reads = nodes.some((/** @type {any} */ node) => node.kind !== 'sink');
-    return [...(reads ? [{ ...to, direction: 'reads' }] : []), ...(writes ? [{ ...to, direction: 'writes' }] : [])];
-  });
-}
-
 /** Writers left of the topic, readers right of it. @param {{topic: any}} props */
 export function Lineage({ topic }) {
   const has = me.value?.has;
   const views = useLoad(has?.views ? url(['views']) : null);
-  const apps = useLoad(has?.apps ? url(['apps']) : null);
   /** @type {Related[]} */
   const found = [
     ...(topic.related ?? []),
     ...ofViews(views.data, topic.name),
-    ...ofApplications(apps.data, topic.name),
     ...topic.groups.map((/** @type {any} */ group) => ({ kind: 'group', name: group.group, direction: 'reads', link: href(['groups', group.group]) })),
   ];
   if (found.length === 0) return null;
