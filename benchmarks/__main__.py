@@ -26,6 +26,7 @@ SMALL = {
     "nexmark.py": ["--rounds", "1", "--events", "200000", "--queries", "q1,q4,q8"],
     "latency.py": ["--seconds", "5", "--warm-up", "20"],
     "rebuild.py": ["--records", "2000000"],
+    "console.py": ["--topics", "2000", "--groups", "200", "--records", "200000", "--rounds", "1"],
     "views_compare.py": ["--rows", "500000", "--records", "50000", "--largest", "9000"],
     "views_lookups.py": ["--seconds", "5", "--records", "200000", "--keys", "20000"],
 }

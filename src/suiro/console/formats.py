@@ -12,11 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from suiro.clock import Clock, SystemClock
 from suiro.console.text import plain
 from suiro.errors import RegistryError, SchemaNotFoundError, UsageError
 
-__all__ = ["FORMATS", "Decoded", "Decoder", "decoder", "encoder", "filter_of"]
+__all__ = ["FORMATS", "Decoded", "Decoder", "decoder", "encoder", "filter_of", "value_reader"]
 
 FORMATS = ("string", "json", "avro", "long", "hex")
 
@@ -56,6 +58,24 @@ def decoder(name: str, registry: str | None = None) -> Decoder:
             )
 
     return decoded
+
+
+def value_reader(name: str, registry: str | None = None) -> Callable[[bytes | None], Any]:
+    """What `decoder` gives as `value`, and no text: for filters, which look at many records to show a few."""
+    decode = decoder(name, registry)
+    if name not in ("auto", "json"):
+        return lambda data: decode(data).value
+    parse = msgspec.json.decode
+
+    def value_of(data: bytes | None) -> Any:
+        if data is not None and data[:1] in (b"{", b"["):
+            try:
+                return parse(data)
+            except (msgspec.MsgspecError, ValueError, RecursionError):
+                pass  # what else the standard library takes, or why it is none
+        return decode(data).value
+
+    return value_of
 
 
 def _decode_of(name: str, registry: str | None) -> Callable[[bytes], Decoded]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from suiro.console.formats import FORMATS, Decoded, decoder
+from suiro.console.formats import FORMATS, Decoded, decoder, value_reader
 from suiro.console.pages import Batch, LogEntry, Transaction
 from suiro.console.records import LogRecord
 from suiro.console.web.endpoint import Call
@@ -65,6 +65,7 @@ class RecordView:
         settings = call.console.settings
         self._key = decoder(_format(call, "key"), settings.registry)
         self._value = decoder(_format(call, "value"), settings.registry)
+        self._value_of = value_reader(_format(call, "value"), settings.registry)
         self._masked: tuple[tuple[str, ...], ...] = ()
         if call.role < Role.ADMIN:
             self._masked = settings.masks.of(topic) + (
@@ -76,8 +77,17 @@ class RecordView:
         return bool(self._masked)
 
     def key_and_value(self, record: LogRecord) -> tuple[Decoded, Decoded]:
-        """As whoever asks may see them: filters look at these."""
+        """As whoever asks may see them."""
         return self._key(record.key), self._hidden(self._value(record.value))
+
+    def key_for_a_filter(self, record: LogRecord) -> Any:
+        return self._key(record.key).value
+
+    def value_for_a_filter(self, record: LogRecord) -> Any:
+        """As whoever asks may see it."""
+        if self._masked:
+            return self._hidden(self._value(record.value)).value
+        return self._value_of(record.value)
 
     def _hidden(self, value: Decoded) -> Decoded:
         if not self._masked or value.text == "null":

@@ -178,19 +178,23 @@ class _Matching:
 
     view: RecordView
     matches: Callable[[Any, Any, int], bool] | None
+    asks_for_keys: bool
     unclear: int = 0
     first_unclear: str | None = None
 
     @classmethod
     def of(cls, call: Call, topic: str) -> _Matching:
         text = call.query.get("filter", "").strip()
-        return cls(RecordView(call, topic), filter_of(text) if text else None)
+        return cls(RecordView(call, topic), filter_of(text) if text else None, "record_key" in text)
 
     def look(self, record: LogRecord) -> tuple[Decoded, Decoded] | None:
-        key, value = self.view.key_and_value(record)
+        view = self.view
+        if self.matches is None:
+            return view.key_and_value(record)
+        key = view.key_for_a_filter(record) if self.asks_for_keys else None
         try:
-            if self.matches is None or self.matches(value.value, key.value, record.timestamp):
-                return key, value
+            if self.matches(view.value_for_a_filter(record), key, record.timestamp):
+                return view.key_and_value(record)
         except Exception as error:
             self.unclear += 1
             if self.first_unclear is None:

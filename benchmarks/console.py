@@ -1,0 +1,278 @@
+"""The console beside its bars: a cluster of 10,000 topics and 2,000 groups, a topic of a million records, twenty tabs.
+
+    python benchmarks/console.py [--topics 10000] [--groups 2000] [--records 1000000] [--tabs 20] [--rounds 3]
+
+A node and a console (`suiro console`), each in a process of its own. Times are those of a client on this machine that
+keeps its connection; of several, the median and the largest. "First paint" is a real Chromium's, from the request to
+the moment that the list of topics stands in the page with its rows; it needs Playwright and Chromium. The search is
+measured against the raw fetch of the same topic by the same client on one core. Memory is the PSS of the console with
+all tabs open, half of them live tails. The produce's p99 is that of one producer of 1,000 small batches, acks=all,
+with and without the tabs, in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import load
+from rich.console import Console as Terminal
+from rich.table import Table
+
+from suiro.client import Client, NewTopic
+from suiro.node import NodeProcess
+from suiro.protocol.records import Record, encode_batch
+
+TOPIC = "million"
+BATCH = 1_000
+VALUE = b'{"carrier": "UA", "flight": %d, "delay": %d, "origin": "EWR", "dest": "IAH"}'
+
+
+def main() -> None:
+    """Prints a table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--topics", type=int, default=10_000)
+    parser.add_argument("--groups", type=int, default=2_000)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--tabs", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    rows: list[tuple[str, str, str]] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="suiro-console-bench-") as folder,
+        NodeProcess.start(data=Path(folder) / "node") as node,
+        Client(node.bootstrap_servers) as client,
+    ):
+        fill(client, options)
+        with console(node.bootstrap_servers) as (process, url):
+            measure(options, client, process, url, rows)
+    table = Table("work", "found", "bar")
+    for row in rows:
+        table.add_row(*row)
+    Terminal(width=110).print(table)
+
+
+def fill(client: Client, options: argparse.Namespace) -> None:
+    names = [f"topic-{number:05}" for number in range(options.topics)]
+    for first in range(0, len(names), 500):
+        client.create_topics([NewTopic(name, 1) for name in names[first : first + 500]])
+    client.create_topics([NewTopic(TOPIC, 1), NewTopic("small", 1)])
+    for number in range(options.groups):
+        client.offset_commit(f"group-{number:04}", {(names[number % len(names)], 0): (0, "")})
+    for first in range(0, options.records, BATCH):
+        records = [
+            Record(
+                offset=at,
+                timestamp=1_700_000_000_000 + first + at,
+                key=b"%d" % at,
+                value=VALUE % (at, at % 90),
+            )
+            for at in range(BATCH)
+        ]
+        client.produce({(TOPIC, 0): encode_batch(records)})
+
+
+@contextmanager
+def console(bootstrap: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    command = [
+        sys.executable,
+        "-m",
+        "suiro.cli",
+        "console",
+        "--listen",
+        "127.0.0.1:0",
+        "--bootstrap-servers",
+        bootstrap,
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdout is not None
+        yield process, json.loads(process.stdout.readline())["url"]
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def measure(
+    options: argparse.Namespace,
+    client: Client,
+    process: subprocess.Popen[str],
+    url: str,
+    rows: list[tuple[str, str, str]],
+) -> None:
+    api = httpx.Client(base_url=f"{url}/api/v1", timeout=120)
+    while len(api.get("/topics").json()["topics"]) < options.topics:
+        time.sleep(0.5)
+    rows.append(
+        (f"list of {options.topics:,} topics", times(lambda: api.get("/topics").content, 20), "100 ms")
+    )
+    rows.append(
+        (f"list of {options.groups:,} groups", times(lambda: api.get("/groups").content, 20), "100 ms")
+    )
+    places = iter(range(7, options.records, options.records // 40))
+
+    def jump() -> None:
+        page = api.get(
+            f"/topics/{TOPIC}/records", params={"from": next(places), "limit": 100, "partition": 0}
+        )
+        assert len(page.json()["records"]) == 100
+
+    rows.append((f"any offset of {options.records:,} records", times(jump, 30), "200 ms"))
+    moments = iter(range(3, options.records, options.records // 20))
+
+    def moment() -> None:
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(1_700_000_000 + next(moments) // 1_000))
+        assert api.get(f"/topics/{TOPIC}/records", params={"from": at, "limit": 100}).json()["records"]
+
+    rows.append(("any time of it", times(moment, 15), "200 ms"))
+    search(options, client, api, rows)
+    painted = first_paint(url, options.rounds)
+    rows.append(("first paint of the list of topics", painted, "1 s"))
+    tabs(options, client, process, url, rows)
+
+
+def times(work: Callable[[], Any], count: int) -> str:
+    took = []
+    for _ in range(count):
+        began = time.perf_counter()
+        work()
+        took.append((time.perf_counter() - began) * 1_000)
+    return f"{statistics.median(took):.0f} ms, largest {max(took):.0f} ms"
+
+
+def search(
+    options: argparse.Namespace, client: Client, api: httpx.Client, rows: list[tuple[str, str, str]]
+) -> None:
+    raw, scanned, cancelled = [], [], []
+    for _ in range(options.rounds):
+        began, at = time.perf_counter(), 0
+        while at < options.records:
+            fetched = client.fetch({(TOPIC, 0): at}, max_bytes=1 << 20, partition_max_bytes=1 << 20)[TOPIC, 0]
+            at += sum(1 for _ in batches(fetched.data)) * BATCH
+        raw.append(options.records / (time.perf_counter() - began))
+        began = time.perf_counter()
+        with api.stream("GET", f"/topics/{TOPIC}/scan", params={"filter": "delay > 100"}) as answer:
+            for line in answer.iter_lines():
+                if line == "event: end":
+                    break
+        scanned.append(options.records / (time.perf_counter() - began))
+        with api.stream("GET", f"/topics/{TOPIC}/scan", params={"filter": "delay > 100"}) as answer:
+            next(answer.iter_lines())
+            began = time.perf_counter()
+        cancelled.append(time.perf_counter() - began)
+    ratio = statistics.median(scanned) / statistics.median(raw)
+    rows.append(
+        (
+            "search, records/s beside the raw fetch",
+            f"{statistics.median(scanned):,.0f} / {statistics.median(raw):,.0f}: {ratio:.2f} x",
+            "0.5 x",
+        )
+    )
+
+
+def batches(data: memoryview) -> Iterator[Any]:
+    from suiro.protocol.record_batch import iter_headers
+
+    return iter_headers(data)
+
+
+def first_paint(url: str, rounds: int) -> str:
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        return "not measured: Playwright is missing"
+    took = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        for _ in range(rounds):
+            page = browser.new_context().new_page()
+            began = time.perf_counter()
+            page.goto(f"{url}/#/topics")
+            page.get_by_role("link", name="topic-00000").first.wait_for()
+            took.append(time.perf_counter() - began)
+            page.context.close()
+        browser.close()
+    return f"{statistics.median(took) * 1_000:.0f} ms, largest {max(took) * 1_000:.0f} ms"
+
+
+def tabs(
+    options: argparse.Namespace,
+    client: Client,
+    process: subprocess.Popen[str],
+    url: str,
+    rows: list[tuple[str, str, str]],
+) -> None:
+    alone, beside = [], []
+    for _ in range(options.rounds):
+        alone.append(p99(client))
+        with open_tabs(url, options.tabs):
+            beside.append(p99(client))
+            memory = pss(process.pid)
+    rows.append((f"memory with {options.tabs} tabs", f"{memory:.0f} MiB", "120 MB"))
+    ratio = statistics.median(beside) / statistics.median(alone)
+    rows.append(
+        (
+            f"produce p99 with {options.tabs} tabs",
+            f"{statistics.median(beside):.1f} ms, without {statistics.median(alone):.1f} ms: {ratio:.2f} x",
+            "1.1 x",
+        )
+    )
+
+
+@contextmanager
+def open_tabs(url: str, count: int) -> Iterator[None]:
+    ending = threading.Event()
+    ready = threading.Semaphore(0)
+
+    def read(path: str) -> None:
+        with httpx.stream("GET", f"{url}/api/v1{path}", timeout=60) as answer:
+            for _ in answer.iter_lines():
+                ready.release()
+                if ending.is_set():
+                    return
+
+    paths = ["/events" if number % 2 else "/topics/small/tail" for number in range(count)]
+    threads = [threading.Thread(target=read, args=(path,), daemon=True) for path in paths]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        ready.acquire(timeout=60)
+    try:
+        yield
+    finally:
+        ending.set()
+        for thread in threads:
+            thread.join(30)
+
+
+def p99(client: Client) -> float:
+    """Of single small batches, in ms."""
+    made = encode_batch([Record(offset=0, timestamp=0, key=b"k", value=b"v" * 100)])
+    took = []
+    for _ in range(1_000):
+        began = time.perf_counter()
+        client.produce({("small", 0): made})
+        took.append((time.perf_counter() - began) * 1_000)
+    return sorted(took)[989]
+
+
+def pss(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
+if __name__ == "__main__":
+    sys.exit(load.run(main))
