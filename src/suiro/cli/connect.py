@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import signal
 import sys
 import threading
@@ -134,9 +135,10 @@ def _ask(method: str, url: str, token: str | None) -> Any:
     try:
         answer = httpx.request(method, url, headers=headers, timeout=10)
         said = answer.json() if answer.content else None
-    except (httpx.HTTPError, ValueError) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        place = re.sub(r"//[^/]*@", "//", url)  # without its password
         typer.echo(
-            f"suiro connect: no answer from {url}: {error}. Does `suiro connect run` run there?", err=True
+            f"suiro connect: no answer from {place}: {error}. Does `suiro connect run` run there?", err=True
         )
         raise typer.Exit(1) from None
     if answer.is_error:

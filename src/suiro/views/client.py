@@ -52,11 +52,13 @@ class Views:
         timeout_s: float = READ_TIMEOUT_S,
         who: str | None = None,
     ) -> None:
-        self.url = (url or os.environ.get(URL_VARIABLE) or DEFAULT_URL).rstrip("/")
+        given = httpx.URL((url or os.environ.get(URL_VARIABLE) or DEFAULT_URL).rstrip("/"))
+        self.url = str(given.copy_with(userinfo=b""))  # messages name it
         self._timeout_s = timeout_s
         self._who = who or f"{getpass.getuser()}@{socket.gethostname()}"
         headers = {} if caller is None else {"Suiro-Caller": caller}
-        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=timeout_s)
+        login = (given.username, given.password) if given.userinfo else None
+        self._http = httpx.Client(base_url=self.url, auth=login, headers=headers, timeout=timeout_s)
 
     def close(self) -> None:
         self._http.close()

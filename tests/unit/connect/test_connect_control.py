@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from support.certificates import Authority
+from support.commands import suiro
 
 from suiro.connect import read_configuration, serve_control
 from suiro.errors import ConfigError
@@ -106,3 +107,13 @@ def test_files_are_found_beside_the_file_of_connectors(tmp_path: Path) -> None:
     found = read_configuration(tmp_path / "c.toml").settings
     assert (found.auth_file, found.tls_certificate) == (tmp_path / "users", tmp_path / "c.pem")
     assert found.tls_key == Path("/etc/k.pem")
+
+
+def test_the_command_asks_with_its_login_and_shows_no_password(address: str, runtime: Told) -> None:
+    done = suiro("connect", "pause", "orders", "--url", f"http://operator:secret@{address}")
+    assert (done.code, runtime.calls) == (0, [("pause", "orders")])
+    refused = suiro("connect", "pause", "orders", "--url", f"http://viewer:secret@{address}")
+    assert (refused.code, "for the role operator" in refused.err) == (1, True)
+    away = suiro("connect", "status", "--url", "http://operator:secret@127.0.0.1:1")
+    assert (away.code, "no answer from http://127.0.0.1:1" in away.err) == (1, True)
+    assert "secret" not in away.err

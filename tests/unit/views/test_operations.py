@@ -227,6 +227,15 @@ def test_users(host: Told, tmp_path: Path) -> None:
     server.stop()
 
 
+def test_no_message_has_the_password() -> None:
+    with Views("http://ada:secret@127.0.0.1:1", timeout_s=0.1) as views:
+        assert views.url == "http://127.0.0.1:1"
+        for call in (lambda: views.rollback("delays"), lambda: views.get("delays", "UA")):
+            with pytest.raises(TransientError) as raised:
+                call()
+            assert "secret" not in str(raised.value)
+
+
 @pytest.fixture
 def guarded(host: Told, tmp_path: Path) -> Iterator[str]:
     """An address for NAME:PASSWORD@, with a user of each role."""

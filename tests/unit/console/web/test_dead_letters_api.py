@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import httpx
 import pytest
 from support.console_api import Api, console_api
 from support.waiting import wait_until
@@ -401,6 +402,33 @@ def test_of_two_at_once_the_later_fences_the_earlier(
         may_go_on.set()
         assert "another redrive" in earlier.result()
     assert len(values(client, source)) == 20
+
+
+def test_a_redrive_goes_on_though_its_caller_has_gone(
+    api: Api, client: Client, new_topic: NewTopicFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, dead = new_topic(), new_topic()
+    put(client, dead, *((str(number).encode(), of_streams(source)) for number in range(1_200)))
+    begun, may_go_on = threading.Event(), threading.Event()
+    commit = redrives._Redrive.commit
+
+    def slow(self: Any) -> None:
+        begun.set()
+        assert may_go_on.wait(60)
+        commit(self)
+
+    monkeypatch.setattr(redrives._Redrive, "commit", slow)
+    impatient = httpx.Timeout(30, read=0.5)
+    with (
+        httpx.Client(base_url=api.url, timeout=impatient, auth=("operator", "secret")) as http,
+        pytest.raises(httpx.ReadTimeout),
+    ):
+        http.post(f"/dead-letters/{dead}/redrive", json={"dry_run": False})
+    assert begun.wait(60)
+    may_go_on.set()
+    wait_until(lambda: len(values(client, source)) == 1_200, what="all of them are back")
+    wait_until(lambda: endpoints._redrives._places._value == 2, what="it has ended")
+    assert sum(one["records"] for one in api.get(f"/dead-letters/{dead}/history")) == 1_200
 
 
 def test_lines_of_the_journal_that_no_redrive_wrote(
