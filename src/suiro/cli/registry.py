@@ -95,7 +95,8 @@ def registry_parser() -> argparse.ArgumentParser:
         "--auth-file",
         type=Path,
         metavar="FILE",
-        help="who may call: lines of name:password, or name:HASH as --hash-password prints it; absent: anybody",
+        help="who may call: lines of name:password, or name:HASH as --hash-password prints it, below [viewer], "
+        "[operator] or [admin]; absent: anybody",
     )
     parser.add_argument(
         "--hash-password", action="store_true", help="ask for a password, print its hash, and end"

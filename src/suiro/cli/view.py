@@ -103,8 +103,8 @@ def serve(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Who may call: lines of name:password, or name:HASH as `suiro registry --hash-password` prints it. "
-            "Needed beyond 127.0.0.1, because a deploy runs code.",
+            help="Who may call: lines of name:password, or name:HASH as `suiro registry --hash-password` prints it, "
+            "below [viewer], [operator] or [admin]. Needed beyond 127.0.0.1, because a deploy runs code.",
         ),
     ] = None,
     tls_certificate: Annotated[
