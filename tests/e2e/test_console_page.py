@@ -18,6 +18,7 @@ from support.fake_console_cluster import BEYOND, HOSTILE, HOSTILE_NAME, FakeClus
 from support.waiting import wait_until
 
 from suiro.client import Client
+from suiro.console.records import OutgoingRecord, produce
 from suiro.console.web import ConsoleSettings
 from suiro.console.web.serving import ConsoleServer
 from suiro.node import InProcessNode
@@ -455,6 +456,34 @@ def test_nothing_of_what_the_cluster_says_becomes_markup(open_page: Open) -> Non
         assert page.locator("img, main script, iframe, object, [href^=javascript]").count() == 0
 
 
+def test_json_is_read_and_laid_out_without_loss(open_page: Open) -> None:
+    page = open_page()
+    kept = '{"a":1.0,"a":[],"__proto__":{"b":1e400},"c":-9007199254740993,"d":"\\u0041 {,}","e":[true,null]}'
+    found = page.evaluate(
+        """async ([kept, deep]) => {
+            const { parse, stringify, layOut } = await import('/page/json.js');
+            const text = tokens => tokens && tokens.map(token => token.text).join('');
+            return {
+                exact: stringify(parse('{"offset":9223372036854775807,"share":0.5}')),
+                plain: stringify(parse('{"offset":42}')),
+                kept: text(layOut(kept)).replace(/\\n */g, '').replaceAll(': ', ':'),
+                lines: text(layOut('{"a":[1,{}]}')),
+                none: ['', '{', 'text', '{"a":01}', '[1,]'].map(layOut),
+                deep: text(layOut(deep)).length,
+                long: layOut('"' + 'x'.repeat(300_000) + '"'),
+            };
+        }""",
+        [kept, "[" * 5_000 + "]" * 5_000],
+    )
+    assert found["exact"] == '{"offset":9223372036854775807,"share":0.5}'
+    assert found["plain"] == '{"offset":42}'
+    assert found["kept"] == kept
+    assert found["lines"] == '{\n  "a": [\n    1,\n    {}\n  ]\n}'
+    assert found["none"] == [None] * 5
+    assert found["deep"] < 1_000_000, "indentation has an end"
+    assert found["long"] is None
+
+
 def test_the_keyboard_is_enough(open_page: Open) -> None:
     page = open_page()
     heading = page.get_by_role("heading", level=1)
@@ -556,6 +585,16 @@ def test_a_real_console(open_page: Open, tmp_path: Path) -> None:
             page.keyboard.press("Enter")
             expect(page.locator(".progress")).to_contain_text("2 read, 1 found")
             with Client(node.bootstrap_servers) as client:
-                assert list(client.metadata()) == ["orders"]
+                produce(client, "orders", [OutgoingRecord(key=None, value=b"%d" % n) for n in range(500)])
+            page.goto(f"{server.url}/#/topics")
+            expect(page.locator("tbody tr[data-at]", has_text="orders")).to_contain_text("502")
+            page.goto(f"{server.url}/#/topics/orders/records?from=250")
+            expect(page.get_by_role("link", name="250", exact=True)).to_have_count(1)
+
+            def first_is_shown() -> bool:
+                page.locator(".virtual").evaluate("box => { box.scrollTop = 0 }")
+                return bool(page.get_by_role("link", name="0", exact=True).count() == 1)
+
+            wait_until(first_is_shown, what="the records before offset 250 come")
         finally:
             server.stop()

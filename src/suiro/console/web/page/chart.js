@@ -59,7 +59,7 @@ function options(series, width, height, bars) {
   return {
     width,
     height,
-    padding: [8, 8, 0, 0],
+    padding: [8, 26, 0, 0],
     legend: { live: true, show: series.length > 1 },
     cursor: { points: { size: 6 }, drag: { x: false, y: false } },
     scales: { y: { range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => [Math.min(0, low ?? 0), (high || 1) * 1.1] } },

@@ -3,6 +3,10 @@
 import { isInteger, isSafeNumber, parse as parseSlowly } from './vendor/lossless-json/index.js';
 
 const MANY_DIGITS = /\d{16}/;
+const LAID_OUT_CHARS = 200_000;
+/** A longer text is shown as it is: each token is an element of the page. */
+const INDENTED_LEVELS = 40;
+/** Deeper ones stand as far to the right: a text of brackets alone would grow by its square. */
 
 /**
  * An answer of the API. The exact parser is many times slower than the browser's, so it runs only where a number could
@@ -27,11 +31,12 @@ export function stringify(value) {
 
 /**
  * The JSON text cut into tokens, laid out with two spaces a level. Its numbers, escapes and repeated keys stay as they
- * were written. Null where it is no JSON.
+ * were written. Null where it is no JSON, or too long for that.
  * @param {string} text
  * @returns {Token[] | null}
  */
 export function layOut(text) {
+  if (text.length > LAID_OUT_CHARS) return null;
   try {
     JSON.parse(text);
   } catch {
@@ -42,7 +47,7 @@ export function layOut(text) {
   let depth = 0;
   const lexer = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
   const parts = text.match(lexer) ?? [];
-  const line = () => tokens.push({ kind: 'mark', text: '\n' + '  '.repeat(depth) });
+  const line = () => tokens.push({ kind: 'mark', text: '\n' + '  '.repeat(Math.min(depth, INDENTED_LEVELS)) });
   parts.forEach((part, at) => {
     const next = parts[at + 1];
     if (part === '{' || part === '[') {

@@ -1,13 +1,16 @@
 /** The first page: what is wrong now, how much comes in, where it goes, who is behind. */
 
 import { html, useMemo } from './lib.js';
+import { url, useLoad } from './api.js';
 import { Chart, Sparkline } from './chart.js';
 import { bytes, count, duration, rate, short } from './format.js';
 import { Icon } from './icons.js';
-import { overview } from './live.js';
+import { me, overview } from './live.js';
 import { Empty, Head, Loading, Panel, State, Tile } from './parts.js';
 import { href, SafeLink } from './router.js';
 import { DataTable } from './table.js';
+
+const REFRESH_MS = 5_000;
 
 /** @type {import('./table.js').Column[]} */
 const BUSIEST = [
@@ -62,6 +65,7 @@ export function Overview() {
             : html`<${Empty} title="No group is behind" command="suiro group list" />`}
         <//>
       </div>
+      <${Processing} />
       <${Panel} title="Brokers" flush>
         <${DataTable} label="Brokers" rows=${seen.brokers} rowKey=${(/** @type {any} */ row) => String(row.id)} columns=${[
           { id: 'id', title: 'Id', width: '80px', numeric: true, cell: (/** @type {any} */ row) => row.id },
@@ -72,6 +76,38 @@ export function Overview() {
       <//>
     </div>
   `;
+}
+
+/** Applications, views and connectors, each with its state. */
+function Processing() {
+  const has = me.value?.has;
+  const ask = (/** @type {number|undefined} */ number, /** @type {string} */ name) => useLoad(number ? url([name]) : null, { everyMs: REFRESH_MS }).data;
+  const apps = ask(has?.apps, 'apps');
+  const views = ask(has?.views, 'views');
+  const connectors = ask(has?.connect, 'connectors');
+  /** @type {{kind: string, icon: string, name: string, to: string, state: string, text: string}[]} */
+  const rows = [
+    ...(apps?.apps ?? []).map((/** @type {any} */ app) => ({
+      kind: 'application', icon: 'applications', name: app.application_id ?? app.url, to: href(['applications', app.app]),
+      state: app.state ?? 'unreachable', text: app.error ?? (app.lag === undefined || app.lag === null ? '' : `lag ${count(app.lag)}`),
+    })),
+    ...(views?.hosts ?? []).flatMap((/** @type {any} */ host) => (host.error ? [{ kind: 'views', icon: 'views', name: host.url, to: '#/views', state: 'unreachable', text: host.error }]
+      : host.views.map((/** @type {any} */ view) => ({
+        kind: 'view', icon: 'views', name: view.view, to: href(['views', host.host, view.view]), state: view.position,
+        text: view.routing.serving === null ? '' : `version ${view.routing.serving} serves`,
+      })))),
+    ...(connectors?.hosts ?? []).flatMap((/** @type {any} */ host) => (host.error ? [{ kind: 'connectors', icon: 'connectors', name: host.url, to: '#/connectors', state: 'unreachable', text: host.error }]
+      : host.connectors.map((/** @type {any} */ one) => ({ kind: 'connector', icon: 'connectors', name: one.name, to: '#/connectors', state: one.state, text: one.error ?? '' })))),
+  ];
+  if (rows.length === 0) return null;
+  return html`<${Panel} title="Applications, views and connectors" flush>
+    <${DataTable} label="Applications, views and connectors" rows=${rows} rowKey=${(/** @type {any} */ row) => `${row.kind} ${row.name}`} columns=${[
+      { id: 'name', title: 'Name', width: '30%', className: 'clip', cell: (/** @type {any} */ row) => html`<a class="mono" href=${row.to}>${row.name}</a>` },
+      { id: 'kind', title: 'Kind', width: '130px', cell: (/** @type {any} */ row) => html`<span class="with-icon muted"><${Icon} name=${row.icon} />${row.kind}</span>` },
+      { id: 'state', title: 'State', width: '150px', cell: (/** @type {any} */ row) => html`<${State} text=${row.state} tone=${row.state === 'unreachable' ? 'bad' : undefined} />` },
+      { id: 'text', title: '', label: 'More', className: 'clip muted', cell: (/** @type {any} */ row) => html`<span title=${row.text}>${row.text}</span>` },
+    ]} />
+  <//>`;
 }
 
 /** @param {{problems: {severity: string, text: string, link: string}[]}} props */
