@@ -39,9 +39,11 @@ __all__ = [
     "done_of",
     "find_topics",
     "origin_record",
+    "origin_topic",
     "redrive_group",
     "size_of",
     "summarise",
+    "without_error",
 ]
 
 PREFIXES = ("__streams.errors.", "__connect.errors.")
@@ -54,6 +56,8 @@ TEXT_CHARS = 500
 TARGETS_OF_KAFKA = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
 )
+_TOPIC_HEADERS = frozenset(prefix + "topic" for prefix in PREFIXES)
+_PLACE_HEADERS = _TOPIC_HEADERS | {prefix + name for prefix in PREFIXES for name in ("partition", "offset")}
 _NAME = re.compile(r"dead|dlq", re.IGNORECASE)
 _LEGAL_TOPIC = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 _DIGITS = re.compile(r"\d+")
@@ -102,6 +106,26 @@ def dead_letter_of(record: LogRecord) -> DeadLetter:
         reason=said.get("message") or said.get("exception.message", ""),
         origin=origin,
         refusal=refusal,
+    )
+
+
+def origin_topic(record: LogRecord) -> str | None:
+    """What a record's headers name as the topic that it comes from, as it stands there; None: it is no dead letter."""
+    found = None
+    for name, value in record.headers:
+        if name.startswith(PREFIXES) and name in _TOPIC_HEADERS:
+            found = (value or b"").decode(errors="backslashreplace")
+    return found
+
+
+def without_error(
+    headers: tuple[tuple[str, bytes | None], ...], instead: str
+) -> tuple[tuple[str, bytes | None], ...]:
+    """Headers with what they say of the error replaced, but for where the record comes from."""
+    data = instead.encode()
+    return tuple(
+        (name, data if name.startswith(PREFIXES) and name not in _PLACE_HEADERS else value)
+        for name, value in headers
     )
 
 

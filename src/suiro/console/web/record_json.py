@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from suiro.console.dead_letters import origin_topic, without_error
 from suiro.console.formats import FORMATS, Decoded, decoder, value_reader
 from suiro.console.pages import Batch, LogEntry, Transaction
 from suiro.console.records import LogRecord
 from suiro.console.web.endpoint import Call
-from suiro.console.web.masks import MASKED, masked
+from suiro.console.web.masks import MASKED, Masks, masked
 from suiro.errors import UsageError
 from suiro.foundation.http import Role
 
@@ -58,45 +59,46 @@ class RecordJson:
 
 
 class RecordView:
-    """Of one topic, for one who asks. `key` and `value` of the query say the formats. `origin`: the topic whose records
-    these are copies of; what is hidden there is hidden here."""
+    """Of one topic, for one who asks. `key` and `value` of the query say the formats.
 
-    def __init__(self, call: Call, topic: str, *, origin: str | None = None) -> None:
+    A dead letter is a copy of a record: what is hidden in the topic that its headers name is hidden in it, and so is
+    what its headers say of the error, which may quote the record.
+    """
+
+    def __init__(self, call: Call, topic: str) -> None:
         settings = call.console.settings
         self._key = decoder(_format(call, "key"), settings.registry)
         self._value = decoder(_format(call, "value"), settings.registry)
         self._value_of = value_reader(_format(call, "value"), settings.registry)
-        self._masked: tuple[tuple[str, ...], ...] = ()
-        if call.role < Role.ADMIN:
-            self._masked = settings.masks.of(topic) + (
-                settings.masks.of(origin) if origin is not None else ()
-            )
+        self._masks = settings.masks if call.role < Role.ADMIN else Masks()
+        self._masked = self._masks.of(topic)
 
-    @property
-    def is_masked(self) -> bool:
-        return bool(self._masked)
+    def hidden_paths(self, record: LogRecord) -> tuple[tuple[str, ...], ...]:
+        """Of fields; none: all of it is shown."""
+        if not self._masks.rules:
+            return ()
+        origin = origin_topic(record)
+        if origin is None or origin == record.topic:
+            return self._masked
+        return self._masked + self._masks.of(origin)
+
+    def headers(self, record: LogRecord) -> tuple[tuple[str, bytes | None], ...]:
+        """As whoever asks may see them."""
+        return without_error(record.headers, MASKED) if self.hidden_paths(record) else record.headers
 
     def key_and_value(self, record: LogRecord) -> tuple[Decoded, Decoded]:
         """As whoever asks may see them."""
-        return self._key(record.key), self._hidden(self._value(record.value))
+        value = self._value(record.value)
+        paths = self.hidden_paths(record)
+        return self._key(record.key), _hidden(value, paths) if paths else value
 
     def key_for_a_filter(self, record: LogRecord) -> Any:
         return self._key(record.key).value
 
     def value_for_a_filter(self, record: LogRecord) -> Any:
         """As whoever asks may see it."""
-        if self._masked:
-            return self._hidden(self._value(record.value)).value
-        return self._value_of(record.value)
-
-    def _hidden(self, value: Decoded) -> Decoded:
-        if not self._masked or value.text == "null":
-            return value
-        text = None if value.error is not None or value.format in ("string", "long", "hex") else value.text
-        text = text if text is None else masked(text, self._masked)
-        if text is None:
-            return Decoded(value=MASKED, text=MASKED, format="masked", schema_id=value.schema_id)
-        return Decoded(value=json.loads(text), text=text, format=value.format, schema_id=value.schema_id)
+        paths = self.hidden_paths(record)
+        return _hidden(self._value(record.value), paths).value if paths else self._value_of(record.value)
 
     def of(self, entry: LogEntry, *, whole: bool = False) -> RecordJson:
         key, value = self.key_and_value(entry.record)
@@ -112,8 +114,8 @@ class RecordView:
         state: Transaction | None = None,
         whole: bool = False,
     ) -> RecordJson:
-        headers = record.headers if whole else record.headers[:HEADERS_MAX]
-        with_hex = whole and not self._masked
+        headers = self.headers(record)
+        with_hex = whole and not self.hidden_paths(record)
         return RecordJson(
             topic=record.topic,
             partition=record.partition,
@@ -121,13 +123,25 @@ class RecordView:
             timestamp=record.timestamp,
             key=_field(key, record.key, whole),
             value=_field(value, record.value, whole),
-            headers=tuple(_header(name, data, whole) for name, data in headers),
+            headers=tuple(
+                _header(name, data, whole) for name, data in headers[: None if whole else HEADERS_MAX]
+            ),
             bytes=_size(record),
             batch=batch,
             transaction=state,
             key_hex=record.key.hex() if with_hex and record.key is not None else None,
             value_hex=record.value.hex() if with_hex and record.value is not None else None,
         )
+
+
+def _hidden(value: Decoded, paths: Sequence[Sequence[str]]) -> Decoded:
+    if value.text == "null":
+        return value
+    text = None if value.error is not None or value.format in ("string", "long", "hex") else value.text
+    text = text if text is None else masked(text, paths)
+    if text is None:
+        return Decoded(value=MASKED, text=MASKED, format="masked", schema_id=value.schema_id)
+    return Decoded(value=json.loads(text), text=text, format=value.format, schema_id=value.schema_id)
 
 
 def _format(call: Call, name: str) -> str:

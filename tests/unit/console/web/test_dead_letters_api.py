@@ -241,6 +241,22 @@ def test_what_is_masked_where_it_comes_from_is_masked_here(
         ):
             said = str(api.get(f"/dead-letters/{dead}{path}", role="operator", **query))
             assert "4711" not in said.replace(dead, "").replace(source, ""), path
+        for path, query in (
+            ("/records", {"from": "earliest"}),
+            ("/record", {"partition": 0, "offset": 0}),
+            ("/record", {"partition": 0, "offset": 0, "value": "hex"}),
+        ):
+            said = str(api.get(f"/topics/{dead}{path}", role="operator", **query))
+            assert "4711" not in said.replace(dead, "").replace(source, ""), path
+            assert value.hex() not in said
+        with httpx.Client(base_url=api.url, auth=("operator", "secret")) as http:
+            for kind in ("jsonl", "csv"):
+                file = http.get(f"/topics/{dead}/export", params={"format": kind}).text
+                assert "***" in file
+                assert "4711" not in file.replace(dead, "").replace(source, "")
+        place = {"partition": 0, "offset": 0}
+        copied = api.post(f"/topics/{dead}/copy", {**place, "to": dead}, role="operator", status=400)
+        assert "only an admin" in copied
         (letter,) = api.get(f"/dead-letters/{dead}/records")["letters"]
         assert letter["record"]["value"]["text"] == '{"card":"***","total":1.10}'
         assert {"name": "mine", "text": "1"} in letter["record"]["headers"]

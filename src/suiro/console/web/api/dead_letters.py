@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from suiro.console import dead_letters, redrives
 from suiro.console.dead_letters import (
-    PREFIXES,
     SHOWN,
     DeadLetter,
     DeadLetterGroup,
@@ -22,6 +21,7 @@ from suiro.console.dead_letters import (
     Origin,
     Seen,
     Selection,
+    origin_topic,
 )
 from suiro.console.records import LogRecord
 from suiro.console.redrives import Plan, Redriven
@@ -40,7 +40,6 @@ TEXT_CHARS_MAX = 4 * 1024
 """Of the reason of one dead letter; its headers have all of it."""
 PLACES_MAX = 10_000
 NUMBER_MAX = (1 << 63) - 1
-_PLACE_HEADERS = frozenset(prefix + name for prefix in PREFIXES for name in ("topic", "partition", "offset"))
 
 _readings = Turns("readings of dead letters", at_once=2, waiting=4)
 _redrives = Turns("redrives", at_once=2, waiting=0)
@@ -207,7 +206,7 @@ def _records(call: Call) -> LetterList:
         exception=call.query.get("exception"),
         reason=call.query.get("reason"),
     )
-    views: dict[str | None, RecordView] = {}
+    view = RecordView(call, topic)
     found: list[Letter] = []
     with _readings.taken(call.gone), call.console.client() as client:
         letters = Letters(client, topic, bound=SHOWN, seen=_seen_by(call))
@@ -216,10 +215,7 @@ def _records(call: Call) -> LetterList:
                 continue
             if len(found) == limit:
                 return LetterList(letters=tuple(found), complete=False)
-            origin = None if letter.origin is None else letter.origin.topic
-            if origin not in views:
-                views[origin] = RecordView(call, topic, origin=origin)
-            found.append(_letter(views[origin], letter, is_done))
+            found.append(_letter(view, letter, is_done))
     return LetterList(letters=tuple(found), complete=letters.complete)
 
 
@@ -243,15 +239,10 @@ def _seen_by(call: Call) -> Seen:
     masks = call.console.settings.masks
 
     def seen(letter: DeadLetter) -> DeadLetter:
-        record, origin = letter.record, letter.origin
-        if not (masks.of(record.topic) or (origin is not None and masks.of(origin.topic))):
-            return letter
-        headers = tuple(
-            (name, MASKED.encode() if name.startswith(PREFIXES) and name not in _PLACE_HEADERS else value)
-            for name, value in record.headers
-        )
-        hidden = dataclasses.replace(record, headers=headers)
-        return dataclasses.replace(letter, record=hidden, reason=MASKED)
+        origin = origin_topic(letter.record)
+        if masks.of(letter.record.topic) or (origin is not None and masks.of(origin)):
+            return dataclasses.replace(letter, reason=MASKED)
+        return letter
 
     return seen if call.role < Role.ADMIN and masks.rules else (lambda letter: letter)
 

@@ -377,7 +377,7 @@ def _json_lines(scan: _Scan) -> Iterator[bytes]:
                 "value": _as_json(value),
                 "headers": {
                     name: None if data is None else data.decode(errors="backslashreplace")
-                    for name, data in record.headers
+                    for name, data in scan.view.headers(record)
                 },
             }
             lines.append(encode(line) + b"\n")
@@ -398,7 +398,8 @@ def _csv_lines(scan: _Scan) -> Iterator[bytes]:
         writer = csv.writer(lines)
         for record, key, value in found:
             headers = "; ".join(
-                f"{name}={(data or b'').decode(errors='backslashreplace')}" for name, data in record.headers
+                f"{name}={(data or b'').decode(errors='backslashreplace')}"
+                for name, data in scan.view.headers(record)
             )
             writer.writerow(
                 [
@@ -459,10 +460,10 @@ def _produce(call: Call) -> Mapping[str, int]:
 def _copy(call: Call) -> Mapping[str, int]:
     """As it stands: bytes, headers, timestamp; the partition by its key."""
     topic, body = call.path["topic"], call.body
-    if RecordView(call, topic).is_masked:
-        raise UsageError(f"records of {topic!r} have masked fields: only an admin copies them")
     with call.console.client() as client:
         record = _entry(client, topic, body.partition, body.offset).record
+    if RecordView(call, topic).hidden_paths(record):
+        raise UsageError(f"this record of {topic!r} has masked fields: only an admin copies it")
     outgoing = OutgoingRecord(
         key=record.key, value=record.value, headers=record.headers, timestamp=max(record.timestamp, 0)
     )
