@@ -33,7 +33,7 @@ PAGES = {
 
 def main() -> None:
     # Names and texts that try to be markup are for the tests.
-    fake_console_cluster.HOSTILE = fake_console_services.HOSTILE = "an unknown carrier"
+    fake_console_cluster.HOSTILE = fake_console_services.HOSTILE = "schedule-import"
     fake_console_cluster.HOSTILE_NAME = fake_console_services.HOSTILE_NAME = "archive"
     fake_console_services.ORDER_2["doc"] = "An order, with its total in cents"
     IMAGES.mkdir(parents=True, exist_ok=True)
