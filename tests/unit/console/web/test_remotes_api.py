@@ -354,7 +354,7 @@ def test_one_that_is_down_is_an_entry_with_an_error(
 def test_one_that_does_not_answer_is_waited_for_once(
     console: Callable[..., Api], ends: ExitStack, host_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remotes, "LIST_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(remotes, "LIST_TIMEOUT_S", 2.0)
     monkeypatch.setattr(remotes, "READ_TIMEOUT_S", 60.0)
     asked: list[str] = []
     may_answer = threading.Event()
@@ -372,11 +372,11 @@ def test_one_that_does_not_answer_is_waited_for_once(
         lists = [threads.submit(api.get, "/views") for _ in range(8)]
         for one in lists:
             late, up = one.result()["hosts"]
-            assert "within 0.5 s" in late["error"]
+            assert "within 2 s" in late["error"]
             assert len(up["views"]) == 1
     monkeypatch.setattr(remotes, "LIST_TIMEOUT_S", 3_600.0)  # a list that waited for it again would not end
     for _ in range(20):
-        assert "within 0.5 s" in api.get("/views")["hosts"][0]["error"]
+        assert "within 2 s" in api.get("/views")["hosts"][0]["error"]
     assert asked == ["/views"]
     for _ in range(remotes.AT_ONCE + remotes.WAITING):  # and questions to it hold few threads
         ends.callback(threading.Thread(target=_ignored, args=(api.get, "/views/0/delays"), daemon=True).start)
