@@ -13,10 +13,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from suiro.config import parse_address
 from suiro.demo.names import APPLICATION
 from suiro.demo.pipeline import build
+from suiro.errors import ConfigError
 from suiro.spark import java_started_early, spark_session
 from suiro.streams import KafkaStreams, StreamsBuilder
+from suiro.streams_spark import ApplicationServer
 
 __all__ = ["main"]
 
@@ -28,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--registry", required=True)
     parser.add_argument("--state-dir", type=Path, required=True)
     parser.add_argument("--max-offsets-per-trigger", type=int, required=True)
+    parser.add_argument("--console", required=True)
     options = parser.parse_args(arguments)
 
     told_to_start = threading.Event()
@@ -58,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failure = None
     if not told_to_stop.is_set():
         streams.start()
+        page = _page(streams, options.console)
         threading.Thread(target=_await_end, args=(streams, told_to_stop), daemon=True).start()
         told_to_stop.wait()
         failure = streams.exception
@@ -65,9 +70,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"application {APPLICATION} ended: {failure}", file=sys.stderr, flush=True)
         for reason, count in streams.dropped_records.items():
             print(f"{count:,} records were left out: {reason}", file=sys.stderr, flush=True)
+        if page is not None:
+            page.stop()
     streams.close()
     spark.stop()
     return 0 if failure is None else 1
+
+
+def _page(streams: KafkaStreams, address: str) -> ApplicationServer | None:
+    """For the console; the demo goes on without it."""
+    try:
+        return ApplicationServer(streams, *parse_address(address, option="--console"))
+    except ConfigError as error:
+        print(f"the console has no page of this application: {error}", file=sys.stderr, flush=True)
+        return None
 
 
 def _await_end(streams: KafkaStreams, told: threading.Event) -> None:

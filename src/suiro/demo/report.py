@@ -144,6 +144,7 @@ def look_around(system: System) -> str:
     return "\n".join(
         (
             "Have a look around",
+            f"  the console   {system.console_url} in your browser: all of the below",
             f"  the log       {system.bootstrap_servers} (any Kafka client; kcat -b {system.bootstrap_servers} -L)",
             f"  the registry  {system.registry_url}/subjects",
             f"  Postgres      psql '{system.dsn}'",

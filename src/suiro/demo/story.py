@@ -215,6 +215,8 @@ class _Demo:
     def _change(self) -> Change:
         self._system.wait_views()
         self.show.done(f"the host of views is on {self._system.views_url}")
+        self._system.start_console()
+        self.show.done(f"the console, a page for your browser, is on {self._system.console_url}")
         change = Change(self._system, self._client, self.show, self._looking.wait, self._clock)
         self._stack.callback(change.close)
         change.deploy()

@@ -5,6 +5,7 @@ Every part can be started, killed and stopped by itself; `stop` ends whatever st
 
 from __future__ import annotations
 
+import socket
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -41,7 +42,9 @@ class System:
         self.batch_size = 1  # records in a micro-batch of the driver
         self.views: Child | None = None
         self.reader: Child | None = None
+        self.console: Child | None = None
         self._views_url = ""
+        self._console_address, self._application_address = _free_address(), _free_address()
         self.receiver = AlertReceiver()
         self.log: Log = (
             RunningCluster(bootstrap)
@@ -66,6 +69,10 @@ class System:
     @property
     def views_url(self) -> str:
         return self._views_url
+
+    @property
+    def console_url(self) -> str:
+        return f"http://{self._console_address}"
 
     @property
     def answers(self) -> Path:
@@ -135,7 +142,8 @@ class System:
         return Child(
             "the Spark driver", "suiro.demo.driver", "--bootstrap-servers", self.bootstrap_servers,
             "--registry", self.registry_url, "--state-dir", str(self.state_dir),
-            "--max-offsets-per-trigger", str(self.batch_size), log_path=self.directory / "driver.log",
+            "--max-offsets-per-trigger", str(self.batch_size), "--console", self._application_address,
+            log_path=self.directory / "driver.log",
             environment=SHORT_LIFE,
         )  # fmt: skip
 
@@ -151,6 +159,14 @@ class System:
         assert self.views is not None
         self._views_url = self.views.wait_ready()["url"]
 
+    def start_console(self) -> None:
+        """Whoever calls before it serves is refused for a second."""
+        self.console = self._command(
+            "the console", "console", "--bootstrap-servers", self.bootstrap_servers, "--registry", self.registry_url,
+            "--views", self.views_url, "--app", f"http://{self._application_address}",
+            "--listen", self._console_address,
+        )  # fmt: skip
+
     def start_reader(self) -> Child:
         self.reader = Child(
             "the reader", "suiro.demo.reader", self.views_url, str(self.answers),
@@ -163,7 +179,7 @@ class System:
     def check(self) -> None:
         """Raises `FatalError` if a part ended that should not have; the driver is looked after by the story."""
         for child in (
-            self.registry, self.database, self.capture, self.connect, self.views, self.reader
+            self.registry, self.database, self.capture, self.connect, self.views, self.reader, self.console
         ):  # fmt: skip
             if child is not None and child.ended:
                 raise FatalError(f"{child.what} ended; {child.tail()}")
@@ -184,7 +200,7 @@ class System:
             list(workers.map(Child.stop, filter(None, children)))
 
     def stop(self) -> None:
-        for child in (self.reader, self.driver, self.stand_by, self.capture, self.connect):
+        for child in (self.console, self.reader, self.driver, self.stand_by, self.capture, self.connect):
             if child is not None:
                 child.kill()
         self.receiver.stop()
@@ -205,3 +221,9 @@ class System:
             what, "suiro.demo.child", command, *arguments, log_path=self.directory / f"{command}.log",
             environment=environment or {},
         )  # fmt: skip
+
+
+def _free_address() -> str:
+    """It stays the same when what listens there is killed and started again."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"127.0.0.1:{listener.getsockname()[1]}"

@@ -8,6 +8,7 @@ asked for a while is closed.
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,6 +42,7 @@ STORE_IDLE_S = 120.0
 STORE_BYTES_MAX = 256 * 1024 * 1024
 """Of a changelog topic, as it lies in the log: a copy of its rows is held in this process's memory."""
 ROWS_MAX = 1_000
+_NUMBER = re.compile(r"-0+([0-9]+)")  # in the names of operators that nobody named
 TEXT_CHARS = 4 * 1024
 LOOKED_AT_MAX = 1_000_000
 """Rows of a store that one search passes."""
@@ -288,7 +290,7 @@ def _graph(topology: Topology) -> dict[str, Any]:
         nodes.append(
             {
                 "id": node.name,
-                "name": node.name,
+                "name": topics[0] if topics else _NUMBER.sub(r"-\1", node.name),
                 "kind": _kind_of(node),
                 "operator": type(node.operator).__name__,
                 "sub_topology": sub_of.get(node.name),

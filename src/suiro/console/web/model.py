@@ -470,7 +470,9 @@ class Model:
                     link=_link("topics", one.name),
                 )
         for group in self.groups.values():
-            if group.lag and group.members == 0 and group.state == "Empty" and _grows(group.trend):
+            # Those that commit offsets without being members, as applications on Spark do, are always empty.
+            is_of_members = self._listed[group.group].protocol_type == "consumer"
+            if is_of_members and group.lag and group.state == "Empty" and _grows(group.trend):
                 yield Problem(
                     severity="warning",
                     text=f"nobody reads for group {group.group}, and its lag grows: {group.lag} records",
