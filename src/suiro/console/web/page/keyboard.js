@@ -55,6 +55,12 @@ export function onKey({ help, palette }) {
       else palette();
     } else if (event.key === 'r' && route.value.parts[0] === 'topics' && route.value.parts[1]) {
       go(`#/topics/${encodeURIComponent(route.value.parts[1])}/records`);
+    } else if (event.key === 'j' || event.key === 'k') {
+      const table = document.querySelector('main .virtual');
+      if (table instanceof HTMLElement) {
+        table.focus();
+        table.dispatchEvent(new KeyboardEvent('keydown', { key: event.key, cancelable: true }));
+      }
     } else if (event.key === 'Escape') {
       const close = document.querySelector('main [data-close]');
       if (close instanceof HTMLElement) close.click();

@@ -19,7 +19,8 @@ import { Security } from './security.js';
 import { Topics } from './topics.js';
 import { Views } from './views.js';
 
-/** @typedef {{id: string, text: string, page: (props: {parts: string[]}) => any, has?: () => boolean, count?: () => any, tone?: () => string}} Place */
+/** @typedef {{id: string, text: string, page: (props: {parts: string[]}) => any, has?: (named: import('./live.js').Me['has']) => boolean,
+ *   count?: () => any}} Place `has`: whether the console was told of it; what it was not told of has a page, but no link */
 
 /** @type {{title: string, places: Place[]}[]} */
 const SECTIONS = [
@@ -29,15 +30,15 @@ const SECTIONS = [
       { id: 'overview', text: 'Overview', page: Overview },
       { id: 'topics', text: 'Topics', page: Topics, count: () => topics.value?.size },
       { id: 'groups', text: 'Groups', page: Groups, count: () => groups.value?.size },
-      { id: 'schemas', text: 'Schemas', page: Schemas, has: () => me.value?.has.registry ?? false },
+      { id: 'schemas', text: 'Schemas', page: Schemas, has: (named) => named.registry },
     ],
   },
   {
     title: 'Processing',
     places: [
-      { id: 'applications', text: 'Applications', page: Applications },
-      { id: 'views', text: 'Views', page: Views },
-      { id: 'connectors', text: 'Connectors', page: Connectors },
+      { id: 'applications', text: 'Applications', page: Applications, has: (named) => named.apps > 0 },
+      { id: 'views', text: 'Views', page: Views, has: (named) => named.views > 0 },
+      { id: 'connectors', text: 'Connectors', page: Connectors, has: (named) => named.connect > 0 },
     ],
   },
   {
@@ -55,14 +56,16 @@ const palette = signal(false);
 
 function Navigation() {
   const now = route.value.parts[0] ?? 'overview';
+  const named = me.value?.has;
+  const sections = SECTIONS.map(({ title, places }) => ({ title, places: places.filter(({ id, has }) => id === now || !has || (named !== undefined && has(named))) }));
   return html`<aside class="side">
     <a class="brand" href="#/overview" aria-label="suiro, overview"><${Mark} /><span>suiro</span></a>
     <button type="button" class="jump" onClick=${() => { palette.value = true; }}>
       <${Icon} name="search" /><span>Go to…</span><kbd aria-hidden="true">Ctrl K</kbd>
     </button>
     <nav aria-label="Main">
-      ${SECTIONS.map(
-        ({ title, places }) => html`<div key=${title} class="nav-section">
+      ${sections.map(
+        ({ title, places }) => places.length > 0 && html`<div key=${title} class="nav-section">
           <h2>${title}</h2>
           <ul>
             ${places.map(({ id, text, count }) => {
@@ -130,6 +133,10 @@ function Page() {
   const { parts } = route.value;
   const place = PLACES.find(({ id }) => id === (parts[0] ?? 'overview'));
   useEffect(() => {
+    // What had the focus may have gone with the page before this one.
+    if (document.activeElement === document.body) {
+      /** @type {HTMLElement|null} */ (document.querySelector('main h1'))?.focus({ preventScroll: true });
+    }
     document.title = [...parts.slice(1).reverse(), place?.text ?? 'not found', 'suiro'].join(' · ');
   }, [route.value.path]);
   if (me.value === null && refused.value === null) return html`<${Loading} />`;
