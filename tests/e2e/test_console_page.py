@@ -599,5 +599,6 @@ def test_a_real_console(open_page: Open, tmp_path: Path) -> None:
                 return bool(page.get_by_role("link", name="0", exact=True).count() == 1)
 
             wait_until(first_is_shown, what="the records before offset 250 come")
+            page.close()  # the server would wait for its stream
         finally:
             server.stop()
