@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from asyncio import AbstractEventLoop, Task, TimerHandle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -385,8 +385,24 @@ class Broker:
             topic = self.topics.create(name, partitions=partitions, configs=configs)
         return topic
 
+    def creating_topic(
+        self, name: str, *, partitions: int, configs: Mapping[str, str]
+    ) -> Generator[None, None, Topic]:
+        """The same in steps, for a topic of any number of partitions."""
+        if name in INTERNAL_TOPICS:
+            return self.internal_topic(name)
+        return (yield from self.topics.creating(name, partitions=partitions, configs=configs))
+
     def delete_topic(self, topic: Topic) -> None:
+        """At once: for a few partitions."""
         self.topics.delete(topic)
+        self._forget_topic(topic)
+
+    def deleting_topic(self, topic: Topic) -> Generator[None, None, None]:
+        yield from self.topics.deleting(topic)
+        self._forget_topic(topic)
+
+    def _forget_topic(self, topic: Topic) -> None:
         self.metrics.forget_topic(topic.name)
         if self._groups is not None:
             self._groups.forget_topic(topic.name)

@@ -17,10 +17,10 @@ import gc
 import logging
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID, uuid4
 
 from suiro.broker.cluster_state import written_down
@@ -34,6 +34,8 @@ from suiro.protocol.messages import ErrorCode
 if TYPE_CHECKING:
     from suiro.clock import Clock
     from suiro.log import DataDirectory, LogConfig, PartitionLog
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -115,6 +117,7 @@ class TopicRegistry:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._by_metric_name: dict[str, set[str]] = {}
+        self._changing: set[str] = set()
         self.adopted = False
         """This is the first start on a directory that this node did not make."""
 
@@ -132,7 +135,7 @@ class TopicRegistry:
             for entry in known.topics.values():
                 topic = Topic(entry.name, entry.topic_id, dict(entry.configs), [])
                 self._add(topic)
-                self._open_partitions(topic, entry.partitions)
+                _at_once(self._opening(topic, topic.partitions, entry.partitions))
         self._directory.all_are_open()
         known.fold()
 
@@ -180,69 +183,113 @@ class TopicRegistry:
                 f"Topic '{name}' collides with existing topic: {', '.join(sorted(others))}"
             )
 
+    def is_changing(self, name: str) -> bool:
+        """A topic of this name is being made, grown or deleted, in steps: whoever wants to do that, too, waits."""
+        return name in self._changing
+
     def create(self, name: str, *, partitions: int, configs: Mapping[str, str]) -> Topic:
-        """Create a topic whose name and configs the caller has checked, and which does not exist.
+        """All of `creating` at once: for a few partitions."""
+        return _at_once(self.creating(name, partitions=partitions, configs=configs))
+
+    def creating(
+        self, name: str, *, partitions: int, configs: Mapping[str, str]
+    ) -> Generator[None, None, Topic]:
+        """Create a topic whose name and configs the caller has checked, and which does not exist, a partition in each
+        step. It is there for others when all of it is.
 
         Raises `StorageError`, and then there is nothing of it.
         """
         assert name not in self._by_name
         topic = Topic(name, uuid4(), dict(configs), [])
-        with written_down(f"topic {name}"):
+        with written_down(f"topic {name}"), self._change(name):
             self._set_strays_aside(name, range(partitions))
             self._list.put(_entry(topic, partitions))
-            self._add(topic)
             try:
-                self._open_partitions(topic, partitions)
-            except BaseException:
-                self._forget_unfinished(topic, partitions)
+                yield from self._opening(topic, topic.partitions, partitions)
+            except GeneratorExit:  # the node stops: the next start makes the rest
                 raise
+            except BaseException:  # a part of a topic would pass for all of it
+                self._remove_folders(topic, range(partitions))
+                with contextlib.suppress(OSError):  # else the next start makes the topic, empty
+                    self._list.take_back(_entry(topic, partitions), before=None)
+                raise
+            self._add(topic)
         return topic
 
-    def _forget_unfinished(self, topic: Topic, partitions: int) -> None:
-        """After a failed creation (disk full, no descriptor left): a part of a topic would pass for all of it."""
-        self._remove(topic)
-        self._remove_folders(topic, range(partitions))
-        with contextlib.suppress(OSError):  # else the next start makes the topic, empty
-            self._list.take_back(_entry(topic, partitions), before=None)
-
     def grow(self, topic: Topic, partitions: int) -> None:
-        """Add partitions up to the given number. Raises `StorageError`, and then there are as many as before."""
-        have = len(topic.partitions)
-        with written_down(f"new partitions of {topic.name}"):
+        """All of `growing` at once: for a few partitions."""
+        _at_once(self.growing(topic, partitions))
+
+    def growing(self, topic: Topic, partitions: int) -> Generator[None, None, None]:
+        """Add partitions up to the given number, one in each step; they are there for others when all are. Raises
+        `StorageError`, and then there are as many as before."""
+        have, configs = len(topic.partitions), topic.configs
+        made: list[Partition] = []
+        with written_down(f"new partitions of {topic.name}"), self._change(topic.name):
             self._set_strays_aside(topic.name, range(have, partitions))
             self._list.put(_entry(topic, partitions))
             try:
-                self._open_partitions(topic, partitions)
+                yield from self._opening(topic, made, partitions - have, first=have)
+            except GeneratorExit:
+                raise
             except BaseException:
-                del topic.partitions[have:]
                 self._remove_folders(topic, range(have, partitions))
                 with contextlib.suppress(OSError):  # else the next start makes the partitions, empty
                     self._list.take_back(_entry(topic, partitions), before=_entry(topic, have))
                 raise
+            topic.partitions += made
+            if (
+                topic.configs is not configs
+            ):  # whoever altered them wrote down as many partitions as there were
+                self._list.put(_entry(topic, partitions))
 
     def delete(self, topic: Topic) -> None:
-        """Forget the topic and remove its data. Waiting fetches see it gone.
+        """All of `deleting` at once: for a few partitions."""
+        _at_once(self.deleting(topic))
+
+    def deleting(self, topic: Topic) -> Generator[None, None, None]:
+        """Forget the topic, and remove its data, a partition in each step. Waiting fetches see it gone at once. Until
+        all is removed nobody makes another one of its name, whose folders would have these names.
 
         Raises `StorageError` where it stays; what cannot be removed once it is gone, the next start removes.
         """
-        with written_down(f"the deletion of {topic.name}"):
-            self._list.delete(topic.topic_id)
-        self._remove(topic)
-        is_removed = True
-        for partition in topic.partitions:
-            partition.deleted = True
-            try:
-                self._directory.delete_partition(topic.name, partition.index)
-            except (OSError, StorageError) as error:
-                is_removed = False
-                logger.warning(
-                    "what is left of %s-%d goes at the next start: %s", topic.name, partition.index, error
-                )
-        if is_removed:
-            with contextlib.suppress(OSError):  # else the next start finds nothing to remove
-                self._list.deleted(topic.topic_id)
-        for partition in topic.partitions:
-            partition.grown()
+        with self._change(topic.name):
+            with written_down(f"the deletion of {topic.name}"):
+                self._list.delete(topic.topic_id)
+            self._remove(topic)
+            for partition in topic.partitions:
+                partition.deleted = True
+            for partition in topic.partitions:
+                partition.grown()
+            is_removed = True
+            for partition in topic.partitions:
+                try:
+                    self._directory.delete_partition(topic.name, partition.index)
+                except (OSError, StorageError) as error:
+                    is_removed = False
+                    logger.warning(
+                        "what is left of %s-%d goes at the next start: %s", topic.name, partition.index, error
+                    )
+                yield
+            if is_removed:
+                with contextlib.suppress(OSError):  # else the next start finds nothing to remove
+                    self._list.deleted(topic.topic_id)
+
+    @contextlib.contextmanager
+    def _change(self, name: str) -> Iterator[None]:
+        assert name not in self._changing
+        self._changing.add(name)
+        metric_name = name.replace(".", "_")
+        names = self._by_metric_name.setdefault(metric_name, set())
+        names.add(name)
+        try:
+            yield
+        finally:
+            self._changing.discard(name)
+            if name not in self._by_name:
+                names.discard(name)
+                if not names and self._by_metric_name.get(metric_name) is names:
+                    del self._by_metric_name[metric_name]
 
     def alter_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
         """Give the topic these settings of its own instead of those it has. Raises `ConfigError`, `StorageError`."""
@@ -250,7 +297,7 @@ class TopicRegistry:
         with written_down(f"settings of {topic.name}"):
             self._list.put(replace(_entry(topic, len(topic.partitions)), configs=dict(configs)))
         topic.configs = dict(configs)
-        self._apply(topic, config)
+        self._apply(topic.partitions, config)
 
     def check_configs(self, configs: Mapping[str, str], topic: Topic | None = None) -> LogConfig:
         """Whether a new topic, or one that there is, may have these settings. Raises `ConfigError`."""
@@ -274,10 +321,10 @@ class TopicRegistry:
         """The node's defaults are others: they hold at once for every topic that does not say otherwise."""
         self._settings = settings
         for topic in self._by_name.values():
-            self._apply(topic, self._config_in_force(topic))
+            self._apply(topic.partitions, self._config_in_force(topic))
 
-    def _apply(self, topic: Topic, config: LogConfig) -> None:
-        for partition in topic.partitions:
+    def _apply(self, partitions: Iterable[Partition], config: LogConfig) -> None:
+        for partition in partitions:
             if partition.log.config != config:
                 partition.log.update_config(config)
 
@@ -307,13 +354,18 @@ class TopicRegistry:
         if not names:
             del self._by_metric_name[metric_name]
 
-    def _open_partitions(self, topic: Topic, count: int) -> None:
+    def _opening(
+        self, topic: Topic, made: list[Partition], count: int, *, first: int = 0
+    ) -> Generator[None, None, None]:
+        """`count` partitions into `made`, one in each step."""
         config = self._config_in_force(topic)
-        for index in range(len(topic.partitions), count):
+        for index in range(first, first + count):
             log = self._directory.open_partition(
                 topic.name, index, topic_id=topic.topic_id, config=config, clock=self._clock
             )
-            topic.partitions.append(Partition(topic.name, index, log))
+            made.append(Partition(topic.name, index, log))
+            yield
+        self._apply(made, self._config_in_force(topic))  # it may have been altered meanwhile
 
     def _remove_folders(self, topic: Topic, partitions: Iterable[int]) -> None:
         for index in partitions:
@@ -378,6 +430,15 @@ def _renamed(folder: Path, suffix: str) -> Path:
     new = folder.with_name(folder.name[: 255 - len(suffix)] + suffix)
     folder.rename(new)
     return new
+
+
+def _at_once(steps: Generator[None, None, T]) -> T:
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        value: T = done.value
+        return value
 
 
 def _entry(topic: Topic, partitions: int) -> TopicEntry:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -186,3 +186,77 @@ def test_a_topic_whose_files_stay_is_deleted_all_the_same(
     with registry(tmp_path) as topics:
         assert not list(topics)
         assert not list(tmp_path.glob("t-*"))
+
+
+def stepped(steps: Generator[None, None, object], count: int) -> None:
+    for _ in range(count):
+        next(steps)
+
+
+def test_a_topic_that_is_made_in_steps_is_there_when_all_of_it_is(tmp_path: Path) -> None:
+    with registry(tmp_path) as topics:
+        steps = topics.creating("big.one", partitions=5, configs={})
+        stepped(steps, 3)
+        assert topics.topic("big.one") is None
+        assert topics.is_changing("big.one")
+        with pytest.raises(InvalidTopicError, match="collides"):
+            topics.check_new_name("big_one")
+        topics.create("other", partitions=1, configs={})
+        with pytest.raises(StopIteration) as ended:
+            stepped(steps, 3)
+        assert ended.value.value is topics.topic("big.one")
+        assert not topics.is_changing("big.one")
+    with registry(tmp_path) as topics:
+        assert sorted((one.name, len(one.partitions)) for one in topics) == [("big.one", 5), ("other", 1)]
+
+
+def test_a_node_that_ends_between_two_steps(tmp_path: Path) -> None:
+    """What was begun is done by the next start: making, growing, deleting."""
+    with registry(tmp_path) as topics:
+        grown, gone = (topics.create(name, partitions=2, configs={}) for name in ("grown", "gone"))
+        begun = [
+            topics.creating("made", partitions=4, configs={"retention.ms": "7"}),
+            topics.growing(grown, 6),
+            topics.deleting(gone),
+        ]
+        for steps in begun:
+            stepped(steps, 1)
+        assert len(grown.partitions) == 2
+        assert topics.topic("gone") is None
+        for steps in begun:
+            steps.close()
+    with registry(tmp_path) as topics:
+        assert {one.name: len(one.partitions) for one in topics} == {"grown": 6, "made": 4}
+        made = topics.topic("made")
+        assert made is not None
+        assert made.configs == {"retention.ms": "7"}
+        assert not list(tmp_path.glob("gone-*"))
+
+
+def test_settings_that_come_while_a_topic_grows(tmp_path: Path) -> None:
+    with registry(tmp_path) as topics:
+        topic = topics.create("t", partitions=1, configs={})
+        steps = topics.growing(topic, 4)
+        stepped(steps, 2)
+        topics.alter_configs(topic, {"retention.ms": "5"})
+        with pytest.raises(StopIteration):
+            stepped(steps, 3)
+        assert [one.log.config.retention_ms for one in topic.partitions] == [5] * 4
+    with registry(tmp_path) as topics:
+        assert [(one.name, len(one.partitions), one.configs) for one in topics] == [
+            ("t", 4, {"retention.ms": "5"})
+        ]
+
+
+def test_a_name_is_free_again_when_all_of_its_topic_is_removed(tmp_path: Path) -> None:
+    with registry(tmp_path) as topics:
+        old = topics.create("t", partitions=3, configs={})
+        steps = topics.deleting(old)
+        stepped(steps, 1)
+        assert all(one.deleted for one in old.partitions)
+        assert topics.is_changing("t")
+        with pytest.raises(StopIteration):
+            stepped(steps, 3)
+        assert not topics.is_changing("t")
+        new = topics.create("t", partitions=2, configs={})
+        assert new.topic_id != old.topic_id

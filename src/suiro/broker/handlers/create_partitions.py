@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 from typing import Any
 
 from suiro.broker.assignments import InvalidAssignmentError, check_replicas
@@ -18,6 +19,10 @@ MAX_NEW_PARTITIONS = 10_000
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+    return exchange.in_steps(_grow_all(broker, exchange, request))
+
+
+def _grow_all(broker: Broker, exchange: Exchange, request: Any) -> Generator[None, None, Any]:
     times = Counter(entry.name for entry in request.topics)
     session = exchange.connection.session
     quota = broker.client_quotas.mutations(session, exchange.client_id, strict=exchange.version >= 3)
@@ -30,19 +35,22 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
         elif not exchange.may(Operation.ALTER, ResourceType.TOPIC, entry.name):
             code, message = ErrorCode.topic_authorization_failed, None
         else:
-            code, message = _grow(broker, entry, quota, validate_only=request.validate_only)
+            code, message = yield from _grow(broker, entry, quota, validate_only=request.validate_only)
         results.append(
             exchange.make(
                 "CreatePartitionsTopicResult", name=entry.name, error_code=code, error_message=message
             )
         )
+        yield
     exchange.throttle(quota.throttle_ms)
     return exchange.response(throttle_time=NO_THROTTLE, results=tuple(results))
 
 
 def _grow(
     broker: Broker, entry: Any, quota: MutationQuota, *, validate_only: bool
-) -> tuple[ErrorCode, str | None]:
+) -> Generator[None, None, tuple[ErrorCode, str | None]]:
+    while broker.topics.is_changing(entry.name):
+        yield
     name, count = entry.name, entry.count
     topic = broker.topics.topic(name)
     if topic is None:
@@ -78,7 +86,7 @@ def _grow(
         return ErrorCode.throttling_quota_exceeded, str(error)
     if not validate_only:
         try:
-            broker.topics.grow(topic, count)
+            yield from broker.topics.growing(topic, count)
         except StorageError as error:
             return error.code, str(error)
     return ErrorCode.none, None

@@ -22,7 +22,8 @@ from suiro.protocol.messages import ErrorCode, write_value
 
 MAX_PARTITIONS_A_REQUEST = 10_000
 PARTITIONS_A_STEP = 20
-"""Made before it is the turn of other clients; a single topic is made at once."""
+"""Of topics that are made before it is the turn of other clients, and synced together. A topic with more is made by
+itself, a partition in each step."""
 _FLEXIBLE_SINCE = 5
 
 
@@ -76,7 +77,12 @@ def _create_all(
 ) -> Generator[None, None, RawResponse]:
     """A share of the topics in each step. What becomes of each is laid out at once: with its settings it is long."""
     for some in _shares(broker, wanted):
-        made = _create_together(broker, exchange, some, quota, validate_only=request.validate_only)
+        while any(broker.topics.is_changing(entry.name) for entry in some):
+            yield
+        if _partitions_asked(broker, some[0]) > PARTITIONS_A_STEP:  # it is alone
+            made = [(yield from _create_large(broker, exchange, some[0], quota, request.validate_only))]
+        else:
+            made = _create_together(broker, exchange, some, quota, validate_only=request.validate_only)
         results += [write_value(result) for result in made]
         yield
     exchange.throttle(quota.throttle_ms)
@@ -89,8 +95,12 @@ def _shares(broker: Broker, wanted: Sequence[Any]) -> Iterator[list[Any]]:
     share: list[Any] = []
     partitions = 0
     for entry in wanted:
+        asked = _partitions_asked(broker, entry)
+        if share and asked > PARTITIONS_A_STEP:
+            yield share
+            share, partitions = [], 0
         share.append(entry)
-        partitions += _partitions_asked(broker, entry)
+        partitions += asked
         if partitions >= PARTITIONS_A_STEP:
             yield share
             share, partitions = [], 0
@@ -133,9 +143,37 @@ def _check_name(broker: Broker, name: str) -> None:
         raise _RefusedError(ErrorCode.invalid_topic_exception, str(error)) from None
 
 
+def _create_large(
+    broker: Broker, exchange: Exchange, entry: Any, quota: MutationQuota, validate_only: bool
+) -> Generator[None, None, Any]:
+    try:
+        partitions, configs = _checked(broker, entry, quota)
+        if validate_only:
+            return _created(broker, exchange, entry.name, uuid4(), partitions, configs)
+        topic = yield from broker.creating_topic(entry.name, partitions=partitions, configs=configs)
+    except StorageError as error:
+        return _refusal(exchange, entry.name, _RefusedError(error.code, str(error)))
+    except _RefusedError as refusal:
+        return _refusal(exchange, entry.name, refusal)
+    return _created(broker, exchange, topic.name, topic.topic_id, len(topic.partitions), topic.configs)
+
+
 def _create(
     broker: Broker, exchange: Exchange, entry: Any, quota: MutationQuota, *, validate_only: bool
 ) -> Any:
+    partitions, configs = _checked(broker, entry, quota)
+    topic_id = uuid4()
+    if not validate_only:
+        try:
+            topic = broker.create_topic(entry.name, partitions=partitions, configs=configs)
+        except StorageError as error:
+            raise _RefusedError(error.code, str(error)) from None
+        topic_id, partitions, configs = topic.topic_id, len(topic.partitions), topic.configs
+    return _created(broker, exchange, entry.name, topic_id, partitions, configs)
+
+
+def _checked(broker: Broker, entry: Any, quota: MutationQuota) -> tuple[int, dict[str, str]]:
+    """How many partitions, and settings. Raises `_RefusedError`."""
     if entry.name in broker.topics:  # another client was faster
         raise _already_exists(entry.name)
     nulls = [config.name for config in entry.configs if config.value is None]
@@ -152,14 +190,7 @@ def _create(
         quota.record(partitions)
     except MutationQuotaExceededError as error:
         raise _RefusedError(ErrorCode.throttling_quota_exceeded, str(error)) from None
-    topic_id = uuid4()
-    if not validate_only:
-        try:
-            topic = broker.create_topic(entry.name, partitions=partitions, configs=configs)
-        except StorageError as error:
-            raise _RefusedError(error.code, str(error)) from None
-        topic_id, partitions, configs = topic.topic_id, len(topic.partitions), topic.configs
-    return _created(broker, exchange, entry.name, topic_id, partitions, configs)
+    return partitions, configs
 
 
 def _take_back(broker: Broker, exchange: Exchange, result: Any, error: StorageError) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 from typing import Any
 from uuid import UUID
 
@@ -37,12 +38,18 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     times = Counter(wanted)
     session = exchange.connection.session
     quota = broker.client_quotas.mutations(session, exchange.client_id, strict=exchange.version >= 5)
-    responses = tuple(
-        _answer(broker, exchange, name, topic_id, times[name, topic_id], quota)
-        for name, topic_id in dict.fromkeys(wanted)
-    )
-    exchange.throttle(quota.throttle_ms)
-    return exchange.response(throttle_time=NO_THROTTLE, responses=responses)
+
+    def steps() -> Generator[None, None, Any]:
+        responses = []
+        for name, topic_id in dict.fromkeys(wanted):
+            responses.append(
+                (yield from _answer(broker, exchange, name, topic_id, times[name, topic_id], quota))
+            )
+            yield
+        exchange.throttle(quota.throttle_ms)
+        return exchange.response(throttle_time=NO_THROTTLE, responses=tuple(responses))
+
+    return exchange.in_steps(steps())
 
 
 def _answer(
@@ -52,13 +59,16 @@ def _answer(
     topic_id: UUID | None,
     times: int,
     quota: MutationQuota,
-) -> Any:
+) -> Generator[None, None, Any]:
     code, message = ErrorCode.none, None
     try:
         topic = _deletable(broker, exchange, name, topic_id, times)
+        while broker.topics.is_changing(topic.name):
+            yield
+        topic = _deletable(broker, exchange, name, topic_id, times)  # it may be gone by now
         name, topic_id = topic.name, topic.topic_id
         quota.record(len(topic.partitions))
-        broker.delete_topic(topic)
+        yield from broker.deleting_topic(topic)
     except MutationQuotaExceededError as error:
         code, message = ErrorCode.throttling_quota_exceeded, str(error)
     except StorageError as error:

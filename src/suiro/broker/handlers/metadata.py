@@ -172,7 +172,7 @@ class _Made:
         except InvalidTopicError:
             # A name that only collides with another's is no invalid one: it stays unknown.
             return None, absent_code(name)
-        if self._is_full:
+        if self._is_full or broker.topics.is_changing(name):  # clients ask again
             return None, ErrorCode.unknown_topic_or_partition
         try:
             topic = broker.create_topic(name)
