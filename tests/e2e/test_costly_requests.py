@@ -18,6 +18,7 @@ from suiro.broker import Broker
 from suiro.broker.handlers import create_topics as create_topics_handler
 from suiro.broker.handlers import produce as produce_handler
 from suiro.broker.handlers.metadata import MAX_PARTITIONS_CREATED
+from suiro.broker.topics import TopicRegistry
 from suiro.log import LogConfig, TimeLookup
 from suiro.node import InProcessNode, NodeProcess
 from suiro.protocol.messages import API_KEYS, request_class, write_request
@@ -67,6 +68,75 @@ def list_offsets(wire: Wire, topic: str, timestamps: Sequence[int]) -> list[tupl
     topics = [{"name": topic, "partitions": asked}]
     (answer,) = ask(wire, "list_offsets", 7, replica_id=-1, topics=topics)["topics"]
     return [(found["error_code"], found["offset"]) for found in answer["partitions"]]
+
+
+def test_a_topic_of_many_partitions_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made, grown, deleted: each has nothing to do after its first partition until another client was answered."""
+    answered = threading.Event()
+
+    def slowly(whole: Any) -> Any:
+        def steps(*arguments: Any, **more: Any) -> Any:
+            made = whole(*arguments, **more)
+            yield next(made)
+            ends = time.monotonic() + DEADLINE_S
+            while not answered.is_set() and time.monotonic() < ends:
+                yield
+            return (yield from made)
+
+        return steps
+
+    for name in ("_opening", "deleting"):
+        monkeypatch.setattr(TopicRegistry, name, slowly(getattr(TopicRegistry, name)))
+    topic = {"name": "big", "num_partitions": 50, "replication_factor": 1}
+    grown = {"name": "big", "count": 60, "assignments": None}
+    requests: list[tuple[str, int, dict[str, Any]]] = [
+        ("create_topics", 7, {"topics": [topic], "timeout": 30_000}),
+        ("create_partitions", 3, {"topics": [grown], "timeout": 30_000, "validate_only": False}),
+        ("delete_topics", 5, {"topic_names": ["big"], "timeout": 30_000}),
+    ]
+    done: list[Any] = []
+
+    def changing(by: Wire, name: str, version: int, body: dict[str, Any]) -> None:
+        done.append(ask(by, name, version, **body))
+
+    def codes(answers: list[Any]) -> list[str]:
+        found = [next(iter(one.get("topics") or one.get("results") or one["responses"])) for one in answers]
+        return sorted(one["error_code"] for one in found)
+
+    answered.set()
+    with (
+        InProcessNode.start() as node,
+        Wire(node.bootstrap_servers) as wire,
+        Wire(node.bootstrap_servers) as second,
+        Wire(node.bootstrap_servers) as other,
+    ):
+        create(other, "small")
+        for name, version, body in requests:
+            answered.clear()
+            threads = [
+                threading.Thread(target=changing, args=(by, name, version, body)) for by in (wire, second)
+            ]
+            for thread in threads:
+                thread.start()
+            for _ in range(3):
+                assert produce(other, "small", batch_of("a"))[0]["error_code"] == "none"
+                ask(other, "metadata", 9, topics=None)
+            assert "none" not in codes(done), name
+            answered.set()
+            for thread in threads:
+                thread.join(DEADLINE_S)
+            results = [
+                next(iter(one.get("topics") or one.get("results") or one["responses"])) for one in done
+            ]
+            codes = sorted(one["error_code"] for one in results)
+            second_time = {
+                "create_topics": "topic_already_exists",
+                "create_partitions": "invalid_partitions",
+                "delete_topics": "unknown_topic_or_partition",
+            }
+            assert codes(done) == sorted(["none", second_time[name]]), name
+            done.clear()
+        assert len(ask(other, "metadata", 9, topics=None)["topics"]) == 1
 
 
 def test_a_look_up_by_time_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:

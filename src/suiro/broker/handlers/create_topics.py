@@ -79,7 +79,7 @@ def _create_all(
     for some in _shares(broker, wanted):
         while any(broker.topics.is_changing(entry.name) for entry in some):
             yield
-        if _partitions_asked(broker, some[0]) > PARTITIONS_A_STEP:  # it is alone
+        if len(some) == 1 and _partitions_asked(broker, some[0]) > PARTITIONS_A_STEP:
             made = [(yield from _create_large(broker, exchange, some[0], quota, request.validate_only))]
         else:
             made = _create_together(broker, exchange, some, quota, validate_only=request.validate_only)
