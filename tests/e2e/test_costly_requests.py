@@ -125,10 +125,6 @@ def test_a_topic_of_many_partitions_holds_nobody_up(monkeypatch: pytest.MonkeyPa
             answered.set()
             for thread in threads:
                 thread.join(DEADLINE_S)
-            results = [
-                next(iter(one.get("topics") or one.get("results") or one["responses"])) for one in done
-            ]
-            codes = sorted(one["error_code"] for one in results)
             second_time = {
                 "create_topics": "topic_already_exists",
                 "create_partitions": "invalid_partitions",
