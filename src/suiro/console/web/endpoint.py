@@ -65,7 +65,7 @@ class ConflictError(UsageError):
 
 
 class ForbiddenError(UsageError):
-    """Not for whoever asks, by what another server says."""
+    """Not for whoever asks."""
 
 
 class Body(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -100,6 +100,11 @@ class Call:
     user: str | None
     role: Role
     gone: threading.Event
+
+    def require_unmasked(self, what: str) -> None:
+        """For what shows values of records in ways that masks do not reach. Raises `ForbiddenError`."""
+        if self.role < Role.ADMIN and self.console.settings.masks.rules:
+            raise ForbiddenError(f"this console masks fields of records (--mask), so {what} are for admins")
 
     def number(self, name: str, default: int | None = None, *, most: int = MAX_NUMBER) -> int | None:
         """A parameter of the query that is a number from 0 on. Raises `UsageError`."""

@@ -1,7 +1,8 @@
 """Fields of records that only admins see: rules `TOPICS=FIELD`; TOPICS may have `*`, and FIELD is a path with dots.
 
 A masked record is shown as JSON with the field's value replaced, and in no other way: not its bytes, not as text where
-it is no JSON. Filters see what their user sees, so that nobody learns a value by asking whether it is there.
+it is no JSON. Rows of stores and of views, which are made of records, are for admins where there are rules. Filters see
+what their user sees, so that nobody learns a value by asking whether it is there.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from support.waiting import wait_until
 from suiro.clock import ManualClock
 from suiro.connect import serve_control
 from suiro.connect.runtime import UnknownConnectorError
-from suiro.console.web import Remote, remotes
+from suiro.console.web import Masks, Remote, remotes
 from suiro.errors import TransientError
 from suiro.foundation.http import HttpServer, Users, listen_on
 from suiro.views.operations import application as views_application
@@ -273,6 +273,22 @@ def test_comparisons_and_explanations(api: Api, host: ToldHost) -> None:
     api.post("/views/0/delays/explain", {"keys": [["UA", BEYOND]], "timeout_ms": 500}, role="viewer")
     _, _, named = host.calls.pop()
     assert (named["keys"], named["timeout_s"]) == ([["UA", BEYOND]], 0.5)
+
+
+def test_values_that_masks_do_not_reach_are_for_admins(
+    console: Callable[..., Api], host: ToldHost, host_url: str, dead_url: str
+) -> None:
+    masked = console(
+        views=(Remote(url=host_url),), apps=(Remote(url=dead_url),), masks=Masks.parse(["orders=card"])
+    )
+    for path in ("/views/0/delays/compare", "/views/0/delays/explain"):
+        assert "for admins" in masked.post(path, {}, role="operator", status=403)
+    assert "for admins" in masked.get("/views/0/delays/comparisons", role="operator", status=403)
+    assert "for admins" in masked.get("/apps/0/stores/counts", role="operator", status=403)
+    assert host.calls == []
+    assert masked.get("/views/0/delays", role="viewer")["revision"] == BEYOND
+    masked.post("/views/0/delays/compare", {}, role="admin")
+    masked.get("/apps/0/stores/counts", role="admin", status=503)
 
 
 def test_a_comparison_that_nobody_waits_for_is_ended(api: Api, host: ToldHost) -> None:

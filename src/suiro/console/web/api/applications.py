@@ -67,6 +67,7 @@ def _one(call: Call) -> bytes:
 
 
 def _rows(call: Call) -> bytes:
+    call.require_unmasked("rows of stores")
     query = "&".join(f"{name}={segment(value)}" for name, value in call.query.items())
     return _peer(call).get(f"{PATH}/stores/{segment(call.path['store'])}?{query}", call.gone)
 

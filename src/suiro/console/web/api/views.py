@@ -19,6 +19,7 @@ __all__ = ["ENDPOINTS"]
 LONG_TIMEOUT_MS = 10 * 60_000
 """Of a comparison or an explanation, where nothing shorter is asked for."""
 LONGEST_TIMEOUT_MS = 60 * 60_000
+ROWS = "rows of views"
 SLACK_S = 30.0  # the host ends it; this is for its answer
 
 
@@ -98,6 +99,8 @@ def _views(content: bytes) -> list[Any]:
 
 def _looking(what: str) -> Callable[[Call], bytes]:
     def look(call: Call) -> bytes:
+        if what == "/comparisons":
+            call.require_unmasked(ROWS)
         peer = peer_of(call, call.console.settings.views, "host of views")
         return peer.get(_path(call, what), call.gone)
 
@@ -116,6 +119,7 @@ def _working(what: str) -> Callable[[Call], bytes]:
     """What takes minutes, and is ended where nobody waits for it any more."""
 
     def work(call: Call) -> bytes:
+        call.require_unmasked(ROWS)
         peer = peer_of(call, call.console.settings.views, "host of views")
         said = {"timeout_ms": LONG_TIMEOUT_MS, **_said(call)}
         timeout_ms = said["timeout_ms"]
