@@ -49,6 +49,7 @@ class _Held:
     looks: deque[tuple[float, Any]]
     difference: float | None = None
     is_comparing: bool = False
+    sample: guards.Sample | None = None  # the last that guards looked at
 
     def window(self, now: float, reads: Any) -> Any:
         """What was read until the window began: at the share's beginning, or `WINDOW_S` ago."""
@@ -134,11 +135,13 @@ class Keeper:
         held = self._held
         if held is not None and view.routing.guide is not None:
             routing["guide"]["held_ms"] = int((time.monotonic() - held.since) * 1000)
+        sample = None if held is None else held.sample
         return {
             "view": self.name,
             "revision": view.revision,
             "position": position_of(view),
             "routing": routing,
+            "sample": None if sample is None else asdict(sample),
             "versions": [self._status_of(version) for version in view.versions],
         }
 
@@ -315,7 +318,7 @@ class Keeper:
         reads = candidate.metrics.snapshot()
         since = reads - held.window(time.monotonic(), reads)
         lag_ms = self.lag_ms(number)
-        sample = guards.Sample(
+        sample = held.sample = guards.Sample(
             reads=since.reads,
             errors=since.errors,
             p99_ms=since.p99_ms,

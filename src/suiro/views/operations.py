@@ -2,7 +2,7 @@
 
 | request | does |
 |---|---|
-| `GET /views`, `GET /views/V` | how they stand: versions, routing, lag, progress, processes |
+| `GET /views`, `GET /views/V` | how they stand: versions, routing, what guards measure, lag, progress, processes |
 | `GET /views/V/history` | the last 1,000 changes: when, who, what |
 | `GET /views/V/comparisons` | the last results, by id |
 | `GET /journal` | whether the topic `_suiro_views` is believed; how many of its records were refused |

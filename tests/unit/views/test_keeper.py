@@ -277,9 +277,12 @@ def test_errors_take_callers_back(kept: Kept) -> None:
     wait_until(
         lambda: kept.keeper.status()["routing"]["guide"].get("held_ms") is not None, what="the step is held"
     )
+    measured = wait_until(lambda: kept.keeper.status()["sample"], what="what the guards look at")
+    assert (measured["reads"], measured["errors"], measured["difference"]) == (0, 0, None)
     for _ in range(30):
         kept.version(2).metrics.failed()
     kept.ends_in("rolled back")
+    wait_until(lambda: kept.keeper.status()["sample"] is None, what="nothing is measured any more")
     assert "30 of 30 reads from version 2 failed" in kept.journal.events[-1].detail["reason"]
     assert kept.journal.now.routing.share_before_rollback == 100
 

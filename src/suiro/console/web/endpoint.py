@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Body",
     "Call",
+    "ConfirmBody",
     "ConflictError",
     "Download",
     "Endpoint",
@@ -70,6 +71,12 @@ class ForbiddenError(UsageError):
 
 class Body(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What a request says; a field that nobody asked for is refused."""
+
+
+class ConfirmBody(Body):
+    """For what cannot be taken back: the name of what goes (`require_confirmed`)."""
+
+    confirm: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from suiro.console.groups import (
     plan_reset,
     reset_offsets,
 )
-from suiro.console.web.endpoint import Body, Call, Endpoint, require_confirmed
+from suiro.console.web.endpoint import Body, Call, ConfirmBody, Endpoint, require_confirmed
 from suiro.foundation.http import Role
 
 __all__ = ["ENDPOINTS"]
@@ -41,10 +41,6 @@ class ResetBody(Body):
     dry_run: bool
     value: int = 0
     topics: dict[str, list[int] | None] | None = None
-
-
-class ConfirmBody(Body):
-    confirm: str
 
 
 def _list(call: Call) -> bytes:

@@ -19,7 +19,7 @@ from suiro.console.topics import (
     describe_topic,
 )
 from suiro.console.web.api.applications import Related, related_to
-from suiro.console.web.endpoint import Body, Call, Endpoint, require_confirmed
+from suiro.console.web.endpoint import Body, Call, ConfirmBody, Endpoint, require_confirmed
 from suiro.console.web.model import GroupNow
 from suiro.errors import UsageError
 from suiro.foundation.http import Role
@@ -56,10 +56,6 @@ class DeleteRecordsBody(Body):
 
     confirm: str
     before: dict[str, int] | None = None
-
-
-class ConfirmBody(Body):
-    confirm: str
 
 
 def _list(call: Call) -> bytes:
