@@ -27,7 +27,7 @@ from suiro.client import EARLIEST, LATEST, Broker, Client, ListedGroup, TopicInf
 from suiro.clock import Clock
 from suiro.console.groups import first_waits_since
 from suiro.console.web.events import event
-from suiro.errors import KafkaError, SuiroError
+from suiro.errors import KafkaError, SuiroError, UnknownTopicError
 
 __all__ = ["GroupNow", "Model", "Overview", "Problem", "TopicNow"]
 
@@ -42,6 +42,7 @@ HISTORY = 180  # rounds; a quarter of an hour
 TOPIC_HISTORY = 60
 GROUP_HISTORY = 30
 STALE_ROUNDS = 3
+ROUNDS_BEGUN = 5
 PROBLEMS_MAX = 50
 
 logger = logging.getLogger(__name__)
@@ -210,7 +211,7 @@ class Model:
             try:
                 if self._client is None:
                     self._client = self._new_client()
-                self._round(self._client)
+                self._whole_round(self._client)
                 error = None
             except SuiroError as failure:
                 error = f"the cluster does not answer: {failure}"
@@ -228,6 +229,17 @@ class Model:
         if self._client is not None:
             self._client.close()
             self._client = None
+
+    def _whole_round(self, client: Client) -> None:
+        """A topic may be deleted between two questions of a round: then it is begun again."""
+        for _ in range(ROUNDS_BEGUN - 1):
+            try:
+                self._round(client)
+            except UnknownTopicError as error:
+                logger.debug("a round is begun again: %s", error)
+            else:
+                return
+        self._round(client)
 
     def _round(self, client: Client) -> None:
         described = client.admin.describe_cluster()
