@@ -8,9 +8,9 @@ up: `files`, `index`, `transaction_index`, `segment`, `segments`; pure rules in 
 """
 
 from suiro.log.admission import Origin
-from suiro.log.cleaning_process import CleaningFailed, Uncleanable
-from suiro.log.cleaning_process import receive as receive_message
-from suiro.log.cleaning_process import send as send_message
+from suiro.log.cleaning_messages import CleaningFailed, Uncleanable
+from suiro.log.cleaning_messages import receive as receive_message
+from suiro.log.cleaning_messages import send as send_message
 from suiro.log.compaction import Cleaned, CleanerSettings, CleaningJob, Dirtiness, GroupCleaned, dirtiness
 from suiro.log.config import TOPIC_SETTINGS, LogConfig, TopicSetting, parse_topic_setting
 from suiro.log.copying import LogExtent, copy_partition, finish_folder

@@ -1,64 +1,26 @@
 """`python -m suiro.log.cleaning_process`: cleans the logs that its parent names, one after another.
 
 A process of its own: the work takes a core for minutes and numba takes a second to load, and neither may hold up
-the node. It writes `.cleaned` files only. Jobs come pickled on standard input, what was done goes back on
-standard output, both with a length of four bytes before them; `Uncleanable` says that a log cannot be read. It ends
-when its input does: a node that was killed must not find files written after its next start.
+the node. It writes `.cleaned` files only. Jobs come on standard input, what was done goes back on standard
+output (`cleaning_messages`). It ends when its input does: a node that was killed must not find files written after
+its next start.
 """
 
 from __future__ import annotations
 
 import os
-import pickle  # over a pipe to a child process of the same installation; never kept
 import signal
-import struct
 import sys
 import threading
-from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import IO, Any
+from typing import IO
 
 from suiro.errors import CorruptRecordError
-from suiro.log.compaction import Cleaned, CleaningJob, GroupCleaned
+from suiro.log.cleaning_messages import CleaningFailed, Uncleanable, receive, send
+from suiro.log.compaction import CleaningJob
 
-_LENGTH = struct.Struct(">I")
 _PR_SET_PDEATHSIG = 1
 _NICENESS = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Uncleanable:
-    """The log holds something that no cleaning gets past; trying again does not help."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleaningFailed:
-    """The disk refused; the log is as it was, and a later attempt may succeed."""
-
-    why: str
-
-
-Answer = GroupCleaned | Cleaned | Uncleanable | CleaningFailed
-
-
-def send(stream: IO[bytes], message: CleaningJob | Answer) -> None:
-    data = pickle.dumps(message)
-    stream.write(_LENGTH.pack(len(data)) + data)
-    stream.flush()
-
-
-def receive(stream: IO[bytes]) -> Any:
-    """The next message. Raises EOFError where the other side is gone."""
-    head = stream.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
-        raise EOFError
-    size = _LENGTH.unpack(head)[0]
-    data = stream.read(size)
-    if len(data) < size:
-        raise EOFError
-    return pickle.loads(data)
 
 
 def main() -> None:

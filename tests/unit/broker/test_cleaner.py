@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from support.cleaning import committed_records, latest_values
 from support.logs import NOW_MS, open_log
 
@@ -15,6 +17,7 @@ from suiro.broker.cleaner import Cleaner
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.log import LogConfig, PartitionLog
+from suiro.protocol.record_batch import HEADER_SIZE
 from suiro.protocol.records import Record, encode_batch
 
 CONFIG = LogConfig(segment_bytes=2000, cleanup_policy=("compact",))
@@ -27,6 +30,28 @@ def dirty_log(directory: Path, appends: int) -> PartitionLog:
         log.append(encode_batch([Record(offset=0, timestamp=NOW_MS, key=b"%d" % (number % 3), value=value)]))
     log.roll()
     return log
+
+
+def clean_all(logs: list[PartitionLog]) -> Cleaner:
+    """One check of the cleaner over these logs, to its end."""
+
+    async def clean() -> Cleaner:
+        broker = SimpleNamespace(
+            loop=asyncio.get_running_loop(),
+            settings=NodeSettings(),
+            clock=ManualClock(wall_ms=NOW_MS),
+            topics=SimpleNamespace(partitions=lambda: [SimpleNamespace(log=log) for log in logs]),
+            tier=None,
+            write_cleaner_offsets=lambda: None,
+        )
+        cleaner = Cleaner(cast(Broker, broker))
+        cleaner.check()
+        assert cleaner._task is not None
+        await asyncio.wait_for(cleaner._task, 60)
+        cleaner.stop()
+        return cleaner
+
+    return asyncio.run(clean())
 
 
 def test_a_topic_deleted_while_it_is_cleaned_leaves_no_answer_for_the_next_log(tmp_path: Path) -> None:
@@ -42,24 +67,37 @@ def test_a_topic_deleted_while_it_is_cleaned_leaves_no_answer_for_the_next_log(t
 
     doomed.replace_segments = deleted_meanwhile  # type: ignore[method-assign]
 
-    async def clean() -> None:
-        broker = SimpleNamespace(
-            loop=asyncio.get_running_loop(),
-            settings=NodeSettings(),
-            clock=ManualClock(wall_ms=NOW_MS),
-            topics=SimpleNamespace(partitions=lambda: [SimpleNamespace(log=log) for log in logs]),
-            tier=None,
-            write_cleaner_offsets=lambda: None,
-        )
-        cleaner = Cleaner(cast(Broker, broker))
-        cleaner.check()
-        assert cleaner._task is not None
-        await asyncio.wait_for(cleaner._task, 60)
-        cleaner.stop()
-
-    asyncio.run(clean())
+    clean_all(logs)
     assert logs == [other]
     assert other.offline is None
     assert other.cleaned_offset == other.log_end_offset
     assert other.size < before / 10
     assert latest_values(committed_records(other)) == expected
+
+
+def test_a_log_that_cannot_be_cleaned_is_set_aside_and_the_next_one_is_cleaned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    damaged, other = dirty_log(tmp_path / "damaged-0", 100), dirty_log(tmp_path / "other-0", 90)
+    segment = sorted((tmp_path / "damaged-0").glob("*.log"))[0]
+    with segment.open("r+b") as file:
+        file.seek(HEADER_SIZE)  # the first record's length
+        file.write(b"\xff" * 10)
+    cleaner = clean_all([damaged, other])
+    assert cleaner.uncleanable_partitions == 1
+    assert other.cleaned_offset == other.log_end_offset
+    assert "damaged-0 cannot be compacted and is left as it is until the next start" in caplog.text
+
+
+def test_a_disk_that_refuses_is_told_and_the_log_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = dirty_log(tmp_path / "log-0", 100)
+    begin = log.begin_cleaning
+    log.begin_cleaning = lambda *given: replace(begin(*given), directory=tmp_path / "gone")  # type: ignore[method-assign]
+    cleaner = clean_all([log])
+    assert cleaner.uncleanable_partitions == 0
+    assert "cleaning log-0 failed, it is tried again later: OSError" in caplog.text
+    del log.begin_cleaning
+    clean_all([log])
+    assert log.cleaned_offset == log.log_end_offset
