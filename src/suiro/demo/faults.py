@@ -58,11 +58,21 @@ def open_transaction(client: Client, topics: Sequence[str]) -> OpenTransaction |
 
 
 def freeze_in_transaction(
-    process: Freezable, client: Client, topics: Sequence[str], *, clock: Clock
+    process: Freezable,
+    client: Client,
+    topics: Sequence[str],
+    *,
+    clock: Clock,
+    feed: Callable[[], None] = lambda: None,
 ) -> OpenTransaction | None:
-    """Returns with the process frozen while a transaction on `topics` is open; None: it ended by itself."""
-    what = f"open transaction on {', '.join(topics)}"
-    return freeze_when(process, lambda: open_transaction(client, topics), what, clock=clock)
+    """Returns with the process frozen while a transaction on `topics` is open; None: it ended by itself. `feed` is
+    called before each look: a process that has nothing to do opens no transaction."""
+
+    def look() -> OpenTransaction | None:
+        feed()
+        return open_transaction(client, topics)
+
+    return freeze_when(process, look, f"open transaction on {', '.join(topics)}", clock=clock)
 
 
 def freeze_when(

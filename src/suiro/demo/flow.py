@@ -30,6 +30,7 @@ __all__ = ["Figures", "Flow", "told"]
 WATCH_SETTLES_S = 1.0  # it may be so late
 DRIVER_KILL_AT = 0.15  # of the flights enriched
 LOG_KILL_AT = 0.5
+BAITS_IN_A_MICRO_BATCH = 8
 KEPT_BACK = 0.15  # of the flights: they come while the view changes
 
 
@@ -94,6 +95,11 @@ class Flow:
         self._in_snapshot = in_snapshot
         self._kept_back = int(len(rows) * KEPT_BACK)
         self._until = len(rows) - in_snapshot - self._kept_back
+        # What is hunted for are transactions: some flights are left for them, however fast the pipeline is.
+        self._bait = max(1, system.batch_size // BAITS_IN_A_MICRO_BATCH)
+        self._allowed = min(
+            self._until, max(0, int(len(rows) * LOG_KILL_AT) - in_snapshot) + system.batch_size
+        )
         self.feed = looking.feed = Feed(
             system.dsn,
             rows.slice(in_snapshot),
@@ -113,7 +119,7 @@ class Flow:
         def enriched(share: float) -> Callable[[], bool]:
             return lambda: looking.progress.counts[ENRICHED] >= share * self._flights
 
-        self.feed.go_on(Pace(until=self._until))
+        self.feed.go_on(Pace(until=self._allowed))
         self.feed.start()
         self._show.doing("starting Spark")
         looking.wait(lambda: looking.processed > 0, "the first micro-batch")
@@ -126,6 +132,8 @@ class Flow:
         self._kill_driver()
         looking.wait(enriched(LOG_KILL_AT), "half of the flights enriched")
         self._kill_log()
+        self._until = max(self._until, self._allowed)
+        self.feed.go_on(Pace(until=self._until))
         if not self.kills["capture"]:
             self._kill_capture_live()
         self._runs()
@@ -201,10 +209,18 @@ class Flow:
     def _freeze_driver(self, topics: Sequence[str]) -> OpenTransaction:
         while True:
             assert self._system.driver is not None
-            found = freeze_in_transaction(self._system.driver, self._client, topics, clock=self._clock)
+            found = freeze_in_transaction(
+                self._system.driver, self._client, topics, clock=self._clock, feed=self._feed_the_hunt
+            )
             if found is not None:
                 return found
             self._looking.driver_failed()
+
+    def _feed_the_hunt(self) -> None:
+        """Where the pipeline has done all that there is, some more flights come."""
+        if self._looking.processed >= self._in_snapshot + self._allowed:
+            self._allowed = min(len(self.feed), self._allowed + self._bait)
+            self.feed.go_on(Pace(until=self._allowed))
 
     def _kill_driver(self) -> None:
         checkpoint = self._system.state_dir / APPLICATION
