@@ -139,7 +139,7 @@ def test_copies_answer_as_the_stores_of_the_driver(spark: Any, suiro_node: Any, 
         assert sum(batch["rows"] for batch in shown["application"]["batches"]) == len(words)
         assert (shown["application"]["state"], shown["application"]["lag"]) == ("RUNNING", 0)
         assert {store["name"] for store in shown["application"]["stores"]} >= {"counts", "windows", "words"}
-        assert shown["refused"] == (400, 400, 403)
+        assert shown["refused"] == (404, 400, 403)
     with pytest.raises(UsageError, match="not started"):
         KafkaStreams(
             topology, application_id=name, bootstrap_servers=suiro_node.bootstrap_servers, state_dir=tmp_path

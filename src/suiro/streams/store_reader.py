@@ -161,7 +161,10 @@ class ReadOnlyStore:
             self.wait_for(_ends(client, self._topic), timeout_ms=timeout_ms)
 
     def close(self) -> None:
+        """Whoever waits for an answer is told that it is closed."""
         self._stopping.set()
+        with self._changed:
+            self._changed.notify_all()
         self._thread.join()
 
     def __enter__(self) -> Self:
@@ -191,10 +194,16 @@ class ReadOnlyStore:
     def _wait(self, reached: Callable[[], bool], timeout_ms: int | None) -> None:
         limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         with self._changed:
-            done = self._changed.wait_for(lambda: reached() or self._failure is not None, limit_ms / 1000)
+            self._changed.wait_for(
+                lambda: reached() or self._failure is not None or self._stopping.is_set(), limit_ms / 1000
+            )
             if self._failure is not None:
                 raise self._failure
-            if not done:
+            if not reached():
+                if self._stopping.is_set():
+                    raise UsageError(
+                        f"the copy of store {self._spec.name!r} was closed before it could answer"
+                    )
                 raise DeadlineExceededError(
                     f"the copy of store {self._spec.name!r} did not reach its changelog's end within {limit_ms} ms; "
                     f"it is at {self._positions or 'no partition'} of topic {self._topic!r}. Is the pipeline running?"

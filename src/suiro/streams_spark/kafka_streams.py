@@ -276,6 +276,15 @@ class KafkaStreams:
         )
 
     @property
+    def was_started(self) -> bool:
+        return self._query is not None
+
+    @property
+    def task_settings(self) -> TaskSettings:
+        """What decides, with the topology, how records go through it."""
+        return self._task_settings
+
+    @property
     def cluster(self) -> tuple[str, Mapping[str, str]]:
         """Its address, and the client's settings."""
         options = self._source_options(self.topology.source_topics)

@@ -5,7 +5,8 @@
 | `GET /api/v1/application` | state, graph with rates, micro-batches, lag, stores |
 | `GET /api/v1/application/stores/{store}?first=&limit=&contains=` | rows |
 
-An error is `{"error_code": status, "message": what, and what to do}`.
+An error is `{"error_code": status, "message": what, and what to do}`. Few requests for rows are worked on at once, on
+threads of their own: how the application stands is told however long a copy of a store takes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -25,12 +27,15 @@ from starlette.routing import Route
 from suiro.errors import ConfigError, SuiroError, TransientError, UsageError
 from suiro.foundation.http import Guard, HttpServer, Origins, is_loopback, listen_on
 from suiro.streams_spark.kafka_streams import KafkaStreams
-from suiro.streams_spark.status import ApplicationStatus
+from suiro.streams_spark.status import ApplicationStatus, UnknownStoreError
 
 __all__ = ["ApplicationServer"]
 
-THREADS = 4
+THREADS = 2
+ROWS_AT_ONCE, ROWS_WAITING = 4, 4
+"""Requests for rows; further ones are answered with 503."""
 LARGEST_NUMBER = 1 << 40
+PARAMETERS = ("first", "limit", "contains")
 
 logger = logging.getLogger(__name__)
 
@@ -47,11 +52,14 @@ class ApplicationServer:
             )
         self._status = ApplicationStatus(streams)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="application-page")
+        self._rows_threads = ThreadPoolExecutor(ROWS_AT_ONCE, thread_name_prefix="application-rows")
+        self._rows_asked = 0  # of the server's own thread
         application = Starlette(
             routes=[
                 Route("/api/v1/application", self._application),
                 Route("/api/v1/application/stores/{store}", self._rows),
-            ]
+            ],
+            exception_handlers={HTTPException: _refused},
         )
         guard = Guard(
             application,
@@ -66,42 +74,75 @@ class ApplicationServer:
         """Safe to call again."""
         self._server.stop()
         self._status.stop()
+        for threads in (self._threads, self._rows_threads):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     async def _application(self, request: Request) -> Response:
-        return await self._answer(self._status.application)
+        return await self._answer(self._threads, self._status.application)
 
     async def _rows(self, request: Request) -> Response:
         query = request.query_params
         name = request.path_params["store"]
-        return await self._answer(
-            lambda: self._status.rows(
+
+        def rows() -> Any:
+            unknown = sorted(set(query) - set(PARAMETERS))
+            if unknown:
+                raise UsageError(
+                    f"{unknown[0][:80]!r} is no parameter of a store's rows; those are {', '.join(PARAMETERS)}"
+                )
+            return self._status.rows(
                 name,
                 first=_number(query, "first", 0),
                 limit=_number(query, "limit", 100),
                 contains=query.get("contains", ""),
             )
-        )
 
-    async def _answer(self, make: Callable[[], Any]) -> Response:
-        def made() -> tuple[int, Any]:
+        if self._rows_asked >= ROWS_AT_ONCE + ROWS_WAITING:
+            return _error(503, f"{self._rows_asked} requests for rows are waiting; try again")
+        self._rows_asked += 1
+        try:
+            return await self._answer(self._rows_threads, rows)
+        finally:
+            self._rows_asked -= 1
+
+    async def _answer(self, threads: ThreadPoolExecutor, make: Callable[[], Any]) -> Response:
+        def made() -> Response:
             try:
-                return 200, make()
+                return _response(200, make())
             except SuiroError as error:
-                status = (
-                    503
-                    if isinstance(error, TransientError)
-                    else 400
-                    if isinstance(error, UsageError)
-                    else 500
-                )
-                return status, {"error_code": status, "message": str(error)}
+                return _error(_status_of(error), str(error))
             except Exception as error:
                 logger.exception("a request failed")
-                message = f"the application's page failed: {type(error).__name__}; its log says more"
-                return 500, {"error_code": 500, "message": message}
+                return _error(
+                    500, f"the application's page failed: {type(error).__name__}; its log says more"
+                )
 
-        status, answer = await asyncio.get_running_loop().run_in_executor(self._threads, made)
-        return Response(msgspec.json.encode(answer), status_code=status, media_type="application/json")
+        return await asyncio.get_running_loop().run_in_executor(threads, made)
+
+
+def _status_of(error: SuiroError) -> int:
+    if isinstance(error, TransientError):
+        return 503
+    if isinstance(error, UnknownStoreError):
+        return 404
+    return 400 if isinstance(error, UsageError) else 500
+
+
+def _response(status: int, answer: Any) -> Response:
+    return Response(msgspec.json.encode(answer), status_code=status, media_type="application/json")
+
+
+def _error(status: int, message: str) -> Response:
+    text = message.encode("utf-8", "backslashreplace").decode()
+    return _response(status, {"error_code": status, "message": text})
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """No such path, or no such method."""
+    assert isinstance(error, HTTPException)
+    answer = _error(error.status_code, error.detail)
+    answer.headers.update(error.headers or {})
+    return answer
 
 
 def _number(query: Mapping[str, str], name: str, default: int) -> int:

@@ -12,6 +12,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -19,7 +20,7 @@ from typing import Any
 
 from suiro.client import Client
 from suiro.clock import Clock, SystemClock
-from suiro.errors import UsageError
+from suiro.errors import SuiroError, TransientError, UsageError
 from suiro.spark import query_metrics
 from suiro.streams.blocks import block_plan
 from suiro.streams.nodes import GlobalTableSource, Node, Repartition, Sink, Source
@@ -30,7 +31,7 @@ from suiro.streams.topology import Topology, stores_of
 from suiro.streams.vectorised.plan import Reason, twin_of
 from suiro.streams_spark.kafka_streams import KafkaStreams
 
-__all__ = ["ApplicationStatus"]
+__all__ = ["ROWS_MAX", "ApplicationStatus", "UnknownStoreError"]
 
 SAMPLE_S = 2.0
 RATE_S = 10.0
@@ -48,10 +49,16 @@ LOOKED_AT_MAX = 1_000_000
 """Rows of a store that one search passes."""
 
 
-@dataclass(slots=True)
+class UnknownStoreError(UsageError):
+    """The topology has no store of that name."""
+
+
+@dataclass(slots=True, eq=False)
 class _Copy:
     store: ReadOnlyStore
     asked_ms: int
+    asking: int = 0
+    """Requests that have it in hand: it is not closed under them."""
 
 
 class ApplicationStatus:
@@ -61,11 +68,13 @@ class ApplicationStatus:
         self._streams = streams
         self._clock = clock or SystemClock()
         self._since = self._clock.wall_ms()
-        self._graph = _graph(streams.topology)
+        self._graph = _graph(streams.topology, streams.task_settings)
         self._sources = [one.name for one in streams.topology.nodes if isinstance(one.operator, Source)]
         self._samples: deque[tuple[int, Mapping[str, int]]] = deque(maxlen=int(RATE_S / SAMPLE_S) + 1)
         self._stopping = threading.Event()
+        # Nothing is waited for under this one: how the application stands needs it too.
         self._lock = threading.Lock()
+        self._opening = threading.Lock()
         self._copies: dict[str, _Copy] = {}
         self._looked_ms = 0
         self._progress: dict[str, Any] = {}
@@ -90,7 +99,9 @@ class ApplicationStatus:
             self._samples.append((now, self._streams.rows_at_nodes))
             with self._lock:
                 idle = [
-                    name for name, one in self._copies.items() if now - one.asked_ms > STORE_IDLE_S * 1_000
+                    name
+                    for name, one in self._copies.items()
+                    if not one.asking and now - one.asked_ms > STORE_IDLE_S * 1_000
                 ]
                 closing = [self._copies.pop(name) for name in idle]
             for one in closing:
@@ -102,8 +113,9 @@ class ApplicationStatus:
         streams = self._streams
         progress = self._spark()
         rates = self._rates()
+        counts = streams.rows_at_nodes
         nodes = [
-            {**node, "records": streams.rows_at_nodes.get(node["id"]), "records_per_s": rates.get(node["id"])}
+            {**node, "records": counts.get(node["id"]), "records_per_s": rates.get(node["id"])}
             for node in self._graph["nodes"]
         ]
         failure = streams.exception
@@ -130,7 +142,7 @@ class ApplicationStatus:
     def _spark(self) -> dict[str, Any]:
         """What Spark knows of the query, at most `LOOK_S` old."""
         now = self._clock.monotonic_ms()
-        if self._streams.state == "CREATED":
+        if not self._streams.was_started:
             return {"lag": None, "batches": [], "partitions": []}
         with self._lock:
             if self._progress and now - self._looked_ms < LOOK_S * 1_000:
@@ -139,7 +151,7 @@ class ApplicationStatus:
         query = self._streams.query
         metrics = query_metrics(query)
         found = {
-            "lag": sum(metrics.lag.values()),
+            "lag": sum(metrics.lag.values()) if metrics.values else None,  # Spark tells it with a micro-batch
             "batches": self._micro_batches(query.recentProgress),
             "partitions": [
                 {"topic": topic, "partition": partition, "lag": lag}
@@ -193,8 +205,13 @@ class ApplicationStatus:
 
     def rows(self, name: str, *, first: int = 0, limit: int = 100, contains: str = "") -> dict[str, Any]:
         """Rows of a store from the `first`-th on, in the order of the keys' bytes; those whose key's text has
-        `contains` in it. `next`: the `first` to go on with; None at the end. Raises `UsageError`."""
-        store = self._copy(name)
+        `contains` in it. `limit`: 1 or more, and no more than `ROWS_MAX` are given. `next`: the `first` to go on with;
+        None at the end. Raises `UsageError`, `UnknownStoreError` and what the cluster says."""
+        if limit < 1:
+            raise UsageError(f"limit={limit}: expected a number from 1 on")
+        if all(one.name != name for one in self._streams.topology.stores):
+            names = ", ".join(sorted(one.name for one in self._streams.topology.stores))
+            raise UnknownStoreError(f"the topology has no store {name[:200]!r}; it has {names or 'none'}")
         limit = min(limit, ROWS_MAX)
 
         def pick(found: Iterator[tuple[Any, Any]]) -> tuple[list[dict[str, Any]], int | None]:
@@ -204,12 +221,12 @@ class ApplicationStatus:
                 if len(picked) == limit:
                     return picked, place
                 place += 1
-                row = _row(key, value)
-                if contains in row["key"]:
-                    picked.append(row)
+                if contains in _text(key.key if isinstance(key, Windowed) else key):
+                    picked.append(_row(key, value))
             return picked, place if place - first == LOOKED_AT_MAX else None
 
-        answer = store.select(pick)
+        with self._copy(name) as store:
+            answer = store.select(pick)
         picked, following = answer.value
         return {
             "rows": picked,
@@ -217,21 +234,56 @@ class ApplicationStatus:
             "offsets": {str(p): at for p, at in answer.offsets.items()},
         }
 
-    def _copy(self, name: str) -> ReadOnlyStore:
+    @contextmanager
+    def _copy(self, name: str) -> Iterator[ReadOnlyStore]:
+        """A copy that ended with an error is opened again by whoever asks next."""
+        copy = self._taken(name)
+        if copy is None:
+            with self._opening:
+                copy = self._taken(name) or self._opened(name)
+        try:
+            yield copy.store
+        except TransientError:
+            raise
+        except SuiroError:
+            with self._lock:
+                if self._copies.get(name) is copy:
+                    del self._copies[name]
+            copy.store.close()
+            raise
+        finally:
+            with self._lock:
+                copy.asking -= 1
+
+    def _taken(self, name: str) -> _Copy | None:
         with self._lock:
             found = self._copies.get(name)
             if found is not None:
                 found.asked_ms = self._clock.monotonic_ms()
-                return found.store
-            if len(self._copies) >= STORE_COPIES:
-                raise UsageError(
-                    f"{STORE_COPIES} stores are being looked at ({', '.join(self._copies)}); try again when one of "
-                    f"them was left alone for {STORE_IDLE_S:g} s"
+                found.asking += 1
+            return found
+
+    def _opened(self, name: str) -> _Copy:
+        """In place of the one that was left alone for longest, where there are as many as there may be."""
+        self._check_size(name)
+        with self._lock:
+            left = [one for one, copy in self._copies.items() if not copy.asking]
+            is_full = len(self._copies) >= STORE_COPIES
+            if is_full and not left:
+                raise TransientError(
+                    f"rows of {STORE_COPIES} stores are being read ({', '.join(self._copies)}); try again"
                 )
-            self._check_size(name)
-            store = self._streams.open_store(name)
-            self._copies[name] = _Copy(store, self._clock.monotonic_ms())
-            return store
+            oldest = min(left, key=lambda one: self._copies[one].asked_ms) if is_full else None
+            closing = None if oldest is None else self._copies.pop(oldest)
+        if closing is not None:
+            closing.store.close()
+        made = _Copy(self._streams.open_store(name), self._clock.monotonic_ms(), asking=1)
+        with self._lock:
+            if not self._stopping.is_set():
+                self._copies[name] = made
+                return made
+        made.store.close()
+        raise TransientError("the application is being stopped")
 
     def _check_size(self, name: str) -> None:
         if not self._is_readable(name):
@@ -248,7 +300,6 @@ class ApplicationStatus:
 
 
 def _row(key: Any, value: Any) -> dict[str, Any]:
-    """As text: JSON where it is that."""
     window = None
     if isinstance(key, Windowed):
         key, window = key.key, [key.start, key.end]
@@ -256,14 +307,22 @@ def _row(key: Any, value: Any) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value[:TEXT_CHARS]
+    """JSON where it is that. Half of a surrogate pair, which JSON may have in it, is shown by its number: UTF-8 has no
+    form for it."""
     if isinstance(value, bytes):
         return value[: TEXT_CHARS // 2].hex()
     try:
-        return json.dumps(value, default=str, ensure_ascii=False)[:TEXT_CHARS]
-    except (TypeError, ValueError, RecursionError):
-        return repr(value)[:TEXT_CHARS]
+        text = value if isinstance(value, str) else _json(value)
+    except RecursionError:
+        return f"({type(value).__name__}, nested too deeply to be shown)"
+    return text[:TEXT_CHARS].encode("utf-8", "backslashreplace").decode()
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, default=str, ensure_ascii=False)
+    except (TypeError, ValueError):
+        return repr(value)
 
 
 def _micro_batch(progress: Any) -> dict[str, Any]:
@@ -279,9 +338,10 @@ def _micro_batch(progress: Any) -> dict[str, Any]:
 # -- the graph -----------------------------------------------------------------------------------------------
 
 
-def _graph(topology: Topology) -> dict[str, Any]:
-    """Nodes by id, and edges. `engine` is how a node's records go through it: "columns", "block" or "record"."""
-    engines = _engines(topology)
+def _graph(topology: Topology, settings: TaskSettings) -> dict[str, Any]:
+    """Nodes by id, and edges. `engine` is how a node's records go through it: "columns", "block" or "record"; `why`:
+    why not a faster way."""
+    engines = _engines(topology, settings)
     sub_of = {node.name: sub.number for sub in topology.sub_topologies for node in sub.nodes}
     nodes = []
     for node in topology.nodes:
@@ -297,6 +357,7 @@ def _graph(topology: Topology) -> dict[str, Any]:
                 "topics": topics,
                 "topic": topics[0] if topics else None,
                 "store": next(iter(stores_of(node)), None),
+                "stores": list(stores_of(node)),
                 "engine": engine,
                 "why": why,
             }
@@ -327,15 +388,15 @@ def _topics_of(node: Node) -> list[str]:
     return []
 
 
-def _engines(topology: Topology) -> dict[str, tuple[str, str]]:
+def _engines(topology: Topology, settings: TaskSettings) -> dict[str, tuple[str, str]]:
     """As `suiro.streams.explanation` tells it."""
     found: dict[str, tuple[str, str]] = {}
-    settings = TaskSettings()
     for sub in topology.sub_topologies:
-        if not isinstance(twin_of(topology, sub, settings), Reason):
+        twin = twin_of(topology, sub, settings)
+        if not isinstance(twin, Reason):
             found |= {node.name: ("columns", "") for node in sub.nodes}
             continue
         for unit in block_plan(topology, sub).units:
             kind = "record" if unit.is_island else "block"
-            found |= dict.fromkeys(unit.nodes, (kind, unit.why))
+            found |= dict.fromkeys(unit.nodes, (kind, unit.why or f"not on columns, for {twin}"))
     return found
