@@ -6,7 +6,7 @@ import json
 from typing import Annotated, Any
 
 from suiro.cli.command_groups import Argument, Group, Option
-from suiro.cli.everyday import AsJson, fail, print_fields, print_json, print_table, reporting
+from suiro.cli.everyday import AsJson, fail, note, print_fields, print_json, print_table, reporting
 
 app = Group("app", "Running applications: how they stand, their graph, rows of their stores.")
 
@@ -20,11 +20,28 @@ Apps = Annotated[list[str] | None, Option("--app", "URL", "What `suiro run --con
 
 @app.command
 def list_(apps: Apps = None, as_json: AsJson = False) -> None:
-    """List applications with their state, rate and lag."""
+    """List applications with their state, rate and lag. Those that do not answer are named, and it exits with 1."""
     if not apps:
         fail("which applications? Give --app URL for each: what `suiro run --console 127.0.0.1:0` said")
+    from suiro.errors import SuiroError
+
+    found: list[dict[str, Any]] = []
+    failed: list[str] = []
     with reporting():
-        found = [{"url": url, **_ask(url, PATH)} for url in apps]
+        for url in apps:
+            try:
+                found.append({"url": url, **_ask(url, PATH)})
+            except SuiroError as error:
+                failed.append(str(error))
+    if found:
+        _show_list(found, as_json)
+    for message in failed[:-1]:
+        note(message)
+    if failed:
+        fail(failed[-1])
+
+
+def _show_list(found: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         print_json(found)
         return

@@ -90,3 +90,16 @@ def test_why_there_is_nothing_to_show(
     assert stopped.value.code == 1
     told = capsys.readouterr()
     assert (told.out, said in told.err, told.err.count("\n")) == ("", True, 1), told
+
+
+def test_those_that_answer_are_listed_beside_one_that_does_not(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        app.main(["list", "--app", "http://127.0.0.1:1", "--app", url, "--app", f"{url}/none"])
+    assert stopped.value.code == 1
+    told = capsys.readouterr()
+    assert "billing\tRUNNING\t12.5\t3\t1" in told.out
+    assert "does not answer: " in told.err
+    assert "404 Not Found" in told.err
+    assert told.err.count("\n") == 2
