@@ -40,8 +40,9 @@ LOOK_S = 2.0
 """Spark is asked no more often for its last micro-batches: each answer is parsed whole."""
 STORE_COPIES = 4
 STORE_IDLE_S = 120.0
-STORE_BYTES_MAX = 256 * 1024 * 1024
-"""Of a changelog topic, as it lies in the log: a copy of its rows is held in this process's memory."""
+STORE_BYTES_MAX = 32 * 1024 * 1024
+"""Of a changelog topic, as it lies in the log. A copy of its rows is held in this process's memory, and may be many
+times as large where the topic is compressed."""
 ROWS_MAX = 1_000
 _NUMBER = re.compile(r"-0+([0-9]+)")  # in the names of operators that nobody named
 TEXT_CHARS = 4 * 1024
@@ -398,5 +399,5 @@ def _engines(topology: Topology, settings: TaskSettings) -> dict[str, tuple[str,
             continue
         for unit in block_plan(topology, sub).units:
             kind = "record" if unit.is_island else "block"
-            found |= dict.fromkeys(unit.nodes, (kind, unit.why or f"not on columns, for {twin}"))
+            found |= dict.fromkeys(unit.nodes, (kind, unit.why or str(twin)))
     return found
