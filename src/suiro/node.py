@@ -46,6 +46,11 @@ DEFAULT_ADDRESS = "127.0.0.1:9092"
 FREE_ADDRESS = "127.0.0.1:0"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 5.0
+_IS_OPEN = (
+    "is open to everybody who reaches this machine: no login is asked for, and whoever connects can read, change and "
+    "delete all topics. Listen on 127.0.0.1, ask for logins (SASL or client certificates, see the guide on security), "
+    "or turn on access control; --insecure says that it is meant so"
+)
 
 
 def _listen_address(listen: str | None, settings: NodeSettings, *, otherwise: str) -> tuple[str, int]:
@@ -68,13 +73,15 @@ def serve(
     console: str | None = None,
     console_options: Sequence[str] = (),
     while_stdin_is_open: bool = False,
+    insecure: bool = False,
 ) -> None:
     """Run a node until SIGTERM or SIGINT; prints the ready line on stdout once it answers.
 
     `add_scram` are users that the node begins with, `SCRAM-SHA-256=[name=...,password=...]`. `registry` is where a
     schema registry beside it listens, `console` where a console does: each in a process of its own so that the node's
     event loop stays free, with further options of `suiro registry` and `suiro console`.
-    With `while_stdin_is_open` it also stops when nobody holds the other end of its standard input any more.
+    With `while_stdin_is_open` it also stops when nobody holds the other end of its standard input any more. With
+    `insecure` it does not warn of listeners that everybody on the network may use.
     """
     host, port = _listen_address(listen, settings, otherwise=DEFAULT_ADDRESS)
     beside = []
@@ -97,6 +104,7 @@ def serve(
             add_scram,
             while_stdin_is_open,
             beside,
+            insecure=insecure,
         )
     finally:
         if temporary is not None:
@@ -111,6 +119,8 @@ def _serve(
     add_scram: Sequence[str],
     while_stdin_is_open: bool,
     listening: Sequence[tuple[str, socket.socket, Sequence[str]]],
+    *,
+    insecure: bool,
 ) -> None:
     loop = _new_loop()
     from suiro.broker import Broker, BrokerConfig
@@ -166,6 +176,10 @@ def _serve(
             ready["listeners"] = {one.name: one.bootstrap_servers for one in broker.server.listeners}
         if broker.metrics_url is not None:
             ready["metrics"] = broker.metrics_url
+        if not insecure:
+            for open_one in broker.open_listeners:
+                where = f"listener {open_one.name} on {open_one.host}:{open_one.port}"
+                print(f"suiro node: WARNING: {where} {_IS_OPEN}", file=sys.stderr, flush=True)
         print(json.dumps(ready), flush=True)
 
     loop.call_soon(begin)

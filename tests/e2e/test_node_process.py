@@ -18,8 +18,9 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.waiting import wait_until
 
+from suiro.config import STANDARD_AUTHORIZER
 from suiro.errors import ConfigError
-from suiro.node import NodeProcess
+from suiro.node import InProcessNode, NodeProcess
 
 DEADLINE_S = 30.0
 
@@ -268,6 +269,34 @@ def test_the_command_line_says_ready_and_obeys_signals(number: int) -> None:
         socket.create_connection(("127.0.0.1", int(ready["bootstrap"].split(":")[1]))).close()
         process.send_signal(number)
         assert process.wait(5) == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_open"),
+    [
+        ({}, True),
+        ({"listeners": "PLAINTEXT://127.0.0.1:0,PLAINTEXT_OUT://0.0.0.0:0"}, True),
+        ({"listeners": "PLAINTEXT://localhost:0"}, False),
+        ({"listeners": "SASL_PLAINTEXT://0.0.0.0:0", "sasl.enabled.mechanisms": "SCRAM-SHA-256"}, False),
+        ({"authorizer.class.name": STANDARD_AUTHORIZER}, False),
+        ({"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}, True),
+    ],
+)
+def test_listeners_that_are_open_to_everybody_are_known(settings: dict[str, str], is_open: bool) -> None:
+    mapped = {
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PLAINTEXT_OUT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
+    }
+    listen = None if "listeners" in settings else "0.0.0.0:0"
+    users = ["SCRAM-SHA-256=[name=alice,password=secret]"] if "SASL" in settings.get("listeners", "") else []
+    with InProcessNode.start(listen=listen, settings={**mapped, **settings}, add_scram=users) as node:
+        assert [one.host for one in node.broker.open_listeners] == ["0.0.0.0"] * is_open
+
+
+@pytest.mark.parametrize("options", [[], ["--insecure"]])
+def test_the_command_warns_of_them_unless_it_is_meant_so(tmp_path: Path, options: list[str]) -> None:
+    with NodeProcess.start(listen="0.0.0.0:0", log=tmp_path / "log", options=options):
+        warned = "open to everybody who reaches this machine" in (tmp_path / "log").read_text()
+        assert warned == (not options)
 
 
 def test_a_second_node_on_the_same_directory_is_refused(running: NodeProcess, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from suiro.broker.dispatch import Dispatcher, Quotas
 from suiro.broker.dynamic_settings import DynamicSettings, Layer
 from suiro.broker.features import Features
 from suiro.broker.fetch_sessions import FetchSessions
-from suiro.broker.listeners import read_listeners
+from suiro.broker.listeners import Listener, read_listeners
 from suiro.broker.metrics import Metrics
 from suiro.broker.node_metrics import offer_gauges
 from suiro.broker.security import AclAuthorizer, AllowAll, Authorizer, make_authorizer
@@ -300,6 +300,20 @@ class Broker:
     def metrics_url(self) -> str | None:
         """Where `/metrics` is, if it is anywhere."""
         return None if self.metrics_endpoint is None else self.metrics_endpoint.url
+
+    @property
+    def open_listeners(self) -> list[Listener]:
+        """Beyond this machine, where nobody is asked who he is and everybody may do everything."""
+        from suiro.broker.tls import asks_who
+        from suiro.foundation.http import is_loopback
+
+        if self.settings.authorizer_class_name and not self.settings.allow_everyone_if_no_acl_found:
+            return []
+        return [
+            one
+            for one in self.server.listeners
+            if not is_loopback(one.host) and not asks_who(one, self.settings)
+        ]
 
     @property
     def bootstrap_servers(self) -> str:

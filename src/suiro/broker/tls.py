@@ -116,6 +116,13 @@ def make_context(listener: Listener, settings: NodeSettings) -> ssl.SSLContext:
     return context
 
 
+def asks_who(listener: Listener, settings: NodeSettings) -> bool:
+    """Whether its clients must log in, or show a certificate."""
+    if listener.protocol.sasl:
+        return True
+    return listener.protocol.tls and _CLIENT_AUTH[_client_auth(listener, settings)] is ssl.CERT_REQUIRED
+
+
 def _own(listener: Listener, settings: NodeSettings) -> NodeSettings:
     return settings.for_listener(listener.name)
 

@@ -53,6 +53,7 @@ def main(arguments: Sequence[str]) -> int:
             registry_options=registry_options,
             console=options.console,
             console_options=_options_of_console(options),
+            insecure=options.insecure,
             while_stdin_is_open=options.while_stdin_is_open,
         )
     except SuiroError as error:
@@ -132,6 +133,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="USER",
         help="a user to begin with: 'SCRAM-SHA-256=[name=NAME,password=PASSWORD]'; repeatable; one that is "
         "there already stays as it is",
+    )
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="do not warn where listeners beyond this machine ask nobody for a login",
     )
     # For `NodeProcess`: a node must not outlive the program that started it for itself.
     parser.add_argument("--while-stdin-is-open", action="store_true", help=argparse.SUPPRESS)

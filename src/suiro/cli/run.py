@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from traceback import TracebackException
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,6 +80,10 @@ def run(
             help="Where the state directory is lost: read the sources again for the state, and write only what is new.",
         ),
     ] = False,
+    create_topics: Annotated[
+        bool,
+        typer.Option("--create-topics", help="Create the topics it reads and writes that do not exist yet."),
+    ] = False,
     metrics: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Serve /metrics there, for Prometheus.")
     ] = None,
@@ -105,11 +110,11 @@ def run(
         from suiro.spark import java_started_early
 
         with java_started_early():
-            module = load_module(app)
+            module, topology = _loaded(app)
             from suiro.streams import KafkaStreams
 
             streams = KafkaStreams(
-                topology_of(module),
+                topology,
                 application_id=application_id or getattr(module, "application_id", None) or app.stem,
                 bootstrap_servers=bootstrap_servers,
                 state_dir=state_dir,
@@ -120,6 +125,7 @@ def run(
                 settings=settings_of(set_ or []),
                 schema_registry_url=registry,
                 rebuild=rebuild,
+                create_topics=create_topics,
             )
             if metrics is not None:
                 _serve(metrics, streams)
@@ -136,7 +142,7 @@ def run(
 def _explain(app: Path, emit: str) -> None:
     from suiro.streams.explanation import explain as explained
 
-    topology = topology_of(load_module(app))
+    _, topology = _loaded(app)
     print(topology.describe(), explained(topology, emit=emit), sep="\n")
 
 
@@ -220,6 +226,22 @@ def _process_all(streams: Any, done: Future[None], told: threading.Event) -> Non
         done.set_result(None)
     finally:
         told.set()
+
+
+def _loaded(app: Path) -> tuple[ModuleType, Topology]:
+    """The file, and its topology. What the file's own code raises ends the command, with its lines and not ours."""
+    try:
+        module = load_module(app)
+        return module, topology_of(module)
+    except SuiroError:
+        raise
+    except Exception as error:
+        shown = TracebackException.from_exception(error)
+        own = (place for place, frame in enumerate(shown.stack) if Path(frame.filename) == app.resolve())
+        del shown.stack[: next(own, len(shown.stack))]
+        print(*shown.format(chain=False), sep="", end="", file=sys.stderr)
+        print(f"suiro run: {app} could not be loaded", file=sys.stderr)
+        raise typer.Exit(1) from error
 
 
 def load_module(path: Path) -> ModuleType:

@@ -6,6 +6,7 @@
 
 - `session`, `java`: a tuned local session, and a Java for it. `class_archive`: Spark's classes, for quick starts;
   `python_server`, `python_stub`: its Python processes, likewise. `worker_daemon`: on clusters, which have none.
+  `workers`: whether a session's workers run the same Python.
 - `options`: what may be said. `offsets`, `planning`: which records a micro-batch reads. `reading`: a task's work.
 - `sink`: what Spark calls. `encoding`, `staging`: a task's records on their way to the driver. `checkpoint`: Spark's
   own record of source offsets. `committer`, `decide`: one transaction per micro-batch, and whether to write it.
@@ -140,9 +141,14 @@ _HOMES = {
 
 
 def register(spark: SparkSession) -> None:
-    """Makes format "suiro" known to a session, for `read`, `readStream`, `write` and `writeStream`."""
-    from suiro.spark.source import SuiroDataSource
+    """Makes format "suiro" known to a session, for `read`, `readStream`, `write` and `writeStream`.
 
+    Raises `UsageError` where the session's workers on this machine run another Python, or one without suiro.
+    """
+    from suiro.spark.source import SuiroDataSource
+    from suiro.spark.workers import require_same_python
+
+    require_same_python(spark)
     spark.dataSource.register(SuiroDataSource)
 
 

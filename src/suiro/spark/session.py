@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from suiro.errors import UsageError
 from suiro.spark import early_java
 from suiro.spark.class_archive import RECORDING, archive_options
-from suiro.spark.java import use_java
+from suiro.spark.java import launching, use_java
 from suiro.spark.python_server import python_for_spark
 
 if TYPE_CHECKING:
@@ -105,7 +105,8 @@ def _launch_settings(master: str, settings: Mapping[str, str] | None) -> Iterato
         added = chosen.get(_JAVA_OPTIONS, "")
         archive = "" if RECORDING in added else archive_options(java, os.environ)
         chosen[_JAVA_OPTIONS] = " ".join(filter(None, (_java_options(str(log_settings)), archive, added)))
-        yield chosen
+        with launching(java, os.environ):
+            yield chosen
 
 
 def require_classic(what: str, given: object = None, *, instead: str) -> None:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import sys
+from collections.abc import Callable
+from typing import Any
 
 PRELOADED = (
     "pandas",  # PySpark's Arrow serializers import it
@@ -33,9 +36,24 @@ COLLECTED_AT = (50_000, 20, 20)
 """When a worker collects garbage within a task. A block of records is tens of thousands of objects that are all in use:
 looking at them every 700 objects, as Python does, takes a fifth of a task's time."""
 
-if __name__ == "__main__":
-    from pyspark.daemon import manager
 
+def ends_with_its_task(worker: Callable[..., int]) -> Callable[..., int]:
+    """Spark closes a worker's connection when a query stops. PySpark's daemon prints a traceback then, in the middle of
+    what the user reads; the worker only has to end."""
+
+    def quietly(*arguments: Any) -> int:
+        try:
+            return worker(*arguments)
+        except (BrokenPipeError, ConnectionResetError):
+            os._exit(1)
+
+    return quietly
+
+
+if __name__ == "__main__":
+    from pyspark import daemon
+
+    daemon.worker = ends_with_its_task(daemon.worker)
     for name in PRELOADED:
         importlib.import_module(name)
     # Each worker's first task forgets what every importer knows, and reads pyspark.zip again for each package in it.
@@ -44,4 +62,4 @@ if __name__ == "__main__":
     # A worker collects garbage after every task. What is imported stays: going through it takes 100 ms each time.
     gc.freeze()
     gc.set_threshold(*COLLECTED_AT)
-    manager()
+    daemon.manager()

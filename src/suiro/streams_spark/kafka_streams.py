@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from suiro.errors import ConfigError, UnknownTopicError, UsageError
+from suiro.errors import ConfigError, UsageError
 from suiro.spark import Positions, SinkOptions, SourceOptions
 from suiro.streams.registries import registry_for_run
 from suiro.streams.task import TaskSettings
@@ -56,6 +56,7 @@ class KafkaStreams:
     `schema_registry_url`: of the serdes that go by a registry and were given none of their own; without it
     `SUIRO_SCHEMA_REGISTRY_URL` of the environment.
     `rebuild`: begin without a checkpoint, though the application has run before (see `streams_spark.rebuild`).
+    `create_topics`: topics that the topology reads or writes and that do not exist are created, instead of refused.
     `footer`: makes the last record of each micro-batch's transaction. `pace`: has a say in where micro-batches end.
     """
 
@@ -75,6 +76,7 @@ class KafkaStreams:
         settings: Mapping[str, str] | None = None,
         schema_registry_url: str | None = None,
         rebuild: bool = False,
+        create_topics: bool = False,
         footer: FooterOf | None = None,
         pace: Pace | None = None,
     ) -> None:
@@ -113,6 +115,7 @@ class KafkaStreams:
         self._trigger = trigger
         self._settings = dict(settings or {})
         self._rebuild = rebuild
+        self._create_topics = create_topics
         self._footer = footer
         self._pace = pace
         self._stores: dict[str, ReadOnlyStore] = {}
@@ -331,17 +334,15 @@ class KafkaStreams:
 
         options = self._source_options(self.topology.source_topics)
         with Client(options.bootstrap_servers, settings=options.client_settings) as client:
-            infos = client.metadata(list(self.topology.source_topics))
-            missing = sorted(set(self.topology.source_topics) - set(infos))
-            if missing:
-                raise UnknownTopicError(
-                    f"the topology reads topic {', '.join(map(repr, missing))}, which does not exist; create it first",
-                    "UNKNOWN_TOPIC_OR_PARTITION",
-                )
+            infos = require_topics(
+                client,
+                read=self.topology.source_topics,
+                written=self.topology.sink_topics,
+                create=self._create_topics,
+            )
             counts = {topic: len(info.partitions) for topic, info in infos.items()}
             check_co_partitioned(self.topology, counts)
             made = plan(self.topology, self.application_id, counts)
-            require_topics(client, self.topology.sink_topics)
             boundary = boundary_of(
                 client, self._sink_options(), made.topics, self.checkpoint, rebuild=self._rebuild
             )

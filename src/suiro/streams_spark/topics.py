@@ -1,25 +1,54 @@
-"""The topics a topology writes: those of others must be there, its own are made."""
+"""The topics that a topology reads and writes: its own are made, the user's must be there or are made on request."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from suiro.errors import UnknownTopicError
 from suiro.streams.errors import TopologyError
 from suiro.streams_spark.plan import InternalTopic
 
+if TYPE_CHECKING:
+    from suiro.client import TopicInfo
+
 __all__ = ["create_internal_topics", "require_topics"]
 
+_log = logging.getLogger(__name__)
 
-def require_topics(client: Any, topics: Sequence[str]) -> None:
-    """`client` is a `suiro.client.Client`."""
-    missing = sorted(set(topics) - set(client.metadata(list(topics)))) if topics else []
-    if missing:
+
+def require_topics(
+    client: Any, *, read: Sequence[str], written: Sequence[str], create: bool = False
+) -> Mapping[str, TopicInfo]:
+    """What the cluster says of the topics that are read. `client` is a `suiro.client.Client`.
+
+    With `create` the missing ones are made, with as many partitions as the largest topic that is read has, or where
+    there is none as the cluster gives by itself. Without it they are refused, all at once: raises `UnknownTopicError`.
+    """
+    there = client.metadata([*dict.fromkeys((*read, *written))]) if read or written else {}
+    missing = [topic for topic in dict.fromkeys((*read, *written)) if topic not in there]
+    if missing and not create:
+        said = [
+            f"{verb} topic {', '.join(map(repr, sorted(gone)))}"
+            for verb, topics in (("reads", read), ("writes", written))
+            if (gone := set(topics) & set(missing))
+        ]
         raise UnknownTopicError(
-            f"the topology writes topic {', '.join(map(repr, missing))}, which does not exist; create it first",
+            f"the topology {' and '.join(said)}, which {'do' if len(missing) > 1 else 'does'} not exist; create "
+            f"{'them' if len(missing) > 1 else 'it'} first, or let `suiro run --create-topics` (in Python: "
+            "create_topics=True) do so",
             "UNKNOWN_TOPIC_OR_PARTITION",
         )
+    if missing:
+        from suiro.client import NewTopic
+
+        counts = [len(there[topic].partitions) for topic in read if topic in there]
+        new = [NewTopic(topic, max(counts)) if counts else NewTopic(topic) for topic in missing]
+        client.create_topics(new, exist_ok=True)
+        _log.info("created topic %s", ", ".join(missing))
+        there = client.metadata([*read])
+    return {topic: there[topic] for topic in read}
 
 
 def create_internal_topics(client: Any, topics: Sequence[InternalTopic]) -> None:

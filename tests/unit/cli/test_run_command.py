@@ -93,6 +93,38 @@ def test_errors_of_the_command_are_one_line_each(tmp_path: Path) -> None:
         assert len(result.stderr.strip().splitlines()) == 1
 
 
+def test_topics_that_are_missing_are_named_all_at_once_with_what_to_do(
+    node: InProcessNode, tmp_path: Path
+) -> None:
+    path = written(tmp_path, "streams_app_no_topics", f"def build(builder):\n    {PASSES}")
+    arguments = ["run", str(path), "--bootstrap-servers", node.bootstrap_servers]
+    found = CliRunner().invoke(app, [*arguments, "--state-dir", str(tmp_path / "state")])
+    assert found.exit_code == 1
+    assert "the topology reads topic 'a' and writes topic 'b', which do not exist" in found.stderr
+    assert "--create-topics" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def build(builder):\n    helper()\n\ndef helper():\n    1 / 0", "ZeroDivisionError"),
+        ("import no_such_module", "ModuleNotFoundError"),
+        ("def build(:", "SyntaxError"),
+    ],
+)
+def test_what_the_file_itself_raises_is_shown_with_its_own_lines(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    path = written(tmp_path, "streams_app_failing", text)
+    sys.modules.pop("streams_app_failing", None)
+    found = CliRunner().invoke(app, ["run", str(path)])
+    assert found.exit_code == 1
+    assert said in found.stderr
+    assert str(path) in found.stderr
+    assert "suiro/cli" not in found.stderr
+    assert found.stderr.endswith("could not be loaded\n")
+
+
 def test_a_lost_checkpoint_is_said_with_the_way_back(
     node: InProcessNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
