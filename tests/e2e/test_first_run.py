@@ -36,7 +36,8 @@ def test_a_topology_with_state_runs_with_one_line_on_the_terminal(tmp_path: Path
         )
         assert run.returncode == 0, run.stderr
         place = tmp_path / "state" / "counting"
-        spoken = [line for line in run.stderr.splitlines() if "JAVA_TOOL_OPTIONS" not in line]  # the tests' own
+        # JAVA_TOOL_OPTIONS are the tests' own.
+        spoken = [line for line in run.stderr.splitlines() if "JAVA_TOOL_OPTIONS" not in line]
         assert (run.stdout, spoken) == ("", [f"suiro run: counting runs; its state is in {place}"])
         created = client.metadata(["out"])["out"]
         assert len(created.partitions) == 2  # as many as what is read has
