@@ -3,4 +3,4 @@
 Spark's Python workers import this module at every start, so it imports nothing.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.1.0.dev0"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Any
 
 import msgspec
 
+from suiro import __version__
 from suiro.console.web.endpoint import Endpoint
 
 __all__ = ["document"]
@@ -55,7 +55,7 @@ def document(endpoints: tuple[Endpoint, ...]) -> dict[str, Any]:
     }
     return {
         "openapi": "3.1.0",
-        "info": {"title": "suiro console", "version": version("suiro")},
+        "info": {"title": "suiro console", "version": __version__},
         "servers": [{"url": "/api/v1"}],
         "paths": paths,
         "components": {

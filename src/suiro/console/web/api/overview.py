@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
+from suiro import __version__
 from suiro.console.web.console import AuditEvent
 from suiro.console.web.endpoint import Call, Endpoint, Events
 from suiro.console.web.events import KEEP_ALIVE, event
@@ -45,7 +45,7 @@ def _me(call: Call) -> Me:
         user=call.user,
         role=call.role.name.lower(),
         read_only=settings.read_only,
-        version=version("suiro"),
+        version=__version__,
         bootstrap=settings.bootstrap_servers,
         has=Has(
             registry=settings.registry is not None,
