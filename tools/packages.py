@@ -112,7 +112,10 @@ def _sources(folder: Path) -> list[Path]:
 def _differences(where: str, found: dict[str, bytes], expected: dict[str, bytes]) -> list[str]:
     return [
         *(f"{where} lacks {name}" for name in sorted(expected.keys() - found.keys())),
-        *(f"{where} has {name}, which is not of the sources" for name in sorted(found.keys() - expected.keys())),
+        *(
+            f"{where} has {name}, which is not of the sources"
+            for name in sorted(found.keys() - expected.keys())
+        ),
         *(
             f"{where} has {name} with other content"
             for name in sorted(found.keys() & expected.keys())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import inspect
+import sys
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from itertools import groupby
@@ -30,6 +31,9 @@ from suiro.views.lifecycle import TABLE
 from suiro.views.state import POSITIONS
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[1]))  # `tools` is no part of what is installed
+
+from tools import licences  # noqa: E402
 
 
 def settings() -> str:
@@ -382,6 +386,7 @@ PAGES = {
     "settings.md": settings,
     "apis.md": apis,
     "commands.md": commands,
+    "licences.md": licences.page,
     "metrics.md": metrics,
     "postgres-types.md": postgres_types,
     "tasks.md": tasks,
