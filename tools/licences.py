@@ -2,9 +2,8 @@
 
 `required` is what somebody gets who installs suiro with its extras: everything that its requirements and those of its
 extras need, by the metadata of what is installed here. A licence is allowed (`ALLOWED`), or it is a copyleft that the
-page explains
-(`COPYLEFT`), or it is a problem that ends the release. What a package says in words of its own is translated in
-`TRANSLATED`, together with these words: where they change, somebody has to look again.
+page explains (`COPYLEFT`), or it is a problem that ends the release. What a package says in words of its own is
+translated in `TRANSLATED`, together with these words: where they change, somebody has to look again.
 """
 
 from __future__ import annotations
