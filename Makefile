@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 # Compiled kernels and Spark's classes, once. All goes on without, only slower.
 PREPARE := -$(BIN)/suiro prepare
 
-.PHONY: demo test bench soak matrix lint reference constraints clean
+.PHONY: demo test bench soak matrix lint reference constraints release clean
 
 ## The main job on real data, from an empty machine to checked counts. DEMO="--plain --kafka" passes options on.
 demo: $(VENV)/.installed-demo
@@ -55,6 +55,11 @@ constraints:
 	{ echo '# Every dependency of development, demo and tests, pinned by name and version. `make constraints` renews it.'; \
 	  build/constraints/bin/python -m pip freeze --exclude suiro; } > constraints.txt
 	rm -rf build/constraints
+
+## Checks, builds, tries and tags VERSION (`python -m tools.release prepare VERSION` comes before it); DRY_RUN=1 does
+## not test and not tag. It uploads nothing, and says what is left to do.
+release: $(VENV)/.installed-dev
+	$(BIN)/python -m tools.release make $(VERSION) $(if $(DRY_RUN),--dry-run)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
