@@ -9,6 +9,7 @@ from typing import Any
 from suiro.streams.blocks import BlockTask, Taken, block_plan
 from suiro.streams.blocks.block import Block
 from suiro.streams.blocks.leaving import Parcel
+from suiro.streams.call_loop import Calls
 from suiro.streams.nodes import GlobalTableSource, Node, Repartition, Sink
 from suiro.streams.records import Change, Origin, Record, Windowed
 from suiro.streams.serdes import natural
@@ -165,6 +166,7 @@ def _run(
             "global_stores": global_stores,
             "opened_stores": opened,
             "wall_clock_time": number * 50,
+            "caller": Calls(),
         }
         task: Task
         if in_blocks:

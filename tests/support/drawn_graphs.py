@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -70,7 +71,8 @@ def graphs(draw: st.DrawFn) -> Callable[[StreamsBuilder], None]:
             *("filter", "map", "map_values", "flat_map", "flat_map_values", "select_key", "peek", "branch"),
             *("merge", "merge", "merge", "to", "to", "to", "to_chosen", "global_join", "process"),
             *("process_values", "aggregate", "windowed", "final", "hopping", "table_join", "table", "shared"),
-            *("stream_join", "group", "session"),
+            *("stream_join", "group", "session", "map_values_async", "map_async", "filter_async"),
+            *("flat_map_values_async", "peek_async"),
         ]
     )
     steps = draw(st.lists(st.tuples(kinds, st.integers(0, 30), st.integers(0, 30)), min_size=2, max_size=12))
@@ -281,6 +283,33 @@ def _stream_join(
     )
 
 
+async def _later(value: Any) -> Any:
+    """A result that comes after some turns of the loop, of which each value has another number."""
+    for _ in range(sum(str(value).encode()) % 7):
+        await asyncio.sleep(0)
+    return _bad(value)
+
+
+async def _wrapped_later(value: Any) -> Any:
+    return [await _later(value), 2]
+
+
+async def _pair_later(key: Any, value: Any) -> Any:
+    return key, [await _later(value)]
+
+
+async def _wanted_later(key: Any, value: Any) -> Any:
+    return _number(await _later(value)) % 4 != 1
+
+
+async def _several_later(value: Any) -> Any:
+    return [value] * (_number(await _later(value)) % 3)
+
+
+async def _seen_later(key: Any, value: Any) -> None:
+    await _later(value)
+
+
 _STEPS: dict[str, Callable[..., None]] = {
     "filter": _add(lambda stream, name: stream.filter(lambda key, value: _number(_bad(value)) % 4 != 1)),
     "map": _add(lambda stream, name: stream.map(lambda key, value: (key, [_bad(value)]))),
@@ -297,6 +326,15 @@ _STEPS: dict[str, Callable[..., None]] = {
         lambda stream, name: stream.select_key(lambda key, value: key or (_bad(value) and "k"))
     ),
     "peek": _add(lambda stream, name: stream.peek(lambda key, value: _bad(value))),
+    "map_values_async": _add(
+        lambda stream, name: stream.map_values_async(_wrapped_later, concurrency=3, name=name)
+    ),
+    "map_async": _add(lambda stream, name: stream.map_async(_pair_later, order="none", name=name)),
+    "filter_async": _add(lambda stream, name: stream.filter_async(_wanted_later, concurrency=2, name=name)),
+    "flat_map_values_async": _add(
+        lambda stream, name: stream.flat_map_values_async(_several_later, name=name)
+    ),
+    "peek_async": _add(lambda stream, name: stream.peek_async(_seen_later, concurrency=1, name=name)),
     "branch": _branch,
     "merge": _merge,
     "to": _to,

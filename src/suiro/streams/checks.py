@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 from suiro.streams.errors import TopologyError
@@ -24,9 +26,12 @@ from suiro.streams.topology import Topology
 
 __all__ = [
     "CoPartitioned",
+    "async_function",
     "check_co_partitioned",
+    "check_processor",
     "check_topology",
     "function",
+    "processor_supplier",
     "python_function",
 ]
 
@@ -41,11 +46,16 @@ CoPartitioned = (
 )
 """With several parents: operators that bring records with one key together."""
 
+WITH_ASYNC = ("filter", "filter_not", "flat_map_values", "map", "map_values", "peek")
+"""Operators on streams that have a twin for async functions."""
+
 
 def function(given: Any, what: str) -> Function:
     """A function of an operator; `what` says whose, in errors ("the predicate of filter")."""
-    if isinstance(given, Expression) or callable(given):
-        return given  # type: ignore[no-any-return]
+    if isinstance(given, Expression):
+        return given
+    if callable(given):
+        return _not_async(given, what)
     raise TopologyError(
         f"{what} is {given!r}, which is neither a Python callable nor an expression; give a function, or an expression "
         'such as col("amount") > 0'
@@ -55,8 +65,59 @@ def function(given: Any, what: str) -> Function:
 def python_function(given: Any, what: str) -> Callable[..., Any]:
     """A function that no expression can be."""
     if callable(given) and not isinstance(given, Expression):
-        return given  # type: ignore[no-any-return]
+        return _not_async(given, what)
     raise TopologyError(f"{what} is {given!r}, which is not a Python callable; give a function")
+
+
+def processor_supplier(given: Any, operator: str) -> Callable[[], Any]:
+    supplier = python_function(given, f"the supplier of {operator}")
+    if inspect.isclass(supplier):
+        check_processor(supplier, supplier.__qualname__)
+    return supplier
+
+
+def check_processor(processor: Any, name: str) -> None:
+    """Of a class or an object: an `async def process` would never run."""
+    if inspect.iscoroutinefunction(getattr(processor, "process", None)):
+        raise TopologyError(
+            f"process of {name} is an async function; a processor takes one record after the other and awaits nothing. "
+            "Call it above, with map_values_async of a stream"
+        )
+
+
+def async_function(given: Any, what: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """A function of an operator that awaits it."""
+    if _is_async(given):
+        return given  # type: ignore[no-any-return]
+    if inspect.isasyncgenfunction(given):
+        raise TopologyError(f"{what} is an async generator, {given!r}; give a function that returns a list")
+    operator = what.rpartition(" ")[2]
+    raise TopologyError(
+        f"{what} is {given!r}, which is not an async function; give one that was made with `async def` (not a lambda "
+        f"that calls it), or use {operator.removesuffix('_async')} for a plain function"
+    )
+
+
+def _not_async(given: Callable[..., Any], what: str) -> Callable[..., Any]:
+    """An operator that does not await would take the coroutine for the result."""
+    if not _is_async(given) and not inspect.isasyncgenfunction(given):
+        return given
+    operator = what.rpartition(" ")[2]
+    instead = (
+        f"use {operator}_async"
+        if operator in WITH_ASYNC
+        else "call it above, with map_values_async of a stream"
+    )
+    raise TopologyError(f"{what} is an async function, {given!r}, which is not awaited here; {instead}")
+
+
+def _is_async(given: Any) -> bool:
+    inner = given
+    while isinstance(inner, partial):
+        inner = inner.func
+    return inspect.iscoroutinefunction(inner) or (
+        not inspect.isclass(inner) and inspect.iscoroutinefunction(getattr(inner, "__call__", None))  # noqa: B004
+    )
 
 
 def check_topology(topology: Topology) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from suiro.streams.blocks import block_plan
-from suiro.streams.nodes import Node, Repartition, Sink, Source
+from suiro.streams.nodes import AsyncCall, Node, Repartition, Sink, Source
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology import SubTopology, Topology
 from suiro.streams.vectorised.plan import Reason, twin_of
@@ -37,6 +37,9 @@ def _lines(topology: Topology, sub: SubTopology, settings: TaskSettings) -> Iter
     for unit in block_plan(topology, sub).units:
         if unit.is_island:
             yield f"  {', '.join(unit.nodes)}: record by record, for {unit.why}"
+            for name in unit.nodes:
+                if isinstance(topology.node(name).operator, AsyncCall):
+                    yield f"    {name}: one call at a time; put it above them, or repartition() between"
         else:
             yield f"  {unit.nodes[0]}: {_kinds(topology.node(unit.nodes[0]))}, a block at a time"
 
@@ -47,4 +50,7 @@ def _kinds(node: Node) -> str:
             return "bytes to values"
         case Sink() | Repartition():
             return "values to bytes"
+        case AsyncCall(calls=calls):
+            order = ", those of one key one after the other" if calls.by_key else ""
+            return f"values, up to {calls.concurrency} calls at a time{order}"
     return "values"

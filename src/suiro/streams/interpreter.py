@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from suiro.errors import UsageError
+from suiro.streams.call_loop import Calls
 from suiro.streams.nodes import GlobalTableSource, Node, Repartition, Sink, Source, StoreSpec
 from suiro.streams.records import Change, Headers, Origin, Record, Windowed
 from suiro.streams.serdes import natural
@@ -70,6 +71,7 @@ class Interpreter:
                 wall_clock_time=wall_clock_time,
                 global_stores=self._global_stores,
                 around=self.around,
+                caller=Calls(),
             )
             for sub in topology.sub_topologies
         ]

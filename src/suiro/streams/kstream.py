@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
 from suiro.streams import serdes
-from suiro.streams.checks import function, python_function
+from suiro.streams.checks import function, processor_supplier, python_function
 from suiro.streams.errors import TopologyError
 from suiro.streams.graph import Graph
+from suiro.streams.kstream_async import AsyncOperators
 from suiro.streams.named import (
     Grouped,
     Joined,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["BranchedKStream", "KStream"]
 
 
-class KStream:
+class KStream(AsyncOperators):
     """Records, one after the other. Every operation gives a new stream and leaves this one as it is."""
 
     __slots__ = ("graph", "key", "node", "rekeyed", "value")
@@ -180,7 +181,7 @@ class KStream:
         >>> builder.add_state_store("seen", key=serdes.string)
         >>> first = flights.process(FirstOfEach, "seen")
         """
-        operator = Process(supplier=python_function(supplier, "the supplier of process"), stores=stores)
+        operator = Process(supplier=processor_supplier(supplier, "process"), stores=stores)
         return self._next(operator, "KSTREAM-PROCESSOR-", name, key=key, value=value, rekeyed=True)
 
     def process_values(
@@ -191,7 +192,7 @@ class KStream:
         >>> numbered = flights.process_values(NumberThem, "numbers")
         """
         operator = Process(
-            supplier=python_function(supplier, "the supplier of process_values"),
+            supplier=processor_supplier(supplier, "process_values"),
             stores=stores,
             fixed_key=True,
         )

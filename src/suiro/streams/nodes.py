@@ -9,7 +9,7 @@ Functions in operators are Python callables with Kafka Streams' parameters, or e
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,7 +18,10 @@ from suiro.streams.serdes import Serde
 from suiro.streams.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows
 
 __all__ = [
+    "AsyncCall",
     "Branch",
+    "CallKind",
+    "CallSettings",
     "Filter",
     "FlatMap",
     "FlatMapValues",
@@ -177,6 +180,32 @@ class SelectKey:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peek:
     action: Callable[..., Any]  # (key, value)
+
+
+CallKind = Literal["filter", "filter_not", "flat_map_values", "map", "map_values", "peek"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSettings:
+    """How an async function is called. `retry_on`: None is every exception but those of `calls.NOT_RETRIED`. `by_key`:
+    calls of one key run one after the other."""
+
+    concurrency: int
+    timeout_ms: int | None
+    retries: int
+    backoff_ms: int
+    retry_on: tuple[type[Exception], ...] | None
+    by_key: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsyncCall:
+    """An `async def` function in the place of a plain one; `kind`: the operator that its results go through, whose
+    parameters it has."""
+
+    kind: CallKind
+    function: Callable[..., Coroutine[Any, Any, Any]]
+    calls: CallSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -424,6 +453,7 @@ Operator = (
     | FlatMapValues
     | SelectKey
     | Peek
+    | AsyncCall
     | Merge
     | Branch
     | Process

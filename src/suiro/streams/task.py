@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from suiro.errors import ConfigError, RegistryError
+from suiro.streams.calls import Caller
 from suiro.streams.errors import ProcessingError
 from suiro.streams.nodes import (
     Node,
@@ -125,6 +126,10 @@ class Context:
         return self._task.partition
 
     @property
+    def caller(self) -> Caller:
+        return self._task.caller
+
+    @property
     def settings(self) -> TaskSettings:
         return self._task.settings
 
@@ -160,9 +165,11 @@ class Task:
         global_stores: Mapping[str, Any] | None = None,
         opened_stores: dict[str, Any] | None = None,
         around: Around | None = None,
+        caller: Caller | None = None,
     ) -> None:
         """`maps`: one for each of the sub-topology's stores, and one named `TIMES`; as the last batch left them.
-        `opened_stores`: stores over these very maps that a task before this one had; those it lacks are added."""
+        `opened_stores`: stores over these very maps that a task before this one had; those it lacks are added.
+        `caller`: of async functions, where the sub-topology has such."""
         self.sub_topology = sub_topology
         self.partition = partition
         self.settings = settings
@@ -177,6 +184,7 @@ class Task:
         self.stores: dict[str, Any] = {**(global_stores or {}), **opened}
         self._outputs = outputs
         self._around = around
+        self._caller = caller
         self._times_map = maps[TIMES]
         self._task_time = OperatorTime()
         self._numbers: dict[str, int] = {}
@@ -271,6 +279,11 @@ class Task:
         key, data = name.encode(), _INT64.pack(value)
         if self._times_map.get(key) != data:
             self._times_map.put(key, data)
+
+    @property
+    def caller(self) -> Caller:
+        assert self._caller is not None, "the runner gave no caller of async functions"
+        return self._caller
 
     @property
     def stream_time(self) -> int:

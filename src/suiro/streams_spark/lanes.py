@@ -22,8 +22,11 @@ from suiro.spark import (
     given_up_when_stopped,
     lease,
     read_columns,
+    task_is_wanted,
 )
 from suiro.streams.blocks import BlockTask
+from suiro.streams.call_loop import Calls
+from suiro.streams.calls import Caller
 from suiro.streams.nodes import Node, Repartition
 from suiro.streams.sources import SourceReader
 from suiro.streams.stores import OrderedMap
@@ -53,6 +56,7 @@ def work_rows(
         max_fetch_bytes=program.source.max_fetch_bytes,
     )
     clock, ends_with_query = SystemClock(), _until_stopped(in_driver)
+    calls = Calls(task_is_wanted)
     with StageOfTask(program.sink, in_driver) as stage:
         topics = Topics(stage)
         if work.muted:
@@ -61,7 +65,7 @@ def work_rows(
             yield list(_clock_ticks(program, work.clock, muted=work.muted))
         for item in work.lanes:
             if item.records.start == item.records.end:
-                yield from lane_rows(program, item, (), topics, work.clock)
+                yield from lane_rows(program, item, (), topics, work.clock, calls)
                 continue
             with lease(bootstrap_servers, settings) as client:
                 waiting = Waiting(
@@ -69,9 +73,9 @@ def work_rows(
                     limit_ms=program.source.waiting_limit_ms,
                     is_wanted=lambda: not client.is_abandoned,
                 )
-                with ends_with_query(client.abandon):
+                with ends_with_query(client.abandon), ends_with_query(calls.give_up):
                     chunks = read_columns(PatientClient(client, waiting), item.records, reading, clock)
-                    yield from lane_rows(program, item, chunks, topics, work.clock)
+                    yield from lane_rows(program, item, chunks, topics, work.clock, calls)
         yield list(topics.finish())
 
 
@@ -90,13 +94,18 @@ def lane_rows(
     chunks: Iterable[pa.RecordBatch],
     topics: Topics,
     clock: int | None = None,
+    caller: Caller | None = None,
 ) -> Iterator[list[Row]]:
     """The records of one lane, as columns, to messages and staged records: all that a source task does."""
     lane = item.lane
     plan = program.plan
     inputs = plan.inputs.get(lane.group, [])
     tables = plan.global_inputs.get(lane.group, [])
-    here = [_Here(program, sub, node, lane, topics) for sub, node in inputs if sub.level == IN_SOURCE_TASKS]
+    here = [
+        _Here(program, sub, node, lane, topics, caller)
+        for sub, node in inputs
+        if sub.level == IN_SOURCE_TASKS
+    ]
     away = [
         (sub, node, _combining(program, sub, node, lane, topics))
         for sub, node in inputs
@@ -143,7 +152,15 @@ def lane_rows(
 class _Here:
     """A sub-topology without state, run in the source task for one lane."""
 
-    def __init__(self, program: Program, sub: SubPlan, node: Node, lane: Lane, topics: Topics) -> None:
+    def __init__(
+        self,
+        program: Program,
+        sub: SubPlan,
+        node: Node,
+        lane: Lane,
+        topics: Topics,
+        caller: Caller | None,
+    ) -> None:
         self._lane = lane
         self._topics = topics
         self._input = node.name
@@ -161,6 +178,7 @@ class _Here:
             maps={TIMES: OrderedMap()},
             outputs=self._outputs,
             settings=program.settings,
+            caller=caller,
         )
         self._letters = Letters()
         reader = SourceReader(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from suiro.streams.nodes import (
+    AsyncCall,
     Branch,
     Filter,
     FlatMapValues,
@@ -115,6 +116,8 @@ def gates_of(topology: Topology, sink: str) -> Gates:
 
 def _keeps_key(node: Node) -> bool:
     operator = node.operator
+    if isinstance(operator, AsyncCall):
+        return operator.kind != "map"
     if isinstance(operator, ToStream) and operator.mapper is not None:
         return False
     return isinstance(operator, _KEEPS_KEY | _WINDOWED)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from suiro.streams.blocks.block import Block
     from suiro.streams.blocks.plan import Edge
     from suiro.streams.blocks.task import BlockTask
+    from suiro.streams.calls import Caller
     from suiro.streams.nodes import Node
     from suiro.streams.task import TaskSettings
     from suiro.streams.times import OperatorTime
@@ -50,6 +51,10 @@ class BlockContext:
     def failed(self, block: Block, row: int, error: Exception) -> None:
         """This row's function raised. Raises where the policy is to fail; else the row is left out."""
         self._task.failed_row(self.node, block, row, error)
+
+    @property
+    def caller(self) -> Caller:
+        return self._task.caller
 
     @property
     def settings(self) -> TaskSettings:

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from suiro.streams.blocks import stateless, table
 from suiro.streams.blocks.aggregate import StreamAggregateStep, TimeWindowAggregateStep
+from suiro.streams.blocks.async_call import AsyncCallStep
 from suiro.streams.blocks.global_table_join import StreamGlobalTableJoinStep
 from suiro.streams.nodes import (
+    AsyncCall,
     Branch,
     Filter,
     FlatMap,
@@ -54,6 +56,7 @@ _ONE_PORT: dict[type, Any] = {
     SelectKey: stateless.SelectKeyStep,
     Peek: stateless.PeekStep,
     Branch: stateless.BranchStep,
+    AsyncCall: AsyncCallStep,
     StreamAggregate: StreamAggregateStep,
     TimeWindowAggregate: TimeWindowAggregateStep,
     StreamGlobalTableJoin: StreamGlobalTableJoinStep,

@@ -21,6 +21,7 @@ from suiro.streams.blocks.leaving import BlockOutputs, Parcel, merged_parcels
 from suiro.streams.blocks.order import Domain, Key, Order
 from suiro.streams.blocks.plan import BlockPlan, Edge
 from suiro.streams.blocks.steps import Step, step_of
+from suiro.streams.calls import Caller
 from suiro.streams.errors import ProcessingError
 from suiro.streams.nodes import Node, Process, Repartition, Sink
 from suiro.streams.operators import Rule
@@ -72,6 +73,7 @@ class BlockTask(Task):
         wall_clock_time: int = 0,
         global_stores: Mapping[str, Any] | None = None,
         opened_stores: dict[str, Any] | None = None,
+        caller: Caller | None = None,
     ) -> None:
         """`plan`: `plan_of` this sub-topology. The rest as `Task` takes it."""
         self._plan = plan
@@ -97,6 +99,7 @@ class BlockTask(Task):
             wall_clock_time=wall_clock_time,
             global_stores=global_stores,
             opened_stores=opened_stores,
+            caller=caller,
         )
         self._running: list[Callable[[list[tuple[Block, Edge]]], None]] = []
         self._punctuating: int | None = None

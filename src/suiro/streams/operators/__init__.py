@@ -29,6 +29,7 @@ _RULES = {
     "SelectKey": ("stateless", "SelectKeyRule"),
     "Peek": ("stateless", "PeekRule"),
     "Branch": ("stateless", "BranchRule"),
+    "AsyncCall": ("async_call", "AsyncCallRule"),
     "TableSource": ("table", "TableSourceRule"),
     "GlobalTableSource": ("table", "GlobalTableSourceRule"),
     "TableFilter": ("table", "TableFilterRule"),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from suiro.errors import UsageError
+from suiro.streams.checks import check_processor
 from suiro.streams.durations import milliseconds
 from suiro.streams.nodes import Process
 from suiro.streams.punctuation import Cancellable, PunctuationType
@@ -107,6 +108,7 @@ class ProcessorContext:
 class ProcessRule:
     def __init__(self, operator: Process, context: Context) -> None:
         self._processor = operator.supplier()
+        check_processor(self._processor, type(self._processor).__qualname__)
         self._context = ProcessorContext(context, operator)
 
     def init(self) -> None:

@@ -1,0 +1,49 @@
+"""What rules see of calls of `async` functions. Who makes them is `call_loop`; here is no asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from suiro.errors import UsageError
+from suiro.streams.nodes import AsyncCall
+
+__all__ = ["NOT_RETRIED", "Caller", "Failed"]
+
+NOT_RETRIED: tuple[type[Exception], ...] = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    NotImplementedError,
+    SyntaxError,
+    TypeError,
+    UsageError,
+    ValueError,
+)
+"""Errors of a program or of the record in hand: the same call would fail the same way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The outcome of a record's last attempt, in the place of a result."""
+
+    error: Exception
+
+
+class Caller(Protocol):
+    def results(
+        self,
+        name: str,
+        operator: AsyncCall,
+        keys: Sequence[Any],
+        values: Sequence[Any],
+        *,
+        ends_at_failure: bool,
+    ) -> Sequence[Any]:
+        """By record, in their order: what the function gave, or `Failed`. None of the calls is under way when this
+        returns or raises. `ends_at_failure`: the first `Failed` is the last outcome; what is behind it is cancelled."""
+        ...

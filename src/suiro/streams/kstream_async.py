@@ -1,0 +1,239 @@
+"""Operators on streams that take `async def` functions: a part of `KStream`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Literal
+
+from suiro.streams.checks import async_function
+from suiro.streams.durations import milliseconds
+from suiro.streams.errors import TopologyError
+from suiro.streams.named import Name
+from suiro.streams.nodes import AsyncCall, CallKind, CallSettings, Operator
+from suiro.streams.serdes import Serde
+from suiro.streams.windows import Duration
+
+if TYPE_CHECKING:
+    from suiro.streams.kstream import KStream
+
+__all__ = ["AsyncOperators"]
+
+CONCURRENCY_MAX = 10_000
+RETRIES_MAX = 1_000
+
+CallOrder = Literal["key", "none"]
+RetryOn = type[Exception] | tuple[type[Exception], ...] | None
+
+
+class AsyncOperators:
+    """All take the same options.
+
+    `concurrency`: calls of the operator under way at a time in a process, at most. `timeout`: of an attempt; None for
+    no limit. `retries`: further attempts after one that fails, the first after about `backoff`, each next one after
+    twice as long, up to 30 seconds. `retry_on`: exceptions after which to try again; by default all but those that say
+    that the program or the record is wrong (`TypeError`, `ValueError`, `KeyError` and their like). `order`: `"key"` has
+    the calls of one key one after the other, in the order of the records; `"none"` lets them overlap.
+
+    Results go on in the order of the records, whatever is done first. A call may be made again after a failure, also
+    one that had succeeded.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        key: Serde | None
+        value: Serde | None
+
+        def _next(
+            self,
+            operator: Operator,
+            prefix: str,
+            name: Name,
+            *,
+            key: Serde | None,
+            value: Serde | None,
+            rekeyed: bool = False,
+        ) -> KStream: ...
+
+    def map_values_async(
+        self,
+        mapper: Callable[[Any], Coroutine[Any, Any, Any]],
+        *,
+        concurrency: int = 100,
+        timeout: Duration | None = "30 seconds",
+        retries: int = 3,
+        backoff: Duration = "100 ms",
+        retry_on: RetryOn = None,
+        order: CallOrder = "key",
+        value: Serde | None = None,
+        name: Name = None,
+    ) -> KStream:
+        """`await mapper(value)` gives the new value; keys stay, so nothing has to be repartitioned.
+
+        >>> scored = payments.map_values_async(score, concurrency=200, timeout="2 seconds")
+        """
+        calls = _calls("map_values_async", concurrency, timeout, retries, backoff, retry_on, order)
+        operator = _operator("map_values", mapper, "the mapper of map_values_async", calls)
+        return self._next(operator, "KSTREAM-MAPVALUES-ASYNC-", name, key=self.key, value=value)
+
+    def map_async(
+        self,
+        mapper: Callable[[Any, Any], Coroutine[Any, Any, tuple[Any, Any]]],
+        *,
+        concurrency: int = 100,
+        timeout: Duration | None = "30 seconds",
+        retries: int = 3,
+        backoff: Duration = "100 ms",
+        retry_on: RetryOn = None,
+        order: CallOrder = "key",
+        key: Serde | None = None,
+        value: Serde | None = None,
+        name: Name = None,
+    ) -> KStream:
+        """`await mapper(key, value)` gives the new (key, value).
+
+        >>> by_account = payments.map_async(account_of)
+        """
+        calls = _calls("map_async", concurrency, timeout, retries, backoff, retry_on, order)
+        operator = _operator("map", mapper, "the mapper of map_async", calls)
+        return self._next(operator, "KSTREAM-MAP-ASYNC-", name, key=key, value=value, rekeyed=True)
+
+    def filter_async(
+        self,
+        predicate: Callable[[Any, Any], Coroutine[Any, Any, Any]],
+        *,
+        concurrency: int = 100,
+        timeout: Duration | None = "30 seconds",
+        retries: int = 3,
+        backoff: Duration = "100 ms",
+        retry_on: RetryOn = None,
+        order: CallOrder = "key",
+        name: Name = None,
+    ) -> KStream:
+        """Keeps the records for which `await predicate(key, value)` holds.
+
+        >>> allowed = payments.filter_async(is_allowed)
+        """
+        return self._filter_async(
+            "filter", predicate, concurrency, timeout, retries, backoff, retry_on, order, name
+        )
+
+    def filter_not_async(
+        self,
+        predicate: Callable[[Any, Any], Coroutine[Any, Any, Any]],
+        *,
+        concurrency: int = 100,
+        timeout: Duration | None = "30 seconds",
+        retries: int = 3,
+        backoff: Duration = "100 ms",
+        retry_on: RetryOn = None,
+        order: CallOrder = "key",
+        name: Name = None,
+    ) -> KStream:
+        """Leaves out the records for which `await predicate(key, value)` holds.
+
+        >>> new = payments.filter_not_async(is_known)
+        """
+        return self._filter_async(
+            "filter_not", predicate, concurrency, timeout, retries, backoff, retry_on, order, name
+        )
+
+    def flat_map_values_async(
+        self,
+        mapper: Callable[[Any], Coroutine[Any, Any, Any]],
+        *,
+        concurrency: int = 100,
+        timeout: Duration | None = "30 seconds",
+        retries: int = 3,
+        backoff: Duration = "100 ms",
+        retry_on: RetryOn = None,
+        order: CallOrder = "key",
+        value: Serde | None = None,
+        name: Name = None,
+    ) -> KStream:
+        """`await mapper(value)` gives any number of values (a list, say), each under the record's key.
+
+        >>> items = orders.flat_map_values_async(items_of)
+        """
+        calls = _calls("flat_map_values_async", concurrency, timeout, retries, backoff, retry_on, order)
+        operator = _operator("flat_map_values", mapper, "the mapper of flat_map_values_async", calls)
+        return self._next(operator, "KSTREAM-FLATMAPVALUES-ASYNC-", name, key=self.key, value=value)
+
+    def peek_async(
+        self,
+        action: Callable[[Any, Any], Coroutine[Any, Any, Any]],
+        *,
+        concurrency: int = 100,
+        timeout: Duration | None = "30 seconds",
+        retries: int = 3,
+        backoff: Duration = "100 ms",
+        retry_on: RetryOn = None,
+        order: CallOrder = "key",
+        name: Name = None,
+    ) -> KStream:
+        """Awaits `action(key, value)` and passes the record on.
+
+        >>> orders.peek_async(notify, retries=10)
+        """
+        calls = _calls("peek_async", concurrency, timeout, retries, backoff, retry_on, order)
+        operator = _operator("peek", action, "the action of peek_async", calls)
+        return self._next(operator, "KSTREAM-PEEK-ASYNC-", name, key=self.key, value=self.value)
+
+    def _filter_async(
+        self,
+        kind: CallKind,
+        predicate: Callable[[Any, Any], Coroutine[Any, Any, Any]],
+        concurrency: int,
+        timeout: Duration | None,
+        retries: int,
+        backoff: Duration,
+        retry_on: RetryOn,
+        order: CallOrder,
+        name: Name,
+    ) -> KStream:
+        calls = _calls(f"{kind}_async", concurrency, timeout, retries, backoff, retry_on, order)
+        operator = _operator(kind, predicate, f"the predicate of {kind}_async", calls)
+        return self._next(operator, "KSTREAM-FILTER-ASYNC-", name, key=self.key, value=self.value)
+
+
+def _operator(kind: CallKind, function: Any, what: str, calls: CallSettings) -> AsyncCall:
+    return AsyncCall(kind=kind, function=async_function(function, what), calls=calls)
+
+
+def _calls(
+    operator: str,
+    concurrency: int,
+    timeout: Duration | None,
+    retries: int,
+    backoff: Duration,
+    retry_on: RetryOn,
+    order: CallOrder,
+) -> CallSettings:
+    for what, number, least, most in (
+        ("concurrency", concurrency, 1, CONCURRENCY_MAX),
+        ("retries", retries, 0, RETRIES_MAX),
+    ):
+        if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
+            raise TopologyError(f"{what} of {operator} is {number!r}; give a number from {least} to {most}")
+    timeout_ms = None if timeout is None else milliseconds(timeout, what=f"the timeout of {operator}")
+    if timeout_ms == 0:
+        raise TopologyError(
+            f"the timeout of {operator} is 0, so no call could succeed; give None for no limit"
+        )
+    if order not in ("key", "none"):
+        raise TopologyError(f'order of {operator} is {order!r}; give "key" or "none"')
+    kinds = retry_on if isinstance(retry_on, tuple) or retry_on is None else (retry_on,)
+    if kinds is not None and not all(
+        isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds
+    ):
+        raise TopologyError(
+            f"retry_on of {operator} is {retry_on!r}; give an exception class or a tuple of them, () for none"
+        )
+    return CallSettings(
+        concurrency=concurrency,
+        timeout_ms=timeout_ms,
+        retries=retries,
+        backoff_ms=milliseconds(backoff, what=f"the backoff of {operator}"),
+        retry_on=kinds,
+        by_key=order == "key",
+    )

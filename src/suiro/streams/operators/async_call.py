@@ -1,0 +1,44 @@
+"""An `async def` function for each record: the result goes on as that of the plain operator would."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from suiro.streams.calls import Failed
+from suiro.streams.nodes import AsyncCall
+from suiro.streams.records import Record
+
+if TYPE_CHECKING:
+    from suiro.streams.task import Context
+
+__all__ = ["AsyncCallRule"]
+
+
+class AsyncCallRule:
+    """One call at a time: the record in hand is at the end of every path before the next one comes."""
+
+    def __init__(self, operator: AsyncCall, context: Context) -> None:
+        self._operator = operator
+        self._context = context
+
+    def process(self, record: Record, port: int) -> None:
+        (result,) = self._context.caller.results(
+            self._context.node.name, self._operator, [record.key], [record.value], ends_at_failure=True
+        )
+        if isinstance(result, Failed):
+            raise result.error
+        forward = self._context.forward
+        match self._operator.kind:
+            case "map_values":
+                forward(record.with_value(result))
+            case "map":
+                key, value = result
+                forward(Record(key, value, record.timestamp, record.headers))
+            case "filter" | "filter_not" as kind:
+                if bool(result) is (kind == "filter"):
+                    forward(record)
+            case "flat_map_values":
+                for value in result:
+                    forward(record.with_value(value))
+            case "peek":
+                forward(record)
