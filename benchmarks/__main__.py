@@ -24,6 +24,7 @@ SMALL = {
     "streams.py": ["--rounds", "1", "--records", "1000000"],
     "flights.py": ["--rounds", "1", "--flights", "50000"],
     "nexmark.py": ["--rounds", "1", "--events", "200000", "--queries", "q1,q4,q8"],
+    "async_calls.py": ["--rounds", "1", "--records", "5000"],
     "latency.py": ["--seconds", "5", "--warm-up", "20"],
     "rebuild.py": ["--records", "2000000"],
     "console.py": ["--topics", "2000", "--groups", "200", "--records", "200000", "--rounds", "1"],

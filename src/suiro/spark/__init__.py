@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from suiro.spark.source import PlanningReader
     from suiro.spark.stage import StageOfTask
     from suiro.spark.staging import StagedRecords
-    from suiro.spark.stopping import given_up_when_stopped, task_is_wanted
+    from suiro.spark.stopping import given_up_when_stopped
     from suiro.spark.waiting import PatientClient, Waiting
 
 __all__ = [
@@ -92,7 +92,6 @@ __all__ = [
     "require_classic",
     "serve_metrics",
     "spark_session",
-    "task_is_wanted",
     "to_avro",
 ]
 
@@ -138,7 +137,6 @@ _HOMES = {
     "require_classic": "session",
     "read_columns": "reading",
     "read_planned": "checkpoint",
-    "task_is_wanted": "stopping",
 }
 
 

@@ -1,26 +1,20 @@
 """A query that is stopped does not wait any longer: what it waits for in the driver's process is given up.
 
-Spark closes its connections to the worker processes of a stopped query, and who waits there for something else looks
-for that (`task_is_wanted`). What runs in the driver's own Python (`foreachBatch`, a topology) it cannot end, and
-`StreamingQuery.stop` returns only when that has returned. One thread of the process looks after all of it; what takes
-less than its interval costs nothing.
+Spark ends the worker processes of a stopped query by itself. What runs in the driver's own Python (`foreachBatch`, a
+topology) it cannot end, and `StreamingQuery.stop` returns only when that has returned. One thread of the process looks
+after all of it; what takes less than its interval costs nothing.
 """
 
 from __future__ import annotations
 
 import logging
-import select
-import socket
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import PurePath
-from threading import Event, Lock, Thread, main_thread
+from threading import Event, Lock, Thread
 
-__all__ = ["given_up_when_stopped", "is_active", "task_is_wanted"]
+__all__ = ["given_up_when_stopped", "is_active"]
 
 CHECK_S = 0.5
-_DAEMON = ("pyspark", "daemon.py")
 _log = logging.getLogger(__name__)
 
 
@@ -38,29 +32,6 @@ def given_up_when_stopped(query_id: str, give_up: Callable[[], None]) -> Iterato
         yield
     finally:
         _watch.remove(watched)
-
-
-def task_is_wanted() -> bool:
-    """False in a worker process whose connection to Spark is closed: the task was given up, or Spark is gone. True
-    everywhere else, and where no such connection is known."""
-    connection = _connection_to_spark()
-    if connection is None:
-        return True
-    looked_for = select.POLLERR | select.POLLHUP | getattr(select, "POLLRDHUP", 0)
-    poll = select.poll()
-    poll.register(connection, looked_for)
-    return not any(event & looked_for for _, event in poll.poll(0))
-
-
-def _connection_to_spark() -> int | None:
-    """PySpark's daemon holds it on the stack of this process' main thread, and tells it to nobody."""
-    frame = sys._current_frames().get(main_thread().ident or 0)
-    while frame is not None:
-        if frame.f_code.co_name == "worker" and PurePath(frame.f_code.co_filename).parts[-2:] == _DAEMON:
-            connection = frame.f_locals.get("sock")
-            return connection.fileno() if isinstance(connection, socket.socket) else None
-        frame = frame.f_back
-    return None
 
 
 def is_active(query_id: str) -> bool:

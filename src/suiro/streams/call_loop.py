@@ -6,7 +6,7 @@ between calls. What is always true:
 - Of one operator of one task, at most `concurrency` calls are under way; there are no more asyncio tasks than that.
 - Results are in the order of the records, whatever was done first.
 - `Calls.results` returns or raises when none of its calls is under way any more. Where nobody waits for them any more,
-  for the query was stopped or Spark gave the task up, they are cancelled.
+  they are cancelled. A worker process of Spark's is ended by Spark, and its calls with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sys
 import threading
 import types
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Coroutine, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -51,10 +51,9 @@ _log = logging.getLogger(__name__)
 
 
 class Calls:
-    """`calls.Caller`, of one task. `is_wanted`: whether anybody waits for what is called."""
+    """`calls.Caller`, of one task."""
 
-    def __init__(self, is_wanted: Callable[[], bool] = lambda: True) -> None:
-        self._is_wanted = is_wanted
+    def __init__(self) -> None:
         self._is_given_up = False
 
     def give_up(self) -> None:
@@ -86,10 +85,8 @@ class Calls:
         return batch.outcome()
 
     def _check(self, batch: _Batch) -> None:
-        if self._is_given_up or not self._is_wanted():
-            raise TransientError(
-                f"calls of {batch.title} were given up: the query is stopped, or its task has ended"
-            )
+        if self._is_given_up:
+            raise TransientError(f"calls of {batch.title} were given up, for the query is stopped")
 
 
 class _Batch:

@@ -22,7 +22,6 @@ from suiro.spark import (
     given_up_when_stopped,
     lease,
     read_columns,
-    task_is_wanted,
 )
 from suiro.streams.blocks import BlockTask
 from suiro.streams.call_loop import Calls
@@ -56,7 +55,7 @@ def work_rows(
         max_fetch_bytes=program.source.max_fetch_bytes,
     )
     clock, ends_with_query = SystemClock(), _until_stopped(in_driver)
-    calls = Calls(task_is_wanted)
+    calls = Calls()
     with StageOfTask(program.sink, in_driver) as stage:
         topics = Topics(stage)
         if work.muted:

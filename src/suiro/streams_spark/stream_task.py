@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from suiro.spark import task_is_wanted
 from suiro.streams.blocks import BlockTask
 from suiro.streams.call_loop import Calls
 from suiro.streams.nodes import GlobalTableSource, Node, Repartition, Source
@@ -104,7 +103,7 @@ class StreamTask:
             wall_clock_time=clock,
             global_stores={name: table.store(self._state.map(name)) for name, table in self._tables.items()},
             opened_stores=self._state.stores,
-            caller=Calls(task_is_wanted),
+            caller=Calls(),
         )
         messages.sort(key=lambda item: item.sequence)
         group = PartitionGroup(self._queues(messages), self._notes)

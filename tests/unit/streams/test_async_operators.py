@@ -329,14 +329,6 @@ def test_calls_that_nobody_waits_for_any_more_are_cancelled() -> None:
     assert (service.under_way, service.cancelled) == (0, 3)
 
 
-def test_a_task_that_spark_gave_up_makes_no_more_calls() -> None:
-    service = Service(at_once=100)
-    operator: Any = given("map_values_async", service.call).node("call").operator
-    with pytest.raises(TransientError, match="were given up"):
-        Calls(lambda: not service.under_way).results("call", operator, ["a"], [1], ends_at_failure=True)
-    assert service.cancelled == 1
-
-
 def test_a_function_that_blocks_the_loop_is_named(caplog: pytest.LogCaptureFixture) -> None:
     async def sleeps_without_awaiting(value: int) -> int:
         began = time.perf_counter()

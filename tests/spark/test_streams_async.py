@@ -1,0 +1,136 @@
+"""Async functions on Spark: results as of one record after the other; no call goes on when it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import socketserver
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from support.spark_streams import Running, Sent, by_key, send
+from support.waiting import wait_until
+
+from suiro.streams import StreamsBuilder, serdes
+
+pytestmark = pytest.mark.spark
+
+DEADLINE_S = 60
+
+
+class Silent(socketserver.ThreadingTCPServer):
+    """Never answers, and counts who waits for it."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Waits)
+        self.lock = Lock()
+        self.came = self.waiting = 0
+        Thread(target=self.serve_forever, daemon=True).start()
+
+
+class _Waits(socketserver.BaseRequestHandler):
+    server: Silent
+
+    def handle(self) -> None:
+        with self.server.lock:
+            self.server.came += 1
+            self.server.waiting += 1
+        try:
+            while self.request.recv(1024):
+                pass
+        except ConnectionError:
+            pass
+        finally:
+            with self.server.lock:
+                self.server.waiting -= 1
+
+
+def test_results_are_those_of_one_record_after_the_other(spark: Any, suiro_node: Any, tmp_path: Path) -> None:
+    async def looked_up(value: int) -> list[int]:
+        for _ in range(value % 5):
+            await asyncio.sleep(0)
+        if value == 7:
+            raise ValueError("seven")
+        return [value, value * value]
+
+    async def is_wanted(key: str, value: Any) -> bool:
+        await asyncio.sleep(0)
+        return key != "k1"
+
+    run = uuid4().hex[:6]
+    builder = StreamsBuilder()
+    numbers = builder.stream(f"{run}.in", key=serdes.string, value=serdes.json)
+    found = numbers.map_values_async(looked_up, concurrency=4, value=serdes.json)
+    found.filter_async(is_wanted).to(f"{run}.stateless")
+    counts = numbers.filter(lambda key, value: value != 7).group_by_key().count().to_stream()
+    counts.map_values_async(looked_up, order="none", value=serdes.json).to(f"{run}.stateful")
+    topology = builder.build()
+    sent = [Sent(f"{run}.in", f"k{n % 4}", n, n) for n in range(60) if n % 4 or n < 28]
+    good = [each for each in sent if each.value != 7]
+    with Running(
+        spark,
+        topology,
+        application_id=f"async-{run}",
+        bootstrap_servers=suiro_node.bootstrap_servers,
+        directory=tmp_path,
+        before=sent,
+        on_processing_error="skip",
+        emit="every",
+        max_offsets_per_trigger=25,
+    ) as running:
+        came = running.finish()
+        # By key, a count of seven comes once; so does the number.
+        seventh = {f"k{n}": 7 for n in range(4)}
+        assert running.streams.dropped_records == {"processing error": 1 + len(seventh)}
+    stateless = [(each.key, [each.value, each.value**2]) for each in good if each.key != "k1"]
+    assert [(got.key, serdes.json.deserialize("", got.value or b"")) for got in came[f"{run}.stateless"]] == [
+        (key.encode(), value) for key, value in stateless
+    ]
+    for key, rows in by_key(came[f"{run}.stateful"]).items():
+        count = sum(each.key.encode() == key for each in good)
+        assert [serdes.json.deserialize("", value or b"") for value, _ in rows] == [
+            [n, n * n] for n in range(1, count + 1) if n != 7
+        ]
+
+
+@pytest.mark.parametrize("where", ["in a worker", "in the driver"])
+def test_no_call_goes_on_when_the_application_is_stopped(
+    where: str, spark: Any, suiro_node: Any, tmp_path: Path
+) -> None:
+    service = Silent()
+    port = service.server_address[1]
+
+    async def asked(value: int) -> int:
+        if value:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            try:
+                await reader.readline()
+            finally:
+                writer.close()
+        return value
+
+    run = uuid4().hex[:6]
+    builder = StreamsBuilder()
+    numbers = builder.stream(f"{run}.in", key=serdes.string, value=serdes.json)
+    numbers.map_values_async(asked, timeout=None, value=serdes.json).to(f"{run}.out")
+    first = 0 if where == "in the driver" else 1  # the first micro-batch of a run is always Spark's
+    with Running(
+        spark,
+        builder.build(),
+        application_id=f"stopped-{run}",
+        bootstrap_servers=suiro_node.bootstrap_servers,
+        directory=tmp_path,
+        before=[Sent(f"{run}.in", "a", first, 0), Sent(f"{run}.in", "b", first, 0)],
+    ) as running:
+        if where == "in the driver":
+            running.finish()
+            send(running.client, running.topology, [Sent(f"{run}.in", key, 1, 1) for key in "ab"])
+        wait_until(lambda: service.waiting == 2, DEADLINE_S, "both calls are under way")
+    wait_until(lambda: service.waiting == 0, DEADLINE_S, "the calls end")
+    assert service.came == 2
+    service.shutdown()
+    service.server_close()
