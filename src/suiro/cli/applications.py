@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from suiro.cli.command_groups import Argument, Group, Option
 from suiro.cli.everyday import AsJson, fail, note, print_fields, print_json, print_table, reporting
 
-app = Group("app", "Running applications: how they stand, their graph, rows of their stores.")
+if TYPE_CHECKING:
+    from suiro.streams_spark.upgrade import Upgrade
+
+app = Group(
+    "app",
+    "Applications: how they stand, their graph, rows of their stores; what a change keeps of their state.",
+)
 
 TIMEOUT_S = 10.0
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
@@ -151,3 +159,59 @@ def _ask(url: str, path: str) -> Any:
     if not isinstance(body, dict):
         raise UsageError(f"{url[:200]} does not answer as an application does: {said(answer)}")
     return body
+
+
+@app.command
+def upgrade(
+    old: Annotated[Path, Argument("OLD.PY", "The file that runs now, as `suiro run` takes it.")],
+    new: Annotated[Path, Argument("NEW.PY", "The file that is to run.")],
+    check: Annotated[
+        bool, Option("--check", help="Exit with 1 where the state does not carry over.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say what becomes of an application's state when its file changes. Nothing is started, and no cluster is asked."""
+    from suiro.cli.topology_file import UserCodeError, forgotten, load_topology
+    from suiro.streams_spark.upgrade import upgrade_of
+
+    with reporting():
+        for path in (old, new):
+            if not path.is_file():
+                fail(f"{path} is not a file")
+        try:
+            with forgotten():
+                before = load_topology(old)[1]
+            with forgotten():
+                found = upgrade_of(before, load_topology(new)[1])
+        except UserCodeError as error:
+            print(error, file=sys.stderr)
+            raise SystemExit(1) from None
+    rows = [(one.kind, one.name, str(one.fate), one.said) for one in found.items]
+    if as_json:
+        names = ("kind", "name", "fate", "said")
+        print_json(
+            {
+                "carries_over": found.carries_over,
+                "items": [dict(zip(names, row, strict=True)) for row in rows],
+            }
+        )
+    else:
+        print_table(("what", "name", "state", "why"), rows)
+        note(_what_to_do(found, new))
+    if check and not found.carries_over:
+        raise SystemExit(1)
+
+
+def _what_to_do(found: Upgrade, new: Path) -> str:
+    if found.carries_over:
+        return (
+            "the state carries over: stop the application and start the new file, with the same application id and "
+            "state directory"
+        )
+    if found.names_suffice:
+        return f"the state carries over once {new} has the names above"
+    return (
+        "the state does not carry over as a whole: stop the application, move its state directory away and start "
+        f"`suiro run {new} --rebuild`, which reads the sources again and writes only what is new; or take a new "
+        "application id, which reads from the beginning and writes everything"
+    )

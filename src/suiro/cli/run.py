@@ -9,20 +9,18 @@ import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from traceback import TracebackException
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from suiro.cli.topology_file import UserCodeError, load_topology
 from suiro.errors import ConfigError, SuiroError
 
 if TYPE_CHECKING:
-    from suiro.streams import KafkaStreams, Topology
+    from suiro.streams import KafkaStreams
 
-__all__ = ["load_module", "run", "topology_of"]
+__all__ = ["run"]
 
 SIGNALS_S = 1.0
 _log = logging.getLogger(__name__)
@@ -110,7 +108,7 @@ def run(
         from suiro.spark import java_started_early
 
         with java_started_early():
-            module, topology = _loaded(app)
+            module, topology = load_topology(app)
             from suiro.streams import KafkaStreams
 
             streams = KafkaStreams(
@@ -131,6 +129,9 @@ def run(
                 _serve(metrics, streams)
             with _console(console, streams):
                 code = until_told(streams, until_done)
+    except UserCodeError as error:
+        print(error, file=sys.stderr)
+        code = 1
     except KeyboardInterrupt:
         code = 130
     except SuiroError as error:
@@ -142,7 +143,7 @@ def run(
 def _explain(app: Path, emit: str) -> None:
     from suiro.streams.explanation import explain as explained
 
-    _, topology = _loaded(app)
+    _, topology = load_topology(app)
     print(topology.describe(), explained(topology, emit=emit), sep="\n")
 
 
@@ -226,57 +227,6 @@ def _process_all(streams: Any, done: Future[None], told: threading.Event) -> Non
         done.set_result(None)
     finally:
         told.set()
-
-
-def _loaded(app: Path) -> tuple[ModuleType, Topology]:
-    """The file, and its topology. What the file's own code raises ends the command, with its lines and not ours."""
-    try:
-        module = load_module(app)
-        return module, topology_of(module)
-    except SuiroError:
-        raise
-    except Exception as error:
-        shown = TracebackException.from_exception(error)
-        own = (place for place, frame in enumerate(shown.stack) if Path(frame.filename) == app.resolve())
-        del shown.stack[: next(own, len(shown.stack))]
-        print(*shown.format(chain=False), sep="", end="", file=sys.stderr)
-        print(f"suiro run: {app} could not be loaded", file=sys.stderr)
-        raise typer.Exit(1) from error
-
-
-def load_module(path: Path) -> ModuleType:
-    """Runs the file as a module of its own name; modules beside it can be imported, here and in workers."""
-    path = path.resolve()
-    if path.stem in sys.modules:
-        raise ConfigError(
-            f"{path.name} has the name of a module that is loaded already ({path.stem}); give the file another name"
-        )
-    sys.path.insert(0, str(path.parent))
-    spec = spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise ConfigError(f"{path} is not a Python file; its name must end in .py")
-    module = module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def topology_of(module: ModuleType) -> Topology:
-    from suiro.streams import StreamsBuilder, Topology
-
-    found = getattr(module, "topology", None)
-    if isinstance(found, Topology):
-        return found
-    if isinstance(found, StreamsBuilder):
-        return found.build()
-    build = getattr(module, "build", None)
-    if not callable(build):
-        raise ConfigError(
-            f"{module.__name__} has neither a topology (topology = builder.build()) nor a function build(builder)"
-        )
-    builder = StreamsBuilder()
-    made = build(builder)
-    return made if isinstance(made, Topology) else builder.build()
 
 
 def settings_of(pairs: list[str]) -> Mapping[str, str]:

@@ -18,12 +18,33 @@ from suiro.streams.nodes import Node
 from suiro.streams.topology import stores_of
 from suiro.streams_spark.plan import Plan
 
-__all__ = ["FORMAT_VERSION", "check_description", "describe_state"]
+__all__ = ["FORMAT_VERSION", "Difference", "check_description", "compare", "describe_state"]
 
 FORMAT_VERSION = 1
 FILE = "suiro-topology.json"
 
 Entry = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Difference:
+    """`kind`: "store" or "operator". `what`: "moved" (to `at`), "gone", "new" or "changed"; `said` in words."""
+
+    kind: str
+    name: str
+    what: str
+    said: str
+    at: str = ""
+
+    def __str__(self) -> str:
+        colon = ":" if self.what == "changed" else ""
+        return f"{self.kind} {self.name}{colon} {self.said}"
+
+    @property
+    def is_of_a_generated_name(self) -> bool:
+        if self.what == "changed":
+            return self.kind == "store" and _is_generated(self.name)
+        return self.what == "moved" or _is_generated(self.name)
 
 
 def check_description(plan: Plan, checkpoint: Path) -> None:
@@ -41,9 +62,9 @@ def check_description(plan: Plan, checkpoint: Path) -> None:
             f"{path} has format {old.get('version')}, this version of suiro reads {FORMAT_VERSION}: use the version "
             "that wrote it, or a new application id"
         )
-    differences, is_generated = _differences(old, new)
+    differences = compare(old, new)
     if differences:
-        raise TopologyError(_message(plan, checkpoint, differences, is_generated=is_generated))
+        raise TopologyError(_message(plan, checkpoint, differences))
 
 
 def describe_state(plan: Plan) -> dict[str, Any]:
@@ -99,10 +120,9 @@ def _bounds(windows: Any) -> Entry:
     }
 
 
-def _differences(old: Entry, new: Entry) -> tuple[list[str], bool]:
-    """What differs, and whether a generated name has to do with it."""
-    found = []
-    is_generated = False
+def compare(old: Entry, new: Entry) -> list[Difference]:
+    """Two descriptions: what has a store or an operator with state not go on where it was."""
+    found: list[Difference] = []
     moved: dict[str, str] = {}
     for kind in ("stores", "operators"):
         one = kind.removesuffix("s")
@@ -110,20 +130,18 @@ def _differences(old: Entry, new: Entry) -> tuple[list[str], bool]:
         gone = [name for name in before if name not in now]
         fresh = [name for name in now if name not in before]
         for name, at in _moved(before, now, gone, fresh, moved):
-            found.append(f"{one} {name} is {at} now")
-            is_generated = True
+            found.append(Difference(one, name, "moved", f"is {at} now", at=at))
             moved[name] = at
             gone.remove(name)
             fresh.remove(at)
-        is_generated |= any(map(_is_generated, (*gone, *fresh)))
-        found += [f"{one} {name} is gone" for name in gone]
-        found += [f"{one} {name} is new" for name in fresh]
+        found += [Difference(one, name, "gone", "is gone") for name in gone]
+        found += [Difference(one, name, "new", "is new") for name in fresh]
         for name in before:
             for what, was in before[name].items():
                 if name in now and now[name].get(what) != was:
-                    found.append(f"{one} {name}: {what} was {_told(was)}, is {_told(now[name].get(what))}")
-                    is_generated |= kind == "stores" and _is_generated(name)
-    return found, is_generated
+                    said = f"{what} was {_told(was)}, is {_told(now[name].get(what))}"
+                    found.append(Difference(one, name, "changed", said))
+    return found
 
 
 def _moved(
@@ -150,14 +168,14 @@ def _told(value: Any) -> str:
     return ", ".join(value) if isinstance(value, list) else str(value)
 
 
-def _message(plan: Plan, checkpoint: Path, differences: list[str], *, is_generated: bool) -> str:
+def _message(plan: Plan, checkpoint: Path, differences: list[Difference]) -> str:
     hint = (
         "Generated names have a number that moves when operators above come or go: give stores and operators names "
         '(materialized=Materialized.as_("..."), name="..."), and they stay. '
-        if is_generated
+        if any(one.is_of_a_generated_name for one in differences)
         else ""
     )
-    listed = "; ".join(differences)
+    listed = "; ".join(map(str, differences))
     return (
         f"the state of {plan.application_id!r} in {checkpoint} was written by another topology: {listed}. {hint}Put "
         "back what changed; or take a new application id, which reads from the beginning and writes everything; or "

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -103,3 +104,51 @@ def test_those_that_answer_are_listed_beside_one_that_does_not(
     assert "does not answer: " in told.err
     assert "404 Not Found" in told.err
     assert told.err.count("\n") == 2
+
+
+UPGRADED = """
+from names import OUT
+from suiro.streams import serdes
+
+def build(builder):
+    words = builder.stream("in", key=serdes.string, value=serdes.string){change}
+    words.group_by_key().count().to_stream().to(OUT)
+"""
+
+
+def versions(place: Path, **changes: str) -> list[str]:
+    """Files of one name in a folder each, with a module of one name beside them."""
+    for folder, change in changes.items():
+        (place / folder).mkdir()
+        (place / folder / "words.py").write_text(UPGRADED.format(change=change))
+        (place / folder / "names.py").write_text(f"OUT = {folder!r}")
+    return [str(place / folder / "words.py") for folder in changes]
+
+
+def test_an_upgrade_is_told_of_two_files_with_one_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = versions(tmp_path, old="", new=".filter(lambda key, value: True)")
+    assert app.main(["upgrade", *files]) == 0
+    told = capsys.readouterr()
+    assert "to be named" in told.out
+    assert "old\tleft" in told.out
+    assert "new\tfrom now on" in told.out
+    assert "carries over once" in told.err
+    with pytest.raises(SystemExit, match="1"):
+        app.main(["upgrade", *files, "--check"])
+    capsys.readouterr()
+    assert app.main(["upgrade", files[1], files[1], "--check", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["carries_over"] is True
+
+
+def test_an_error_of_a_file_of_an_upgrade_is_shown_with_its_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = versions(tmp_path, old="", new=".no_such_operator()")
+    with pytest.raises(SystemExit, match="1"):
+        app.main(["upgrade", *files])
+    told = capsys.readouterr().err
+    assert "AttributeError" in told
+    assert files[1] in told
+    assert "suiro/cli" not in told

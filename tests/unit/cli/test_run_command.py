@@ -13,7 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from suiro.cli.app import app
-from suiro.cli.run import load_module, settings_of, topology_of, until_told
+from suiro.cli.run import settings_of, until_told
+from suiro.cli.topology_file import load_module, topology_of
 from suiro.client import Client, NewTopic
 from suiro.errors import ConfigError
 from suiro.node import InProcessNode
