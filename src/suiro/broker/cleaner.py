@@ -5,6 +5,8 @@ with one thread). The child does all reading and writing of records (`suiro.log.
 only on the event loop's thread, in short calls: `begin_cleaning`, `replace_segments` per group, `end_cleaning`.
 
 - A log that cannot be read is marked and left alone until the next start; the node's log says so.
+- A log whose cleaning failed comes after all others from then on, until it succeeds, so that it keeps none from being
+  cleaned. Where several fail in a row it is not the logs (a full disk, say), and the round ends.
 - `cleaner-offset-checkpoint` is written when a log is done. A death before that means some groups are cleaned
   twice, which changes nothing.
 - The child starts with the first dirty log and goes when there was none for a while.
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _IDLE_CHECKS = 8  # so many without work, and the child's memory is given back
+FAILURES_A_ROUND = 3
 
 
 class Cleaner:
@@ -49,6 +52,7 @@ class Cleaner:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._uncleanable: set[PartitionLog] = set()
+        self._failures: dict[PartitionLog, int] = {}  # in a row
         self._child: _Child | None = None
         self._idle_checks = 0
         self._task: asyncio.Task[None] | None = None
@@ -72,10 +76,17 @@ class Cleaner:
     async def _clean_all(self) -> None:
         try:
             cleaned = False
-            while self._broker.settings.log_cleaner_enable and (found := self._dirtiest()) is not None:
-                cleaned = True
-                if not await self._clean(*found):
+            failed: set[PartitionLog] = set()
+            while self._broker.settings.log_cleaner_enable and len(failed) < FAILURES_A_ROUND:
+                if (found := self._dirtiest(failed)) is None:
                     break
+                cleaned = True
+                log = found[0]
+                if await self._clean(*found):
+                    self._failures.pop(log, None)
+                else:
+                    self._failures[log] = self._failures.get(log, 0) + 1
+                    failed.add(log)
             self._idle_checks = 0 if cleaned else self._idle_checks + 1
             if self._idle_checks >= _IDLE_CHECKS:
                 self._end_child()
@@ -83,12 +94,14 @@ class Cleaner:
             logger.exception("the log cleaner failed; it tries again later")
             self._end_child()
 
-    def _dirtiest(self) -> tuple[PartitionLog, Dirtiness] | None:
+    def _dirtiest(self, passed_over: set[PartitionLog]) -> tuple[PartitionLog, Dirtiness] | None:
+        """Of those that failed least often."""
         now_ms = self._broker.clock.wall_ms()
         logs = [
             partition.log for partition in self._broker.topics.partitions() if partition.log.config.compacted
         ]
         self._uncleanable.intersection_update(logs)
+        self._failures = {log: self._failures[log] for log in logs if log in self._failures}
         worst: tuple[PartitionLog, Dirtiness] | None = None
         self.max_dirty_percent = 0
         for log in logs:
@@ -100,12 +113,15 @@ class Cleaner:
                 log.compaction_facts(), log.config, checkpoint=log.cleaned_offset, now_ms=now_ms
             )
             self.max_dirty_percent = max(self.max_dirty_percent, int(100 * found.ratio))
-            if found.is_due(log.config) and (worst is None or found.ratio > worst[1].ratio):
+            if log in passed_over or not found.is_due(log.config):
+                continue
+            rank = -self._failures.get(log, 0), found.ratio
+            if worst is None or rank > (-self._failures.get(worst[0], 0), worst[1].ratio):
                 worst = log, found
         return worst
 
     async def _clean(self, log: PartitionLog, found: Dirtiness) -> bool:
-        """Clean one log; whether it makes sense to go on with others at once."""
+        """Clean one log; False where it failed and is to be tried again."""
         settings = self._broker.settings
         try:
             job = log.begin_cleaning(
@@ -123,12 +139,18 @@ class Cleaner:
         began = self._broker.clock.monotonic_ms()
         try:
             return await self._carry_out(log, job, began)
-        except (OSError, EOFError, LogError) as error:
+        except Exception as error:
             # The child may be in the middle of the job, and its other answers would be taken for those to the next.
             self._end_child()
             if not log.is_open:
                 return True  # The topic was deleted under the cleaner.
-            logger.warning("cleaning %s failed, it is tried again later: %r", log.directory.name, error)
+            is_expected = isinstance(error, OSError | EOFError | LogError)
+            logger.warning(
+                "cleaning %s failed, it is tried again later: %r",
+                log.directory.name,
+                error,
+                exc_info=None if is_expected else error,
+            )
             return False
         finally:
             log.end_cleaning()

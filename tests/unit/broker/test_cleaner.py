@@ -13,10 +13,10 @@ from support.cleaning import committed_records, latest_values
 from support.logs import NOW_MS, open_log
 
 from suiro.broker.broker import Broker
-from suiro.broker.cleaner import Cleaner
+from suiro.broker.cleaner import FAILURES_A_ROUND, Cleaner
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
-from suiro.log import LogConfig, PartitionLog
+from suiro.log import LogConfig, LogError, PartitionLog
 from suiro.protocol.record_batch import HEADER_SIZE
 from suiro.protocol.records import Record, encode_batch
 
@@ -101,3 +101,37 @@ def test_a_disk_that_refuses_is_told_and_the_log_is_tried_again(
     del log.begin_cleaning
     clean_all([log])
     assert log.cleaned_offset == log.log_end_offset
+
+
+@pytest.mark.parametrize("error", [OSError("no such device"), RuntimeError("a mistake")])
+def test_a_log_that_fails_keeps_no_other_one_from_being_cleaned(tmp_path: Path, error: Exception) -> None:
+    failing, other = dirty_log(tmp_path / "failing-0", 100), dirty_log(tmp_path / "other-0", 90)
+    tried = []
+
+    def refused(bases: Any) -> None:
+        tried.append(bases)
+        raise error
+
+    put_in_place = failing.replace_segments
+    failing.replace_segments = refused  # type: ignore[method-assign]
+    clean_all([failing, other])
+    assert len(tried) == 1  # once a round
+    assert failing.cleaned_offset != failing.log_end_offset
+    assert other.cleaned_offset == other.log_end_offset
+    failing.replace_segments = put_in_place  # type: ignore[method-assign]
+    clean_all([failing, other])
+    assert failing.cleaned_offset == failing.log_end_offset
+
+
+def test_a_round_ends_where_it_is_not_the_logs(tmp_path: Path) -> None:
+    logs = [dirty_log(tmp_path / f"log-{number}", 60 + number) for number in range(5)]
+    tried = []
+    for log in logs:
+
+        def refused(settings: Any, *given: Any, log: PartitionLog = log) -> Any:
+            tried.append(log)
+            raise LogError("not now")
+
+        log.begin_cleaning = refused  # type: ignore[assignment, method-assign]
+    clean_all(logs)
+    assert len(tried) == len(set(tried)) == FAILURES_A_ROUND
