@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOCK_SCHEME",
+    "AsyncRegistryClient",
     "AvroCodec",
     "Codec",
     "CodecSettings",
@@ -62,6 +63,7 @@ __all__ = [
 
 # A node that starts a registry loads no HTTP client, and a client that encodes records no web server.
 _MODULES = {
+    "AsyncRegistryClient": "async_client",
     "AvroCodec": "codecs.avro",
     "Codec": "codecs",
     "CodecSettings": "codecs",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from suiro.streams import serdes
+    from suiro.streams.async_store_reader import AsyncReadOnlyStore
     from suiro.streams.builder import StreamsBuilder
     from suiro.streams.errors import ProcessingError, TopologyError
     from suiro.streams.explanation import explain
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
+    "AsyncReadOnlyStore",
     "BranchedKStream",
     "Change",
     "CogroupedKStream",
@@ -141,6 +143,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "async_store_reader": ["AsyncReadOnlyStore"],
     "builder": ["StreamsBuilder"],
     "errors": ["ProcessingError", "TopologyError"],
     "expressions": [

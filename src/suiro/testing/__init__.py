@@ -11,8 +11,7 @@ without any log by `TopologyTestDriver`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,19 +31,42 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-@contextmanager
-def node(
-    *, data: Path | str | None = None, settings: Mapping[str, str] | None = None
-) -> Iterator[NodeUnderTest]:
+class node:
     """A node in this process on a free port; its data is gone afterwards, unless `data` names a directory.
+
+    `with node() as log:`, or `async with` in a test that runs on asyncio, whose loop goes on while the node starts.
 
     `node.faults` makes requests go wrong, `node.advance(ms)` skips time, `node.kill()` and `node.restart()` do
     what they say.
     """
-    from suiro.testing.node_under_test import NodeUnderTest
 
-    running = NodeUnderTest.begin(data=data, settings=settings)
-    try:
-        yield running
-    finally:
-        running.stop()
+    def __init__(self, *, data: Path | str | None = None, settings: Mapping[str, str] | None = None) -> None:
+        self._data, self._settings = data, settings
+        self._running: NodeUnderTest | None = None
+
+    def __enter__(self) -> NodeUnderTest:
+        from suiro.testing.node_under_test import NodeUnderTest
+
+        self._running = NodeUnderTest.begin(data=self._data, settings=self._settings)
+        return self._running
+
+    def __exit__(self, *error: object) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            running.stop()
+
+    async def __aenter__(self) -> NodeUnderTest:
+        import asyncio
+
+        starting = asyncio.create_task(asyncio.to_thread(self.__enter__))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await starting  # nobody else would stop it
+            await self.__aexit__()
+            raise
+
+    async def __aexit__(self, *error: object) -> None:
+        import asyncio
+
+        await asyncio.to_thread(self.__exit__)

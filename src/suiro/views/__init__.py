@@ -14,7 +14,7 @@ a cut (`cuts`), which says what of the inputs the output reflects.
 - `pipeline`, `process`: a version runs. `leader`: it ends its micro-batches where another's ended.
 - `store`, `follower`, `reads`: its rows are kept, and served.
 - `lifecycle`: the rules of a change. `journal`: what was decided, in the log. `keeper`, `host`: it is made so.
-- `compare`, `explain`: two versions beside each other. `client`: all of it from elsewhere.
+- `compare`, `explain`: two versions beside each other. `client`, `async_client`: all of it from elsewhere.
 
 A name's module is imported when the name is first used.
 """
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from suiro.views.adoption import Adoption
+    from suiro.views.async_client import AsyncViews
     from suiro.views.client import Views
     from suiro.views.cuts import Cut, CutLog
     from suiro.views.definition import RowCodec, VersionSpec, ViewDefinition, topology_of, view
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Adoption",
+    "AsyncViews",
     "Cut",
     "CutLog",
     "HostConfig",
@@ -52,6 +54,7 @@ __all__ = [
 
 _HOMES = {
     "Adoption": "adoption",
+    "AsyncViews": "async_client",
     "Cut": "cuts",
     "CutLog": "cuts",
     "HostConfig": "host",

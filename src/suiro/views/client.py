@@ -11,34 +11,29 @@ from __future__ import annotations
 
 import base64
 import getpass
-import json
-import os
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote
 
 import httpx
 
-from suiro.errors import SuiroError, TransientError, UsageError
-from suiro.views.state import RefusedChangeError, UnknownViewError
+from suiro.errors import TransientError, UsageError
+from suiro.views.requests import (
+    DEFAULT_URL,
+    READ_TIMEOUT_S,
+    START_ONE,
+    Attempts,
+    Following,
+    host_of,
+    params_of,
+    row_path,
+    said,
+)
 
 __all__ = ["DEFAULT_URL", "Views"]
-
-DEFAULT_URL = "http://127.0.0.1:8085"
-URL_VARIABLE = "SUIRO_VIEWS_URL"
-READ_TIMEOUT_S = 30.0
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0
-TRY_AGAIN = (502, 503)
-
-_ERRORS: Mapping[int, type[SuiroError]] = {
-    404: UnknownViewError,
-    409: RefusedChangeError,
-    503: TransientError,
-}
 
 
 class Views:
@@ -52,12 +47,9 @@ class Views:
         timeout_s: float = READ_TIMEOUT_S,
         who: str | None = None,
     ) -> None:
-        given = httpx.URL((url or os.environ.get(URL_VARIABLE) or DEFAULT_URL).rstrip("/"))
-        self.url = str(given.copy_with(userinfo=b""))  # messages name it
+        self.url, login, headers = host_of(url, caller)
         self._timeout_s = timeout_s
         self._who = who or f"{getpass.getuser()}@{socket.gethostname()}"
-        headers = {} if caller is None else {"Suiro-Caller": caller}
-        login = (given.username, given.password) if given.userinfo else None
         self._http = httpx.Client(base_url=self.url, auth=login, headers=headers, timeout=timeout_s)
 
     def close(self) -> None:
@@ -79,8 +71,7 @@ class Views:
         Options: `as_of` (a time, "cut:N" or "topic:partition:offset,..."), `min_offset` ("topic:partition:offset,...":
         waits until the view reflects it), `timeout_ms` of that, `version`.
         """
-        path = "/".join(_quoted(_part(part)) for part in key)
-        answer: dict[str, Any] = self._read(f"/views/{view}/rows/{path}", options)
+        answer: dict[str, Any] = self._read(row_path(view, key), options)
         return answer
 
     def rows(self, view: str, **options: Any) -> dict[str, Any]:
@@ -89,8 +80,6 @@ class Views:
         Options: `from_`, `to`, `prefix`, `where` (a list of "column:operator:value"), `search`, `limit`, `after`, and
         those of `get`.
         """
-        if "from_" in options:
-            options["from"] = options.pop("from_")
         answer: dict[str, Any] = self._read(f"/views/{view}/rows", options)
         return answer
 
@@ -98,24 +87,24 @@ class Views:
         self, view: str, *, after: str | int | None = None, **options: Any
     ) -> Iterator[dict[str, Any]]:
         """Changes from now on, or from after that cut, as they come; goes on by itself where the connection broke."""
-        last = None if after is None else str(after)
-        pause_s = FIRST_PAUSE_S
+        following = Following(after)
         while True:
-            headers = {"Accept": "text/event-stream"} | ({} if last is None else {"Last-Event-ID": last})
             try:
                 with self._http.stream(
-                    "GET", f"/views/{view}/changes", params=_params(options), headers=headers, timeout=None
+                    "GET",
+                    f"/views/{view}/changes",
+                    params=params_of(options),
+                    headers=following.headers,
+                    timeout=None,
                 ) as answer:
                     if answer.is_error:
                         answer.read()
-                        raise _error_of(answer)
-                    pause_s = FIRST_PAUSE_S
-                    for event_id, event in _events(answer, last):
-                        last = event_id
-                        yield event
+                    following.begin(answer)
+                    for line in answer.iter_lines():
+                        if (event := following.event(line)) is not None:
+                            yield event
             except (httpx.TransportError, TransientError):
-                time.sleep(pause_s)
-                pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+                time.sleep(following.pause_s())
 
     def topic(self, view: str, **options: Any) -> dict[str, Any]:
         """Under "topic" the output topic of the version that answers this caller, or of `version`. A view's name is the
@@ -124,20 +113,16 @@ class Views:
         return answer
 
     def _read(self, path: str, options: Mapping[str, Any]) -> Any:
-        deadline = time.monotonic() + self._timeout_s
-        pause_s = FIRST_PAUSE_S
+        attempts = Attempts(self.url, self._timeout_s)
         while True:
+            answer: httpx.Response | httpx.TransportError
             try:
-                answer = self._http.get(path, params=_params(options))
-                if answer.status_code not in TRY_AGAIN:
-                    return _said(answer)
-                failure: Exception = _error_of(answer)
+                answer = self._http.get(path, params=params_of(options))
             except httpx.TransportError as error:
-                failure = TransientError(f"no answer from {self.url}: {error}. {_START}")
-            if time.monotonic() + pause_s > deadline:
-                raise failure
-            time.sleep(pause_s)
-            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+                answer = error
+            if isinstance(answer, httpx.Response) and attempts.is_last(answer):
+                return said(answer)
+            time.sleep(attempts.pause_s(answer))
 
     # -- looking -------------------------------------------------------------------------------------------------
 
@@ -294,7 +279,7 @@ class Views:
         try:
             answer = self._http.request(method, path, json=body, timeout=timeout)
         except httpx.ConnectError as error:
-            raise TransientError(f"no host of views answers at {self.url}: {error}. {_START}") from None
+            raise TransientError(f"no host of views answers at {self.url}: {error}. {START_ONE}") from None
         except httpx.TransportError as error:
             raise TransientError(
                 f"the connection to {self.url} broke ({error}): it may have been done; look: suiro view status"
@@ -303,61 +288,4 @@ class Views:
             raise UsageError(
                 f"what is asked for cannot be said in JSON ({error}): NaN and infinity are no numbers there"
             ) from None
-        return _said(answer)
-
-
-_START = (
-    "Start one: suiro view serve --bootstrap-servers HOST:PORT; or say where it is: --url or SUIRO_VIEWS_URL"
-)
-
-
-def _said(answer: httpx.Response) -> Any:
-    if answer.is_error:
-        raise _error_of(answer)
-    try:
-        return answer.json()
-    except ValueError:
-        raise UsageError(
-            f"{answer.url} answered something else than JSON: is that a host of views?"
-        ) from None
-
-
-def _error_of(answer: httpx.Response) -> SuiroError:
-    try:
-        message = answer.json()["message"]
-    except (ValueError, KeyError, TypeError):
-        message = f"{answer.url} answered {answer.status_code}: {answer.text[:200]}"
-    kind = _ERRORS.get(answer.status_code, UsageError if answer.status_code < 500 else TransientError)
-    return kind(message)
-
-
-def _params(options: Mapping[str, Any]) -> httpx.QueryParams:
-    found: list[tuple[str, str]] = []
-    for name, value in options.items():
-        if value is not None:
-            found += [(name, str(one)) for one in (value if isinstance(value, list | tuple) else [value])]
-    return httpx.QueryParams(found)  # type: ignore[arg-type]
-
-
-def _part(part: Any) -> str:
-    return part if isinstance(part, str) else json.dumps(part)
-
-
-def _quoted(part: str) -> str:
-    """Of a path; "." and ".." too, which would be taken for folders."""
-    return part.replace(".", "%2E") if part in (".", "..") else quote(part, safe="")
-
-
-def _events(answer: httpx.Response, last: str | None) -> Iterator[tuple[str | None, dict[str, Any]]]:
-    """(id, data) of server-sent events."""
-    data: list[str] = []
-    for line in answer.iter_lines():
-        field, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if field == "id":
-            last = value
-        elif field == "data":
-            data.append(value)
-        elif not line and data:
-            yield last, json.loads("\n".join(data))
-            data = []
+        return said(answer)

@@ -1,0 +1,132 @@
+"""`Views` and `AsyncViews` ask the same and understand the same: one host, played to both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import aclosing
+from typing import Any
+
+import httpx
+import pytest
+
+from suiro.errors import TransientError, UsageError
+from suiro.views import AsyncViews, Views
+from suiro.views.state import UnknownViewError
+
+
+class Host:
+    """Gives what it was told to, one answer after the other, and keeps what it was asked."""
+
+    def __init__(self, *answers: Any) -> None:
+        self._answers = list(answers)
+        self.asked: list[httpx.Request] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request)
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, str):
+            return httpx.Response(200, text=answer)
+        status, body = answer
+        return httpx.Response(status, json=body)
+
+
+def blocking(host: Host, name: str, *arguments: Any, **options: Any) -> Any:
+    with Views("http://user:secret@host:1", caller="me", timeout_s=2) as views:
+        views._http = httpx.Client(
+            base_url=views.url,
+            headers=views._http.headers,
+            auth=views._http.auth,
+            transport=httpx.MockTransport(host),
+        )
+        found = getattr(views, name)(*arguments, **options)
+        return (
+            [event for _, event in zip(range(3), found, strict=False)]
+            if isinstance(found, Iterator)
+            else found
+        )
+
+
+def on_asyncio(host: Host, name: str, *arguments: Any, **options: Any) -> Any:
+    async def ask() -> Any:
+        async with AsyncViews("http://user:secret@host:1", caller="me", timeout_s=2) as views:
+            views._http = httpx.AsyncClient(
+                base_url=views.url,
+                headers=views._http.headers,
+                auth=views._http.auth,
+                transport=httpx.MockTransport(host),
+            )
+            if name != "changes":
+                return await getattr(views, name)(*arguments, **options)
+            found = []
+            async with aclosing(views.changes(*arguments, **options)) as changes:  # type: ignore[type-var]
+                async for event in changes:
+                    found.append(event)
+                    if len(found) == 3:
+                        break
+            return found
+
+    return asyncio.run(ask())
+
+
+Ask = Callable[..., Any]
+both = pytest.mark.parametrize("ask", [blocking, on_asyncio])
+
+
+@both
+def test_a_row_is_asked_for_by_its_key_and_its_caller(ask: Ask) -> None:
+    host = Host((200, {"row": 7}))
+    assert ask(host, "get", "delays", "a/b", 3, as_of="cut:2", version=None) == {"row": 7}
+    (asked,) = host.asked
+    assert asked.url.raw_path == b"/views/delays/rows/a%2Fb/3?as_of=cut%3A2"
+    assert asked.headers["suiro-caller"] == "me"
+    assert asked.headers["authorization"].startswith("Basic ")
+
+
+@both
+def test_a_page_is_asked_for_by_what_python_can_say(ask: Ask) -> None:
+    host = Host((200, {"rows": []}))
+    ask(host, "rows", "delays", from_="a", where=["n:>:1", "n:<:9"])
+    assert host.asked[0].url.query == b"from=a&where=n%3A%3E%3A1&where=n%3A%3C%3A9"
+
+
+@both
+def test_a_read_is_repeated_while_the_host_is_away(ask: Ask) -> None:
+    host = Host(httpx.ConnectError("no"), (503, {"message": "soon"}), (200, {"topic": "t"}))
+    assert ask(host, "topic", "delays") == {"topic": "t"}
+    assert len(host.asked) == 3
+
+
+@both
+@pytest.mark.parametrize("answer", [httpx.ConnectError("no"), (503, {"message": "soon"})])
+def test_a_read_ends_when_its_time_is_over(ask: Ask, answer: Any) -> None:
+    with pytest.raises(TransientError, match=r"soon|no answer from http://host:1: no. Start one"):
+        ask(Host(*[answer] * 50), "topic", "delays")
+
+
+@both
+def test_errors_are_of_their_kinds(ask: Ask) -> None:
+    with pytest.raises(UnknownViewError, match="no view"):
+        ask(Host((404, {"message": "no view"})), "status", "delays")
+    with pytest.raises(UsageError, match="is that a host of views"):
+        ask(Host("<html>"), "topic", "delays")
+
+
+@both
+def test_changes_go_on_where_the_connection_broke(ask: Ask) -> None:
+    host = Host(
+        'id: 4\ndata: {"n": 1}\n\nid: 5\ndata: {"n":\ndata: 2}\n\nid: 6\ndata: {"n"',
+        httpx.ReadError("broken"),
+        (503, {"message": "soon"}),
+        'id: 6\ndata: {"n": 3}\n\n',
+    )
+    assert ask(host, "changes", "delays", after=3) == [{"n": 1}, {"n": 2}, {"n": 3}]
+    assert [asked.headers["last-event-id"] for asked in host.asked] == ["3", "5", "5", "5"]
+
+
+@both
+def test_changes_of_a_view_that_is_not_there_are_an_error(ask: Ask) -> None:
+    with pytest.raises(UnknownViewError, match="no view"):
+        ask(Host((404, {"message": "no view"})), "changes", "delays")
