@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from suiro.clock import Clock, SystemClock
 from suiro.config import NodeSettings, parse_address
 from suiro.errors import ConfigError, SuiroError, TransientError
+from suiro.foundation.readiness import say_ready
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -157,7 +158,6 @@ def _serve(
             fail(error)
             return
         ready: dict[str, Any] = {
-            "event": "ready",
             "bootstrap": broker.bootstrap_servers,
             "registry": None,
             "pid": os.getpid(),
@@ -180,7 +180,7 @@ def _serve(
             for open_one in broker.open_listeners:
                 where = f"listener {open_one.name} on {open_one.host}:{open_one.port}"
                 print(f"suiro node: WARNING: {where} {_IS_OPEN}", file=sys.stderr, flush=True)
-        print(json.dumps(ready), flush=True)
+        say_ready(ready)
 
     loop.call_soon(begin)
     try:

@@ -6,6 +6,7 @@ The child stops, cleanly, when this process ends, be it by kill -9: it ends with
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import IO
 
 from suiro.errors import ConfigError
+from suiro.foundation.readiness import NOTIFY_SOCKET
 
 __all__ = ["Beside", "close_pipes", "start_child", "stop_child"]
 
@@ -44,6 +46,8 @@ def start_child(
         stdout=stdout,
         stderr=stderr,
         pass_fds=() if listener is None else (listener.fileno(),),
+        # Who is ready is the parent, and not one of its children.
+        env={name: value for name, value in os.environ.items() if name != NOTIFY_SOCKET},
         start_new_session=True,
     )
 

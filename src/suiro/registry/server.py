@@ -7,7 +7,6 @@ everything in the log was read. The ready line says that it was. How it listens,
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
@@ -25,6 +24,7 @@ from suiro.foundation.http import (
     url_of,
     warn_if_open_to_all,
 )
+from suiro.foundation.readiness import say_ready
 from suiro.foundation.stopping import Stopping
 from suiro.registry.app import RegistryApp
 from suiro.registry.storage import BROKERS_DEFAULT, DEFAULT_TIMEOUT_MS, DEFAULT_TOPIC, Storage
@@ -63,7 +63,7 @@ def serve(
     """
     with _Serving(config, listener) as serving:
         stopping = Stopping(while_stdin_is_open=while_stdin_is_open)
-        print(json.dumps({"event": "ready", "registry": serving.url, "pid": os.getpid()}), flush=True)
+        say_ready({"registry": serving.url, "pid": os.getpid()})
         stopping.wait()
         logger.info("stopping")
 

@@ -6,7 +6,6 @@ again. Beyond the loopback address it wants users: whoever may deploy runs code 
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from suiro.errors import ConfigError
 from suiro.foundation.http import HttpServer, Tls, Users, is_loopback, listen_on
+from suiro.foundation.readiness import say_ready
 from suiro.foundation.stopping import Stopping
 from suiro.views.cpus import keep_for_reads
 from suiro.views.host import Host, HostConfig
@@ -60,7 +60,7 @@ def serve(config: HostConfig, listen: Listen, *, while_stdin_is_open: bool = Fal
         try:
             host.start()
             front.inner = application(host, users)
-            print(json.dumps({"event": "ready", "url": url, "pid": os.getpid()}), flush=True)
+            say_ready({"url": url, "pid": os.getpid()})
             while not host.ended.is_set() and not stopping.wait(0.1):
                 pass
             return host.why_ended

@@ -5,7 +5,6 @@ Without users it listens on the loopback address only: whoever reaches it may de
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from dataclasses import replace
@@ -14,6 +13,7 @@ from suiro.console.web.application import ConsoleApplication
 from suiro.console.web.console import Console, ConsoleSettings
 from suiro.errors import ConfigError
 from suiro.foundation.http import HttpServer, Users, listen_on
+from suiro.foundation.readiness import say_ready
 from suiro.foundation.stopping import Stopping
 
 __all__ = ["ConsoleServer", "serve"]
@@ -62,8 +62,7 @@ def serve(
     stopping = Stopping(while_stdin_is_open=while_stdin_is_open)
     server = ConsoleServer(settings, listener)
     try:
-        ready = {"event": "ready", "url": server.url, "pid": os.getpid()}
-        print(json.dumps(ready), flush=True)
+        say_ready({"url": server.url, "pid": os.getpid()})
         stopping.wait(None)
     finally:
         server.stop()
