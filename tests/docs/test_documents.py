@@ -83,6 +83,9 @@ def test_python_runs(block: Block, tmp_path: Path) -> None:
 def test_command_exists(block: Block, command: str) -> None:
     words = command.split("#")[0].rpartition(" | ")[2].split()
     match words:
+        case ["uvx", "--from", what, *called] | ["pipx", "run", "--spec", what, *called]:
+            assert what.startswith("suiro")
+            test_command_exists(block, " ".join(called))
         case ["make", target, *_]:
             assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), command
         case ["suiro", name, *rest]:
@@ -98,6 +101,8 @@ def test_command_exists(block: Block, command: str) -> None:
                 assert option in done.stdout, f"{command}: no {option}"
         case ["pip", "install", *_]:
             pass
+        case ["python", "-m", module, *_]:
+            assert importlib.util.find_spec(module) is not None, command
         case _:
             pytest.fail(f"{block}: do not know how to check {command!r}")
 
