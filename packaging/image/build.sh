@@ -35,12 +35,12 @@ set -eu
 python3 -m venv /opt/suiro
 /opt/suiro/bin/python -m pip install --quiet --no-index --no-compile --find-links /wheels "$1"
 /opt/suiro/bin/python -m pip uninstall --quiet --yes pip setuptools
-# Nobody may write there later, so what Python and numba would keep is made now.
-find /opt/suiro -name '*.py' -newermt "@$SOURCE_DATE_EPOCH" -exec touch --date="@$SOURCE_DATE_EPOCH" {} +
-/opt/suiro/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/suiro/lib || true
+# Nobody may write there later, so the byte code is made now. Some packages have files for other Pythons among theirs,
+# which do not compile and are not loaded.
+/opt/suiro/bin/python -m compileall -qq --invalidation-mode unchecked-hash /opt/suiro/lib || true
 # Python's and Debian's tools for installing are not needed any more.
 apt-get purge --quiet --quiet --yes --autoremove python3-venv > /dev/null
-useradd --system --uid 10001 --user-group --home-dir /var/lib/suiro --shell /usr/sbin/nologin suiro
+useradd --no-create-home --uid 10001 --user-group --home-dir /var/lib/suiro --shell /usr/sbin/nologin suiro
 install --directory --owner suiro --group suiro --mode 0700 /var/lib/suiro /var/lib/suiro/node
 rm -rf /wheels /install
 END
@@ -54,7 +54,7 @@ mmdebstrap --quiet --variant=minbase --include=ca-certificates,python3,python3-v
 
 echo "== image"
 name=${wheel##*/suiro-}
-export BUILDAH_ISOLATION=chroot
+export BUILDAH_ISOLATION=chroot BUILDAH_FORMAT="$FORMAT"
 image=$(buildah from scratch)
 trap 'buildah rm "$image" > /dev/null 2>&1; rm -rf "$work"' EXIT
 buildah add --quiet "$image" "$work/root.tar" / > /dev/null
@@ -70,5 +70,6 @@ if [ "$FORMAT" = docker ]; then
     buildah config --healthcheck 'CMD /opt/suiro/bin/suiro cluster --bootstrap-servers 127.0.0.1:9092 --json' \
         --healthcheck-interval 30s --healthcheck-timeout 15s --healthcheck-start-period 120s "$image"
 fi
-buildah commit --quiet --format "$FORMAT" --timestamp "$SOURCE_DATE_EPOCH" "$image" "$FORMAT-archive:$out:suiro:${name%%-*}" > /dev/null
+buildah commit --quiet --format "$FORMAT" --timestamp "$SOURCE_DATE_EPOCH" --disable-compression=false "$image" \
+    "$FORMAT-archive:$out:suiro:${name%%-*}" > /dev/null
 echo "$out"
