@@ -31,8 +31,9 @@ from suiro.views.lifecycle import TABLE
 from suiro.views.state import POSITIONS
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[1]))  # `tools` is no part of what is installed
+sys.path[:0] = [str(HERE.parents[1]), str(HERE)]  # `tools` and this folder are no part of what is installed
 
+from python_pages import pages as python_pages  # noqa: E402
 from tools import licences  # noqa: E402
 
 
@@ -392,8 +393,10 @@ PAGES = {
     "tasks.md": tasks,
     "views.md": views,
     "spark-connector.md": moving,
+    **python_pages(),
 }
 
 if __name__ == "__main__":
+    (HERE / "python").mkdir(exist_ok=True)
     for name, page in PAGES.items():
         (HERE / name).write_text(page(), encoding="utf-8")
