@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 # Compiled kernels and Spark's classes, once. All goes on without, only slower.
 PREPARE := -$(BIN)/suiro prepare
 
-.PHONY: demo test bench soak matrix lint reference constraints release clean
+.PHONY: demo test bench soak matrix lint reference site constraints release clean
 
 ## The main job on real data, from an empty machine to checked counts. DEMO="--plain --kafka" passes options on.
 demo: $(VENV)/.installed-demo
@@ -47,6 +47,10 @@ matrix: $(VENV)/.installed-dev
 ## The pages of docs/reference that are made from the code.
 reference: $(VENV)/.installed-dev
 	$(BIN)/python docs/reference/generate.py
+
+## The documentation site, in build/site/html. SITE=--serve shows it in a browser.
+site: $(VENV)/.installed-dev
+	$(BIN)/python tools/documentation.py $(SITE)
 
 ## Renews constraints.txt: the newest versions that pyproject.toml allows, by name and version only.
 constraints:

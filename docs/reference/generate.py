@@ -34,6 +34,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE)]  # `tools` and this folder are no part of what is installed
 
 from python_pages import pages as python_pages  # noqa: E402
+
 from tools import licences  # noqa: E402
 
 

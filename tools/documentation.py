@@ -1,10 +1,10 @@
 """The documentation site: `make site`. Pages are those of the repository; what is built is in build/site/html.
 
-    python tools/site.py            build it, and check it
-    python tools/site.py --serve    and serve it on 127.0.0.1
+    python tools/documentation.py            build it, and check it
+    python tools/documentation.py --serve    and serve it on 127.0.0.1, until Ctrl-C
 
-Pages are copied to build/site/pages first: README becomes the first page, ARCHITECTURE and its like have a place beside the
-others, and links follow. Links to the program's source become names. `llms.txt` lists the pages for language models, and
+Pages are copied to build/site/pages first: README becomes the first page, ARCHITECTURE and its like have a place beside
+the others, and links follow. Links to source files become names. `llms.txt` lists the pages for language models, and
 `llms-full.txt` has their text. A page that loads anything from another host is an error.
 """
 
@@ -23,8 +23,6 @@ from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-BUILD = ROOT / "build" / "site"
-PAGES, HTML = BUILD / "pages", BUILD / "html"
 
 BESIDE = {
     "README.md": "index.md",
@@ -39,11 +37,10 @@ TITLES = {"index.md": "What it is", "changelog.md": "Changelog", "contributing.m
 
 Section = tuple[str, list["str | Section"]]
 SECTIONS: list[Section] = [
-    ("suiro", ["index.md", "tutorial.md", "roles", "changelog.md"]),
+    ("Start", ["index.md", "tutorial.md", "guides/install.md", "roles", "changelog.md"]),
     (
         "Guides",
         [
-            "guides/install.md",
             (
                 "The log",
                 [
@@ -83,7 +80,7 @@ SECTIONS: list[Section] = [
 CONFIG = """\
 [project]
 site_name = "suiro"
-site_description = "Event streaming in Python: a log that speaks the Kafka protocol, Kafka Streams' operators, exactly once"
+site_description = "Event streaming in Python: a log that speaks the Kafka protocol, exactly-once pipelines on Spark"
 docs_dir = "pages"
 site_dir = "html"
 use_directory_urls = false
@@ -91,6 +88,7 @@ nav = {nav}
 
 [project.theme]
 font = false
+icon.logo = "lucide/waves"
 features = [
     "content.code.copy",
     "navigation.indexes",
@@ -130,33 +128,41 @@ _LOADED = re.compile(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--serve", action="store_true", help="serve it on 127.0.0.1 when it is built")
+    parser.add_argument("--into", type=Path, default=ROOT / "build" / "site", metavar="DIR")
     options = parser.parse_args()
-    shutil.rmtree(BUILD, ignore_errors=True)
-    pages = stage(PAGES)
+    print(f"{build(options.into)} pages in {options.into / 'html'}")
+    if options.serve:
+        serve(options.into / "html")
+
+
+def build(place: Path) -> int:
+    """How many pages it has. Ends the program where something is wrong with one."""
+    html = place / "html"
+    shutil.rmtree(place, ignore_errors=True)
+    pages = stage(place / "pages")
     nav = navigation(pages)
-    (BUILD / "zensical.toml").write_text(CONFIG.format(nav=_toml(nav)), encoding="utf-8")
+    (place / "zensical.toml").write_text(CONFIG.format(nav=_toml(nav)), encoding="utf-8")
     done = subprocess.run(
         [Path(sys.executable).with_name("zensical"), "build"],
-        cwd=BUILD,
+        cwd=place,
         env={**os.environ, "NO_COLOR": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
     said = done.stdout + done.stderr
-    print(said, end="")
     if done.returncode or "Warning" in said:
-        sys.exit("the site has warnings or could not be built")
+        sys.exit(f"{said}\nthe site has warnings, or could not be built")
     for name, text in language_model_texts(pages, nav).items():
-        (HTML / name).write_text(text, encoding="utf-8")
-    foreign = sorted(loaded_from_elsewhere(HTML))
+        (html / name).write_text(text, encoding="utf-8")
+    foreign = sorted(loaded_from_elsewhere(html))
     if foreign:
         sys.exit("loaded from other hosts: " + "; ".join(foreign))
-    print(f"{len(pages)} pages in {HTML.relative_to(ROOT)}")
-    if options.serve:
-        serve()
+    return len(pages)
 
 
 # -- pages --------------------------------------------------------------------------------------------------
@@ -209,7 +215,7 @@ def navigation(pages: dict[str, str]) -> Nav:
     nav: Nav = [{title: _entries(items, pages, named)} for title, items in SECTIONS]
     left = sorted(set(pages) - set(_places(nav)))
     if left:
-        sys.exit(f"pages that are in no section of tools/site.py: {', '.join(left)}")
+        sys.exit(f"pages that are in no section of tools/documentation.py: {', '.join(left)}")
     return [section for section in nav if all(section.values())]
 
 
@@ -271,7 +277,7 @@ def language_model_texts(pages: dict[str, str], nav: Nav) -> dict[str, str]:
         for title, items in section.items():
             lines += [f"## {title}", ""]
             for at in _places(items if isinstance(items, list) else [{title: items}]):
-                page = at.removesuffix(".md") + ".html"
+                page = re.sub(r"(README)?\.md$", lambda it: "index.html" if it[1] else ".html", at)
                 lines.append(f"- [{title_of(at, pages[at])}]({page}): {_first_paragraph(pages[at])}")
                 whole.append(f"<!-- {at} -->\n\n{pages[at]}")
             lines.append("")
@@ -294,8 +300,8 @@ def loaded_from_elsewhere(html: Path) -> Iterator[str]:
                 yield f"{path.relative_to(html)}: {match['from'] or match['link'] or match['style']}"
 
 
-def serve() -> None:
-    handler = partial(http.server.SimpleHTTPRequestHandler, directory=HTML)
+def serve(html: Path) -> None:
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=html)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         print(f"http://127.0.0.1:{server.server_port}/", flush=True)
         server.serve_forever()
