@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.cleaning import batches, clean_log, committed_records, latest_values
+from support.cleaning import batches, clean_log, cleaned_both_ways, committed_records, latest_values
 from support.logs import NOW_MS, open_log
 
 from suiro.clock import ManualClock
@@ -108,8 +108,8 @@ def data_of(log: PartitionLog) -> dict[int, Record]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(histories, st.sampled_from([1 << 16, 24 * 16]))
-def test_a_cleaned_log_is_the_same_table(history: list[object], memory: int) -> None:
+@given(histories, st.sampled_from([1 << 16, 24 * 16]), st.booleans())
+def test_a_cleaned_log_is_the_same_table(history: list[object], memory: int, compiled: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         clock = ManualClock(wall_ms=NOW_MS)
         log = open_log(Path(folder) / "t-0", config=CONFIG, clock=clock)
@@ -127,9 +127,54 @@ def test_a_cleaned_log_is_the_same_table(history: list[object], memory: int) -> 
                     log.roll()
                 case Clean():
                     clock.advance(step.wait_ms)
-                    checkpoint = cleaned_as_the_model_says(log, model, checkpoint, clock, memory)
+                    checkpoint = cleaned_as_the_model_says(log, model, checkpoint, clock, memory, compiled)
                     if step.reopen:
                         log = reopened(log, clock)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.one_of(_writes, _writes, _ends, st.just("roll")), max_size=12),
+    _writes,
+    st.data(),
+)
+def test_both_ways_of_cleaning_refuse_the_same_damage(
+    history: list[object], first: Write, data: st.DataObject
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        log = open_log(Path(folder) / "t-0", config=CONFIG, clock=ManualClock(wall_ms=NOW_MS))
+        sequences: dict[int, int] = {}
+        for step in [first, *history, "roll"]:
+            match step:
+                case Write():
+                    write(log, Model(), sequences, step)
+                case End():
+                    log.append_control(step.commit, step.producer, 0, 0, NOW_MS)
+                case "roll":
+                    log.roll()
+        path = data.draw(st.sampled_from(sorted(log.directory.glob("*.log"))[:-1]))
+        content = bytearray(path.read_bytes())
+        for _ in range(data.draw(st.integers(1, 2))):
+            content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+        path.write_bytes(content)
+        by_loops, by_python = cleaned_both_ways(log, NOW_MS + 400)
+        assert by_python == by_loops
+
+
+def test_records_that_compress_well_are_no_damage_where_a_cleaning_goes_on_behind_them(
+    tmp_path: Path,
+) -> None:
+    """A full map ends a cleaning inside a segment; the next one passes over the batches before."""
+    log = open_log(tmp_path / "t-0", config=LogConfig(cleanup_policy=("compact",)))
+    for number in range(3):
+        records = [
+            Record(offset=place, timestamp=NOW_MS, key=b"key-%d" % number, value=b"") for place in range(500)
+        ]
+        log.append(encode_batch(records, compression=4))
+    log.roll()
+    by_loops, by_python = cleaned_both_ways(log, NOW_MS, checkpoint=700)
+    assert by_python == by_loops
+    assert by_python != "damaged"
 
 
 def write(log: PartitionLog, model: Model, sequences: dict[int, int], step: Write) -> None:
@@ -169,15 +214,22 @@ def write(log: PartitionLog, model: Model, sequences: dict[int, int], step: Writ
 
 
 def cleaned_as_the_model_says(
-    log: PartitionLog, model: Model, checkpoint: int | None, clock: ManualClock, memory: int
+    log: PartitionLog, model: Model, checkpoint: int | None, clock: ManualClock, memory: int, compiled: bool
 ) -> int:
     before, end_before = data_of(log), log.log_end_offset
     table = latest_values(committed_records(log))
     producers = producers_of(log)
     last_offsets = [header.last_offset for header, _ in batches(log)]
     uncleanable = dirty_end(log, clock, checkpoint)
+    if memory > 1 << 12:
+        by_loops, by_python = cleaned_both_ways(log, clock.wall_ms(), checkpoint=checkpoint)
+        assert by_python == by_loops
     end = clean_log(
-        log, clock.wall_ms(), checkpoint=checkpoint, settings=CleanerSettings(dedupe_buffer_bytes=memory)
+        log,
+        clock.wall_ms(),
+        checkpoint=checkpoint,
+        settings=CleanerSettings(dedupe_buffer_bytes=memory),
+        compiled=compiled,
     )
     after = data_of(log)
     if memory > 1 << 12:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from suiro.errors import CorruptRecordError
 from suiro.log import PartitionLog
-from suiro.log.compaction import Cleaned, CleanerSettings, Dirtiness, dirtiness
+from suiro.log.compaction import CLEANED_SUFFIX, Cleaned, CleanerSettings, Dirtiness, dirtiness
 from suiro.protocol.record_batch import BatchHeader, iter_headers
 from suiro.protocol.records import Record, control_type, decode_batch
 from support.logs import region_bytes
@@ -19,7 +20,12 @@ def dirty(log: PartitionLog, now_ms: int, *, checkpoint: int | None = None) -> D
 
 
 def clean_log(
-    log: PartitionLog, now_ms: int, *, checkpoint: int | None = None, settings: CleanerSettings = SMALL
+    log: PartitionLog,
+    now_ms: int,
+    *,
+    checkpoint: int | None = None,
+    settings: CleanerSettings = SMALL,
+    compiled: bool = True,
 ) -> int:
     """One cleaning from the checkpoint on, put in place group by group; the new checkpoint."""
     from suiro.log.cleaning import clean
@@ -29,13 +35,43 @@ def clean_log(
         return todo.first_dirty_offset
     job = log.begin_cleaning(todo, settings)
     try:
-        for done in clean(replace(job, now_ms=now_ms)):
+        for done in clean(replace(job, now_ms=now_ms), compiled=compiled):
             if isinstance(done, Cleaned):
                 return done.end_offset
             log.replace_segments(done.bases)
     finally:
         log.end_cleaning()
     raise AssertionError("a cleaning ends with Cleaned")
+
+
+def cleaned_both_ways(
+    log: PartitionLog, now_ms: int, *, checkpoint: int | None = None, settings: CleanerSettings = SMALL
+) -> tuple[object, object]:
+    """What the compiled and the plain cleaning make of a log, which stays as it is: the names and bytes of the files,
+    and the totals; or the word for damage."""
+    from suiro.log.cleaning import clean
+
+    todo = dirty(log, now_ms, checkpoint=checkpoint)
+    if not todo.cleanable_bytes:
+        return None, None
+    job = replace(log.begin_cleaning(todo, settings), now_ms=now_ms)
+
+    def outcome(compiled: bool) -> object:
+        found: list[object] = []
+        try:
+            for done in clean(job, compiled=compiled):
+                written = sorted(log.directory.glob(f"*{CLEANED_SUFFIX}"))
+                found.append((done, [(path.name, path.read_bytes()) for path in written]))
+                for path in written:
+                    path.unlink()
+        except CorruptRecordError:
+            return "damaged"
+        return found
+
+    try:
+        return outcome(True), outcome(False)
+    finally:
+        log.end_cleaning()
 
 
 def batches(log: PartitionLog) -> Iterator[tuple[BatchHeader, tuple[Record, ...]]]:

@@ -1,0 +1,162 @@
+"""What both ways of cleaning share: pieces of a segment are read, the files of a new one are written.
+
+Always true: only files ending in `.cleaned` are written, and what is not finished is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from suiro.errors import CorruptRecordError
+from suiro.log.compaction import CLEANED_SUFFIX, MAX_INT, CleaningJob, SegmentSource
+from suiro.log.files import FileHandle, write_all
+from suiro.log.transaction_index import AbortedTransaction, TransactionIndex
+from suiro.protocol.record_batch import HEADER_SIZE, read_header
+
+__all__ = ["CleanedSegment", "Counts", "Throttle", "end_of", "pieces", "strays"]
+
+_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
+
+T = TypeVar("T")
+
+
+class Throttle:
+    """Keeps what is read and written under a rate by sleeping. `sleep` and `clock` are the tests' to replace."""
+
+    def __init__(
+        self,
+        bytes_per_second: float,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._rate = bytes_per_second
+        self._sleep = sleep
+        self._clock = clock
+        self._begun = clock()
+        self._bytes = 0
+
+    def spend(self, count: int) -> None:
+        self._bytes += count
+        ahead = self._bytes / self._rate - (self._clock() - self._begun)
+        if ahead > 0.001:
+            self._sleep(ahead)
+
+
+@dataclass(slots=True)
+class Counts:
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_kept: int = 0
+
+
+def pieces(
+    job: CleaningJob, source: SegmentSource, throttle: Throttle, scan: Callable[[bytes], tuple[int, T]]
+) -> Iterator[tuple[memoryview, T]]:
+    """A segment, piece by piece, with what `scan` says of each; a piece holds whole batches, at least one.
+
+    `scan` is given bytes that may end inside a batch, and answers how many of them are whole batches.
+    """
+    path = job.directory / f"{source.base_offset:020d}.log"
+    handle = FileHandle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    position, wanted = 0, job.settings.io_buffer_bytes
+    while position < source.size:
+        data = os.pread(handle, min(wanted, source.size - position), position)
+        throttle.spend(len(data))
+        whole, said = scan(data)
+        if whole:
+            position += whole
+            wanted = job.settings.io_buffer_bytes
+            yield memoryview(data)[:whole], said
+            continue
+        size = read_header(data).size if len(data) >= HEADER_SIZE else HEADER_SIZE
+        if size <= len(data) or size > source.size - position:
+            raise CorruptRecordError(f"{path}: no whole batch at byte {position}")
+        wanted = size
+
+
+def end_of(job: CleaningJob, source: SegmentSource) -> int:
+    """The offset at which the next segment begins."""
+    later = [other.base_offset for other in job.sources if other.base_offset > source.base_offset]
+    return min(later, default=job.first_uncleanable_offset)
+
+
+def strays(base_offset: int, source: SegmentSource) -> CorruptRecordError:
+    """A batch's offsets are not of its segment. Its CRC does not cover them, and an index could not hold them."""
+    return CorruptRecordError(
+        f"the batch at offset {base_offset} stands in the segment {source.base_offset:020d} and is not of it"
+    )
+
+
+class CleanedSegment:
+    """The four files of a segment that nobody reads yet."""
+
+    def __init__(self, job: CleaningJob, base_offset: int) -> None:
+        self._directory = job.directory
+        self._stem = job.directory / f"{base_offset:020d}"
+        self._size = 0
+        self.aborted: list[AbortedTransaction] = []
+        self._remove()
+        self._log = _new_file(self._path(".log"))
+        self._offset_index = bytearray()
+        self._time_index = bytearray()
+
+    @contextmanager
+    def filled(self, group: Sequence[SegmentSource]) -> Iterator[None]:
+        """The caller appends what stays of these segments; then all of it is on the disk, or nothing is there."""
+        try:
+            yield
+            self._finish()
+            last = self._directory / f"{group[-1].base_offset:020d}.log"
+            modified = last.stat().st_mtime_ns
+            os.utime(self._path(".log"), ns=(modified, modified))
+        except BaseException:
+            self._remove()
+            raise
+
+    def append(self, buffers: Sequence[bytes | memoryview]) -> None:
+        size = sum(map(len, buffers))
+        if self._size + size > MAX_INT:
+            raise CorruptRecordError(f"{self._path('.log')} would be larger than a segment can be")
+        for buffer in buffers:  # One by one: writev takes no more than 1,024 at a time.
+            write_all(self._log, [buffer], self._size, len(buffer))
+            self._size += len(buffer)
+
+    def add_entries(self, offset_entries: bytes, time_entries: bytes) -> None:
+        self._offset_index += offset_entries
+        self._time_index += time_entries
+
+    def _finish(self) -> None:
+        handles = [self._log]
+        for suffix, content in ((".index", self._offset_index), (".timeindex", self._time_index)):
+            handle = _new_file(self._path(suffix))
+            if content:
+                write_all(handle, [bytes(content)], 0, len(content))
+            handles.append(handle)
+        if self.aborted:
+            transactions = TransactionIndex(self._path(".txnindex"))
+            for entry in self.aborted:
+                transactions.entries.append(entry)
+            transactions.flush()
+            handles += transactions.handles_to_sync()
+        for handle in handles:
+            os.fsync(handle)
+
+    def _path(self, suffix: str) -> Path:
+        return self._stem.with_name(self._stem.name + suffix + CLEANED_SUFFIX)
+
+    def _remove(self) -> None:
+        for suffix in _SUFFIXES:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path(suffix))
+
+
+def _new_file(path: Path) -> FileHandle:
+    return FileHandle(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
