@@ -31,6 +31,10 @@ class ConfigError(UsageError):
     """A setting is unknown, malformed or out of its range. The message names it and its source."""
 
 
+class MissingExtraError(UsageError, ImportError):
+    """A part of suiro is used whose libraries are not installed. The message names the extra that has them."""
+
+
 class HostNotFoundError(ConfigError):
     """A host's name does not resolve: it is wrong, or its entry is gone while that host is started again."""
 

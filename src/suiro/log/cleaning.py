@@ -13,14 +13,14 @@ core for as long as it lasts, so a node runs it in a process of its own (`cleani
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from typing import Protocol
 
+from suiro.extras import is_installed
 from suiro.log.cleaned_segment import Counts, Throttle
 from suiro.log.compaction import Cleaned, CleaningJob, GroupCleaned, SegmentSource, groups_of
 from suiro.log.transaction_index import AbortedTransaction, TransactionIndex
 
-__all__ = ["Throttle", "clean", "is_compiled"]
+__all__ = ["Throttle", "clean"]
 
 
 class Cleaning(Protocol):
@@ -41,14 +41,6 @@ class Cleaning(Protocol):
         """Writes one new segment for all of these."""
 
 
-def is_compiled() -> bool:
-    """Whether there is what the compiled loops need."""
-    try:
-        return all(find_spec(name) is not None for name in ("numpy", "numba"))
-    except ImportError:
-        return False
-
-
 def clean(
     job: CleaningJob, *, throttle: Throttle | None = None, compiled: bool | None = None
 ) -> Iterator[GroupCleaned | Cleaned]:
@@ -61,7 +53,7 @@ def clean(
         job,
         counts,
         throttle or Throttle(job.settings.max_bytes_per_second),
-        is_compiled() if compiled is None else compiled,
+        is_installed("numpy", "numba") if compiled is None else compiled,
     )
     cleaning.collect_keys()
     end_offset = cleaning.latest_offset + 1

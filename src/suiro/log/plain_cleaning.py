@@ -19,6 +19,7 @@ from suiro.log.compaction import CleaningJob, SegmentSource
 from suiro.log.transaction_index import AbortedTransaction
 from suiro.protocol.compression import NONE, compress, decompress
 from suiro.protocol.crc32c import BytesLike, crc32c
+from suiro.protocol.plain_loops import LEAST_RECORD_SIZE, int64, varlong
 from suiro.protocol.record_batch import (
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
@@ -37,7 +38,6 @@ __all__ = ["PlainCleaning"]
 _KEY_BYTES = 192
 """Memory for a key in the map: its hash (16 bytes, as an object 49), its offset (32), and their place in the dict."""
 _LEAST_KEYS = 16
-_MIN_RECORD_SIZE = 7
 _CRC_START = 21
 _KIND = struct.Struct(">H")
 _OFFSET_ENTRY = struct.Struct(">ii")
@@ -149,7 +149,7 @@ class PlainCleaning:
                 at, _, _, _, offset_delta, key, key_size, _ = _record(payload, at, end)
                 if at < 0:
                     raise _no_records(header)
-                offset = _int64(header.base_offset + offset_delta)
+                offset = int64(header.base_offset + offset_delta)
                 if key_size < 0 or offset < start:
                     continue
                 if len(self._offsets) >= self._most:
@@ -179,7 +179,7 @@ class PlainCleaning:
                 )
                 if at < 0:
                     raise _no_records(header)
-                offset = _int64(header.base_offset + offset_delta)
+                offset = int64(header.base_offset + offset_delta)
                 if batch.looked_into and offset <= self._latest_offset:
                     if key_size < 0:
                         continue
@@ -191,7 +191,7 @@ class PlainCleaning:
                 timestamp = (
                     header.max_timestamp
                     if header.is_log_append_time
-                    else _int64(header.base_timestamp + timestamp_delta)
+                    else int64(header.base_timestamp + timestamp_delta)
                 )
                 if not stays:
                     first_timestamp = timestamp
@@ -257,7 +257,7 @@ def _rewritten(
         if base_timestamp == header.base_timestamp or header.is_log_append_time:
             out += payload[start:end]
             continue
-        delta = _varlong_of(_int64(header.base_timestamp + timestamp_delta - base_timestamp))
+        delta = _varlong_of(int64(header.base_timestamp + timestamp_delta - base_timestamp))
         out += _varlong_of(1 + len(delta) + end - rest)
         out.append(payload[delta_at - 1])
         out += delta
@@ -354,7 +354,7 @@ def _payload(data: memoryview, batch: _Judged) -> BytesLike:
     records: BytesLike = data[batch.position + HEADER_SIZE : batch.position + header.size]
     if header.compression != NONE and header.count > 0:
         records = decompress(header.compression, records)
-    if header.count < 0 or header.count * _MIN_RECORD_SIZE > len(records):
+    if header.count < 0 or header.count * LEAST_RECORD_SIZE > len(records):
         raise CorruptRecordError(
             f"the batch at offset {header.base_offset} claims {header.count} records in {len(records)} bytes"
         )
@@ -399,41 +399,27 @@ class _Index:
 def _record(data: BytesLike, at: int, end: int) -> tuple[int, int, int, int, int, int, int, int]:
     """As in `cleaning_kernels`: (next record or -1, place of the timestamp delta, its value, place behind it, offset
     delta, key, key size, value size) of the record at `at`; a size below 0 is null."""
-    size, at = _varlong(data, at, end)
+    size, at = varlong(data, at, end)
     if at < 0 or size < 1 or size > end - at:
         return _BAD
     after = at + size
     delta_at = at + 1
-    timestamp_delta, rest = _varlong(data, delta_at, after)
+    timestamp_delta, rest = varlong(data, delta_at, after)
     if rest < 0:
         return _BAD
-    offset_delta, at = _varlong(data, rest, after)
+    offset_delta, at = varlong(data, rest, after)
     if at < 0:
         return _BAD
-    key_size, key = _varlong(data, at, after)
+    key_size, key = varlong(data, at, after)
     if key < 0 or key_size > after - key:
         return _BAD
-    value_size, at = _varlong(data, key + max(key_size, 0), after)
+    value_size, at = varlong(data, key + max(key_size, 0), after)
     if at < 0 or value_size > after - at:
         return _BAD
     return after, delta_at, timestamp_delta, rest, offset_delta, key, key_size, value_size
 
 
 _BAD = (-1, 0, 0, 0, 0, 0, 0, 0)
-
-
-def _varlong(data: BytesLike, at: int, end: int) -> tuple[int, int]:
-    """(value, next place); the place is -1 where the number is torn or too long."""
-    value = shift = 0
-    while at < end and shift < 70:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            value &= 0xFFFFFFFFFFFFFFFF
-            return (value >> 1) ^ -(value & 1), at
-        shift += 7
-    return 0, -1
 
 
 def _varlong_of(value: int) -> bytes:
@@ -444,10 +430,6 @@ def _varlong_of(value: int) -> bytes:
         rest >>= 7
     out.append(rest)
     return bytes(out)
-
-
-def _int64(value: int) -> int:
-    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _no_records(header: BatchHeader) -> CorruptRecordError:

@@ -1,7 +1,8 @@
 """Whether the records of a batch are whole, and which of them a topic refuses, without an object for each.
 
 A batch may hold hundreds of thousands of records in a few hundred bytes. Many are gone over by a compiled loop, which
-lets other threads run; few are not worth the second that it takes to load.
+lets other threads run; few are not worth the second that it takes to load. Where it is not installed, all are gone
+over one by one.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from suiro.errors import CorruptRecordError
+from suiro.extras import is_installed
 from suiro.protocol.record_batch import BatchHeader
-from suiro.protocol.records import decode_records
+from suiro.protocol.records import iter_records
 
 __all__ = ["MOST_NAMED", "Blamed", "Findings", "check_records"]
 
@@ -45,7 +47,7 @@ def check_records(
     header claims.
     """
     earliest, latest = (_LEAST, _MOST) if between is None else between
-    if 0 <= header.count <= FEW_RECORDS:
+    if 0 <= header.count <= FEW_RECORDS or not is_installed("numpy", "numba"):
         return _checked_one_by_one(payload, header, keyed, earliest, latest)
     import numpy as np
 
@@ -77,10 +79,12 @@ def check_records(
 def _checked_one_by_one(
     payload: bytes, header: BatchHeader, keyed: bool, earliest: int, latest: int
 ) -> Findings:
-    found = []
-    for place, record in enumerate(decode_records(payload, header)):
+    count, named = 0, []
+    for place, record in enumerate(iter_records(payload, header)):
         keyless = keyed and record.key is None
         misdated = record.timestamp >= 0 and not earliest <= record.timestamp <= latest
         if keyless or misdated:
-            found.append(Blamed(place, record.timestamp, keyless, misdated))
-    return Findings(len(found), tuple(found[:MOST_NAMED]))
+            count += 1
+            if count <= MOST_NAMED:
+                named.append(Blamed(place, record.timestamp, keyless, misdated))
+    return Findings(count, tuple(named))

