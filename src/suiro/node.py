@@ -206,9 +206,9 @@ def _scram_users(texts: Sequence[str]) -> tuple[ScramUser, ...]:
 
 
 def _new_loop() -> AbstractEventLoop:
-    import uvloop
+    from suiro.foundation.loops import new_event_loop
 
-    return uvloop.new_event_loop()
+    return new_event_loop()
 
 
 class NodeProcess:

@@ -1,4 +1,4 @@
-"""The five codecs of record batch v2. PyArrow does the work, and is imported only when it has to.
+"""The five codecs of record batch v2. Libraries do the work (`codec_libraries`), imported when they have to.
 
 Snappy is read in both forms that exist in logs: the xerial framing of Java producers and raw blocks; raw is
 written, which every client reads. LZ4 frames are written block by block with the "independent" flag, because
@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from functools import cache
-from typing import Any
 
 from suiro.errors import CorruptRecordError, UsageError
+from suiro.protocol.codec_libraries import codec_library
 from suiro.protocol.crc32c import BytesLike
 
 __all__ = [
@@ -80,11 +79,11 @@ def compress(codec: int, data: BytesLike, *, level: int | None = None) -> bytes:
             compressor = zlib.compressobj(-1 if level is None else level, wbits=31)
             return compressor.compress(data) + compressor.flush()
         case 2:
-            return _arrow_codec("snappy").compress(data, asbytes=True)  # type: ignore[no-any-return]
+            return codec_library().snappy(data)
         case 3:
             return _lz4_frame(memoryview(data), level)
         case 4:
-            return _arrow_codec("zstd", level).compress(data, asbytes=True)  # type: ignore[no-any-return]
+            return codec_library().zstd(data, level)
         case _:
             raise UsageError(f"no compression codec has the id {codec}; known: {CODEC_NAMES}")
 
@@ -111,26 +110,16 @@ def decompressed_parts(
                 yield from _unsnappy(memoryview(data), limit)
             case _:
                 yield from _read_stream(name, data, limit)
-    except (OSError, ValueError, zlib.error) as error:  # pyarrow raises OSError and ValueError for garbage
+    except (OSError, ValueError, zlib.error) as error:
         raise CorruptRecordError(f"a {name} batch does not decompress: {error}") from error
 
 
-@cache
-def _arrow_codec(name: str, level: int | None = None) -> Any:
-    import pyarrow as pa
-
-    if level is None:
-        return pa.Codec(name)
-    low, high = pa.Codec.minimum_compression_level(name), pa.Codec.maximum_compression_level(name)
-    return pa.Codec(name, compression_level=min(max(level, low), high))
-
-
 def _lz4_frame(data: memoryview, level: int | None) -> bytes:
-    codec = _arrow_codec("lz4_raw", level)
+    library = codec_library()
     parts = [_LZ4_FRAME_START]
     for start in range(0, len(data), _LZ4_BLOCK_SIZE):
         block = data[start : start + _LZ4_BLOCK_SIZE]
-        packed = codec.compress(block, asbytes=True)
+        packed = library.lz4_block(block, level)
         if len(packed) < len(block):
             parts += (len(packed).to_bytes(4, "little"), packed)
         else:
@@ -194,18 +183,15 @@ def _unsnappy_block(block: memoryview, limit: int) -> bytes:
         if byte < 0x80:
             break
     _check_limit(size, limit)
-    return _arrow_codec("snappy").decompress(block, size, asbytes=True)  # type: ignore[no-any-return]
+    return codec_library().unsnappy(block, size)
 
 
 def _read_stream(name: str, data: BytesLike, limit: int) -> Iterator[bytes]:
-    import pyarrow as pa
-
     size = 0
-    with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), name) as stream:
-        while part := stream.read(_CHUNK):
-            size += len(part)
-            _check_limit(size, limit)
-            yield part
+    for part in codec_library().unpacked(name, data):
+        size += len(part)
+        _check_limit(size, limit)
+        yield part
 
 
 def _check_limit(size: int, limit: int) -> None:

@@ -6,12 +6,73 @@ import random
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from suiro.errors import CorruptRecordError, UsageError
 from suiro.protocol import compression
-from suiro.protocol.compression import CODEC_NAMES, GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
+from suiro.protocol.codec_libraries import ArrowLibrary, CodecLibrary, SmallLibraries
+from suiro.protocol.compression import (
+    CODEC_NAMES,
+    GZIP,
+    LZ4,
+    SNAPPY,
+    ZSTD,
+    TooMuchError,
+    compress,
+    decompress,
+)
 
 COMPRESSED = [GZIP, SNAPPY, LZ4, ZSTD]
+
+
+@pytest.fixture(autouse=True, params=[ArrowLibrary, SmallLibraries])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test with both libraries."""
+    monkeypatch.setattr(compression, "codec_library", request.param)
+
+
+def outcome(library: CodecLibrary, codec: int, data: bytes) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compression, "codec_library", lambda: library)
+        try:
+            return decompress(codec, data, limit=1 << 20)
+        except TooMuchError:
+            return "too much"
+        except CorruptRecordError:
+            return "damaged"
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    codec=st.sampled_from([SNAPPY, LZ4, ZSTD]),
+    data=st.binary(max_size=300) | st.binary(max_size=30).map(lambda part: part * 5000),
+    level=st.none() | st.integers(-10, 30),
+    frames=st.integers(1, 2),
+    harm=st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(1, 255)), max_size=2),
+    cut=st.integers(0, 3),
+)
+def test_both_libraries_read_and_refuse_the_same(
+    codec: int, data: bytes, level: int | None, frames: int, harm: list[tuple[int, int]], cut: int
+) -> None:
+    if codec == SNAPPY:
+        frames = 1
+    arrow, small = ArrowLibrary(), SmallLibraries()
+    for library in (arrow, small):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compression, "codec_library", lambda library=library: library)
+            packed = bytearray(compress(codec, data, level=level) * frames)
+        assert outcome(arrow, codec, bytes(packed)) == data * frames
+        assert outcome(small, codec, bytes(packed)) == data * frames
+        for place, change in harm:
+            packed[place % len(packed)] ^= change
+        damaged = bytes(packed[: len(packed) - cut])
+        assert outcome(small, codec, damaged) == outcome(arrow, codec, damaged)
+
+
+@pytest.mark.parametrize("codec", [LZ4, ZSTD])
+def test_many_small_frames_take_no_time_to_read(codec: int) -> None:
+    assert decompress(codec, compress(codec, b"a") * 20_000) == b"a" * 20_000
 
 
 @pytest.mark.parametrize("codec", CODEC_NAMES)

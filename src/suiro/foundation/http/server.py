@@ -15,6 +15,7 @@ import uvicorn
 from suiro.foundation.http.connections import Connections
 from suiro.foundation.http.limits import HttpLimits
 from suiro.foundation.http.listening import Tls, is_loopback, url_of
+from suiro.foundation.loops import new_event_loop
 
 __all__ = ["HttpServer", "warn_if_open_to_all"]
 
@@ -64,9 +65,7 @@ class HttpServer:
         self._started.wait(START_TIMEOUT_S)
 
     def _run(self) -> None:
-        import uvloop
-
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(self._serve())
 
     async def _serve(self) -> None:

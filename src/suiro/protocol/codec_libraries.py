@@ -1,0 +1,149 @@
+"""Snappy, LZ4 and Zstandard: by PyArrow where it is installed, else by the small library of each.
+
+What is always true: both read what the other writes, and refuse the same bytes (the tests hold them to it). PyArrow is
+140 MB, which a node can do without. Whatever the bytes are, what goes wrong is an `OSError` or a `ValueError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, Protocol
+
+from suiro.extras import is_installed
+from suiro.protocol.crc32c import BytesLike
+
+__all__ = ["ArrowLibrary", "CodecLibrary", "SmallLibraries", "codec_library"]
+
+_CHUNK = 256 * 1024
+_STEP = 256
+_LONGEST_STEP = 4096
+_ZSTD_DEFAULT_LEVEL = 1  # PyArrow's
+_LZ4_LEAST_HIGH = 3  # from here on LZ4 works with its other, slower compressor
+_LZ4_MOST = 12
+
+
+class CodecLibrary(Protocol):
+    def snappy(self, data: BytesLike) -> bytes:
+        """One raw block."""
+
+    def unsnappy(self, block: BytesLike, size: int) -> bytes:
+        """A raw block that says it becomes `size` bytes."""
+
+    def lz4_block(self, data: BytesLike, level: int | None) -> bytes: ...
+
+    def zstd(self, data: BytesLike, level: int | None) -> bytes: ...
+
+    def unpacked(self, name: str, data: BytesLike) -> Iterator[bytes]:
+        """Frames of "lz4" or "zstd", one after another, in parts of at most 256 KB."""
+
+
+@cache
+def codec_library() -> CodecLibrary:
+    return ArrowLibrary() if is_installed("pyarrow") else SmallLibraries()
+
+
+class ArrowLibrary:
+    def snappy(self, data: BytesLike) -> bytes:
+        return _arrow("snappy").compress(data, asbytes=True)  # type: ignore[no-any-return]
+
+    def unsnappy(self, block: BytesLike, size: int) -> bytes:
+        return _arrow("snappy").decompress(block, size, asbytes=True)  # type: ignore[no-any-return]
+
+    def lz4_block(self, data: BytesLike, level: int | None) -> bytes:
+        return _arrow("lz4_raw", level).compress(data, asbytes=True)  # type: ignore[no-any-return]
+
+    def zstd(self, data: BytesLike, level: int | None) -> bytes:
+        return _arrow("zstd", level).compress(data, asbytes=True)  # type: ignore[no-any-return]
+
+    def unpacked(self, name: str, data: BytesLike) -> Iterator[bytes]:
+        import pyarrow as pa
+
+        with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), name) as stream:
+            while part := stream.read(_CHUNK):
+                yield part
+
+
+@cache
+def _arrow(name: str, level: int | None = None) -> Any:
+    import pyarrow as pa
+
+    if level is None:
+        return pa.Codec(name)
+    low, high = pa.Codec.minimum_compression_level(name), pa.Codec.maximum_compression_level(name)
+    return pa.Codec(name, compression_level=min(max(level, low), high))
+
+
+class SmallLibraries:
+    """cramjam, lz4, and what Python 3.14 has of Zstandard, which is a package for those before."""
+
+    def snappy(self, data: BytesLike) -> bytes:
+        from cramjam import snappy
+
+        return bytes(snappy.compress_raw(data))
+
+    def unsnappy(self, block: BytesLike, size: int) -> bytes:
+        from cramjam import DecompressionError, snappy
+
+        out = bytearray(size)
+        try:
+            snappy.decompress_raw_into(block, out)
+        except DecompressionError as error:
+            raise ValueError(error) from None
+        return bytes(out)
+
+    def lz4_block(self, data: BytesLike, level: int | None) -> bytes:
+        from lz4 import block
+
+        how: dict[str, Any] = {}
+        if level is not None and level >= _LZ4_LEAST_HIGH:
+            how = {"mode": "high_compression", "compression": min(level, _LZ4_MOST)}
+        return block.compress(data, store_size=False, **how)  # type: ignore[no-any-return]
+
+    def zstd(self, data: BytesLike, level: int | None) -> bytes:
+        zstd = _zstd()
+        if level is None:
+            return zstd.compress(data, _ZSTD_DEFAULT_LEVEL)  # type: ignore[no-any-return]
+        low, high = zstd.CompressionParameter.compression_level.bounds()
+        return zstd.compress(data, min(max(level, low), high))  # type: ignore[no-any-return]
+
+    def unpacked(self, name: str, data: BytesLike) -> Iterator[bytes]:
+        if name == "zstd":
+            zstd = _zstd()
+            return _frames(name, memoryview(data), zstd.ZstdDecompressor, zstd.ZstdError)
+        from lz4.frame import LZ4FrameDecompressor
+
+        return _frames(name, memoryview(data), LZ4FrameDecompressor, RuntimeError)
+
+
+def _frames(
+    name: str, data: memoryview, frame_reader: Callable[[], Any], refusal: type[Exception]
+) -> Iterator[bytes]:
+    """A frame is given ever longer pieces: what is behind its end comes back as a copy, and many small frames would be
+    copied over and over."""
+    at = 0
+    while at < len(data):
+        frame, step = frame_reader(), _STEP
+        while not frame.eof:
+            piece = b""
+            if frame.needs_input:
+                piece = bytes(data[at : at + step])
+                if not piece:
+                    raise ValueError(f"the last {name} frame ends in the middle")
+                at += len(piece)
+                step = min(2 * step, _LONGEST_STEP)
+            try:
+                part = frame.decompress(piece, _CHUNK)
+            except refusal as error:
+                raise ValueError(error) from None
+            if part:
+                yield part
+        at -= len(frame.unused_data or b"")
+
+
+def _zstd() -> Any:
+    try:
+        from compression import zstd
+    except ModuleNotFoundError:
+        from backports import zstd
+    return zstd
