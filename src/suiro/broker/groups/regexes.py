@@ -1,21 +1,18 @@
 """Subscriptions by regular expression: checking one, and finding the topics that it matches.
 
-Kafka uses RE2J. PyArrow brings RE2, which RE2J is a translation of: the same dialect (no look-around, no
-references back) and the same promise, time in proportion to the text, so no member's pattern can hold up the node.
-What RE2 knows and RE2J does not is `\\C`, any single byte.
+Kafka uses RE2J, which is a translation of RE2: the same dialect (no look-around, no references back) and the same
+promise, time in proportion to the text, so no member's pattern can hold up the node. What RE2 knows and RE2J does not
+is `\\C`, any single byte.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from suiro.broker.fields import MAX_STRING_BYTES
 from suiro.broker.groups.refusals import GroupRefusal
 from suiro.protocol.messages import ErrorCode
-
-_ARROW_PREFIX = "Invalid regular expression: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +26,7 @@ class ResolvedRegex:
 
 def check_regex(regex: str) -> None:
     """Raises `GroupRefusal` where it is none."""
-    import pyarrow
+    import re2
 
     if len(regex.encode()) > MAX_STRING_BYTES:  # it could not be written down
         raise GroupRefusal(
@@ -39,8 +36,8 @@ def check_regex(regex: str) -> None:
     try:
         _matches(regex, [""])
         matching_topics(regex, [""])  # in its frame too, which may be what makes it too large
-    except pyarrow.ArrowInvalid as error:
-        why = str(error).removeprefix(_ARROW_PREFIX)
+    except re2.error as error:
+        why = error.args[0].decode(errors="replace")
         raise GroupRefusal(
             ErrorCode.invalid_regular_expression,
             f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {why}.",
@@ -49,19 +46,20 @@ def check_regex(regex: str) -> None:
 
 def matching_topics(regex: str, names: Iterable[str]) -> frozenset[str]:
     """Those names that a valid regular expression matches from the first character to the last."""
-    import pyarrow
+    import re2
 
     listed = list(names)
     try:
         found = _matches(rf"\A(?:{regex})\z", listed)
-    except pyarrow.ArrowInvalid:  # a `\Q` that is left open runs to the end, over what stands behind it here
+    except re2.error:  # a `\Q` that is left open runs to the end, over what stands behind it here
         found = _matches(rf"\A(?:{regex}\E)\z", listed)
     return frozenset(name for name, matches in zip(listed, found, strict=True) if matches)
 
 
-def _matches(regex: str, names: list[str]) -> list[Any]:
-    import pyarrow
-    import pyarrow.compute
+def _matches(regex: str, names: list[str]) -> list[bool]:
+    import re2
 
-    found = pyarrow.compute.match_substring_regex(pyarrow.array(names, pyarrow.string()), regex)
-    return list(found.to_pylist())
+    options = re2.Options()
+    options.log_errors = False
+    pattern = re2.compile(regex, options)
+    return [pattern.search(name) is not None for name in names]
