@@ -15,7 +15,7 @@ from suiro.errors import MissingExtraError
 __all__ = ["EXTRAS", "explained", "is_installed", "require"]
 
 EXTRAS: dict[str, tuple[str, ...]] = {
-    "spark": ("pyspark", "pyarrow", "numpy", "numba", "pandas"),
+    "spark": ("pyspark", "pyarrow", "numpy", "numba", "pandas", "typer"),
     "registry": ("fastavro", "avro", "jsonschema", "google.protobuf", "regex"),
     "capture": ("psycopg", "psycopg2", "fastavro", "pyarrow", "numpy", "numba"),
     "connect": ("pyarrow", "numpy", "numba", "psycopg", "typer"),

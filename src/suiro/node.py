@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from suiro.clock import Clock, SystemClock
 from suiro.config import NodeSettings, parse_address
 from suiro.errors import ConfigError, SuiroError, TransientError
+from suiro.extras import require
 from suiro.foundation.readiness import say_ready
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ def serve(
     With `while_stdin_is_open` it also stops when nobody holds the other end of its standard input any more. With
     `insecure` it does not warn of listeners that everybody on the network may use.
     """
+    if registry is not None:
+        require("registry")
     host, port = _listen_address(listen, settings, otherwise=DEFAULT_ADDRESS)
     beside = []
     for name, address, options in (

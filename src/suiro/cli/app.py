@@ -80,10 +80,21 @@ def _capture(context: typer.Context) -> None:
 app.command("demo")(demo)
 app.command("run")(run)
 app.command("prepare")(prepare)
-for _group in (topic, group, cluster, acl, user, quota, schema, dead_letter, console, applications):
+for _group in (
+    topic,
+    group,
+    cluster,
+    acl,
+    user,
+    quota,
+    schema,
+    dead_letter,
+    console,
+    applications,
+    kafka,
+    log,
+):
     _group.add_to(app)
-app.add_typer(kafka)
-app.add_typer(log)
 app.add_typer(connect)
 app.add_typer(spark)
 app.add_typer(view)

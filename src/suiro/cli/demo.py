@@ -60,9 +60,4 @@ def demo(
     except SuiroError as error:
         print(f"suiro demo: {error}", file=sys.stderr)
         code = 1
-    except ModuleNotFoundError as error:
-        if error.name != "confluent_kafka":
-            raise
-        print("suiro demo: install what it needs with: pip install 'suiro[demo]'", file=sys.stderr)
-        code = 1
     raise typer.Exit(code)

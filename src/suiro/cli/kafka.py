@@ -12,11 +12,9 @@ import threading
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from suiro.cli.command_groups import Group, Option
 
-kafka = typer.Typer(
-    name="kafka", no_args_is_help=True, help="A real Apache Kafka, and the way from a node to one."
-)
+kafka = Group("kafka", "A real Apache Kafka, and the way from a node to one.")
 
 _LOOK_S = 0.5
 
@@ -27,40 +25,33 @@ class _Asked(BaseException):
 
 _Config = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="Settings as in Kafka's server.properties."),
+    Option("--config", "FILE", "Settings as in Kafka's server.properties."),
 ]
 _Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="One setting, by Kafka's name; repeatable."),
+    Option("--set", "NAME=VALUE", "One setting, by Kafka's name; repeatable."),
 ]
 
 
-@kafka.callback()
-def _root() -> None:
-    pass
-
-
-@kafka.command()
+@kafka.command
 def up(
     brokers: Annotated[
         int | None,
-        typer.Option("--brokers", metavar="N", help="1 or 3; default: what DIR has, a new one: 1."),
+        Option("--brokers", "N", "1 or 3; default: what DIR has, a new one: 1."),
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option("--data", metavar="DIR", help="Default: temporary, removed at exit.")
-    ] = None,
+    data: Annotated[Path | None, Option("--data", "DIR", "Default: temporary, removed at exit.")] = None,
     listen: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--listen",
-            metavar="HOST:PORT",
-            help="Of the first broker; the others take the ports behind it. Default: what DIR has, a new one: "
+            "HOST:PORT",
+            "Of the first broker; the others take the ports behind it. Default: what DIR has, a new one: "
             "127.0.0.1:9092; port 0: free ones.",
         ),
     ] = None,
     config: _Config = None,
     set_: _Set = None,
-    heap: Annotated[str, typer.Option("--heap", metavar="SIZE", help="Memory of each broker.")] = "512m",
+    heap: Annotated[str, Option("--heap", "SIZE", "Memory of each broker.")] = "512m",
 ) -> None:
     """Run a real Apache Kafka until SIGTERM or SIGINT: one broker, or three that are a quorum, on this machine.
 
@@ -94,7 +85,7 @@ def up(
                 },
                 "pid": os.getpid(),
             }
-            typer.echo(json.dumps(ready))
+            print(json.dumps(ready))
             sys.stdout.flush()
             gone: set[int] = set()
             while len(gone) < len(cluster.brokers):
@@ -102,53 +93,47 @@ def up(
                 for node_id, process in cluster.brokers.items():
                     if process.exit_code is not None and node_id not in gone:
                         gone.add(node_id)
-                        typer.echo(
+                        print(
                             f"suiro kafka up: broker {node_id} has ended with exit code {process.exit_code}; "
                             f"its log is {process.log_path}",
-                            err=True,
+                            file=sys.stderr,
                         )
-        raise typer.Exit(1)
+        sys.exit(1)
     except _Asked:
         pass
     except (SuiroError, OSError) as error:
-        typer.echo(f"suiro kafka up: {error}", err=True)
-        raise typer.Exit(1) from None
+        print(f"suiro kafka up: {error}", file=sys.stderr)
+        sys.exit(1)
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-@kafka.command()
+@kafka.command
 def handover(
-    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="The stopped node's data directory.")],
-    to: Annotated[
-        Path, typer.Option("--to", metavar="DIR", help="What Apache Kafka starts on: a new directory.")
-    ],
+    data: Annotated[Path, Option("--data", "DIR", "The stopped node's data directory.")],
+    to: Annotated[Path, Option("--to", "DIR", "What Apache Kafka starts on: a new directory.")],
     brokers: Annotated[
         int,
-        typer.Option("--brokers", metavar="N", help="1, or 3 of which each has a copy of everything."),
+        Option("--brokers", "N", "1, or 3 of which each has a copy of everything."),
     ] = 1,
     listen: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--listen",
-            metavar="HOST:PORT",
-            help="Of the first broker; the others take the ports behind it. Default: the setting listeners, else "
+            "HOST:PORT",
+            "Of the first broker; the others take the ports behind it. Default: the setting listeners, else "
             "127.0.0.1:9092.",
         ),
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="What the node was started with.")
-    ] = None,
+    config: Annotated[Path | None, Option("--config", "FILE", "What the node was started with.")] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="NAME=VALUE", help="A setting of the node, or one for Kafka; repeatable."
-        ),
+        Option("--set", "NAME=VALUE", "A setting of the node, or one for Kafka; repeatable."),
     ] = None,
     link: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--link",
             help="Give sealed segments a second name for the first broker instead of copying them: no room is "
             "needed, but both directories have to be on one file system.",
@@ -170,17 +155,17 @@ def handover(
             data, to, brokers=brokers, listen=listen, settings=_settings(config, set_), link=link
         )
     except (SuiroError, OSError) as error:
-        typer.echo(f"suiro kafka handover: {error}", err=True)
-        raise typer.Exit(1) from None
-    typer.echo(
+        print(f"suiro kafka handover: {error}", file=sys.stderr)
+        sys.exit(1)
+    print(
         f"{done.topics} topics, {done.partitions} partitions, {done.size} bytes, cluster {done.cluster_id}, "
         f"producer ids from {done.next_producer_id}"
     )
     if done.open_transactions:
-        typer.echo(f"{done.open_transactions} transactions are open and go on there, or time out")
+        print(f"{done.open_transactions} transactions are open and go on there, or time out")
     for name in done.left_out:
-        typer.echo(f"left out: {name}, which is of no use there")
-    typer.echo(f"start it: suiro kafka up --data {to}")
+        print(f"left out: {name}, which is of no use there")
+    print(f"start it: suiro kafka up --data {to}")
 
 
 def _settings(config: Path | None, assignments: list[str] | None) -> dict[str, str]:

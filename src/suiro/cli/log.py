@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from suiro.cli.command_groups import Argument, Group, Option
 
-log = typer.Typer(name="log", no_args_is_help=True, help="The files of a node that is not running.")
-
-
-@log.callback()
-def _root() -> None:
-    pass
+log = Group("log", "The files of a node that is not running.")
 
 
-@log.command("import")
+@log.command
 def import_(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="FOLDER...", help="Partitions' folders, such as /kafka/flights-0.")
-    ],
-    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="The node's data directory.")],
+    folders: Annotated[list[Path], Argument("FOLDER", "Partitions' folders, such as /kafka/flights-0.")],
+    data: Annotated[Path, Option("--data", "DIR", "The node's data directory.")],
     config: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--config",
-            metavar="NAME=VALUE",
-            help="A setting of the imported topics, such as retention.ms=-1: the folders do not hold them.",
+            "NAME=VALUE",
+            "A setting of the imported topics, such as retention.ms=-1: the folders do not hold them.",
         ),
     ] = None,
 ) -> None:
@@ -47,18 +41,18 @@ def import_(
             configs[name.strip()] = value.strip()
         imported = import_topics(data, folders, configs=configs, clock=SystemClock())
     except (SuiroError, OSError) as error:
-        typer.echo(f"suiro log import: {error}", err=True)
-        raise typer.Exit(1) from None
+        print(f"suiro log import: {error}", file=sys.stderr)
+        sys.exit(1)
     for topic in imported:
-        typer.echo(
+        print(
             f"{topic.name}: {topic.partitions} partitions, {topic.records} offsets, {topic.size} bytes "
             f"(topic id {topic.topic_id})"
         )
         for partition, producer_id, offset in topic.open_transactions:
-            typer.echo(
+            print(
                 f"{topic.name}-{partition}: the transaction of producer {producer_id} is open since offset {offset}, "
                 "and readers of committed records stop there; once the node runs, end it with kafka-transactions.sh "
                 f"--bootstrap-server HOST:PORT abort --topic {topic.name} --partition {partition} "
                 f"--start-offset {offset}",
-                err=True,
+                file=sys.stderr,
             )

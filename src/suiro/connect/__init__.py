@@ -10,6 +10,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from suiro.extras import require
+
 if TYPE_CHECKING:
     from suiro.connect.configuration import Configuration, Connector, read_configuration
     from suiro.connect.connectors import (
@@ -97,10 +99,17 @@ _PLACES = {
     "request_snapshot": ("postgres.requests", "request_snapshot"),
     "serve_capture_metrics": ("postgres.status", "serve_metrics"),
 }
+_NEEDS = {
+    **dict.fromkeys(("configuration", "control", "rules", "runtime"), "connect"),
+    **dict.fromkeys(("postgres.capture", "postgres.requests"), "capture"),
+}
+"""The extras of modules that load what is not in every installation."""
 
 
 def __getattr__(name: str) -> Any:
     if name in _PLACES:
         module, attribute = _PLACES[name]
+        if module in _NEEDS:
+            require(_NEEDS[module])
         return getattr(import_module(f"suiro.connect.{module}"), attribute)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from suiro.extras import require
+
 if TYPE_CHECKING:
     from suiro.demo.story import DemoOptions, run
 
@@ -24,6 +26,7 @@ def __getattr__(name: str) -> Any:
     """The story is imported when it is told: Spark's workers import the pipeline, and have no use for it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require("demo")
     from suiro.demo import story
 
     return getattr(story, name)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from suiro.extras import require
 from suiro.registry.process import RegistryProcess
 from suiro.registry.schemas import (
     MOCK_SCHEME,
@@ -82,4 +83,6 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if _MODULES[name] == "server":
+        require("registry")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

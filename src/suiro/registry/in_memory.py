@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
+from suiro.extras import require
 from suiro.registry.client import RegistryClient
 from suiro.registry.records import Key, LogRecord, compact_json
 from suiro.registry.schemas import MOCK_SCHEME
@@ -93,6 +94,7 @@ class _InMemory(httpx.BaseTransport):
     """Requests go to the application itself, on a loop and a thread of their own: callers may run in a loop too."""
 
     def __init__(self) -> None:
+        require("registry")
         from suiro.registry.app import RegistryApp
 
         storage: Any = MemoryStorage()

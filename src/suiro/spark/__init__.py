@@ -25,6 +25,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from suiro.extras import require
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -145,6 +147,7 @@ def register(spark: SparkSession) -> None:
 
     Raises `UsageError` where the session's workers on this machine run another Python, or one without suiro.
     """
+    require("spark")
     from suiro.spark.source import SuiroDataSource
     from suiro.spark.workers import require_same_python
 
@@ -156,5 +159,6 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         from importlib import import_module
 
+        require("spark")
         return getattr(import_module(f"suiro.spark.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,6 +15,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from suiro.extras import require
+
 if TYPE_CHECKING:
     from suiro.streams_spark.kafka_streams import KafkaStreams
     from suiro.streams_spark.serving import ApplicationServer
@@ -28,4 +30,5 @@ _MODULES = {"ApplicationServer": "serving", "KafkaStreams": "kafka_streams"}
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require("spark")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

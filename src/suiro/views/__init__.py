@@ -24,6 +24,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from suiro.extras import require
+
 if TYPE_CHECKING:
     from suiro.views.adoption import Adoption
     from suiro.views.async_client import AsyncViews
@@ -69,9 +71,13 @@ _HOMES = {
     "topology_of": "definition",
     "view": "definition",
 }
+_LIGHT = ("client", "definition")
+"""They need no Spark: a view is written and tested, and asked for, where nothing runs it."""
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
+        if _HOMES[name] not in _LIGHT:
+            require("spark")
         return getattr(import_module(f"suiro.views.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

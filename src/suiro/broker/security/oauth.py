@@ -20,6 +20,7 @@ from suiro.broker.security.sasl import LoginRefusedError
 from suiro.clock import Clock
 from suiro.config import NodeSettings
 from suiro.errors import ConfigError
+from suiro.extras import require
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 _KINDS = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
@@ -55,6 +56,7 @@ class TokenValidator:
     """Tells whose token it is. Raises `ConfigError` where the settings do not say how, or the file is no key set."""
 
     def __init__(self, settings: NodeSettings, *, clock: Clock, source: str) -> None:
+        require("oauth")
         self._settings = settings
         self._clock = clock
         url = settings.sasl_oauthbearer_jwks_endpoint_url

@@ -1,4 +1,4 @@
-"""Any S3-compatible store, through PyArrow's client (one of our dependencies; it is imported with the first call).
+"""Any S3-compatible store, through PyArrow's client (of extra [lake]; it is imported with the first call).
 
 An upload becomes an object only when it is complete. What the process leaves behind when it dies is an unfinished
 upload, which a lifecycle rule of the bucket removes (`AbortIncompleteMultipartUpload`).
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from suiro.errors import ConfigError
+from suiro.extras import require
 from suiro.log.tier.store import ObjectMissingError, RemoteStoreError
 
 _CONNECT_TIMEOUT_S = 5.0
@@ -31,6 +32,7 @@ class S3Store:
     def __init__(
         self, *, bucket: str, prefix: str, options: dict[str, str], access_key: str, secret_key: str
     ) -> None:
+        require("lake")
         self._root = f"{bucket}/{prefix}".rstrip("/")
         settings: dict[str, Any] = {
             "connect_timeout": _CONNECT_TIMEOUT_S,

@@ -16,6 +16,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
+from suiro.extras import require
 from suiro.registry.codecs.wire import Codec, CodecSettings, NotOneColumn, Undecodable, Unencodable
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def codec_of(language: str, settings: CodecSettings) -> Codec:
 
 
 def _make(language: str, settings: CodecSettings) -> Codec:
+    require("registry")
     match language:
         case "AVRO":
             from suiro.registry.codecs.avro import AvroCodec

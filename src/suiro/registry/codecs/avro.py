@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 
 from suiro.errors import ConfigError, RegistryError
+from suiro.extras import is_installed
 from suiro.registry.codecs.avro_limits import AvroLimits, what_is_wrong
 from suiro.registry.codecs.wire import PREFIX, CodecSettings, Undecodable, Unencodable, WireFormat
 from suiro.registry.schemas import AVRO, Schema
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from suiro.registry.codecs.avro_writing import RowsEncoder
 
 __all__ = ["AvroCodec"]
+
+_COMPILED = ("numpy", "numba")
+"""What the loops over many values at once need; without, values are read and written one by one."""
 
 
 class AvroCodec:
@@ -63,6 +67,8 @@ class AvroCodec:
 
     def decode_block(self, data: Sequence[bytes | None]) -> list[Any]:
         """None stays None. Raises what `decode` raises of some value that fails."""
+        if not is_installed(*_COMPILED):
+            return [None if item is None else self.decode(item) for item in data]
         items = [item for item in data if item is not None]
         heads = [item[: PREFIX.size] for item in items]
         decoders = {head: self._rows_decoder(self._wire.split(head)) for head in set(heads)}
@@ -107,6 +113,8 @@ class AvroCodec:
 
     def encode_block(self, topic: str, values: Sequence[Any]) -> list[bytes | None]:
         """None stays None. Raises what `encode` raises of some value that fails."""
+        if not is_installed(*_COMPILED):
+            return [None if value is None else self.encode(topic, value) for value in values]
         from suiro.registry.codecs.avro_writing import ROWS_AT_ONCE
 
         items = [value for value in values if value is not None]

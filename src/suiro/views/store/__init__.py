@@ -13,6 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from suiro.errors import ConfigError
+from suiro.extras import require
 from suiro.views.store.buckets import Buckets, Digest, same_buckets
 from suiro.views.store.conditions import DEFAULT_LIMIT, MAX_LIMIT, Condition
 from suiro.views.store.meeting import Meeting, common_cut, no_common_cut
@@ -72,6 +73,7 @@ def open_store(spec: StoreSpec, location: str | Path) -> Store:
 
         return SqliteStore(spec, Path(location) / FILE_NAME)
     if spec.serve == "postgres":
+        require("connect")
         from suiro.views.store.postgres import PostgresStore
 
         return PostgresStore(spec, str(location))
