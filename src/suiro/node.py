@@ -230,6 +230,7 @@ class NodeProcess:
         """Address by name of those that the setting `listeners` names."""
         self.metrics_url: str | None = ready.get("metrics")
         self.registry_url: str | None = ready.get("registry")
+        self.console_url: str | None = ready.get("console")
         self.log = log
 
     @classmethod

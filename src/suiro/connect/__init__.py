@@ -100,7 +100,7 @@ _PLACES = {
     "serve_capture_metrics": ("postgres.status", "serve_metrics"),
 }
 _NEEDS = {
-    **dict.fromkeys(("configuration", "control", "rules", "runtime"), "connect"),
+    **dict.fromkeys(("configuration", "control", "runtime"), "connect"),
     **dict.fromkeys(("postgres.capture", "postgres.requests"), "capture"),
 }
 """The extras of modules that load what is not in every installation."""
