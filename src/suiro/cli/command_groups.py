@@ -196,7 +196,7 @@ def _for_typer(function: Callable[..., None]) -> Callable[..., None]:
                 autocompletion=completed,
                 hidden=declared.hidden,
             )
-        kind = list[str] if one.is_list else one.type
+        kind = list[one.type] if one.is_list else one.type  # type: ignore[name-defined]
         if one.default is None:
             kind = kind | None
         changed.append(signature.parameters[one.name].replace(annotation=typing.Annotated[kind, made]))
