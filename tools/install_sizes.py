@@ -3,8 +3,8 @@
     python tools/install_sizes.py [--installer uv] [NAME...]
 
 Each is installed into an empty virtual environment, from the installer's cache: the first installation fills it, the
-second is timed, with the making of the environment. Sizes are what the packages take on the disk, byte code included
-where the installer compiles it (pip does), and neither pip nor Python. A node is started twice: the first start of an
+second is timed, with the making of the environment. Sizes are what the packages take on the disk with byte code, and
+neither pip nor Python. A node is started twice: the first start of an
 environment may have to write byte code. Imports are the quickest of three, in processes of their own.
 """
 
@@ -69,7 +69,16 @@ def _row(found: Measured) -> str:
 
 
 def _wheel(folder: Path) -> Path:
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT]
+    build: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        folder,
+        ROOT,
+    ]
     subprocess.run(build, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     (wheel,) = folder.glob("*.whl")
     return wheel
@@ -97,9 +106,9 @@ def _measured(name: str, wheel: Path, folder: Path, installer: str) -> Measured:
 def _install(wanted: Sequence[str], environment: Path, installer: str) -> None:
     python = environment / "bin" / "python"
     if installer == "uv":
-        commands = [
+        commands: list[list[str | Path]] = [
             ["uv", "venv", "--quiet", "--python", sys.executable, environment],
-            ["uv", "pip", "install", "--quiet", "--python", python, *wanted],
+            ["uv", "pip", "install", "--quiet", "--compile-bytecode", "--python", python, *wanted],
         ]
     else:
         commands = [
@@ -124,7 +133,7 @@ def _size(environment: Path) -> int:
 
 def _answered(environment: Path) -> float:
     """Seconds until a node says that it answers."""
-    command = [environment / "bin" / "suiro", "node", "--listen", "127.0.0.1:0"]
+    command: list[str | Path] = [environment / "bin" / "suiro", "node", "--listen", "127.0.0.1:0"]
     begun = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
