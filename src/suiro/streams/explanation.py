@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from suiro.streams.blocks import block_plan
-from suiro.streams.nodes import AsyncCall, Node, Repartition, Sink, Source
+from suiro.streams.nodes import AsyncCall, MapBatches, Node, Repartition, Sink, Source
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology import SubTopology, Topology
 from suiro.streams.vectorised.plan import Reason, twin_of
 
 __all__ = ["explain"]
+
+FRAMES = {"pyarrow": "table of pyarrow", "pandas": "frame of pandas", "polars": "frame of polars"}
 
 
 def explain(topology: Topology, *, emit: str = "micro-batch") -> str:
@@ -40,6 +42,8 @@ def _lines(topology: Topology, sub: SubTopology, settings: TaskSettings) -> Iter
             for name in unit.nodes:
                 if isinstance(topology.node(name).operator, AsyncCall):
                     yield f"    {name}: one call at a time; put it above them, or repartition() between"
+                elif isinstance(topology.node(name).operator, MapBatches):
+                    yield f"    {name}: a batch for each record; put it above them, or repartition() between"
         else:
             yield f"  {unit.nodes[0]}: {_kinds(topology.node(unit.nodes[0]))}, a block at a time"
 
@@ -53,4 +57,6 @@ def _kinds(node: Node) -> str:
         case AsyncCall(calls=calls):
             order = ", those of one key one after the other" if calls.by_key else ""
             return f"values, up to {calls.concurrency} calls at a time{order}"
+        case MapBatches(format=form):
+            return f"values to a {FRAMES[form]} and back to values"
     return "values"

@@ -14,6 +14,7 @@ from suiro.streams.checks import function, processor_supplier, python_function
 from suiro.streams.errors import TopologyError
 from suiro.streams.graph import Graph
 from suiro.streams.kstream_async import AsyncOperators
+from suiro.streams.kstream_batches import BatchOperators
 from suiro.streams.named import (
     Grouped,
     Joined,
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["BranchedKStream", "KStream"]
 
 
-class KStream(AsyncOperators):
+class KStream(AsyncOperators, BatchOperators):
     """Records, one after the other. Every operation gives a new stream and leaves this one as it is."""
 
     __slots__ = ("graph", "key", "node", "rekeyed", "value")

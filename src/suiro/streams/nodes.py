@@ -19,9 +19,11 @@ from suiro.streams.windows import EmitStrategy, JoinWindows, SessionWindows, Sli
 
 __all__ = [
     "AsyncCall",
+    "BatchFormat",
     "Branch",
     "CallKind",
     "CallSettings",
+    "Columns",
     "Filter",
     "FlatMap",
     "FlatMapValues",
@@ -32,6 +34,7 @@ __all__ = [
     "GlobalTableSource",
     "JoinType",
     "Map",
+    "MapBatches",
     "MapValues",
     "Merge",
     "Node",
@@ -206,6 +209,29 @@ class AsyncCall:
     kind: CallKind
     function: Callable[..., Coroutine[Any, Any, Any]]
     calls: CallSettings
+
+
+BatchFormat = Literal["pyarrow", "pandas", "polars"]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Columns of a batch: name and type, the latter Arrow's or its name. `is_value`: the one column is the value
+    itself; else they are fields of values that are dicts."""
+
+    fields: tuple[tuple[str, Any], ...]
+    is_value: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapBatches:
+    """Values by a function of a table of many records. `key_type`: of the column of keys; None: there is none."""
+
+    function: Callable[[Any], Any]
+    format: BatchFormat
+    reads: Columns
+    gives: Columns
+    key_type: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -454,6 +480,7 @@ Operator = (
     | SelectKey
     | Peek
     | AsyncCall
+    | MapBatches
     | Merge
     | Branch
     | Process

@@ -267,7 +267,8 @@ def _follows_time(sub: SubTopology) -> bool:
     """Whether any operator looks at time; those listed here never do."""
     timeless = Source | Sink | Repartition | Merge | Filter | ToStream | StreamAggregate
     names = {
-        *("Map", "MapValues", "FlatMap", "FlatMapValues", "SelectKey", "Peek", "Branch", "AsyncCall"),
+        *("Map", "MapValues", "FlatMap", "FlatMapValues", "SelectKey", "Peek", "Branch"),
+        *("AsyncCall", "MapBatches"),
         *("TableSource", "TableFilter", "TableMapValues", "TableGroupBy", "TableAggregate", "TableTableJoin"),
         "StreamGlobalTableJoin",
     }

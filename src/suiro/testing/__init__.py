@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from suiro.testing.batch_cuts import BatchesDifferError
     from suiro.testing.node_under_test import NodeUnderTest
     from suiro.testing.topology_test_driver import TopologyTestDriver
 
-__all__ = ["TopologyTestDriver", "node"]
+__all__ = ["BatchesDifferError", "TopologyTestDriver", "node"]
 
 
 def __getattr__(name: str) -> Any:
@@ -28,6 +29,10 @@ def __getattr__(name: str) -> Any:
         from suiro.testing.topology_test_driver import TopologyTestDriver
 
         return TopologyTestDriver
+    if name == "BatchesDifferError":
+        from suiro.testing.batch_cuts import BatchesDifferError
+
+        return BatchesDifferError
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

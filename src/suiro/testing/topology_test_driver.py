@@ -10,7 +10,7 @@ gives them with its caches off.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -25,6 +25,7 @@ from suiro.streams.registries import with_registry, with_registry_of
 from suiro.streams.serdes import Serde
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology import Topology
+from suiro.testing.batch_cuts import BatchCuts
 
 if TYPE_CHECKING:
     from suiro.registry import RegistryClient
@@ -47,13 +48,19 @@ class TopologyTestDriver:
         on_deserialization_error: str = "fail",
         on_processing_error: str = "fail",
         schema_registry_url: str | None = None,
+        cuts: int | Sequence[Sequence[int]] | None = None,
+        cuts_seed: int = 0,
     ) -> None:
-        """`schema_registry_url`: of the serdes that go by a registry; without it, one in memory of the driver's own."""
+        """`schema_registry_url`: of the serdes that go by a registry; without it, one in memory of the driver's own.
+        `cuts`: when the driver is closed, the functions of `map_batches` are called again with the records that came to
+        them, cut into batches in so many ways, drawn from the seed (or of these sizes, again and again); they must give
+        what they give for each record alone (`BatchesDifferError`)."""
         self._registry_url = schema_registry_url or f"{MOCK_SCHEME}topology-test-driver-{next(_drivers)}"
         topology = with_registry(topology, self._registry_url)
         self._topology = topology
         self._wall_clock_ms = initial_wall_clock_time_ms
-        self._interpreter = Interpreter(
+        self._cuts = None if cuts is None else BatchCuts(cuts, cuts_seed)
+        self._interpreter = (Interpreter if self._cuts is None else self._cuts.interpreter)(
             topology,
             settings=TaskSettings(on_processing_error=on_processing_error),
             on_deserialization_error=on_deserialization_error,
@@ -121,6 +128,9 @@ class TopologyTestDriver:
 
     def close(self) -> None:
         self._interpreter.close()
+        cuts, self._cuts = self._cuts, None
+        if cuts is not None:
+            cuts.check(self._topology)
 
     def __enter__(self) -> Self:
         return self
@@ -128,6 +138,8 @@ class TopologyTestDriver:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None:
+            self._cuts = None  # what went wrong is to be seen, not what comes of it
         self.close()
 
     def _bound(self, serde: Serde | None, *, is_key: bool = False) -> Serde | None:

@@ -17,6 +17,7 @@ from suiro.streams.nodes import (
     FlatMapValues,
     ForeignKeyResolve,
     GlobalTableSource,
+    MapBatches,
     MapValues,
     Merge,
     Node,
@@ -50,6 +51,7 @@ _KEEPS_KEY = (
     | FlatMapValues
     | ForeignKeyResolve
     | MapValues
+    | MapBatches
     | Merge
     | Peek
     | Repartition

@@ -8,6 +8,7 @@ from suiro.streams.blocks import stateless, table
 from suiro.streams.blocks.aggregate import StreamAggregateStep, TimeWindowAggregateStep
 from suiro.streams.blocks.async_call import AsyncCallStep
 from suiro.streams.blocks.global_table_join import StreamGlobalTableJoinStep
+from suiro.streams.blocks.map_batches import MapBatchesStep
 from suiro.streams.nodes import (
     AsyncCall,
     Branch,
@@ -15,6 +16,7 @@ from suiro.streams.nodes import (
     FlatMap,
     FlatMapValues,
     Map,
+    MapBatches,
     MapValues,
     Merge,
     Node,
@@ -57,6 +59,7 @@ _ONE_PORT: dict[type, Any] = {
     Peek: stateless.PeekStep,
     Branch: stateless.BranchStep,
     AsyncCall: AsyncCallStep,
+    MapBatches: MapBatchesStep,
     StreamAggregate: StreamAggregateStep,
     TimeWindowAggregate: TimeWindowAggregateStep,
     StreamGlobalTableJoin: StreamGlobalTableJoinStep,

@@ -30,6 +30,7 @@ _RULES = {
     "Peek": ("stateless", "PeekRule"),
     "Branch": ("stateless", "BranchRule"),
     "AsyncCall": ("async_call", "AsyncCallRule"),
+    "MapBatches": ("map_batches", "MapBatchesRule"),
     "TableSource": ("table", "TableSourceRule"),
     "GlobalTableSource": ("table", "GlobalTableSourceRule"),
     "TableFilter": ("table", "TableFilterRule"),

@@ -1,0 +1,199 @@
+"""Functions of `map_batches`: records to a table or frame, the function's answer to values again.
+
+The columns have the types that the topology names, for every batch: what is inferred from the records of a batch would
+depend on where it is cut. Which record a failure is of is found by halving the batch; so a function may see records
+again that it has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from suiro.errors import ConfigError
+from suiro.streams.calls import Failed
+from suiro.streams.nodes import Columns, MapBatches
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["KEY", "TIMESTAMP", "VALUE", "BatchAnswerError", "BatchFunction", "arrow_type"]
+
+KEY, TIMESTAMP, VALUE = "record_key", "record_timestamp", "value"
+"""Names of columns: the record's key and timestamp (ms); its value, where that has no fields."""
+
+
+class BatchAnswerError(ConfigError):
+    """The function's answer is no table of the columns that the topology names, with a row for each record."""
+
+
+class BatchFunction:
+    def __init__(self, operator: MapBatches) -> None:
+        self._operator = operator
+
+    def results(
+        self,
+        keys: Sequence[Any],
+        values: Sequence[Any],
+        timestamps: Sequence[int],
+        *,
+        ends_at_failure: bool = False,
+    ) -> list[Any]:
+        """By record: its new value, or `Failed`. A null value stays one; the function does not see it.
+        `ends_at_failure`: nothing is said of what is behind the first `Failed`."""
+        rows = [row for row, value in enumerate(values) if value is not None]
+        found: list[Any] = [None] * len(values)
+        columns = (
+            [keys[row] for row in rows],
+            [values[row] for row in rows],
+            [timestamps[row] for row in rows],
+        )
+        last = len(values)
+        for row, result in zip(rows, self._halved(columns, 0, len(rows)), strict=False):
+            found[row] = result
+            if ends_at_failure and isinstance(result, Failed):
+                last = row + 1
+                break
+        return found[:last]
+
+    def _halved(self, columns: tuple[list[Any], list[Any], list[int]], first: int, end: int) -> Iterator[Any]:
+        """Lazily: where the first failure ends all, what is behind it is not tried."""
+        if first == end:
+            return
+        try:
+            made = self._made(*(column[first:end] for column in columns))
+        except BatchAnswerError:
+            raise
+        except Exception as error:
+            if end - first == 1:
+                yield Failed(error)
+                return
+            middle = (first + end) // 2
+            yield from self._halved(columns, first, middle)
+            yield from self._halved(columns, middle, end)
+            return
+        yield from made
+
+    def _made(self, keys: list[Any], values: list[Any], timestamps: list[int]) -> list[Any]:
+        operator = self._operator
+        answer = operator.function(self._asked(keys, values, timestamps))
+        return _values(_columns(answer, operator.gives, len(values)), operator.gives)
+
+    def _asked(self, keys: list[Any], values: list[Any], timestamps: list[int]) -> Any:
+        import pyarrow as pa
+
+        operator = self._operator
+        columns: dict[str, pa.Array] = {}
+        if operator.key_type is not None:
+            columns[KEY] = pa.array(keys, arrow_type(operator.key_type))
+        columns[TIMESTAMP] = pa.array(timestamps, pa.int64())
+        for name, kind in operator.reads.fields:
+            items = values if operator.reads.is_value else _field(values, name)
+            columns[name] = pa.array(items, arrow_type(kind))
+        table = pa.table(columns)
+        if operator.format == "pandas":
+            return table.to_pandas(types_mapper=_nullable().get)
+        if operator.format == "polars":
+            import polars
+
+            return polars.from_arrow(table)
+        return table
+
+
+def arrow_type(kind: Any) -> pa.DataType:
+    """Of a type or the name of one. Raises `ValueError`."""
+    import pyarrow as pa
+
+    return pa.type_for_alias(kind) if isinstance(kind, str) else kind
+
+
+def _field(values: list[Any], name: str) -> list[Any]:
+    for value in values:
+        if not isinstance(value, dict):
+            raise TypeError(
+                f"the value is a {type(value).__name__}, not a dict that may have the field {name!r}"
+            )
+    return [value.get(name) for value in values]
+
+
+def _nullable() -> dict[Any, Any]:
+    """Types of pandas that do not change where a value is null."""
+    import pandas as pd
+    import pyarrow as pa
+
+    found: dict[Any, Any] = {pa.bool_(): pd.BooleanDtype()}
+    for bits in (8, 16, 32, 64):
+        found[pa.type_for_alias(f"int{bits}")] = getattr(pd, f"Int{bits}Dtype")()
+        found[pa.type_for_alias(f"uint{bits}")] = getattr(pd, f"UInt{bits}Dtype")()
+    return found
+
+
+def _columns(answer: Any, gives: Columns, rows: int) -> list[Any]:
+    """The columns of an answer, as Arrow has them."""
+    names = [name for name, _ in gives.fields]
+    found = _arrow(answer)
+    if isinstance(found, dict):
+        if gives.is_value and len(found) == 1:
+            found = next(iter(found.values()))
+        elif gives.is_value:
+            raise BatchAnswerError(
+                f"the function of map_batches returned the columns {', '.join(found)}, and schema= is one type: return "
+                "one column, or name the columns in schema="
+            )
+        elif missing := [name for name in names if name not in found]:
+            raise BatchAnswerError(
+                f"the function of map_batches returned no column {', '.join(missing)}, which schema= names, but "
+                f"{', '.join(found) or 'none'}"
+            )
+    elif not gives.is_value:
+        raise BatchAnswerError(
+            f"the function of map_batches returned one column, a {type(answer).__name__}; schema= names columns "
+            f"({', '.join(names)}), so return a table or frame that has them"
+        )
+    columns = [found[name] for name in names] if isinstance(found, dict) else [found]
+    for column in columns:
+        if len(column) != rows:
+            raise BatchAnswerError(
+                f"the function of map_batches returned {len(column)} rows for {rows} records; it must return "
+                "one for each, in their order. To leave records out, mark them and filter() below"
+            )
+    return columns
+
+
+def _arrow(answer: Any) -> Any:
+    """Arrow columns by name, or one without."""
+    import pyarrow as pa
+
+    if isinstance(answer, pa.Table | pa.RecordBatch):
+        return dict(zip(answer.schema.names, answer.columns, strict=True))
+    if isinstance(answer, pa.Array | pa.ChunkedArray):
+        return answer
+    package = type(answer).__module__.partition(".")[0]
+    has_columns = hasattr(answer, "columns")
+    if package == "pandas":
+        if has_columns:
+            return {str(name): pa.Array.from_pandas(answer[name]) for name in answer.columns}
+        return pa.Array.from_pandas(answer)
+    if package == "polars":
+        return (
+            {name: answer[name].to_arrow() for name in answer.columns} if has_columns else answer.to_arrow()
+        )
+    if package == "numpy" and getattr(answer, "ndim", 0) == 1:
+        return pa.array(answer)
+    if isinstance(answer, list):
+        return pa.array(answer)
+    raise BatchAnswerError(
+        f"the function of map_batches returned a {type(answer).__qualname__}; return a table or record batch of "
+        "pyarrow, a frame of pandas or polars, or one column"
+    )
+
+
+def _values(columns: list[Any], gives: Columns) -> list[Any]:
+    lists = [
+        column.cast(arrow_type(kind)).to_pylist()
+        for column, (_, kind) in zip(columns, gives.fields, strict=True)
+    ]
+    if gives.is_value:
+        return list(lists[0])
+    names = [name for name, _ in gives.fields]
+    return [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]

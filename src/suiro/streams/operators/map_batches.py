@@ -1,0 +1,27 @@
+"""A function of a table of records: here of one record, for that is what is in hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from suiro.streams.batches import BatchFunction
+from suiro.streams.calls import Failed
+from suiro.streams.nodes import MapBatches
+from suiro.streams.records import Record
+
+if TYPE_CHECKING:
+    from suiro.streams.task import Context
+
+__all__ = ["MapBatchesRule"]
+
+
+class MapBatchesRule:
+    def __init__(self, operator: MapBatches, context: Context) -> None:
+        self._function = BatchFunction(operator)
+        self._forward = context.forward
+
+    def process(self, record: Record, port: int) -> None:
+        (result,) = self._function.results([record.key], [record.value], [record.timestamp])
+        if isinstance(result, Failed):
+            raise result.error
+        self._forward(record.with_value(result))
