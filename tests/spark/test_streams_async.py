@@ -1,4 +1,4 @@
-"""Async functions on Spark: results as of one record after the other; no call goes on when it is stopped."""
+"""Async functions, and those of batches, on Spark: results as of one record after the other; no call goes on when it is stopped."""
 
 from __future__ import annotations
 
@@ -49,6 +49,12 @@ class _Waits(socketserver.BaseRequestHandler):
                 self.server.waiting -= 1
 
 
+def _squares(table: Any) -> Any:
+    if 7 in table["value"].to_pylist():
+        raise ValueError("seven")
+    return [value * value for value in table["value"].to_pylist()]
+
+
 def test_results_are_those_of_one_record_after_the_other(spark: Any, suiro_node: Any, tmp_path: Path) -> None:
     async def looked_up(value: int) -> list[int]:
         for _ in range(value % 5):
@@ -68,6 +74,7 @@ def test_results_are_those_of_one_record_after_the_other(spark: Any, suiro_node:
     found.filter_async(is_wanted).to(f"{run}.stateless")
     counts = numbers.filter(lambda key, value: value != 7).group_by_key().count().to_stream()
     counts.map_values_async(looked_up, order="none", value=serdes.json).to(f"{run}.stateful")
+    numbers.map_batches(_squares, reads="int64", schema="int64", value=serdes.json).to(f"{run}.batches")
     topology = builder.build()
     sent = [Sent(f"{run}.in", f"k{n % 4}", n, n) for n in range(60) if n % 4 or n < 28]
     good = [each for each in sent if each.value != 7]
@@ -85,10 +92,13 @@ def test_results_are_those_of_one_record_after_the_other(spark: Any, suiro_node:
         came = running.finish()
         # By key, a count of seven comes once; so does the number.
         seventh = {f"k{n}": 7 for n in range(4)}
-        assert running.streams.dropped_records == {"processing error": 1 + len(seventh)}
+        assert running.streams.dropped_records == {"processing error": 2 + len(seventh)}
     stateless = [(each.key, [each.value, each.value**2]) for each in good if each.key != "k1"]
     assert [(got.key, serdes.json.deserialize("", got.value or b"")) for got in came[f"{run}.stateless"]] == [
         (key.encode(), value) for key, value in stateless
+    ]
+    assert [serdes.json.deserialize("", got.value or b"") for got in came[f"{run}.batches"]] == [
+        each.value**2 for each in good
     ]
     for key, rows in by_key(came[f"{run}.stateful"]).items():
         count = sum(each.key.encode() == key for each in good)

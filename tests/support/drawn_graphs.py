@@ -72,7 +72,7 @@ def graphs(draw: st.DrawFn) -> Callable[[StreamsBuilder], None]:
             *("merge", "merge", "merge", "to", "to", "to", "to_chosen", "global_join", "process"),
             *("process_values", "aggregate", "windowed", "final", "hopping", "table_join", "table", "shared"),
             *("stream_join", "group", "session", "map_values_async", "map_async", "filter_async"),
-            *("flat_map_values_async", "peek_async"),
+            *("flat_map_values_async", "peek_async", "map_batches"),
         ]
     )
     steps = draw(st.lists(st.tuples(kinds, st.integers(0, 30), st.integers(0, 30)), min_size=2, max_size=12))
@@ -310,6 +310,13 @@ async def _seen_later(key: Any, value: Any) -> None:
     await _later(value)
 
 
+def _next_numbers(table: Any) -> Any:
+    """Fails for a batch that has a three."""
+    for value in table["value"].to_pylist():
+        _bad(value)
+    return [value + 1 for value in table["value"].to_pylist()]
+
+
 _STEPS: dict[str, Callable[..., None]] = {
     "filter": _add(lambda stream, name: stream.filter(lambda key, value: _number(_bad(value)) % 4 != 1)),
     "map": _add(lambda stream, name: stream.map(lambda key, value: (key, [_bad(value)]))),
@@ -335,6 +342,11 @@ _STEPS: dict[str, Callable[..., None]] = {
         lambda stream, name: stream.flat_map_values_async(_several_later, name=name)
     ),
     "peek_async": _add(lambda stream, name: stream.peek_async(_seen_later, concurrency=1, name=name)),
+    "map_batches": _add(
+        lambda stream, name: stream.map_batches(
+            _next_numbers, reads="int64", schema="int64", key_type=None, name=name
+        )
+    ),
     "branch": _branch,
     "merge": _merge,
     "to": _to,

@@ -104,7 +104,11 @@ def arrow_type(kind: Any) -> pa.DataType:
     """Of a type or the name of one. Raises `ValueError`."""
     import pyarrow as pa
 
-    return pa.type_for_alias(kind) if isinstance(kind, str) else kind
+    if isinstance(kind, pa.DataType):
+        return kind
+    if not isinstance(kind, str):
+        raise ValueError(f"{kind!r} is no type")
+    return pa.type_for_alias(kind)
 
 
 def _field(values: list[Any], name: str) -> list[Any]:

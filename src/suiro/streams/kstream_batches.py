@@ -94,12 +94,10 @@ def _columns(given: Any, what: str) -> Columns:
 
 def _type(given: Any, what: str) -> Any:
     try:
-        is_type = hasattr(arrow_type(given), "bit_width") or hasattr(given, "to_pandas_dtype")
+        arrow_type(given)
     except ValueError:
-        is_type = False
-    if not is_type:
         raise TopologyError(
             f'{what} of map_batches is {given!r}, which is no type: give a name of Arrow, such as "float64", "int64", '
             '"string", "bool" or "timestamp[ms]", or a type of pyarrow'
-        )
+        ) from None
     return given

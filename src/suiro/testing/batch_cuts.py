@@ -86,7 +86,12 @@ class BatchCuts:
         draw = random.Random(self._seed)
         for number in range(self._cuts - 1):
             largest = LARGEST[number % len(LARGEST)]
-            yield iter(lambda largest=largest: draw.randint(1, largest), 0)
+            yield _drawn(draw, largest)
+
+
+def _drawn(draw: random.Random, largest: int) -> Iterator[int]:
+    while True:
+        yield draw.randint(1, largest)
 
 
 def _results(function: BatchFunction, records: Sequence[Record]) -> list[Any]:
@@ -102,11 +107,12 @@ def _compare(
 ) -> None:
     for place, got in enumerate(found, start=first):
         if not _is_same(got, alone[place]):
+            record, end = records[place], first + len(found) - 1
             raise BatchesDifferError(
-                f"{name}: of the batch of records {first} to {first + len(found) - 1} (of {len(records)}, from 0) record "
-                f"{place}, key {_shown(records[place].key)}, value {_shown(records[place].value)}, becomes {_told(got)}, "
-                f"and alone {_told(alone[place])}. Where records are cut into batches must make no difference: work out "
-                "each row from itself, keep nothing between calls, and round what a library sums in another order"
+                f"{name}: of the batch of records {first} to {end} (of {len(records)}, from 0) record {place}, key "
+                f"{_shown(record.key)}, value {_shown(record.value)}, becomes {_told(got)}, and alone "
+                f"{_told(alone[place])}. Where records are cut into batches must make no difference: work out each row "
+                "from itself, keep nothing between calls, and round what a library sums in another order"
             )
 
 
