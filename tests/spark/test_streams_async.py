@@ -1,4 +1,4 @@
-"""Async functions, and those of batches, on Spark: results as of one record after the other; no call goes on when it is stopped."""
+"""Async functions and functions of batches on Spark: results as of one record after the other; calls end with it."""
 
 from __future__ import annotations
 
