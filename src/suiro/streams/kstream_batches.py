@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, get_args
 
+from suiro.extras import is_installed, require
 from suiro.streams.batches import KEY, TIMESTAMP, VALUE, arrow_type
 from suiro.streams.checks import python_function
 from suiro.streams.errors import TopologyError
@@ -58,7 +58,9 @@ class BatchOperators:
         """
         if format not in get_args(BatchFormat):
             raise TopologyError(f'format of map_batches is {format!r}; give "pyarrow", "pandas" or "polars"')
-        if format == "polars" and find_spec("polars") is None:
+        if not is_installed("pyarrow"):
+            require("spark")
+        if format == "polars" and not is_installed("polars"):
             raise TopologyError(
                 "map_batches with format polars needs polars, which is not installed: pip install polars"
             )

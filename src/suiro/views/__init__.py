@@ -71,7 +71,7 @@ _HOMES = {
     "topology_of": "definition",
     "view": "definition",
 }
-_LIGHT = ("client", "definition")
+_LIGHT = ("async_client", "client", "definition")
 """They need no Spark: a view is written and tested, and asked for, where nothing runs it."""
 
 

@@ -26,7 +26,13 @@ from suiro.testing import TopologyTestDriver
 
 builder = StreamsBuilder()
 orders = builder.stream("orders", key=serdes.string, value=serdes.json)
-large = orders.filter(col("amount") > 10)
+
+
+async def is_large(key, order):
+    return order["amount"] > 10
+
+
+large = orders.filter_async(is_large).filter(col("amount") > 10)
 large.group_by_key().count().to_stream().to("counts", key=serdes.string, value=serdes.json)
 with TopologyTestDriver(builder.build()) as driver:
     source = driver.create_input_topic("orders", key=serdes.string, value=serdes.json)
@@ -40,6 +46,10 @@ DOORS = {
     "import suiro.spark; suiro.spark.register(None)": "PySpark: pip install 'suiro[spark]'",
     "from suiro.spark import spark_session": "PySpark: pip install 'suiro[spark]'",
     "from suiro.streams import KafkaStreams": "PySpark: pip install 'suiro[spark]'",
+    "from suiro.streams import StreamsBuilder\n"
+    "StreamsBuilder().stream('in').map_batches(len, reads='int64', schema='int64')": (
+        "PySpark: pip install 'suiro[spark]'"
+    ),
     "from suiro.views import serve": "PySpark: pip install 'suiro[spark]'",
     "from suiro.registry import InProcessRegistry": "fastavro: pip install 'suiro[registry]'",
     "from suiro.registry import registry_client; registry_client('mock://a')": (
@@ -113,6 +123,11 @@ def test_what_is_missing_says_which_extra_has_it(arguments: list[str], extra: st
     assert done.stderr.startswith("suiro: this needs ")
     assert done.stderr.endswith(f": pip install 'suiro[{extra}]'\n")
     assert done.stderr.count("\n") == 1
+
+
+def test_views_are_read_without_extras() -> None:
+    done = python("from suiro.views import AsyncViews, Views; Views(); AsyncViews(); print('made')")
+    assert done.stdout == "made\n", done.stderr
 
 
 @pytest.mark.parametrize("code", DOORS)
