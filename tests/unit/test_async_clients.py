@@ -16,6 +16,7 @@ from suiro.protocol.records import Record, encode_batch
 from suiro.registry import AsyncRegistryClient, RegistryClient, Schema, registry_client
 from suiro.streams import AsyncReadOnlyStore, Materialized, ReadOnlyStore, StreamsBuilder, serdes
 from suiro.testing import node
+from suiro.views import AsyncViews
 
 SCHEMA = Schema.from_json({"schema": '"string"'})
 
@@ -66,11 +67,9 @@ def test_a_node_and_a_store_in_an_async_test() -> None:
                 assert dict(counts.offsets) == {0: 1}
             with pytest.raises(UsageError, match="closed"):
                 store.wait_for({0: 9})
-        with (
-            pytest.raises(Exception, match=r"connect|refused|reach"),
-            Client(log.bootstrap_servers) as client,
-        ):
-            client.metadata()
+        host, _, port = log.bootstrap_servers.rpartition(":")
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(host, int(port))
 
     asyncio.run(test())
 
@@ -84,6 +83,40 @@ def anyio_backend() -> str:
 async def test_the_fixture_works_in_async_tests(node: Any) -> None:
     with Client(node.bootstrap_servers) as client:
         assert client.metadata() == {}
+
+
+def test_who_no_longer_follows_a_views_changes_leaves_the_connection() -> None:
+    """By a cancelled task, and by an iterator that is closed."""
+
+    async def test() -> None:
+        left = asyncio.Queue[str]()
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\nid: 1\ndata: {}\n\n")
+            await reader.read()
+            left.put_nowait("left")
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with server, AsyncViews(f"http://127.0.0.1:{port}") as views:
+            came = asyncio.Event()
+
+            async def follow() -> None:
+                async for _ in views.changes("any"):
+                    came.set()
+
+            following = asyncio.create_task(follow())
+            await came.wait()
+            following.cancel()
+            await left.get()
+            changes = views.changes("any")
+            assert await anext(changes) == {}
+            await changes.aclose()  # type: ignore[attr-defined]
+            await left.get()
+
+    asyncio.run(asyncio.wait_for(test(), 60))
 
 
 def test_few_threads_wait_and_who_is_cancelled_does_not() -> None:

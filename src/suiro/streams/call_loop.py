@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from suiro.clock import stopwatch_ns
-from suiro.errors import TransientError
+from suiro.errors import TransientError, UsageError
 from suiro.streams.calls import NOT_RETRIED, Failed
 from suiro.streams.nodes import AsyncCall
 from suiro.streams.serdes import natural
@@ -70,6 +70,11 @@ class Calls:
         ends_at_failure: bool,
     ) -> list[Any]:
         thread = _thread()
+        if threading.current_thread() is thread.thread:
+            raise UsageError(
+                f"{name} would call from within an async function that a topology calls, and so would wait for itself; "
+                "run this topology in another thread, with asyncio.to_thread"
+            )
         batch = _Batch(thread, name, operator, keys, values, ends_at_failure)
         asyncio.run_coroutine_threadsafe(batch.run(), thread.loop)
         try:
@@ -278,8 +283,8 @@ class _LoopThread:
         self._step: _Step | None = None
         self._told: set[str] = set()
         self._is_ending = False
-        self._thread = threading.Thread(target=self._run, name="suiro-calls", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, name="suiro-calls", daemon=True)
+        self.thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -304,7 +309,7 @@ class _LoopThread:
     def end(self) -> None:
         self._is_ending = True
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(2 * END_S)
+        self.thread.join(2 * END_S)
 
     @types.coroutine
     def timed(self, coroutine: Coroutine[Any, Any, Any], title: str) -> Generator[Any, Any, Any]:
@@ -339,7 +344,7 @@ class _LoopThread:
         if step is None:
             return
         took_ms = (stopwatch_ns() - step.began_ns) // 1_000_000
-        frame = sys._current_frames().get(self._thread.ident or 0)
+        frame = sys._current_frames().get(self.thread.ident or 0)
         if took_ms >= BLOCKED_MS and frame is not None and self._step is step:
             self._tell_of_block(step.title, took_ms, f", at {frame.f_code.co_filename}:{frame.f_lineno}")
 

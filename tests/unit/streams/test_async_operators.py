@@ -137,6 +137,22 @@ def test_the_driver_works_where_an_event_loop_runs_already() -> None:
     assert asyncio.run(test()) == [("a", 8)]
 
 
+def test_a_topology_in_a_function_of_a_topology_does_not_wait_for_itself() -> None:
+    async def nested(value: Any) -> Any:
+        return values(ran(given("map_values_async", doubled), [("a", value)]))
+
+    with pytest.raises(ProcessingError, match=r"would wait for itself.*asyncio.to_thread"):
+        ran(given("map_values_async", nested), [("a", 1)])
+
+    async def in_a_thread(value: Any) -> Any:
+        return (await asyncio.to_thread(nested_in_thread, value))[0].decode()
+
+    def nested_in_thread(value: Any) -> Any:
+        return values(ran(given("map_values", lambda value: value), [("a", value)]))
+
+    assert values(ran(given("map_values_async", in_a_thread), [("a", 1)])) == [b'"1"']
+
+
 def test_a_client_may_be_kept_between_calls() -> None:
     """What belongs to one event loop: it is the same for all blocks, and tasks."""
     loops = []
