@@ -77,6 +77,7 @@ class FakeConsole:
                 "user": "ada",
                 "role": cluster.role,
                 "read_only": False,
+                "can_log_out": False,
                 "version": "0.1.0",
                 "has": {"registry": True, "connect": 2, "views": 1, "apps": 1},
                 "bootstrap": "broker-1.internal:9092",

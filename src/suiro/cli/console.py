@@ -6,14 +6,17 @@ import logging
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from suiro.cli.command_groups import Group, Option
 from suiro.cli.everyday import Bootstrap, CommandConfig, Profile, connection_settings, reporting
 from suiro.cli.topic_records import Registry, registry_url
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from suiro.console.web import Remote
+    from suiro.console.web.oidc import OidcSettings
 
 console = Group(
     "console", "A page for the browser: everything that is known of a cluster and what runs on it."
@@ -57,6 +60,57 @@ def console_(
             "Who may call: lines of name:password below [viewer], [operator] or [admin].",
         ),
     ] = None,
+    oidc_issuer: Annotated[
+        str | None,
+        Option(
+            "--oidc-issuer",
+            "URL",
+            "People log in at this OpenID Connect provider. Needs suiro[console-oidc].",
+        ),
+    ] = None,
+    oidc_client_id: Annotated[
+        str, Option("--oidc-client-id", "ID", "What the provider calls this console.")
+    ] = "",
+    oidc_client_secret_file: Annotated[
+        Path | None,
+        Option(
+            "--oidc-client-secret-file", "FILE", "Its secret there; absent: a public client, by PKCE alone."
+        ),
+    ] = None,
+    oidc_role: Annotated[
+        list[str] | None,
+        Option(
+            "--oidc-role",
+            "VALUE=ROLE",
+            "Whose claim has the value gets the role viewer, operator or admin; '*=viewer': everybody. Repeatable.",
+        ),
+    ] = None,
+    oidc_role_claim: Annotated[
+        str,
+        Option(
+            "--oidc-role-claim",
+            "NAME",
+            "The claim of the ID token with a user's values: roles, groups, realm_access.roles. Default: roles.",
+        ),
+    ] = "roles",
+    oidc_user_claim: Annotated[
+        str,
+        Option("--oidc-user-claim", "NAME", "The claim that names a user in lists of changes. Default: sub."),
+    ] = "sub",
+    oidc_scope: Annotated[
+        str, Option("--oidc-scope", "SCOPES", "What is asked of the provider. Default: 'openid profile'.")
+    ] = "openid profile",
+    oidc_url: Annotated[
+        str | None,
+        Option(
+            "--oidc-url",
+            "URL",
+            "The console's address as browsers know it, where that is another: behind a proxy, under a name.",
+        ),
+    ] = None,
+    oidc_session_minutes: Annotated[
+        int, Option("--oidc-session-minutes", "N", "A login lasts so long. Default: 480.")
+    ] = 480,
     tls_certificate: Annotated[
         Path | None, Option("--tls-certificate", "FILE", "PEM, with its chain: serve https.")
     ] = None,
@@ -91,6 +145,17 @@ def console_(
                 host=host,
                 port=port,
                 users=auth_file,
+                oidc=_oidc(
+                    oidc_issuer,
+                    secret_file=oidc_client_secret_file,
+                    roles=oidc_role or (),
+                    client_id=oidc_client_id,
+                    role_claim=oidc_role_claim,
+                    user_claim=oidc_user_claim,
+                    scope=oidc_scope,
+                    url=oidc_url,
+                    session_minutes=oidc_session_minutes,
+                ),
                 tls=Tls.of(tls_certificate, tls_key, options="--tls-certificate and --tls-key"),
                 read_only=read_only,
                 masks=Masks.parse(mask or ()),
@@ -102,6 +167,29 @@ def console_(
             listener=None if listen_fd is None else socket.socket(fileno=listen_fd),
             while_stdin_is_open=while_stdin_is_open,
         )
+
+
+def _oidc(
+    issuer: str | None, *, secret_file: Path | None, roles: Sequence[str], **more: Any
+) -> OidcSettings | None:
+    """Raises `ConfigError`."""
+    from suiro.errors import ConfigError
+
+    if issuer is None:
+        if secret_file is not None or roles or more["client_id"] or more["url"]:
+            raise ConfigError("--oidc-... options say something of --oidc-issuer, which is not there")
+        return None
+    from suiro.console.web.oidc import OidcSettings
+
+    secret = None
+    if secret_file is not None:
+        try:
+            secret = secret_file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"--oidc-client-secret-file {secret_file}: {error}") from None
+        if not secret:
+            raise ConfigError(f"--oidc-client-secret-file {secret_file}: it is empty")
+    return OidcSettings(issuer=issuer, client_secret=secret, roles=OidcSettings.parse_roles(roles), **more)
 
 
 def _remote(url: str, option: str) -> Remote:

@@ -2,6 +2,7 @@
 
 - `serving`: until a signal. `application`: HTTP. `endpoint`: what an endpoint is. `api`: the endpoints, by page.
 - `console`: settings, and clients to borrow. `model`: what is known of the cluster, without anybody's waiting.
+- `login`: by an OpenID Connect provider (`oidc`), with `sessions`; loaded where one was named.
 - `record_json`, `masks`: records as those who ask may see them. `events`, `files`, `openapi`: what is sent.
 """
 

@@ -13,7 +13,7 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from suiro.console.web.api import ENDPOINTS
-from suiro.console.web.console import AuditEvent, Console
+from suiro.console.web.console import Console
 from suiro.console.web.endpoint import (
     Call,
     Download,
@@ -36,9 +36,13 @@ from suiro.console.web.openapi import document
 from suiro.errors import SuiroError, UsageError
 from suiro.foundation.http import Guard, Origins, Role, Users
 
+if TYPE_CHECKING:
+    from suiro.console.web.login import Login
+
 __all__ = ["ConsoleApplication"]
 
 API = "/api/v1"
+LOGOUT = "/logout"
 MAX_BODY_BYTES = 1024 * 1024
 MAX_QUERY_CHARS = 16 * 1024
 CALL_THREADS = 16
@@ -64,22 +68,27 @@ HEADERS = {
 _RAW_HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
 logger = logging.getLogger(__name__)
-audit_logger = logging.getLogger("suiro.console.audit")
 
 
 class ConsoleApplication:
-    """`users` None: whoever calls it by a name of this machine is an admin. `streams`: how many are open."""
+    """`users` and `login` None: whoever calls it by a name of this machine is an admin. With a login, the page's files
+    are for everybody, and the API asks who it is. `streams`: how many are open."""
 
-    def __init__(self, console: Console, users: Users | None = None) -> None:
+    def __init__(self, console: Console, users: Users | None = None, login: Login | None = None) -> None:
         self._console = console
+        self._login = login
         self._guard = Guard(
             self._answer,
-            origins=Origins(loopback_only=users is None, instead="name users with --auth-file"),
+            origins=Origins(
+                loopback_only=users is None and login is None, instead="name users with --auth-file"
+            ),
             users=users,
+            sessions=None if login is None else login.sessions,
             max_body_bytes=MAX_BODY_BYTES,
             realm="suiro console",
-            unknown="give the name and password of a user of this console",
+            unknown="log in" if login is not None else "give the name and password of a user of this console",
         )
+        self._open = Guard(self._for_everybody, origins=Origins(loopback_only=False), max_body_bytes=0)
         self._router = Router(ENDPOINTS)
         self._files = PageFiles.read()
         self._calls = ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="console-call")
@@ -93,11 +102,24 @@ class ConsoleApplication:
                 message = {**message, "headers": [*message.get("headers", ()), *_RAW_HEADERS]}
             await send(message)
 
-        await self._guard(scope, receive, send_with_headers)
+        is_open = self._login is not None and not scope.get("path", "").startswith(("/api/", LOGOUT))
+        await (self._open if is_open else self._guard)(scope, receive, send_with_headers)
+
+    async def _for_everybody(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """With a login: the way in, and the page's files, which tell nothing of the cluster."""
+        path = scope["path"]
+        if self._login is not None and self._login.is_place(path):
+            answer = await self._login.answer(scope)
+        else:
+            answer = self._files.answer(scope["method"], path, _header(scope, b"if-none-match"))
+        await answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         method = scope["method"]
+        if self._login is not None and path == LOGOUT and method == "POST":
+            await self._login.logout(scope)(scope, receive, send)
+            return
         if not path.startswith("/api/"):
             await self._files.answer(method, path, _header(scope, b"if-none-match"))(scope, receive, send)
             return
@@ -138,7 +160,7 @@ class ConsoleApplication:
             if self._console.settings.read_only:
                 text = "this console only shows (--read-only)"
             if method == "POST":
-                self._note(user, said, 403)
+                self._console.note(user, said, 403)
             await _error(403, text)(scope, receive, send)
             return
         gone = threading.Event()
@@ -152,6 +174,7 @@ class ConsoleApplication:
                 user=user,
                 role=role,
                 gone=gone,
+                can_log_out=self._login is not None and not _header(scope, b"authorization"),
             )
             return endpoint.handle(call)
 
@@ -159,9 +182,9 @@ class ConsoleApplication:
         try:
             status, answer = await self._run(run)
             if method == "POST" and endpoint.role > Role.VIEWER:
-                self._note(user, said, status)
+                self._console.note(user, said, status)
             if isinstance(answer, Events | Download):
-                await self._stream(answer, send, gone)
+                await self._stream(answer, send, gone, lambda: self._is_logged_in(scope))
             else:
                 await _json(answer, status)(scope, receive, send)
         finally:
@@ -185,12 +208,19 @@ class ConsoleApplication:
             logger.exception("a request failed")
             return 500, _error_json(500, f"the console failed: {type(error).__name__}; its log says more")
 
-    def _note(self, user: str | None, what: str, status: int) -> None:
-        event = AuditEvent(at=self._console.clock.wall_ms(), user=user, what=what, status=status)
-        self._console.audit.append(event)
-        audit_logger.info("%s: %s: %d", user or "-", what, status)
+    def _is_logged_in(self, scope: Scope) -> bool:
+        """Still: a stream may last longer than the session of its reader."""
+        if self._login is None or _header(scope, b"authorization"):
+            return True
+        return self._login.sessions.known(_header(scope, b"cookie")) is not None
 
-    async def _stream(self, answer: Events | Download, send: Send, gone: threading.Event) -> None:
+    async def _stream(
+        self,
+        answer: Events | Download,
+        send: Send,
+        gone: threading.Event,
+        is_logged_in: Callable[[], bool],
+    ) -> None:
         if self.streams >= MAX_STREAMS:
             await _error(503, f"{MAX_STREAMS} streams are open; close some")({"type": "http"}, _never, send)
             return
@@ -210,7 +240,7 @@ class ConsoleApplication:
             await send({"type": "http.response.body", "body": b"", "more_body": True})  # the head goes now
             async with contextlib.aclosing(parts):
                 async for part in parts:
-                    if gone.is_set() or self._console.is_stopped:
+                    if gone.is_set() or self._console.is_stopped or not is_logged_in():
                         break
                     if part:
                         await send({"type": "http.response.body", "body": part, "more_body": True})

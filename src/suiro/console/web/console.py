@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ from suiro.errors import UsageError
 from suiro.foundation.http import Tls, is_loopback
 
 if TYPE_CHECKING:
+    from suiro.console.web.oidc import OidcSettings
     from suiro.registry import RegistryClient
 
 __all__ = ["AuditEvent", "Console", "ConsoleSettings", "Remote"]
@@ -26,6 +28,8 @@ IDLE_CLIENTS = 4
 """Kept for the next request; what is lent beyond them is closed when it comes back."""
 AUDIT_EVENTS = 1_000
 API_TIMEOUT_MS = 20_000
+
+audit_logger = logging.getLogger("suiro.console.audit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +49,7 @@ class ConsoleSettings:
     host: str = "127.0.0.1"
     port: int = 8090
     users: Path | None = None
+    oidc: OidcSettings | None = None
     tls: Tls | None = None
     read_only: bool = False
     masks: Masks = field(default_factory=Masks)
@@ -56,7 +61,7 @@ class ConsoleSettings:
     @property
     def is_open(self) -> bool:
         """Everybody who reaches it is let in."""
-        return self.users is None
+        return self.users is None and self.oidc is None
 
     @property
     def is_loopback(self) -> bool:
@@ -97,6 +102,11 @@ class Console:
             while self._idle:
                 self._idle.pop().close()
         self.model.stop()
+
+    def note(self, user: str | None, what: str, status: int) -> None:
+        """For the list of changes, and the log."""
+        self.audit.append(AuditEvent(at=self.clock.wall_ms(), user=user, what=what, status=status))
+        audit_logger.info("%s: %s: %d", user or "-", what, status)
 
     def _new_client(self) -> Client:
         settings = {"default.api.timeout.ms": str(API_TIMEOUT_MS), **self.settings.client_settings}

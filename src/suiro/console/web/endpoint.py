@@ -98,7 +98,8 @@ class Download:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request, past logins, roles and the check of its body. `gone` is set when nobody waits for the answer."""
+    """One request, past logins, roles and the check of its body. `gone` is set when nobody waits for the answer.
+    `can_log_out`: its user has a session."""
 
     console: Console
     path: Mapping[str, str]
@@ -107,6 +108,7 @@ class Call:
     user: str | None
     role: Role
     gone: threading.Event
+    can_log_out: bool = False
 
     def require_unmasked(self, what: str) -> None:
         """For what shows values of records in ways that masks do not reach. Raises `ForbiddenError`."""

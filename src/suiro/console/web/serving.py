@@ -8,13 +8,17 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from suiro.console.web.application import ConsoleApplication
 from suiro.console.web.console import Console, ConsoleSettings
 from suiro.errors import ConfigError
-from suiro.foundation.http import HttpServer, Users, listen_on
+from suiro.foundation.http import HttpServer, Users, listen_on, url_of
 from suiro.foundation.readiness import say_ready
 from suiro.foundation.stopping import Stopping
+
+if TYPE_CHECKING:
+    from suiro.console.web.login import Login
 
 __all__ = ["ConsoleServer", "serve"]
 
@@ -30,7 +34,7 @@ class ConsoleServer:
         if settings.is_open and not settings.is_loopback:
             raise ConfigError(
                 f"--listen {settings.host}: whoever reaches the console may change the cluster, so beyond 127.0.0.1 it "
-                "answers users only; name them with --auth-file (lines of name:password)"
+                "answers users only; name them with --auth-file (lines of name:password), or --oidc-issuer"
             )
         if settings.tls is None and not settings.is_loopback:
             raise ConfigError(
@@ -40,10 +44,23 @@ class ConsoleServer:
         users = Users(settings.users) if settings.users is not None else None
         self.console = Console(settings)
         listener = listener or listen_on(settings.host, settings.port, name="the console")
-        self._application = ConsoleApplication(self.console, users)
+        try:
+            self._login = self._login_by(settings, listener)
+        except BaseException:
+            listener.close()
+            raise
+        self._application = ConsoleApplication(self.console, users, self._login)
         self._server = HttpServer(self._application, listener, name="console", tls=settings.tls)
         self.url = self._server.url
         self.console.start()
+
+    def _login_by(self, settings: ConsoleSettings, listener: socket.socket) -> Login | None:
+        if settings.oidc is None:
+            return None
+        from suiro.console.web.login import Login  # and authlib
+
+        url = url_of(listener, tls=settings.tls is not None)
+        return Login(settings.oidc, url=url, clock=self.console.clock, noted=self.console.note)
 
     @property
     def open_streams(self) -> int:
@@ -53,6 +70,8 @@ class ConsoleServer:
         """Safe to call again."""
         self.console.stop()
         self._server.stop()
+        if self._login is not None:
+            self._login.close()
 
 
 def serve(

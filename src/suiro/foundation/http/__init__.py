@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from suiro.foundation.http.origins import Origins
     from suiro.foundation.http.page import MetricsPage, serve_metrics_page
     from suiro.foundation.http.server import HttpServer, warn_if_open_to_all
-    from suiro.foundation.http.users import Role, Users, hash_password
+    from suiro.foundation.http.users import Role, Users, Verdict, hash_password
 
 __all__ = [
     "AnswerTooLargeError",
@@ -33,6 +33,7 @@ __all__ = [
     "Role",
     "Tls",
     "Users",
+    "Verdict",
     "ask",
     "hash_password",
     "is_loopback",
@@ -56,6 +57,7 @@ _MODULES = {
     "Origins": "origins",
     "Role": "users",
     "Users": "users",
+    "Verdict": "users",
     "ask": "answers",
     "hash_password": "users",
     "is_temporary": "answers",

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -18,9 +19,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from suiro.foundation.http.bodies import Bodies, Body, CutOffError, TooLargeError, TooManyError
 from suiro.foundation.http.limits import HttpLimits
 from suiro.foundation.http.origins import Origins
-from suiro.foundation.http.users import Role, Users, Verdict
+from suiro.foundation.http.users import REFUSED, Role, Users, Verdict
 
-__all__ = ["Guard", "not_allowed"]
+__all__ = ["Guard", "Sessions", "not_allowed"]
 
 LOGIN_THREADS = 2  # of their own: guesses keep each other waiting, and nobody who is known
 MAX_WAITING_LOGINS = 64  # beyond them, 503 for those that have waited longest
@@ -32,6 +33,7 @@ _HEADERS = {
         "authorization",
         "content-length",
         "content-type",
+        "cookie",
         "host",
         "origin",
         "sec-fetch-site",
@@ -40,8 +42,19 @@ _HEADERS = {
 }
 
 
+class Sessions(Protocol):
+    """Who logged in elsewhere, by a cookie of the request. Asked on the event loop, at each request without an
+    Authorization."""
+
+    login_path: str
+    """Where a browser logs in; said to whom nobody knows."""
+
+    def known(self, cookie: str) -> Verdict | None: ...
+
+
 class Guard:
-    """`max_body_bytes` is of one request; `realm` and `unknown` what is said to whom the users do not know."""
+    """`max_body_bytes` is of one request; `realm` and `unknown` what is said to whom neither the users nor the
+    sessions know."""
 
     def __init__(
         self,
@@ -49,6 +62,7 @@ class Guard:
         *,
         origins: Origins | None,
         users: Users | None = None,
+        sessions: Sessions | None = None,
         max_body_bytes: int,
         limits: HttpLimits | None = None,
         realm: str = "suiro",
@@ -58,6 +72,7 @@ class Guard:
         self._application = application
         self._origins = origins
         self._users = users
+        self._sessions = sessions
         self._max_body_bytes = max_body_bytes
         self._bodies = Bodies(max((limits or HttpLimits()).held_body_bytes, max_body_bytes))
         self._realm = realm
@@ -77,8 +92,8 @@ class Guard:
         if refused is not None:
             await self._refuse(*refused)(scope, receive, send)
             return
-        if self._users is not None:
-            verdict = await self._login(self._users, headers.get("authorization", ""))
+        if self._users is not None or self._sessions is not None:
+            verdict = await self._verdict(headers)
             if verdict is None:
                 busy = self._refuse(
                     503, "too many logins are being checked; try again", **{"retry-after": "1"}
@@ -86,14 +101,28 @@ class Guard:
                 await busy(scope, receive, send)
                 return
             if verdict.name is None:
-                asked = {"www-authenticate": f'Basic realm="{self._realm}"'}
-                await self._refuse(401, self._unknown, **asked)(scope, receive, send)
+                await self._unauthorized(headers)(scope, receive, send)
                 return
             scope["suiro.user"], scope["suiro.role"] = verdict.name, verdict.role
         if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
             await self._application(scope, receive, send)
             return
         await self._with_body(headers.get("content-length", ""), scope, receive, send)
+
+    async def _verdict(self, headers: Mapping[str, str]) -> Verdict | None:
+        """None: too many others wait for theirs."""
+        if self._sessions is not None and "authorization" not in headers:
+            return self._sessions.known(headers.get("cookie", "")) or REFUSED
+        if self._users is None:
+            return REFUSED
+        return await self._login(self._users, headers.get("authorization", ""))
+
+    def _unauthorized(self, headers: Mapping[str, str]) -> JSONResponse:
+        if (
+            self._sessions is not None and "authorization" not in headers
+        ):  # a browser would ask for a password
+            return self._refuse(401, self._unknown, login=self._sessions.login_path)
+        return self._refuse(401, self._unknown, **{"www-authenticate": f'Basic realm="{self._realm}"'})
 
     async def _login(self, users: Users, header: str) -> Verdict | None:
         """None: too many others wait for theirs."""
@@ -151,8 +180,12 @@ class Guard:
         finally:
             body.close()
 
-    def _refuse(self, status: int, message: str, **headers: str) -> JSONResponse:
+    def _refuse(
+        self, status: int, message: str, /, *, login: str | None = None, **headers: str
+    ) -> JSONResponse:
         content: dict[str, Any] = {"error_code": status, "message": message}
+        if login is not None:
+            content["login"] = login
         return JSONResponse(content, status_code=status, headers=headers, media_type=self._media_type)
 
 

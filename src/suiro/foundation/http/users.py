@@ -23,7 +23,7 @@ from pathlib import Path
 
 from suiro.errors import ConfigError
 
-__all__ = ["Role", "Users", "Verdict", "hash_password"]
+__all__ = ["REFUSED", "Role", "Users", "Verdict", "hash_password"]
 
 _PREFIX = "scrypt:"
 _COST = {"n": 1 << 14, "r": 8, "p": 1}

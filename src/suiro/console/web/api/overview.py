@@ -34,6 +34,7 @@ class Me:
     user: str | None
     role: str
     read_only: bool
+    can_log_out: bool
     version: str
     bootstrap: str
     has: Has
@@ -45,6 +46,7 @@ def _me(call: Call) -> Me:
         user=call.user,
         role=call.role.name.lower(),
         read_only=settings.read_only,
+        can_log_out=call.can_log_out,
         version=__version__,
         bootstrap=settings.bootstrap_servers,
         has=Has(

@@ -1,0 +1,255 @@
+"""A login by a provider: `/login` sends a browser there, `/login/callback` takes it back, `/logout` ends it.
+
+What a login needs until the browser is back (state, nonce, the verifier of PKCE, the place on the page) is in a cookie
+with a signature of this process. So a stranger who begins a million logins has nothing kept here; and a login that was
+begun in another browser ends in none. A state counts once: it is remembered as used until its cookie is void.
+
+That cookie is `SameSite=Lax`, because the browser comes back from another site. The cookie of a session is
+`SameSite=Strict`: the page's files are for everybody, and what the page then asks for comes from this site.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import html
+import logging
+import os
+import re
+import secrets
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+from urllib.parse import parse_qs, quote, urlsplit
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Scope
+
+from suiro.clock import Clock
+from suiro.console.web.oidc import Identity, LoginRefusedError, NoRoleError, OidcSettings, Provider
+from suiro.console.web.sessions import LoginSessions, cookie_of
+from suiro.errors import SuiroError, TransientError
+
+__all__ = ["Login"]
+
+LOGIN, CALLBACK, LOGOUT = "/login", "/login/callback", "/logout"
+LOGIN_LASTS_S = 600
+THREADS = 4
+LOGINS_AT_ONCE = 32
+LOGINS_OF_ADDRESS_AT_ONCE = 8
+USED_STATES_MAX = 10_000
+"""Beyond them the oldest is forgotten; the provider takes a code but once, too."""
+PLACE_CHARS_MAX = 1_000
+QUERY_CHARS_MAX = 8_192
+_PLACE = re.compile(r"#/[!-~]*")  # visible ASCII: a place within the page, and so never another site
+
+logger = logging.getLogger(__name__)
+_Made = TypeVar("_Made")
+
+
+class _Begun(msgspec.Struct, frozen=True):
+    state: str
+    nonce: str
+    verifier: str
+    place: str
+    ends_ms: int
+
+
+class _BusyError(SuiroError):
+    pass
+
+
+class Login:
+    """`url`: the console's, as browsers know it; `noted(user, what, status)` keeps the list of changes. All but
+    `sessions` is for the event loop's thread. Raises `ConfigError`."""
+
+    def __init__(
+        self, settings: OidcSettings, *, url: str, clock: Clock, noted: Callable[[str | None, str, int], None]
+    ) -> None:
+        self._url = (settings.url or url).rstrip("/")
+        parts = urlsplit(self._url)
+        self._is_https = parts.scheme == "https"
+        # No other host can set a cookie with the prefix; without TLS, other servers of this host differ by their port.
+        prefix = "__Host-suiro" if self._is_https else f"suiro-{parts.port or 80}"
+        self._session_cookie, self._login_cookie = f"{prefix}-session", f"{prefix}-login"
+        self._clock = clock
+        self._noted = noted
+        self._provider = Provider(settings, redirect_uri=f"{self._url}{CALLBACK}", clock=clock)
+        self._lasts_s = settings.session_minutes * 60
+        self.sessions = LoginSessions(
+            cookie=self._session_cookie, login_path=LOGIN, lasts_ms=self._lasts_s * 1_000, clock=clock
+        )
+        self._secret = os.urandom(32)
+        self._used: OrderedDict[bytes, int] = OrderedDict()
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="console-login")
+        self._at_once: Counter[str] = Counter()
+
+    def close(self) -> None:
+        self._provider.close()
+
+    def is_place(self, path: str) -> bool:
+        return path in (LOGIN, CALLBACK)
+
+    async def answer(self, scope: Scope) -> Response:
+        """Of `/login` and `/login/callback`."""
+        if scope["method"] != "GET":
+            return _page(405, "GET only", "")
+        said = _said(scope["query_string"])
+        client = scope.get("client") or ("", 0)
+        try:
+            if scope["path"] == LOGIN:
+                return await self._begin(said.get("to", ""), client[0])
+            return await self._end(said, _cookies(scope), client[0])
+        except _BusyError:
+            return _page(503, "Too many logins are under way.", "Try again in a moment.")
+        except NoRoleError as error:
+            logger.warning("a login has no role: %s", error)
+            return _page(
+                403, "You have no role here.", f"{error}. Whoever runs this console can give you one."
+            )
+        except TransientError as error:
+            logger.warning("a login failed: %s", error)
+            return _page(503, "The login provider does not answer.", str(error))
+        except LoginRefusedError as error:
+            logger.warning("a login failed: %s", error)
+            return _page(400, "The login could not be verified.", "The console's log says why.")
+
+    async def _begin(self, place: str, address: str) -> Response:
+        begun = _Begun(
+            state=secrets.token_urlsafe(24),
+            nonce=secrets.token_urlsafe(24),
+            verifier=secrets.token_urlsafe(48),
+            place=place if len(place) <= PLACE_CHARS_MAX and _PLACE.fullmatch(place) else "#/",
+            ends_ms=self._clock.wall_ms() + LOGIN_LASTS_S * 1_000,
+        )
+        url = await self._run(
+            address,
+            lambda: self._provider.login_url(state=begun.state, nonce=begun.nonce, verifier=begun.verifier),
+        )
+        answer = _redirect(url)
+        self._set(answer, self._login_cookie, self._sealed(begun), LOGIN_LASTS_S, same_site="Lax")
+        return answer
+
+    async def _end(self, said: dict[str, str], cookies: str, address: str) -> Response:
+        begun = self._opened(cookie_of(cookies, self._login_cookie) or "")
+        if begun is None or not hmac.compare_digest(begun.state.encode(), said.get("state", "").encode()):
+            return _page(
+                400,
+                "This login was not begun in this browser, or too long ago.",
+                f"Log in at {self._url}",
+            )
+        if not self._use(begun):
+            return _page(400, "This login was used already.", f"Log in at {self._url}")
+        if "error" in said or not said.get("code"):
+            answer = _page(403, "The login provider refuses.", said.get("error", "it gave no code")[:200])
+        else:
+            code = said["code"]
+            identity: Identity = await self._run(
+                address,
+                lambda: self._provider.identify(code=code, nonce=begun.nonce, verifier=begun.verifier),
+            )
+            self._noted(identity.user, f"login as {identity.role.name.lower()}", 200)
+            answer = _redirect(f"/{begun.place}")
+            self._set(
+                answer, self._session_cookie, self.sessions.begin(identity), self._lasts_s, same_site="Strict"
+            )
+        self._set(answer, self._login_cookie, "", 0, same_site="Lax")
+        return answer
+
+    def logout(self, scope: Scope) -> Response:
+        """Past the guard: the request is of this site's page. The answer says where the provider's session ends."""
+        identity = self.sessions.end(_cookies(scope))
+        url = None
+        if identity is not None:
+            self._noted(identity.user, "logout", 200)
+            url = self._provider.logout_url(identity.id_token, back_to=f"{self._url}/")
+        answer = Response(msgspec.json.encode({"url": url}), media_type="application/json")
+        answer.headers["cache-control"] = "no-store"
+        self._set(answer, self._session_cookie, "", 0, same_site="Strict")
+        return answer
+
+    async def _run(self, address: str, work: Callable[[], _Made]) -> _Made:
+        """On a thread, as far as there are any for so many, and for one address."""
+        mine = self._at_once[address] >= LOGINS_OF_ADDRESS_AT_ONCE
+        if mine or self._at_once.total() >= LOGINS_AT_ONCE:
+            raise _BusyError("too many logins")
+        self._at_once[address] += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        finally:
+            self._at_once[address] -= 1
+            if not self._at_once[address]:
+                del self._at_once[address]
+
+    # -- cookies -----------------------------------------------------------------------------------------------------
+
+    def _set(self, answer: Response, name: str, value: str, lasts_s: int, *, same_site: str) -> None:
+        secure = "; Secure" if self._is_https else ""
+        answer.headers.append(
+            "set-cookie", f"{name}={value}; Max-Age={lasts_s}; Path=/; HttpOnly; SameSite={same_site}{secure}"
+        )
+
+    def _sealed(self, begun: _Begun) -> str:
+        payload = base64.urlsafe_b64encode(msgspec.json.encode(begun))
+        return f"{payload.decode()}.{self._seal(payload)}"
+
+    def _seal(self, payload: bytes) -> str:
+        return hmac.digest(self._secret, payload, "sha256").hex()
+
+    def _opened(self, cookie: str) -> _Begun | None:
+        payload, _, seal = cookie.partition(".")
+        if not hmac.compare_digest(self._seal(payload.encode()).encode(), seal.encode()):
+            return None
+        try:
+            begun = msgspec.json.decode(base64.urlsafe_b64decode(payload), type=_Begun)
+        except (msgspec.MsgspecError, binascii.Error):
+            return None
+        return begun if begun.ends_ms > self._clock.wall_ms() else None
+
+    def _use(self, begun: _Begun) -> bool:
+        now_ms = self._clock.wall_ms()
+        while self._used and (
+            next(iter(self._used.values())) <= now_ms or len(self._used) >= USED_STATES_MAX
+        ):
+            self._used.popitem(last=False)
+        key = hashlib.sha256(begun.state.encode()).digest()
+        if key in self._used:
+            return False
+        self._used[key] = begun.ends_ms
+        return True
+
+
+def _said(query: bytes) -> dict[str, str]:
+    """Parameters that are there once."""
+    try:
+        found = parse_qs(query[:QUERY_CHARS_MAX].decode("latin-1"), keep_blank_values=True, max_num_fields=50)
+    except ValueError:
+        return {}
+    return {name: values[0] for name, values in found.items() if len(values) == 1}
+
+
+def _cookies(scope: Scope) -> str:
+    return "; ".join(value.decode("latin-1") for name, value in scope["headers"] if name == b"cookie")
+
+
+def _redirect(url: str) -> Response:
+    # quote: what is no part of an address does not become part of the head
+    target = quote(url, safe=":/?#[]@!$&'()*+,;=%~")
+    return Response(status_code=303, headers={"location": target, "cache-control": "no-store"})
+
+
+def _page(status: int, title: str, text: str) -> Response:
+    content = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>suiro</title>'
+        '<link rel="stylesheet" href="/page/style.css"></head><body><div class="empty">'
+        f'<p class="empty-title">{html.escape(title)}</p><p>{html.escape(text)}</p>'
+        f'<p><a href="{LOGIN}">Log in again</a></p></div></body></html>'
+    )
+    return Response(
+        content, status_code=status, media_type="text/html", headers={"cache-control": "no-store"}
+    )

@@ -1,0 +1,88 @@
+"""Who is logged in by a provider: sessions, kept in memory, and the cookie that a browser has of one.
+
+A session has an end, and its role is the one of the login. A restart of the console ends all. Of a cookie a hash is
+kept, so that what is in memory lets nobody in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from suiro.clock import Clock
+from suiro.console.web.oidc import Identity
+from suiro.foundation.http import Verdict
+
+__all__ = ["LoginSessions", "cookie_of"]
+
+SESSIONS_MAX = 2_000
+SESSIONS_OF_USER_MAX = 20
+COOKIES_CHARS_MAX = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    identity: Identity
+    ends_ms: int  # of the monotonic clock
+
+
+class LoginSessions:
+    """Thread-safe. Of a user's sessions, and of all, the oldest goes where there are too many: only who has a role
+    has any."""
+
+    def __init__(self, *, cookie: str, login_path: str, lasts_ms: int, clock: Clock) -> None:
+        self.login_path = login_path
+        self._cookie = cookie
+        self._lasts_ms = lasts_ms
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
+
+    def begin(self, identity: Identity) -> str:
+        """The cookie's value."""
+        secret = secrets.token_urlsafe(32)
+        now_ms = self._clock.monotonic_ms()
+        with self._lock:
+            for key in [key for key, one in self._sessions.items() if one.ends_ms <= now_ms]:
+                del self._sessions[key]
+            mine = [key for key, one in self._sessions.items() if one.identity.user == identity.user]
+            for key in mine[: max(len(mine) - SESSIONS_OF_USER_MAX + 1, 0)]:
+                del self._sessions[key]
+            if len(self._sessions) >= SESSIONS_MAX:
+                self._sessions.popitem(last=False)
+            self._sessions[_hash(secret)] = _Session(identity, now_ms + self._lasts_ms)
+        return secret
+
+    def known(self, cookie: str) -> Verdict | None:
+        """`cookie` is the header of a request."""
+        with self._lock:
+            found = self._sessions.get(_hash(cookie_of(cookie, self._cookie) or ""))
+        if found is None or found.ends_ms <= self._clock.monotonic_ms():
+            return None
+        return Verdict(found.identity.user, found.identity.role)
+
+    def end(self, cookie: str) -> Identity | None:
+        """Whose it was."""
+        with self._lock:
+            found = self._sessions.pop(_hash(cookie_of(cookie, self._cookie) or ""), None)
+        return None if found is None else found.identity
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+
+def _hash(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("latin-1", "replace")).digest()
+
+
+def cookie_of(header: str, name: str) -> str | None:
+    """None also where it is there twice: somebody else's site has set one of them."""
+    found = []
+    for part in header[:COOKIES_CHARS_MAX].split(";"):
+        key, _, value = part.strip().partition("=")
+        if key == name:
+            found.append(value)
+    return found[0] if len(found) == 1 else None
