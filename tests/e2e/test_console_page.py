@@ -15,12 +15,15 @@ from typing import Any
 import pytest
 from support.fake_console import FakeConsole
 from support.fake_console_cluster import BEYOND, HOSTILE, HOSTILE_NAME, FakeCluster
+from support.oidc_provider import CLIENT_ID, SECRET, OidcProvider
 from support.waiting import wait_until
 
 from suiro.client import Client
 from suiro.console.records import OutgoingRecord, produce
 from suiro.console.web import ConsoleSettings
+from suiro.console.web.oidc import OidcSettings
 from suiro.console.web.serving import ConsoleServer
+from suiro.foundation.http import Role
 from suiro.node import InProcessNode
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -80,11 +83,18 @@ Open = Callable[..., Any]
 
 @pytest.fixture
 def open_page(browser: Any, console: FakeConsole) -> Iterator[Open]:
-    """`open_page(hash, url=, theme=)`: what was wrong with a page fails the test at its end."""
+    """`open_page(hash, url=, theme=, sent_to=)`: what was wrong with a page fails the test at its end. `sent_to`: where
+    its users log in."""
     wrong: list[str] = []
     contexts = []
 
-    def opened(target: str = "#/overview", *, url: str | None = None, theme: str = "light") -> Any:
+    def opened(
+        target: str = "#/overview",
+        *,
+        url: str | None = None,
+        theme: str = "light",
+        sent_to: str | None = None,
+    ) -> Any:
         base = url or console.url
         context = browser.new_context(color_scheme=theme, viewport={"width": 1360, "height": 860})
         contexts.append(context)
@@ -97,12 +107,14 @@ def open_page(browser: Any, console: FakeConsole) -> Iterator[Open]:
 
         def _said(said: Any) -> None:
             # A connection that ended, or an answer of 404, is what some tests are about.
-            expected = re.search(r"net::ERR_(CONNECTION|INCOMPLETE)|status of 404", said.text)
-            if said.type in ("error", "warning") and expected is None:
+            expected = re.search(r"net::ERR_(CONNECTION|INCOMPLETE)|status of 404", said.text) or (
+                sent_to is not None and "status of 401" in said.text
+            )
+            if said.type in ("error", "warning") and not expected:
                 wrong.append(f"{said.type}: {said.text}")
 
         def _asked(request: Any, base: str) -> None:
-            if not request.url.startswith((base, "data:")):
+            if not request.url.startswith((base, sent_to or base, "data:")):
                 wrong.append(f"asked another host: {request.url}")
 
         page.goto(f"{base}/{target}")
@@ -602,3 +614,30 @@ def test_a_real_console(open_page: Open, tmp_path: Path) -> None:
             page.close()  # the server would wait for its stream
         finally:
             server.stop()
+
+
+def test_a_login_by_a_provider(open_page: Open) -> None:
+    provider = OidcProvider()
+    oidc = OidcSettings(
+        issuer=provider.issuer,
+        client_id=CLIENT_ID,
+        client_secret=SECRET,
+        roles=(("kafka-admins", Role.ADMIN),),
+    )
+    server = ConsoleServer(ConsoleSettings(bootstrap_servers="127.0.0.1:1", port=0, oidc=oidc))
+    try:
+        page = open_page("#/groups", url=server.url, sent_to=provider.issuer)
+        page.get_by_role("link", name="Log in").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Groups")
+        expect(page).to_have_url(f"{server.url}/#/groups")
+        expect(page.get_by_role("complementary").first).to_contain_text("ada")
+        (session,) = [one for one in page.context.cookies() if one["name"].endswith("-session")]
+        assert (session["sameSite"], session["httpOnly"]) == ("Strict", True)
+        page.get_by_role("button", name="Log out").click()
+        expect(page.get_by_text("logged out")).to_be_visible()
+        page.goto(f"{server.url}/#/groups")
+        expect(page.get_by_role("link", name="Log in")).to_be_visible()
+        page.close()
+    finally:
+        server.stop()
+        provider.stop()

@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from joserfc import jwt
 from joserfc.jwk import OctKey, RSAKey
@@ -34,11 +34,7 @@ class OidcProvider:
 
     def __init__(self) -> None:
         self.key = RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
-        self.claims: Claims = {"sub": "ada", "roles": ["kafka-admins"]}
-        self.token: Callable[[Claims], str] = self.signed
-        self.published = [self.key]
-        self.asked: dict[str, int] = {}
-        self.answers: dict[str, Callable[[], Response]] = {}
+        self.reset()
         self._codes: dict[str, dict[str, str]] = {}
         paths = {
             "/.well-known/openid-configuration": self._document,
@@ -54,6 +50,13 @@ class OidcProvider:
             Starlette(routes=routes), listen_on("127.0.0.1", 0, name="test"), name="oidc"
         )
         self.issuer = self._server.url
+
+    def reset(self) -> None:
+        self.claims: Claims = {"sub": "ada", "roles": ["kafka-admins"]}
+        self.token: Callable[[Claims], str] = self.signed
+        self.published = [self.key]
+        self.asked: dict[str, int] = {}
+        self.answers: dict[str, Callable[[], Response]] = {}
 
     def stop(self) -> None:
         self._server.stop()
@@ -100,10 +103,10 @@ class OidcProvider:
         return RedirectResponse(f"{asked['redirect_uri']}?{back}", status_code=303)
 
     async def _token(self, request: Request) -> Response:
-        form = await request.form()
-        asked = self._codes.pop(str(form.get("code")), None)
+        form = dict(parse_qsl((await request.body()).decode()))
+        asked = self._codes.pop(form.get("code", ""), None)
         login = base64.b64decode(request.headers.get("authorization", "").removeprefix("Basic ")).decode()
-        digest = hashlib.sha256(str(form.get("code_verifier")).encode()).digest()
+        digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
         if (
             asked is None

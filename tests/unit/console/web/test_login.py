@@ -5,10 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import re
+import socket
+import ssl
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -31,14 +34,22 @@ from suiro.console.web.sessions import LoginSessions
 from suiro.errors import ConfigError
 from suiro.foundation.http import HttpServer, Role, Users, listen_on
 
+PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""To read the certificates of authorities takes longer than most tests here."""
 ROLES = (("kafka-admins", Role.ADMIN), ("ops", Role.OPERATOR), ("kafka", Role.VIEWER))
 
 
+@pytest.fixture(scope="module")
+def running() -> Iterator[OidcProvider]:
+    provider = OidcProvider()
+    yield provider
+    provider.stop()
+
+
 @pytest.fixture
-def provider() -> Iterator[OidcProvider]:
-    running = OidcProvider()
-    yield running
-    running.stop()
+def provider(running: OidcProvider) -> OidcProvider:
+    running.reset()
+    return running
 
 
 class Served:
@@ -57,7 +68,7 @@ class Served:
         self.browsers: list[httpx.Client] = []
 
     def browser(self) -> httpx.Client:
-        self.browsers.append(httpx.Client(base_url=self.url, timeout=60))
+        self.browsers.append(httpx.Client(base_url=self.url, timeout=60, verify=PLAIN))
         return self.browsers[-1]
 
     def stop(self) -> None:
@@ -73,6 +84,14 @@ def served(provider: OidcProvider) -> Iterator[Served]:
     running = Served(provider)
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="module")
+def shared(running: OidcProvider) -> Iterator[Served]:
+    """For tests that turn no clock and look at no counts."""
+    console = Served(running)
+    yield console
+    console.stop()
 
 
 def log_in(browser: httpx.Client, path: str = "/login") -> httpx.Response:
@@ -107,7 +126,9 @@ def test_a_login_has_a_session_of_its_role_until_it_logs_out(served: Served, pro
     ended = browser.post("/logout", json={})
     assert ended.json()["url"].startswith(f"{provider.issuer}/end?id_token_hint=ey")
     assert me(browser) == 401
-    assert httpx.get(f"{served.url}/api/v1/me", cookies=kept).status_code == 401  # a copy of the cookie
+    assert (
+        httpx.get(f"{served.url}/api/v1/me", cookies=kept, verify=PLAIN).status_code == 401
+    )  # a copy of the cookie
     assert [(one.user, one.what) for one in served.console.audit] == [
         ("ada", "login as admin"),
         ("ada", "logout"),
@@ -127,10 +148,10 @@ def test_a_login_has_a_session_of_its_role_until_it_logs_out(served: Served, pro
     ],
 )
 def test_the_claim_says_the_role(
-    served: Served, provider: OidcProvider, claims: dict[str, Any], role: str | None
+    shared: Served, provider: OidcProvider, claims: dict[str, Any], role: str | None
 ) -> None:
     provider.claims.update(claims)
-    browser = served.browser()
+    browser = shared.browser()
     answer = log_in(browser)
     if role is None:
         assert (answer.status_code, me(browser)) == (403, 401)
@@ -186,13 +207,17 @@ def _altered(token: str) -> str:
     return f"{head}.{changed}.{signature}"
 
 
-ANOTHER_KEY = RSAKey.generate_key(2048, {"kid": "one"})
+@cache
+def another_key() -> RSAKey:
+    return RSAKey.generate_key(2048, {"kid": "one"})
+
+
 WRONG_TOKENS: dict[str, Any] = {
     "algorithm none": lambda provider, claims: _unsigned(claims),
     "a secret that all know": lambda provider, claims: provider.signed_with_public_key(claims),
-    "a key of another": lambda provider, claims: provider.signed(claims, key=ANOTHER_KEY),
+    "a key of another": lambda provider, claims: provider.signed(claims, key=another_key()),
     "the key is in the token": lambda provider, claims: provider.signed(
-        claims, key=ANOTHER_KEY, kid="two", jwk=ANOTHER_KEY.as_dict(private=False)
+        claims, key=another_key(), kid="two", jwk=another_key().as_dict(private=False)
     ),
     "altered": lambda provider, claims: _altered(provider.signed(claims)),
     "no token": lambda provider, claims: "eyJ",
@@ -220,12 +245,12 @@ WRONG_TOKENS: dict[str, Any] = {
 
 @pytest.mark.parametrize("wrong", WRONG_TOKENS)
 def test_a_token_that_is_not_right_lets_nobody_in(
-    served: Served, provider: OidcProvider, wrong: str, caplog: pytest.LogCaptureFixture
+    shared: Served, provider: OidcProvider, wrong: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     provider.token = lambda claims: WRONG_TOKENS[wrong](provider, claims)
-    browser = served.browser()
+    browser = shared.browser()
     answer = log_in(browser)
-    assert (answer.status_code, me(browser), len(served.login.sessions)) == (400, 401, 0)
+    assert (answer.status_code, me(browser), "set-cookie" in answer.headers) == (400, 401, False)
     assert "a login failed" in caplog.text
     provider.token = provider.signed
     log_in(browser)
@@ -255,7 +280,7 @@ def test_a_new_key_is_found_and_unknown_names_ask_seldom(served: Served, provide
         lambda: Response(b" " * 1_000_000),
         lambda: Response(b"<html>"),
         lambda: JSONResponse([1]),
-        lambda: JSONResponse({"issuer": "https://example.com", "keys": [{"kty": "oct", "k": "AAAA"}, 7]}),
+        lambda: JSONResponse({"issuer": "https://example.com", "keys": [{"kty": "oct", "k": "AAAA" * 8}, 7]}),
     ],
     ids=["fails", "large", "html", "list", "other"],
 )
@@ -281,12 +306,12 @@ def begun(browser: httpx.Client) -> tuple[str, dict[str, str]]:
     return browser.get(at_provider).headers["location"], dict(browser.cookies)
 
 
-def test_a_state_counts_once(served: Served) -> None:
-    browser = served.browser()
+def test_a_state_counts_once(shared: Served) -> None:
+    browser = shared.browser()
     back, cookies = begun(browser)
     assert browser.get(back).status_code == 303
-    replayed = httpx.get(back, cookies=cookies)
-    assert (replayed.status_code, len(served.login.sessions)) == (400, 1)
+    replayed = httpx.get(back, cookies=cookies, verify=PLAIN)
+    assert (replayed.status_code, "set-cookie" in replayed.headers) == (400, False)
     assert "used already" in replayed.text
 
 
@@ -310,11 +335,11 @@ def test_a_login_of_another_browser_is_none_here(served: Served) -> None:
     ],
     ids=["altered", "made up", "none", "no ascii"],
 )
-def test_a_cookie_that_is_not_ours(served: Served, change: Any) -> None:
-    back, cookies = begun(served.browser())
+def test_a_cookie_that_is_not_ours(shared: Served, change: Any) -> None:
+    back, cookies = begun(shared.browser())
     ((name, value),) = cookies.items()
     header = f"{name}={change(value)}".encode()
-    assert httpx.get(back, headers={b"cookie": header}).status_code == 400
+    assert httpx.get(back, headers={b"cookie": header}, verify=PLAIN).status_code == 400
 
 
 def test_a_login_has_an_end(served: Served) -> None:
@@ -324,8 +349,8 @@ def test_a_login_has_an_end(served: Served) -> None:
     assert browser.get(back).status_code == 400
 
 
-def test_a_refusal_of_the_provider_is_shown_as_text(served: Served) -> None:
-    browser = served.browser()
+def test_a_refusal_of_the_provider_is_shown_as_text(shared: Served) -> None:
+    browser = shared.browser()
     state = parse_qs(urlsplit(browser.get("/login").headers["location"]).query)["state"][0]
     answer = browser.get("/login/callback", params={"state": state, "error": "<script>alert(1)</script>"})
     assert answer.status_code == 403
@@ -346,8 +371,8 @@ def test_a_refusal_of_the_provider_is_shown_as_text(served: Served) -> None:
         "",
     ],
 )
-def test_a_login_ends_on_this_page_only(served: Served, to: str) -> None:
-    browser = served.browser()
+def test_a_login_ends_on_this_page_only(shared: Served, to: str) -> None:
+    browser = shared.browser()
     answer = browser.get("/login", params={"to": to})
     while answer.is_redirect and not answer.headers["location"].startswith("/"):
         answer = browser.get(answer.headers["location"])
@@ -355,12 +380,14 @@ def test_a_login_ends_on_this_page_only(served: Served, to: str) -> None:
     assert "a=b" not in str(answer.headers)
 
 
-def test_the_way_back_does_not_depend_on_who_asks(served: Served) -> None:
+def test_the_way_back_does_not_depend_on_who_asks(shared: Served) -> None:
     answer = httpx.get(
-        f"{served.url}/login", headers={"Host": "example.com", "X-Forwarded-Host": "example.com"}
+        f"{shared.url}/login",
+        headers={"Host": "example.com", "X-Forwarded-Host": "example.com"},
+        verify=PLAIN,
     )
     query = parse_qs(urlsplit(answer.headers["location"]).query)
-    assert query["redirect_uri"] == [f"{served.url}/login/callback"]
+    assert query["redirect_uri"] == [f"{shared.url}/login/callback"]
     assert query["scope"] == ["openid profile"]
 
 
@@ -420,8 +447,8 @@ def test_a_session_has_an_end_and_so_have_its_streams(
     assert me(browser) == 401
 
 
-def test_other_sites_give_no_commands_with_a_session(served: Served) -> None:
-    browser = served.browser()
+def test_other_sites_give_no_commands_with_a_session(shared: Served) -> None:
+    browser = shared.browser()
     log_in(browser)
     body = {"name": "mine"}
     for headers in (
@@ -438,12 +465,15 @@ def test_other_sites_give_no_commands_with_a_session(served: Served) -> None:
     assert me(browser)["user"] == "ada"
 
 
-def test_a_cookie_that_is_there_twice_is_none(served: Served) -> None:
-    browser = served.browser()
+def test_a_cookie_that_is_there_twice_is_none(shared: Served) -> None:
+    browser = shared.browser()
     log_in(browser)
     ((name, value),) = dict(browser.cookies).items()
     for header, status in ((f"{name}={value}", 200), (f"{name}=x; {name}={value}", 401), ("=; ;;" * 9, 401)):
-        assert httpx.get(f"{served.url}/api/v1/me", headers={"Cookie": header}).status_code == status
+        assert (
+            httpx.get(f"{shared.url}/api/v1/me", headers={"Cookie": header}, verify=PLAIN).status_code
+            == status
+        )
 
 
 def test_sessions_are_bounded_by_user_and_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -506,14 +536,19 @@ def test_beyond_this_machine_cookies_are_for_https_and_this_host_alone(provider:
         served.stop()
 
 
-def test_a_console_starts_without_its_provider_and_without_users(provider: OidcProvider) -> None:
-    provider.stop()
-    oidc = OidcSettings(issuer=provider.issuer, client_id=CLIENT_ID, roles=ROLES)
+def test_a_console_starts_without_its_provider_and_without_users() -> None:
+    with socket.socket() as nobody:  # bound, and nobody listens
+        nobody.bind(("127.0.0.1", 0))
+        _starts_without(f"http://127.0.0.1:{nobody.getsockname()[1]}")
+
+
+def _starts_without(issuer: str) -> None:
+    oidc = OidcSettings(issuer=issuer, client_id=CLIENT_ID, roles=ROLES)
     console = ConsoleServer(ConsoleSettings(bootstrap_servers="127.0.0.1:1", port=0, oidc=oidc))
     try:
-        answer = httpx.get(f"{console.url}/login", timeout=60)
+        answer = httpx.get(f"{console.url}/login", timeout=60, verify=PLAIN)
         assert (answer.status_code, "does not answer" in answer.text) == (503, True)
-        assert httpx.get(f"{console.url}/api/v1/me").status_code == 401
+        assert httpx.get(f"{console.url}/api/v1/me", verify=PLAIN).status_code == 401
     finally:
         console.stop()
 

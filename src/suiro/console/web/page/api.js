@@ -11,10 +11,11 @@ export const generation = signal(0);
 
 /** What the API refused, or that it could not be reached (`status` 0). */
 export class ApiError extends Error {
-  /** @param {number} status @param {string} message */
-  constructor(status, message) {
+  /** @param {number} status @param {string} message @param {string|null} [login] where to log in, if that helps */
+  constructor(status, message, login = null) {
     super(message);
     this.status = status;
+    this.login = login;
   }
 }
 
@@ -45,7 +46,7 @@ async function ask(target, options = {}) {
   } catch {
     throw new ApiError(answer.status, `The console answered ${answer.status} with something that is no JSON.`);
   }
-  if (!answer.ok) throw new ApiError(answer.status, data?.message ?? `The console answered ${answer.status}.`);
+  if (!answer.ok) throw new ApiError(answer.status, data?.message ?? `The console answered ${answer.status}.`, data?.login ?? null);
   return data;
 }
 

@@ -7,7 +7,7 @@ import { parse } from './json.js';
 const RETRY_MS = 1_000;
 const RANK = { viewer: 0, operator: 1, admin: 2 };
 
-/** @typedef {{user: string|null, role: 'viewer'|'operator'|'admin', read_only: boolean, version: string,
+/** @typedef {{user: string|null, role: 'viewer'|'operator'|'admin', read_only: boolean, can_log_out: boolean, version: string,
  *   has: {registry: boolean, connect: number, views: number, apps: number}, bootstrap: string}} Me */
 
 export const me = signal(/** @type {Me|null} */ (null));
@@ -19,6 +19,8 @@ export const connection = signal(/** @type {'connecting'|'live'|'lost'} */ ('con
 export const lostAt = signal(0);
 /** Why nothing could be loaded at all: not allowed in, for example. */
 export const refused = signal(/** @type {string|null} */ (null));
+/** Where to log in, when that is why. */
+export const loginAt = signal(/** @type {string|null} */ (null));
 
 export const topicRows = computed(() => (topics.value === null ? null : [...topics.value.values()]));
 export const groupRows = computed(() => (groups.value === null ? null : [...groups.value.values()]));
@@ -35,6 +37,7 @@ async function loadAll() {
   ]);
   batch(() => {
     refused.value = null;
+    loginAt.value = null;
     me.value = who;
     overview.value = seen;
     topics.value = new Map(allTopics.topics.map((/** @type {any} */ row) => [row.name, row]));
@@ -67,6 +70,15 @@ function take(text) {
   });
 }
 
+/** @param {import('./api.js').ApiError} error */
+function refuse(error) {
+  batch(() => {
+    refused.value = error.message;
+    loginAt.value = error.login;
+    if (error.login !== null) connection.value = 'connecting'; // the console answers
+  });
+}
+
 function lost() {
   if (connection.value !== 'lost') lostAt.value = Date.now();
   connection.value = 'lost';
@@ -92,7 +104,7 @@ export function connect() {
           () => { if (!first) generation.value += 1; },
           (error) => {
             if (error.status === 0) lost();
-            else refused.value = error.message;
+            else refuse(error);
             again();
           },
         );
@@ -100,9 +112,13 @@ export function connect() {
       // The server left changes out, because this page was too slow for them.
       now.addEventListener('reload', () => loadAll().catch(() => {}));
       now.onerror = () => {
-        lost();
+        if (loginAt.peek() === null) lost();
         again();
-        if (me.peek() === null) get(url(['me'])).catch((error) => { if (error.status !== 0) refused.value = error.message; });
+        // Not let in, or no more: a session may end while the page is open.
+        get(url(['me'])).catch((error) => {
+          if (error.status !== 0) refuse(error);
+          if (error.login) clearTimeout(timer); // who logs in loads the page again
+        });
       };
     };
     open();

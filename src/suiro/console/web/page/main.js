@@ -1,6 +1,7 @@
 /** The page's frame: navigation, state of the connection, keyboard, and the page that the URL names. */
 
 import { html, render, signal, useEffect } from './lib.js';
+import { post } from './api.js';
 import { Applications } from './applications.js';
 import { Connectors } from './connectors.js';
 import { DeadLetters } from './dead_letters.js';
@@ -9,7 +10,7 @@ import { Groups } from './groups.js';
 import { Icon, Mark } from './icons.js';
 import { onKey, SHORTCUTS } from './keyboard.js';
 import { count as counted } from './format.js';
-import { connect, connection, groups, lostAt, me, overview, refused, topics } from './live.js';
+import { connect, connection, groups, loginAt, lostAt, me, overview, refused, topics } from './live.js';
 import { Overview } from './overview.js';
 import { Loading, Toasts } from './parts.js';
 import { Palette } from './palette.js';
@@ -85,6 +86,21 @@ function Navigation() {
   </aside>`;
 }
 
+/** Here, and then at the provider, if it has a page for that. */
+async function logOut() {
+  const { url } = await post('/logout', {}).catch(() => ({ url: null }));
+  if (url) location.assign(url);
+  else location.reload();
+}
+
+/** Back to the same place after that. */
+function LogIn() {
+  return html`<div class="empty">
+    <p class="empty-title">Log in to see this cluster.</p>
+    <p><a class="button primary" href=${`${loginAt.value}?to=${encodeURIComponent(location.hash)}`}>Log in</a></p>
+  </div>`;
+}
+
 function Foot() {
   const state = connection.value;
   const words = { connecting: 'Connecting', live: 'Live', lost: 'Disconnected' };
@@ -94,6 +110,7 @@ function Foot() {
     ${who && html`<div class="who" title=${`${who.bootstrap}, suiro ${who.version}`}>
       <span>${who.user ?? 'no login'}</span><span class="muted">${who.read_only ? 'read only' : who.role}</span>
     </div>`}
+    ${who?.can_log_out && html`<button type="button" class="plain" onClick=${logOut}>Log out</button>`}
     <button type="button" class="plain" aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)" onClick=${() => { help.value = true; }}>
       <${Icon} name="help" />
     </button>
@@ -108,7 +125,7 @@ function Banners() {
       <${Icon} name="error" />The console does not answer since ${new Date(lostAt.value).toLocaleTimeString()}. What you see is from before;
       this page reconnects by itself.
     </div>`}
-    ${refused.value && html`<div class="banner bad" role="alert"><${Icon} name="error" />${refused.value}</div>`}
+    ${refused.value && loginAt.value === null && html`<div class="banner bad" role="alert"><${Icon} name="error" />${refused.value}</div>`}
     ${state === 'live' && wrong && html`<div class="banner warn" role="alert"><${Icon} name="warning" />${wrong}</div>`}
   </div>`;
 }
@@ -139,6 +156,7 @@ function Page() {
     }
     document.title = [...parts.slice(1).reverse(), place?.text ?? 'not found', 'suiro'].join(' · ');
   }, [route.value.path]);
+  if (loginAt.value !== null) return html`<${LogIn} />`;
   if (me.value === null && refused.value === null) return html`<${Loading} />`;
   if (!place) return html`<div class="empty"><p class="empty-title">There is no such page.</p><p><a href="#/overview">Go to the overview</a></p></div>`;
   return html`<${place.page} key=${place.id} parts=${parts.slice(1)} />`;
