@@ -20,6 +20,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "capture": ("psycopg", "psycopg2", "fastavro", "pyarrow", "numpy", "numba"),
     "connect": ("pyarrow", "numpy", "numba", "psycopg", "typer"),
     "lake": ("deltalake", "pyarrow"),
+    "console-oidc": ("authlib", "joserfc"),
     "oauth": ("jwt", "cryptography"),
     "demo": (
         "confluent_kafka",
@@ -40,6 +41,7 @@ _NAMES = {
     "numba": "Numba",
     "google.protobuf": "Protobuf",
     "deltalake": "delta-rs",
+    "authlib": "Authlib",
     "jwt": "PyJWT",
     "typer": "Typer",
     "rich": "Rich",

@@ -42,6 +42,17 @@ with TopologyTestDriver(builder.build()) as driver:
     print(counts.read_key_values_to_list())
 """
 
+OIDC = (
+    *(
+        "--listen",
+        "127.0.0.1:0",
+        "--bootstrap-servers",
+        "127.0.0.1:1",
+        "--oidc-issuer",
+        "https://example.com",
+    ),
+    *("--oidc-client-id", "console", "--oidc-role", "*=viewer"),
+)
 DOORS = {
     "import suiro.spark; suiro.spark.register(None)": "PySpark: pip install 'suiro[spark]'",
     "from suiro.spark import spark_session": "PySpark: pip install 'suiro[spark]'",
@@ -114,6 +125,7 @@ def test_every_command_says_what_it_is_or_what_it_needs(arguments: list[str]) ->
         (["registry", "--bootstrap", "127.0.0.1:1"], "registry"),
         (["capture", "postgres", "--dsn", "d"], "capture"),
         (["connect", "run", "connectors.toml"], "connect"),
+        (["console", *OIDC], "console-oidc"),
         (["demo"], "demo"),
     ],
 )

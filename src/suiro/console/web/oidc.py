@@ -20,6 +20,7 @@ import msgspec
 
 from suiro.clock import Clock
 from suiro.errors import ConfigError, SuiroError, TransientError, UsageError
+from suiro.extras import require
 from suiro.foundation.http import AnswerTooLargeError, Role, ask, is_loopback
 
 if TYPE_CHECKING:
@@ -124,13 +125,7 @@ class Provider:
     answer."""
 
     def __init__(self, settings: OidcSettings, *, redirect_uri: str, clock: Clock) -> None:
-        try:
-            import authlib.oauth2.client  # noqa: F401
-            import joserfc  # noqa: F401
-        except ImportError:
-            raise ConfigError(
-                "--oidc-issuer needs authlib, which is not installed: pip install 'suiro[console-oidc]'"
-            ) from None
+        require("console-oidc")
         self._settings = settings
         self._redirect_uri = redirect_uri
         self._clock = clock
