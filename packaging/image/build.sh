@@ -6,7 +6,7 @@
 #
 # It needs mmdebstrap and buildah, and a Python of the same version as the suite's (PYTHON). What is written is an OCI
 # archive (`skopeo copy oci-archive:suiro.tar docker://...`, `podman load`), or with FORMAT=docker one of Docker's, which
-# has the health check in it (`docker load`). The same inputs and SOURCE_DATE_EPOCH give the same files.
+# has the health check in it (`docker load`). No file in it is newer than SOURCE_DATE_EPOCH, which is now where it is not set.
 set -euo pipefail
 if [ $# != 2 ]; then
     sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//p}' "$0" >&2

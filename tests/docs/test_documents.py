@@ -84,7 +84,7 @@ def test_command_exists(block: Block, command: str) -> None:
     words = command.split("#")[0].rpartition(" | ")[2].split()
     match words:
         case ["uvx", "--from", what, *called] | ["pipx", "run", "--spec", what, *called]:
-            assert what.startswith("suiro")
+            assert what.startswith("'suiro[")
             test_command_exists(block, " ".join(called))
         case ["make", target, *_]:
             assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), command
