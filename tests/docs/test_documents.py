@@ -1,7 +1,8 @@
 """Every block of README and docs: Python runs and prints what it says, commands exist, links lead somewhere.
 
 A block is ```python (run by itself in an empty directory; an ```output block behind it is what it prints),
-``` without a name (commands of a shell), or ```text (only to look at).
+``` without a name (commands of a shell), or ```text (only to look at). Below `<!-- file: NAME -->` it is a file, which lies
+beside the page's other files when it runs; where its name begins with test_, pytest runs it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 TIMEOUT_S = 240
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^(?:<!-- file: (\S+) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Block:
     kind: str
     text: str
     output: str | None = None
+    file: str | None = None
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
@@ -41,9 +43,10 @@ def _blocks() -> list[Block]:
         text = page.read_text(encoding="utf-8")
         matches = list(BLOCK.finditer(text))
         for match, after in zip_longest(matches, matches[1:]):
-            kind, body = match.groups()
-            output = after.group(2) if after is not None and after.group(1) == "output" else None
-            found.append(Block(page, text[: match.start()].count("\n") + 1, kind, body, output))
+            file, kind, body = match.groups()
+            output = after.group(3) if after is not None and after.group(2) == "output" else None
+            line = text[: match.start(2)].count("\n") + 1
+            found.append(Block(page, line, kind, body, output, file))
     return found
 
 
@@ -64,10 +67,14 @@ def test_every_block_is_of_a_known_kind() -> None:
 
 @pytest.mark.parametrize("block", PYTHON, ids=str)
 def test_python_runs(block: Block, tmp_path: Path) -> None:
-    script = tmp_path / "block.py"
+    for beside in PYTHON:
+        if beside.page == block.page and beside.file:
+            (tmp_path / beside.file).write_text(beside.text, encoding="utf-8")
+    script = tmp_path / (block.file or "block.py")
     script.write_text(block.text, encoding="utf-8")
+    is_test = script.name.startswith("test_")
     done = subprocess.run(
-        [sys.executable, str(script)],
+        [sys.executable, *(["-m", "pytest", "-q", "-p", "no:cacheprovider"] if is_test else []), str(script)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
