@@ -1,8 +1,8 @@
 """Every block of README and docs: Python runs and prints what it says, commands exist, links lead somewhere.
 
 A block is ```python (run by itself in an empty directory; an ```output block behind it is what it prints),
-``` without a name (commands of a shell), or ```text (only to look at). Below `<!-- file: NAME -->` it is a file, which lies
-beside the page's other files when it runs; where its name begins with test_, pytest runs it.
+``` without a name (commands of a shell), or ```text (only to look at). Below `<!-- file: NAME -->` it is a file, which
+lies beside the page's other files when it runs; where its name begins with test_, pytest runs it.
 """
 
 from __future__ import annotations
