@@ -2,8 +2,9 @@
 # An image of a wheel of suiro, from Debian's packages and Python's, without any image of somebody else:
 #
 #   packaging/image/build.sh dist/0.2.0/suiro-0.2.0-py3-none-any.whl suiro.tar
-#   EXTRAS=spark packaging/image/build.sh dist/0.2.0/suiro-0.2.0-py3-none-any.whl suiro-spark.tar
+#   EXTRAS=spark,registry packaging/image/build.sh dist/0.2.0/suiro-0.2.0-py3-none-any.whl suiro-spark.tar
 #
+# The first is for node, registry and console, the second for applications too; EXTRAS= is a node alone.
 # It needs mmdebstrap and buildah, and a Python of the same version as the suite's (PYTHON). What is written is an OCI
 # archive (`skopeo copy oci-archive:suiro.tar docker://...`, `podman load`), or with FORMAT=docker one of Docker's, which
 # has the health check in it (`docker load`). No file in it is newer than SOURCE_DATE_EPOCH, which is now where it is not set.
@@ -15,7 +16,7 @@ fi
 here=$(cd "$(dirname "$0")/../.." && pwd)
 wheel=$(realpath "$1")
 out=$(realpath "$(dirname "$2")")/$(basename "$2")
-: "${EXTRAS:=}" "${SUITE:=bookworm}" "${SOURCES:=}" "${FORMAT:=oci}" "${PYTHON:=python3}" "${SOURCE_DATE_EPOCH:=$(date +%s)}"
+: "${EXTRAS=registry}" "${SUITE:=bookworm}" "${SOURCES:=}" "${FORMAT:=oci}" "${PYTHON:=python3}" "${SOURCE_DATE_EPOCH:=$(date +%s)}"
 export SOURCE_DATE_EPOCH
 for tool in mmdebstrap buildah "$PYTHON"; do
     command -v "$tool" > /dev/null || { echo "build.sh: $tool is not installed here" >&2; exit 1; }

@@ -149,6 +149,8 @@ def test_a_node_of_the_image_works_and_may_do_nothing_else(bundle: Path, tmp_pat
         script = "id -u; for at in / /opt/suiro /etc; do touch $at/x && echo wrote $at; done; touch /tmp/x; echo end"
         done = subprocess.run([*run, "sh", "-c", script], capture_output=True, text=True, check=False)
         assert done.stdout.split("\n")[:2] == [str(USER), "end"], done.stdout
+        served = [*run, "/opt/suiro/bin/python", "-c", "import suiro.registry.server, suiro.console.web"]
+        subprocess.run(served, check=True, timeout=START_TIMEOUT_S)
         dead = [*run, SUIRO, "cluster", "--bootstrap-servers", "127.0.0.1:1"]
         assert subprocess.run(dead, capture_output=True, check=False).returncode == 1
         subprocess.run([*run[:3], "kill", run[-1], "TERM"], check=True)
