@@ -7,7 +7,7 @@ in this process: any program with the topology, the application id and the log c
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from threading import Condition, Event, Thread
 from types import TracebackType
@@ -27,16 +27,23 @@ from suiro.streams.nodes import GlobalTableSource, Node, Source, StoreSpec
 from suiro.streams.records import Headers
 from suiro.streams.sources import SourceReader
 from suiro.streams.stores import OrderedMap, open_store
+from suiro.streams.stores.ordered import Row
 from suiro.streams.topology import Topology
 
-__all__ = ["Answer", "ReadOnlyStore", "changelog_topic"]
+__all__ = ["Answer", "ReadOnlyStore", "StoreTooLargeError", "changelog_topic"]
 
 FETCH_WAIT_MS = 250
 LOOK_AGAIN_S = 0.2
+ROW_BYTES = 200
+"""What a row takes in memory beside the bytes of its key and its value, about."""
 READABLE = ("key-value", "global", "window", "session", "versioned")
 
 T = TypeVar("T")
 _TIMESTAMP = struct.Struct(">q")
+
+
+class StoreTooLargeError(UsageError):
+    """A copy would hold more bytes than its reader allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,10 @@ def _global_source(topology: Topology, store: str) -> Node | None:
 
 class ReadOnlyStore:
     """Questions are those of Kafka Streams' read-only stores; each waits until the copy has reached the end that the
-    changelog had when the copy was opened, then answers at once. Safe to ask from several threads."""
+    changelog had when the copy was opened, then answers at once. Safe to ask from several threads.
+
+    `max_bytes`: of the rows that are held at a time, with `ROW_BYTES` for each; beyond them all questions end with a
+    `StoreTooLargeError`, and nothing is held any more. None: any number."""
 
     def __init__(
         self,
@@ -77,6 +87,7 @@ class ReadOnlyStore:
         settings: Mapping[str, str] | None = None,
         clock: Clock | None = None,
         timeout_ms: int = 30_000,
+        max_bytes: int | None = None,
     ) -> None:
         specs = {spec.name: spec for spec in topology.stores}
         if name not in specs:
@@ -94,7 +105,8 @@ class ReadOnlyStore:
             )
         self._topic = changelog_topic(topology, application_id, name)
         self._topology = topology
-        self._copy = _copy(topology, spec)
+        self._max_bytes = max_bytes
+        self._copy = self._empty()
         self._bootstrap_servers = bootstrap_servers
         self._settings = dict(settings or {})
         self._clock = clock or SystemClock()
@@ -223,6 +235,7 @@ class ReadOnlyStore:
                     self._stopping.wait(LOOK_AGAIN_S)  # those who ask wait as long as they like
         except Exception as error:  # told to whoever asks
             with self._changed:
+                self._copy = self._empty()  # nobody asks it any more
                 self._failure = (
                     error
                     if isinstance(error, SuiroError)
@@ -238,7 +251,10 @@ class ReadOnlyStore:
 
     def _forget(self) -> None:
         with self._changed:
-            self._copy, self._positions, self._first_end = _copy(self._topology, self._spec), {}, None
+            self._copy, self._positions, self._first_end = self._empty(), {}, None
+
+    def _empty(self) -> _Copy | _VersionedCopy | _GlobalCopy:
+        return _copy(self._topology, self._spec, _Held(self._spec.name, self._max_bytes))
 
     def _begin(self, client: Client) -> bool:
         """Waits for the topic, which the pipeline makes at its first start."""
@@ -274,15 +290,54 @@ class ReadOnlyStore:
                 self._changed.notify_all()
 
 
+class _Held:
+    """How many bytes a copy holds, in all of its maps."""
+
+    def __init__(self, store: str, max_bytes: int | None) -> None:
+        self._store = store
+        self._max_bytes = max_bytes
+        self._bytes = 0
+
+    def add(self, count: int) -> None:
+        self._bytes += count
+        if self._max_bytes is not None and self._bytes > self._max_bytes:
+            raise StoreTooLargeError(
+                f"the rows of store {self._store!r} take more than {self._max_bytes:,} bytes of memory, which is what "
+                "a copy may hold here; open a ReadOnlyStore in a process of its own"
+            )
+
+
+class _CountedMap(OrderedMap):
+    """Remembers no changes: nobody takes them of a copy."""
+
+    def __init__(self, held: _Held) -> None:
+        super().__init__()
+        self._bytes_held = held
+
+    def put(self, key: bytes, row: bytes | Row | None) -> None:
+        self.restore(((key, row if row is None or isinstance(row, bytes) else row.encoded()),))
+
+    def restore(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
+        super().restore(self._counted(changes))
+
+    def _counted(self, changes: Iterable[tuple[bytes, bytes | None]]) -> Iterator[tuple[bytes, bytes | None]]:
+        for key, value in changes:
+            before = self.get(key)
+            less = 0 if before is None else len(key) + len(before) + ROW_BYTES
+            more = 0 if value is None else len(key) + len(value) + ROW_BYTES
+            self._bytes_held.add(more - less)
+            yield key, value
+
+
 class _Copy:
     """Rows as the changelog has them. Windowed stores hold what they derive from the rows, so they are opened again
     when the rows were changed under them."""
 
     needs_headers = False
 
-    def __init__(self, spec: StoreSpec) -> None:
+    def __init__(self, spec: StoreSpec, held: _Held) -> None:
         self._spec = spec
-        self._rows = OrderedMap()
+        self._rows = _CountedMap(held)
         self._store: Any = None
 
     @property
@@ -309,8 +364,9 @@ class _VersionedCopy:
 
     needs_headers = False
 
-    def __init__(self, spec: StoreSpec) -> None:
+    def __init__(self, spec: StoreSpec, held: _Held) -> None:
         self._spec = spec
+        self._held = held
         self._partitions: dict[int, _Copy] = {}
 
     @property
@@ -318,7 +374,7 @@ class _VersionedCopy:
         return self
 
     def apply(self, partition: int, batch: Any) -> None:
-        self._partitions.setdefault(partition, _Copy(self._spec)).apply(partition, batch)
+        self._partitions.setdefault(partition, _Copy(self._spec, self._held)).apply(partition, batch)
 
     def get(self, key: Any) -> Any:
         found = (copy.store.get(key) for copy in self._partitions.values())
@@ -338,8 +394,8 @@ class _GlobalCopy:
 
     needs_headers = True
 
-    def __init__(self, spec: StoreSpec, source: Node) -> None:
-        self.store = open_store(spec, OrderedMap())
+    def __init__(self, spec: StoreSpec, source: Node, held: _Held) -> None:
+        self.store = open_store(spec, _CountedMap(held))
         assert isinstance(source.operator, Source)
         self._topic = source.operator.topics[0]
         self._reader = SourceReader(
@@ -356,11 +412,11 @@ class _GlobalCopy:
                 put(record.key, record.value, record.timestamp)
 
 
-def _copy(topology: Topology, spec: StoreSpec) -> _Copy | _VersionedCopy | _GlobalCopy:
+def _copy(topology: Topology, spec: StoreSpec, held: _Held) -> _Copy | _VersionedCopy | _GlobalCopy:
     source = _global_source(topology, spec.name)
     if source is not None:
-        return _GlobalCopy(spec, source)
-    return _VersionedCopy(spec) if spec.kind == "versioned" else _Copy(spec)
+        return _GlobalCopy(spec, source, held)
+    return _VersionedCopy(spec, held) if spec.kind == "versioned" else _Copy(spec, held)
 
 
 def _columns(batch: Any, *names: str) -> Iterator[tuple[Any, ...]]:

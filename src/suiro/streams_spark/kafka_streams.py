@@ -265,8 +265,8 @@ class KafkaStreams:
             found = self._stores[name] = self.open_store(name)
         return found
 
-    def open_store(self, name: str) -> ReadOnlyStore:
-        """A copy of its own, which the caller closes."""
+    def open_store(self, name: str, *, max_bytes: int | None = None) -> ReadOnlyStore:
+        """A copy of its own, which the caller closes. `max_bytes`: of rows that it may hold."""
         from suiro.streams.store_reader import ReadOnlyStore
 
         bootstrap_servers, settings = self.cluster
@@ -276,6 +276,7 @@ class KafkaStreams:
             application_id=self.application_id,
             bootstrap_servers=bootstrap_servers,
             settings=settings,
+            max_bytes=max_bytes,
         )
 
     @property

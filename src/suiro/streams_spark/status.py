@@ -18,14 +18,13 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from suiro.client import Client
 from suiro.clock import Clock, SystemClock
 from suiro.errors import SuiroError, TransientError, UsageError
 from suiro.spark import query_metrics
 from suiro.streams.blocks import block_plan
 from suiro.streams.nodes import GlobalTableSource, Node, Repartition, Sink, Source
 from suiro.streams.records import Windowed
-from suiro.streams.store_reader import READABLE, ReadOnlyStore, changelog_topic
+from suiro.streams.store_reader import READABLE, ReadOnlyStore, StoreTooLargeError, changelog_topic
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology import Topology, stores_of
 from suiro.streams.vectorised.plan import Reason, twin_of
@@ -40,9 +39,10 @@ LOOK_S = 2.0
 """Spark is asked no more often for its last micro-batches: each answer is parsed whole."""
 STORE_COPIES = 4
 STORE_IDLE_S = 120.0
-STORE_BYTES_MAX = 32 * 1024 * 1024
-"""Of a changelog topic, as it lies in the log. A copy of its rows is held in this process's memory, and may be many
-times as large where the topic is compressed."""
+STORE_BYTES_MAX = 64 * 1024 * 1024
+"""Of the rows of one copy, as they are held in this process's memory."""
+TOO_LARGE_KEPT_S = 60.0
+"""A store that turned out too large is read again no sooner."""
 ROWS_MAX = 1_000
 _NUMBER = re.compile(r"-0+([0-9]+)")  # in the names of operators that nobody named
 TEXT_CHARS = 4 * 1024
@@ -77,6 +77,7 @@ class ApplicationStatus:
         self._lock = threading.Lock()
         self._opening = threading.Lock()
         self._copies: dict[str, _Copy] = {}
+        self._too_large: dict[str, tuple[str, int]] = {}
         self._looked_ms = 0
         self._progress: dict[str, Any] = {}
         self._thread = threading.Thread(target=self._sample, name="application-status", daemon=True)
@@ -246,8 +247,10 @@ class ApplicationStatus:
             yield copy.store
         except TransientError:
             raise
-        except SuiroError:
+        except SuiroError as error:
             with self._lock:
+                if isinstance(error, StoreTooLargeError):
+                    self._too_large[name] = str(error), self._clock.monotonic_ms()
                 if self._copies.get(name) is copy:
                     del self._copies[name]
             copy.store.close()
@@ -266,8 +269,10 @@ class ApplicationStatus:
 
     def _opened(self, name: str) -> _Copy:
         """In place of the one that was left alone for longest, where there are as many as there may be."""
-        self._check_size(name)
         with self._lock:
+            refused, at_ms = self._too_large.get(name, (None, 0))
+            if refused is not None and self._clock.monotonic_ms() - at_ms < TOO_LARGE_KEPT_S * 1_000:
+                raise StoreTooLargeError(refused)
             left = [one for one, copy in self._copies.items() if not copy.asking]
             is_full = len(self._copies) >= STORE_COPIES
             if is_full and not left:
@@ -278,26 +283,15 @@ class ApplicationStatus:
             closing = None if oldest is None else self._copies.pop(oldest)
         if closing is not None:
             closing.store.close()
-        made = _Copy(self._streams.open_store(name), self._clock.monotonic_ms(), asking=1)
+        made = _Copy(
+            self._streams.open_store(name, max_bytes=STORE_BYTES_MAX), self._clock.monotonic_ms(), asking=1
+        )
         with self._lock:
             if not self._stopping.is_set():
                 self._copies[name] = made
                 return made
         made.store.close()
         raise TransientError("the application is being stopped")
-
-    def _check_size(self, name: str) -> None:
-        if not self._is_readable(name):
-            return  # whoever opens it says why not
-        topic = self._topic_of(name)
-        bootstrap, settings = self._streams.cluster
-        with Client(bootstrap, settings=settings) as client:
-            size = sum(client.admin.partition_sizes([topic]).values())
-        if size > STORE_BYTES_MAX:
-            raise UsageError(
-                f"topic {topic!r} has {size:,} bytes, and rows are shown of stores whose topic has at most "
-                f"{STORE_BYTES_MAX:,}: a copy of them is held in memory. Open a ReadOnlyStore in a process of its own"
-            )
 
 
 def _row(key: Any, value: Any) -> dict[str, Any]:

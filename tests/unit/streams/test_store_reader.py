@@ -14,7 +14,7 @@ from suiro.errors import DeadlineExceededError, UsageError
 from suiro.node import InProcessNode
 from suiro.protocol.records import Record, encode_batch
 from suiro.streams import Materialized, SessionWindows, StreamsBuilder, TimeWindows, Windowed, serdes
-from suiro.streams.store_reader import ReadOnlyStore, changelog_topic
+from suiro.streams.store_reader import ROW_BYTES, ReadOnlyStore, StoreTooLargeError, changelog_topic
 from suiro.streams.topology import Topology
 from suiro.testing import node
 
@@ -90,6 +90,27 @@ def test_key_value(client: Client, opened: Callable[..., ReadOnlyStore]) -> None
     write(client, topic, (b"a", number(4), 10))
     store.wait_for({0: 4})
     assert (store.get("a").value, store.get("a").offsets) == (4, {0: 4, 1: 2})
+
+
+def test_a_copy_holds_no_more_than_it_may(client: Client, opened: Callable[..., ReadOnlyStore]) -> None:
+    """What counts is what is held: not what the topic has had in it, nor rows that were deleted."""
+    topic, room = "bounded-counts-changelog", 10 * (ROW_BYTES + 20)
+    for n in range(40):
+        write(
+            client,
+            topic,
+            (b"%d" % (n % 9), number(n), n),
+            (b"gone %d" % n, number(n), n),
+            (b"gone %d" % n, None, n),
+        )
+    small = opened("counts", "bounded", max_bytes=room)
+    assert len(small.all().value) == 9
+    write(client, topic, *((b"more %d" % n, number(n), n) for n in range(9)))
+    with pytest.raises(StoreTooLargeError, match=f"store 'counts' take more than {room:,} bytes"):
+        small.wait_for({0: 129})
+    with pytest.raises(StoreTooLargeError):
+        small.get("1")
+    assert len(opened("counts", "bounded").all().value) == 18
 
 
 def test_windows(client: Client, opened: Callable[..., ReadOnlyStore]) -> None:
@@ -193,3 +214,14 @@ def test_a_copy_outlives_the_log(tmp_path: Path) -> None:
         write(client, topic, (b"a", number(2), 6))
         store.wait_for({0: 2})
         assert store.get("a").value == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "topic"), [("global", "table"), ("versioned", "limits-versioned-changelog")]
+)
+def test_copies_of_other_kinds_hold_no_more_either(
+    client: Client, opened: Callable[..., ReadOnlyStore], name: str, topic: str
+) -> None:
+    write(client, topic, *((b"key %d" % n, b'"value"', n) for n in range(20)))
+    with pytest.raises(StoreTooLargeError):
+        opened(name, "limits", max_bytes=10 * ROW_BYTES).all()

@@ -12,15 +12,16 @@ import httpx
 import pytest
 from support.waiting import wait_until
 
+from suiro.clock import ManualClock
 from suiro.errors import BrokenConnectionError, TransientError, UsageError
 from suiro.streams import Consumed, JoinWindows, Materialized, StreamsBuilder, serdes
 from suiro.streams.explanation import explain
-from suiro.streams.store_reader import Answer, ReadOnlyStore
+from suiro.streams.store_reader import Answer, ReadOnlyStore, StoreTooLargeError
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology import Topology
 from suiro.streams_spark import ApplicationServer, status
 from suiro.streams_spark.serving import ROWS_AT_ONCE, ROWS_WAITING
-from suiro.streams_spark.status import STORE_COPIES, ApplicationStatus
+from suiro.streams_spark.status import STORE_BYTES_MAX, STORE_COPIES, TOO_LARGE_KEPT_S, ApplicationStatus
 
 PATIENCE_S = 60
 
@@ -87,12 +88,12 @@ class Streams:
         self.task_settings = TaskSettings(coalesces=emit != "every")
         self.was_started = was_started
         self.state = "RUNNING" if was_started else "NOT_RUNNING"
-        self.open_store = open_store
+        self.asked_bytes: set[int] = set()
+        self._open_store = open_store
 
-
-@pytest.fixture(autouse=True)
-def _no_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ApplicationStatus, "_check_size", lambda self, name: None)
+    def open_store(self, name: str, *, max_bytes: int) -> Any:
+        self.asked_bytes.add(max_bytes)
+        return self._open_store(name)
 
 
 def status_of(*arguments: Any, **more: Any) -> ApplicationStatus:
@@ -292,6 +293,27 @@ def test_how_it_stands_is_told_while_many_wait_for_rows() -> None:
         for thread in asking:
             thread.join()
     assert codes.count(200) == ROWS_AT_ONCE + ROWS_WAITING
+
+
+def test_a_store_that_is_too_large_is_not_read_at_each_request() -> None:
+    opened: list[str] = []
+    clock = ManualClock()
+
+    def too_large(name: str) -> Copy:
+        opened.append(name)
+        return Copy(failure=StoreTooLargeError("the rows of store 'counts' take more than 64 bytes"))
+
+    streams = Streams(topology(), too_large)
+    page = ApplicationStatus(streams, clock=clock)  # type: ignore[arg-type]
+    for _ in range(3):
+        with pytest.raises(StoreTooLargeError, match="more than 64 bytes"):
+            page.rows("counts")
+    assert opened == ["counts"]
+    assert streams.asked_bytes == {STORE_BYTES_MAX}
+    clock.advance(int(TOO_LARGE_KEPT_S * 1_000))
+    with pytest.raises(StoreTooLargeError):
+        page.rows("counts")
+    assert len(opened) == 2
 
 
 def test_whoever_waits_for_a_copy_is_told_that_it_is_closed() -> None:
