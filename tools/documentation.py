@@ -32,7 +32,13 @@ BESIDE = {
 }
 """Pages that stand beside docs/, and their place in the site."""
 
-TITLES = {"index.md": "What it is", "changelog.md": "Changelog", "contributing.md": "How to work on it"}
+TITLES = {
+    "index.md": "What it is",
+    "changelog.md": "Changelog",
+    "contributing.md": "How to work on it",
+    "tutorial.md": "Tutorial",
+    "roles/README.md": "By role",
+}
 """Where a page's own heading does not serve in a list."""
 
 Section = tuple[str, list["str | Section"]]
@@ -72,7 +78,7 @@ SECTIONS: list[Section] = [
     ),
     ("Reference", ["reference/README.md", ("Python", ["reference/python"]), "reference"]),
     ("Explanation", ["explain", "glossary.md", ("Decisions", ["decisions"])]),
-    ("Coming from", ["migrate"]),
+    ("Coming from", ["migrate/README.md", "migrate/kafka-streams.md", "migrate"]),
     ("Contributing", ["architecture.md", "contributing.md", ("Tour", ["tour"])]),
 ]
 """A page, or a folder for all of its pages that are not named elsewhere. What is not there yet is left out."""
