@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 # Compiled kernels and Spark's classes, once. All goes on without, only slower.
 PREPARE := -$(BIN)/suiro prepare
 
-.PHONY: demo test bench soak matrix lint reference site constraints release clean
+.PHONY: demo test bench soak matrix pythons lint reference site constraints release clean
 
 ## The main job on real data, from an empty machine to checked counts. DEMO="--plain --kafka" passes options on.
 demo: $(VENV)/.installed-demo
@@ -43,6 +43,11 @@ endif
 ## The failure matrix of exactly once on every broker; its runs are added to the page. MATRIX="--broker node" narrows it.
 matrix: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.matrix --record --spark 1 $(MATRIX)
+
+## The suites on every Python that this machine has, and with the oldest dependencies (noxfile.py).
+## PYTHONS="-s tests-3.13" is one of them.
+pythons: $(VENV)/.installed-dev
+	$(BIN)/python -m nox $(PYTHONS)
 
 ## The pages of docs/reference that are made from the code.
 reference: $(VENV)/.installed-dev

@@ -1,11 +1,11 @@
 """How large an installation is, how long it takes, and how soon it answers: suiro's extras beside other packages.
 
-    python tools/install_sizes.py [--installer uv] [NAME...]
+    python tools/install_sizes.py [--installer uv] [--once] [NAME...]
 
 Each is installed into an empty virtual environment, from the installer's cache: the first installation fills it, the
-second is timed, with the making of the environment. Sizes are what the packages take on the disk with byte code, and
-neither pip nor Python. A node is started twice: the first start of an
-environment may have to write byte code. Imports are the quickest of three, in processes of their own.
+second is timed, with the making of the environment. With --once the first one is, with what it downloads. Sizes are
+what the packages take on the disk with byte code, and neither pip nor Python. A node is started twice: the first start
+of an environment may have to write byte code. Imports are the quickest of three, in processes of their own.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Measured:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--installer", choices=("pip", "uv"), default="pip")
+    parser.add_argument("--once", action="store_true", help="time the first installation")
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="suiro, suiro[EXTRA], or a package; default: all"
     )
@@ -59,7 +60,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="suiro-sizes-") as folder:
         wheel = _wheel(Path(folder))
         for name in options.names or names:
-            print(_row(_measured(name, wheel, Path(folder), options.installer)), flush=True)
+            print(
+                _row(_measured(name, wheel, Path(folder), options.installer, once=options.once)), flush=True
+            )
 
 
 def _row(found: Measured) -> str:
@@ -84,9 +87,9 @@ def _wheel(folder: Path) -> Path:
     return wheel
 
 
-def _measured(name: str, wheel: Path, folder: Path, installer: str) -> Measured:
+def _measured(name: str, wheel: Path, folder: Path, installer: str, *, once: bool) -> Measured:
     wanted = [f"{wheel}{name.removeprefix('suiro')}"] if name.startswith("suiro") else name.split()
-    for attempt in ("first", "timed"):
+    for attempt in ("timed",) if once else ("first", "timed"):
         environment = folder / f"{attempt}-{abs(hash(name))}"
         begun = time.perf_counter()
         _install(wanted, environment, installer)
