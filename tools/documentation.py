@@ -43,7 +43,7 @@ TITLES = {
 
 Section = tuple[str, list["str | Section"]]
 SECTIONS: list[Section] = [
-    ("Start", ["index.md", "tutorial.md", "guides/install.md", "roles", "changelog.md"]),
+    ("Start", ["index.md", "demo.md", "tutorial.md", "guides/install.md", "roles", "changelog.md"]),
     (
         "Guides",
         [

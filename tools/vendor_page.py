@@ -1,8 +1,9 @@
-"""Renews the libraries of the console's page: `python tools/vendor_page.py`.
+"""Renews the libraries of the console's page and of the documentation site: `python tools/vendor_page.py page|site`.
 
-They are taken from their npm packages by `npm pack` and written as native ES modules with relative imports, because the
-page's content security policy allows no import map and no other host. `manifest.json` beside them says the version, the
-licence and the SHA-256 of every file; a test holds the files to it. Node and npm are needed here and nowhere else.
+They are taken from their npm packages by `npm pack`. Those of the page are written as native ES modules with relative
+imports, because its content security policy allows no import map and no other host; those of the site as they are.
+`manifest.json` beside them says the version, the licence and the SHA-256 of every file; a test holds the files to it.
+Node and npm are needed here and nowhere else.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import hashlib
 import json
 import re
 import subprocess
+import sys
 import tarfile
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-VENDOR = Path(__file__).parents[1] / "src" / "suiro" / "console" / "web" / "page" / "vendor"
+ROOT = Path(__file__).parents[1]
 MANIFEST, LICENCES = "manifest.json", "LICENSES"
 
 _IMPORT = re.compile(r"""\b(from|import)\s*(["'])([^"'.][^"']*)\2""")
@@ -33,6 +35,7 @@ class Package:
     files: Mapping[str, str]
     exports: Mapping[str, str] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
+    is_module: bool = True
 
 
 _LOSSLESS = (
@@ -70,6 +73,18 @@ PACKAGES = (
         files={f"lib/esm/{name}.js": f"lossless-json/{name}.js" for name in (*_LOSSLESS, "types")},
     ),
 )
+PLAYER = Package(
+    name="asciinema-player",
+    files={
+        "dist/bundle/asciinema-player.min.js": "asciinema-player.js",
+        "dist/bundle/asciinema-player.css": "asciinema-player.css",
+    },
+    is_module=False,
+)
+PLACES: Mapping[str, tuple[Path, tuple[Package, ...]]] = {
+    "page": (ROOT / "src" / "suiro" / "console" / "web" / "page" / "vendor", PACKAGES),
+    "site": (ROOT / "docs" / "vendor", (PLAYER,)),
+}
 MODULES = {
     "preact": "preact.js",
     "preact/hooks": "preact-hooks.js",
@@ -79,10 +94,16 @@ MODULES = {
 
 
 def main() -> None:
+    if len(sys.argv) != 2 or sys.argv[1] not in PLACES:
+        sys.exit(__doc__)
+    renew(*PLACES[sys.argv[1]])
+
+
+def renew(place: Path, packages: tuple[Package, ...]) -> None:
     written: dict[str, bytes] = {}
     entries, notices = [], []
     with tempfile.TemporaryDirectory() as folder:
-        for package in PACKAGES:
+        for package in packages:
             about, content = _packed(package.name, Path(folder))
             licence = next(name for name in content if name.upper().startswith("LICENSE"))
             notices.append(
@@ -94,6 +115,8 @@ def main() -> None:
             ]
             files = {
                 here: _module(content[there].decode(), package.exports.get(here))
+                if package.is_module
+                else content[there]
                 for there, here in package.files.items()
             }
             written |= files
@@ -105,14 +128,14 @@ def main() -> None:
                     "files": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())},
                 }
             )
-    for old in VENDOR.rglob("*"):
+    for old in place.rglob("*"):
         if old.is_file():
             old.unlink()
     for name, data in written.items():
-        (VENDOR / name).parent.mkdir(parents=True, exist_ok=True)
-        (VENDOR / name).write_bytes(data)
-    (VENDOR / MANIFEST).write_text(json.dumps({"packages": entries}, indent=2) + "\n")
-    (VENDOR / LICENCES).write_text(("\n\n" + "-" * 80 + "\n\n").join(notices) + "\n")
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_bytes(data)
+    (place / MANIFEST).write_text(json.dumps({"packages": entries}, indent=2) + "\n")
+    (place / LICENCES).write_text(("\n\n" + "-" * 80 + "\n\n").join(notices) + "\n")
     for entry in entries:
         print(entry["name"], entry["version"], entry["licence"])
 

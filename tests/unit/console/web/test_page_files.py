@@ -7,10 +7,13 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 import suiro
 
 PAGE = Path(suiro.__file__).parent / "console" / "web" / "page"
 VENDOR = PAGE / "vendor"
+SITE = Path(__file__).parents[4] / "docs" / "vendor"
 SOURCES = sorted(
     path.relative_to(PAGE) for path in PAGE.rglob("*") if path.suffix in (".js", ".css", ".html", ".svg")
 )
@@ -29,16 +32,17 @@ def _text(path: Path) -> str:
     return (PAGE / path).read_text(encoding="utf-8")
 
 
-def test_vendored_files_are_those_of_the_manifest() -> None:
-    packages = json.loads((VENDOR / "manifest.json").read_text())["packages"]
+@pytest.mark.parametrize("place", [VENDOR, SITE], ids=["page", "site"])
+def test_vendored_files_are_those_of_the_manifest(place: Path) -> None:
+    packages = json.loads((place / "manifest.json").read_text())["packages"]
     expected = {name: digest for package in packages for name, digest in package["files"].items()}
     found = {
-        str(path.relative_to(VENDOR)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in VENDOR.rglob("*")
+        str(path.relative_to(place)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in place.rglob("*")
         if path.is_file() and path.name not in ("manifest.json", "LICENSES")
     }
     assert found == expected
-    licences = (VENDOR / "LICENSES").read_text()
+    licences = (place / "LICENSES").read_text()
     for package in packages:
         assert f"{package['name']} {package['version']} ({package['licence']})" in licences
 
