@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 CAST = ROOT / "docs" / "images" / "demo.cast"
 WIDTH, HEIGHT = 132, 36
-COMMAND = ["suiro", "demo", "--flights", "20000"]
+COMMAND = ["suiro", "demo", "--plain", "--flights", "20000"]
 
 
 def main() -> None:
