@@ -27,7 +27,8 @@ from suiro.foundation.http import (
 from suiro.foundation.readiness import say_ready
 from suiro.foundation.stopping import Stopping
 from suiro.registry.app import RegistryApp
-from suiro.registry.storage import BROKERS_DEFAULT, DEFAULT_TIMEOUT_MS, DEFAULT_TOPIC, Storage
+from suiro.registry.storage import DEFAULT_TIMEOUT_MS, DEFAULT_TOPIC, Storage
+from suiro.topic_table import BROKERS_DEFAULT
 
 __all__ = ["InProcessRegistry", "RegistryConfig", "serve"]
 

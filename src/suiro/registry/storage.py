@@ -37,36 +37,31 @@ import random
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from suiro.client import EARLIEST, LATEST, Client, NewTopic, ProducerIdentity
+from suiro.client import LATEST, Client, Fetched, ProducerIdentity
 from suiro.clock import Clock, SystemClock
 from suiro.errors import (
     AbortableError,
-    ConfigError,
     DeadlineExceededError,
     FencedError,
-    OffsetOutOfRangeError,
     TransientError,
-    UnknownTopicError,
 )
-from suiro.protocol.record_batch import iter_headers
+from suiro.protocol.record_batch import BatchHeader, iter_headers
 from suiro.protocol.records import Record, decode_batch, encode_batch
 from suiro.registry.records import NOOP, Key, LogRecord, compact_json
 from suiro.registry.state import State
+from suiro.topic_table import BROKERS_DEFAULT, TopicTable, one_compacted_partition
 
 __all__ = ["DEFAULT_TOPIC", "Change", "Decision", "Storage", "StorageError"]
 
 DEFAULT_TOPIC = "_schemas"
 DEFAULT_TIMEOUT_MS = 30_000
-BROKERS_DEFAULT = -1
 PARTITION = 0
 LAST_EPOCH = 32_767
 WRITE_HEADER = "suiro.write"
 MAX_IDS_HEADER = "suiro.max.ids"
-FETCH_WAIT_MS = 500
-RETRY_PAUSE_S = 0.2
 FIRST_BACKOFF_S = 0.005
 LONGEST_BACKOFF_S = 0.5
 
@@ -95,6 +90,41 @@ class Decision(Generic[T]):
     changes: Sequence[Change] = ()
 
 
+@dataclass(slots=True)
+class _Log:
+    """The topic, folded."""
+
+    schemas: State = field(default_factory=State)
+    owner: tuple[int, int] | None = None  # producer id and epoch of the last NOOP
+    open_producers: set[int] = field(default_factory=set)  # ids that took over and were not closed
+
+    def apply_noop(self, producer_id: int, producer_epoch: int, headers: Mapping[str, bytes | None]) -> None:
+        if headers.get(MAX_IDS_HEADER):
+            self.schemas.note_max_ids(json.loads(headers[MAX_IDS_HEADER] or b"{}"))
+        if producer_id < 0:
+            return  # Confluent's registry, looking for the end of the log
+        self.owner = (producer_id, producer_epoch)
+        if producer_epoch == LAST_EPOCH:
+            self.open_producers.discard(producer_id)
+        else:
+            self.open_producers.add(producer_id)
+
+
+def _decode(fetched: Fetched, position: int) -> tuple[list[tuple[BatchHeader, Record]], int]:
+    """Without columns: a registry runs where their libraries are not installed."""
+    rows: list[tuple[BatchHeader, Record]] = []
+    for place, header in iter_headers(fetched.data):
+        if place + header.size > len(fetched.data):
+            break  # the last one may be cut off
+        if header.next_offset <= position:
+            continue
+        if not header.is_control:
+            records = decode_batch(fetched.data, place)
+            rows += [(header, record) for record in records if record.offset >= position]
+        position = header.next_offset
+    return rows, position
+
+
 class Storage:
     """Started by `start`, which returns once everything in the log was read. Thread-safe."""
 
@@ -109,7 +139,7 @@ class Storage:
         clock: Clock | None = None,
     ) -> None:
         settings = {"client.id": "suiro-registry", **(client_settings or {})}
-        self.topic = self._topic = topic
+        self.topic = topic
         self._replication_factor = replication_factor
         self._timeout_ms = timeout_ms
         self._clock = clock or SystemClock()
@@ -118,15 +148,18 @@ class Storage:
         self._asker = self._new_client()  # under `_ask_lock`
         self._write_lock = threading.Lock()
         self._ask_lock = threading.Lock()
-        self._changed = threading.Condition()  # guards everything below
-        self._state = State()
-        self._position = 0  # of the next record to read
-        self._owner: tuple[int, int] | None = None  # producer id and epoch of the last NOOP
-        self._open_producers: set[int] = set()  # ids that took over and were not closed
+        self._table = TopicTable(
+            topic,
+            connect=self._new_client,
+            empty=_Log,
+            decode=_decode,
+            apply=self._apply,
+            name="registry-reader",
+            read_committed=False,
+        )
+        self._changed = self._table.changed  # guards the table's state, and these two
         self._awaited_write = b""
         self._write_seen = False
-        self._stopping = False
-        self._reader: threading.Thread | None = None
         self._identity: ProducerIdentity | None = None
         self._sequence = 0
 
@@ -139,36 +172,22 @@ class Storage:
         """Raises `ConfigError` where the topic is not one that a registry can live in."""
         with self._ask_lock:
             self._ensure_topic(self._asker)
-        self._reader = threading.Thread(target=self._read, name="registry-reader", daemon=True)
-        self._reader.start()
+        self._table.start()
         self.catch_up()
 
     def stop(self) -> None:
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
-        self._writer.close()  # the reading thread ends by itself, once its fetch is answered
+        self._table.stop()
+        self._writer.close()
         self._asker.close()
 
     def _ensure_topic(self, client: Client) -> None:
-        found = client.metadata([self._topic])
-        if self._topic not in found:
-            configs = {"cleanup.policy": "compact"}
-            topic = NewTopic(self._topic, 1, self._replication_factor, configs)
-            client.create_topics([topic], exist_ok=True)
-            found = client.metadata([self._topic])
-        partitions = len(found[self._topic].partitions)
-        if partitions != 1:
-            raise ConfigError(
-                f"topic {self._topic} has {partitions} partitions; a registry's topic has one, because its order "
-                "counts. Name another topic with --topic"
-            )
-        policy = client.describe_configs([self._topic])[self._topic].get("cleanup.policy") or ""
-        if policy.replace(" ", "") != "compact":
-            raise ConfigError(
-                f"topic {self._topic} has cleanup.policy={policy}: schemas in it would expire. "
-                f"Set it to compact: kafka-configs --alter --topic {self._topic} --add-config cleanup.policy=compact"
-            )
+        one_compacted_partition(
+            client,
+            self.topic,
+            why_one="a registry's topic has one, because its order counts. Name another topic with --topic",
+            rows="schemas",
+            replication_factor=self._replication_factor,
+        )
 
     # -- reading -----------------------------------------------------------------------------------------
 
@@ -176,7 +195,7 @@ class Storage:
     def state(self) -> Iterator[State]:
         """The state as far as it was read; it does not change while the caller holds it."""
         with self._changed:
-            yield self._state
+            yield self._table.state.schemas
 
     def catch_up(self, timeout_ms: int | None = None) -> None:
         """Returns once all that was in the log when this was called has been read. Raises `StorageError`."""
@@ -188,97 +207,45 @@ class Storage:
     @contextlib.contextmanager
     def _holding(self, lock: threading.Lock, timeout_ms: int) -> Iterator[None]:
         if not lock.acquire(timeout=timeout_ms / 1000):
-            raise StorageError(f"topic {self._topic}: others wait for it already, {timeout_ms} ms long")
+            raise StorageError(f"topic {self.topic}: others wait for it already, {timeout_ms} ms long")
         try:
             yield
         finally:
             lock.release()
 
     def _log_end(self, client: Client, timeout_ms: int) -> int:
-        target = (self._topic, PARTITION)
+        target = (self.topic, PARTITION)
         try:
             return client.list_offsets({target: LATEST}, timeout_ms=timeout_ms)[target].offset
         except DeadlineExceededError as error:
-            raise StorageError(f"the end of topic {self._topic} cannot be asked for: {error}") from error
+            raise StorageError(f"the end of topic {self.topic} cannot be asked for: {error}") from error
 
     def _wait_until_read(self, position: int, timeout_ms: int | None = None) -> None:
         timeout_ms = timeout_ms or self._timeout_ms
-        with self._changed:
-            self._changed.wait_for(lambda: self._position >= position or self._stopping, timeout_ms / 1000)
-            if self._position < position:
-                raise StorageError(
-                    f"topic {self._topic} was read up to offset {self._position}, not {position}, "
-                    f"within {timeout_ms} ms"
-                )
+        if not self._table.wait(lambda: self._table.has_read({PARTITION: position}), timeout_ms):
+            raise StorageError(
+                f"topic {self.topic} was read up to offset {self._table.positions.get(PARTITION, 0)}, not {position}, "
+                f"within {timeout_ms} ms"
+            )
 
-    def _read(self) -> None:
-        target = (self._topic, PARTITION)
-        client = self._new_client()
-        started = False
-        while not self._stopping:
-            try:
-                if not started:
-                    self._restart(client.list_offsets({target: EARLIEST})[target].offset)
-                    started = True
-                fetched = client.fetch(
-                    {target: self._position},
-                    read_committed=False,
-                    max_wait_ms=FETCH_WAIT_MS,
-                    timeout_ms=5_000,
-                )[target]
-                self._take(bytes(fetched.data))
-            except OffsetOutOfRangeError as error:
-                # The topic was deleted and made again: what we know is not in the log any more.
-                logger.warning("topic %s is read again from its start: %s", self._topic, error)
-                started = False
-            except UnknownTopicError:
-                logger.warning("topic %s is gone", self._topic)
-                self._pause(RETRY_PAUSE_S)
-            except TransientError as error:
-                logger.warning("reading %s: %s", self._topic, error)
-                self._pause(RETRY_PAUSE_S)
-            except Exception:
-                logger.exception("reading %s", self._topic)
-                self._pause(RETRY_PAUSE_S * 5)
-        client.close()
+    def _apply(self, log: _Log, partition: int, rows: list[tuple[BatchHeader, Record]]) -> None:
+        for header, record in rows:
+            self._apply_record(log, record, header)
 
-    def _pause(self, seconds: float) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopping, seconds)
-
-    def _restart(self, position: int) -> None:
-        with self._changed:
-            self._state, self._position = State(), position
-            self._owner, self._open_producers = None, set()
-
-    def _take(self, data: bytes) -> None:
-        for place, header in iter_headers(data):
-            if place + header.size > len(data):
-                break  # the last one may be cut off
-            if header.next_offset <= self._position:
-                continue
-            records = () if header.is_control else decode_batch(data, place)
-            with self._changed:
-                for record in records:
-                    if record.offset >= self._position:
-                        self._apply(record, header.producer_id, header.producer_epoch)
-                self._position = header.next_offset
-                self._changed.notify_all()
-
-    def _apply(self, record: Record, producer_id: int, producer_epoch: int) -> None:
+    def _apply_record(self, log: _Log, record: Record, header: BatchHeader) -> None:
         key = Key.parse(record.key) if record.key is not None else None
         if key is None:
-            logger.warning("offset %d of %s is not a registry's record: skipped", record.offset, self._topic)
+            logger.warning("offset %d of %s is not a registry's record: skipped", record.offset, self.topic)
             return
         headers = dict(record.headers)
         if headers.get(WRITE_HEADER) and headers[WRITE_HEADER] == self._awaited_write:
             self._write_seen = True
         if key.type == NOOP:
-            self._apply_noop(producer_id, producer_epoch, headers)
+            log.apply_noop(header.producer_id, header.producer_epoch, headers)
             return
         try:
             value = json.loads(record.value) if record.value else None
-            self._state.apply(
+            log.schemas.apply(
                 LogRecord(
                     key=key,
                     value=value,
@@ -289,19 +256,8 @@ class Storage:
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             logger.warning(
-                "offset %d of %s cannot be understood and is skipped: %r", record.offset, self._topic, error
+                "offset %d of %s cannot be understood and is skipped: %r", record.offset, self.topic, error
             )
-
-    def _apply_noop(self, producer_id: int, producer_epoch: int, headers: Mapping[str, bytes | None]) -> None:
-        if headers.get(MAX_IDS_HEADER):
-            self._state.note_max_ids(json.loads(headers[MAX_IDS_HEADER] or b"{}"))
-        if producer_id < 0:
-            return  # Confluent's registry, looking for the end of the log
-        self._owner = (producer_id, producer_epoch)
-        if producer_epoch == LAST_EPOCH:
-            self._open_producers.discard(producer_id)
-        else:
-            self._open_producers.add(producer_id)
 
     # -- writing -----------------------------------------------------------------------------------------
 
@@ -326,24 +282,24 @@ class Storage:
                     with self._changed:
                         if self._write_seen and sent is not None:
                             return sent.result  # its answer was lost, the write was not
-                        sent = decide(self._state)
+                        sent = decide(self._table.state.schemas)
                         records = self._records(sent.changes, write_id)
                     if not records:
                         return sent.result
                     self._append(records)
                     return sent.result
                 except (FencedError, AbortableError) as error:
-                    logger.info("another registry took %s over: %s", self._topic, error)
+                    logger.info("another registry took %s over: %s", self.topic, error)
                     self._identity = None
                 except StorageError:
                     self._identity = None
                     raise
                 except TransientError as error:
-                    logger.warning("writing to %s: %s", self._topic, error)
+                    logger.warning("writing to %s: %s", self.topic, error)
                     self._identity = None
                 if self._clock.monotonic_ms() >= deadline_ms:
-                    raise StorageError(f"topic {self._topic} could not be written in {self._timeout_ms} ms")
-                self._pause(backoff_s * (0.5 + random.random()))
+                    raise StorageError(f"topic {self.topic} could not be written in {self._timeout_ms} ms")
+                self._table.pause(backoff_s * (0.5 + random.random()))
                 backoff_s = min(backoff_s * 2, LONGEST_BACKOFF_S)
 
     def _owns(self) -> bool:
@@ -351,14 +307,15 @@ class Storage:
         if identity is None:
             return False
         with self._changed:
-            return self._owner == (identity.id, identity.epoch) and self._open_producers == {identity.id}
+            log = self._table.state
+            return log.owner == (identity.id, identity.epoch) and log.open_producers == {identity.id}
 
     def _take_over(self) -> None:
         """One attempt: `_owns` says whether it worked, once the NOOP is read."""
-        producer = self._writer.transaction(f"suiro-registry-{self._topic}")
+        producer = self._writer.transaction(f"suiro-registry-{self.topic}")
         identity = producer.init(timeout_ms=self._timeout_ms)
         with self._changed:
-            others = self._open_producers - {identity.id}
+            others = self._table.state.open_producers - {identity.id}
         for other in others:
             with contextlib.suppress(FencedError, AbortableError):  # closed by somebody else already
                 self._produce(self._noop(), other, LAST_EPOCH, 0)
@@ -380,7 +337,7 @@ class Storage:
         batch = encode_batch(
             records, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=sequence
         )
-        target = (self._topic, PARTITION)
+        target = (self.topic, PARTITION)
         return self._writer.produce({target: batch}, timeout_ms=self._timeout_ms)[target]
 
     def _records(self, changes: Sequence[Change], write_id: bytes) -> list[Record]:
@@ -389,7 +346,7 @@ class Storage:
             Record(
                 offset=offset,
                 timestamp=timestamp,
-                key=self._state.raw_key(change.key),
+                key=self._table.state.schemas.raw_key(change.key),
                 value=None if change.value is None else compact_json(change.value).encode(),
                 headers=((WRITE_HEADER, write_id),),
             )
@@ -402,7 +359,7 @@ class Storage:
 
     def _noop(self, offset: int = 0) -> list[Record]:
         with self._changed:
-            max_ids = compact_json(self._state.max_ids()).encode()
+            max_ids = compact_json(self._table.state.schemas.max_ids()).encode()
         return [
             Record(
                 offset=offset,

@@ -1,0 +1,41 @@
+"""A topic of one compacted partition: made where it is missing, refused where it is another kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from suiro.client import Client, NewTopic, TopicInfo
+from suiro.errors import ConfigError
+
+__all__ = ["BROKERS_DEFAULT", "one_compacted_partition"]
+
+BROKERS_DEFAULT = -1
+"""As a replication factor."""
+
+
+def one_compacted_partition(
+    client: Client,
+    topic: str,
+    *,
+    why_one: str,
+    rows: str,
+    configs: Mapping[str, str] | None = None,
+    replication_factor: int = BROKERS_DEFAULT,
+) -> TopicInfo:
+    """`configs` are those of a topic that is made. Raises `ConfigError`, which says `why_one` partition, or which
+    `rows` would expire."""
+    found = client.metadata([topic])
+    if topic not in found:
+        wanted = {"cleanup.policy": "compact", **(configs or {})}
+        client.create_topics([NewTopic(topic, 1, replication_factor, wanted)], exist_ok=True)
+        found = client.metadata([topic])
+    partitions = len(found[topic].partitions)
+    if partitions != 1:
+        raise ConfigError(f"topic {topic} has {partitions} partitions; {why_one}")
+    policy = client.describe_configs([topic])[topic].get("cleanup.policy") or ""
+    if policy.replace(" ", "") != "compact":
+        raise ConfigError(
+            f"topic {topic} has cleanup.policy={policy}: {rows} in it would expire. Set it to compact: "
+            f"kafka-configs --alter --topic {topic} --add-config cleanup.policy=compact"
+        )
+    return found[topic]
