@@ -42,9 +42,9 @@ from suiro.client import LATEST, Client, NewTopic
 from suiro.client.cluster import TopicPartition
 from suiro.node import NodeProcess
 from suiro.protocol.columnar import decode
-from suiro.views.archive import Code, archive_of, code_id
 from suiro.views.definition import VersionSpec
-from suiro.views.process import PipelineProcess
+from suiro.views.pipeline.archive import Code, archive_of, code_id
+from suiro.views.pipeline.process import PipelineProcess
 
 SUBJECTS = ("read", "view", "kafka-streams")
 SENT, BY_FILE = "read: bytes that the node sends", "read: by file"

@@ -43,7 +43,7 @@ from suiro.client import Client, NewTopic
 from suiro.errors import SuiroError
 from suiro.node import NodeProcess
 from suiro.protocol.columnar import encode, partitions_of
-from suiro.views.client import Views
+from suiro.views.serving.client import Views
 
 PARTITIONS = 4
 TARGET_P99_MS = 5.0

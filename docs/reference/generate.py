@@ -15,8 +15,8 @@ from typing import Any
 import typer
 
 from suiro.broker.apis import APIS
-from suiro.broker.kafka_settings import ALTERABLE
-from suiro.broker.metric_families import FAMILIES
+from suiro.broker.metrics.families import FAMILIES
+from suiro.broker.settings.kafka_settings import ALTERABLE
 from suiro.cli.app import app
 from suiro.cli.capture import capture_parser
 from suiro.cli.node import _parser as node_parser
@@ -27,8 +27,8 @@ from suiro.spark import connector
 from suiro.spark.metrics import HELP as QUERY_HELP
 from suiro.streams_spark.condition import CONDITIONS
 from suiro.streams_spark.condition import TABLE as CONDITION_OF
-from suiro.views.lifecycle import TABLE
-from suiro.views.state import POSITIONS
+from suiro.views.control.lifecycle import TABLE
+from suiro.views.control.state import POSITIONS
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE)]  # `tools` and this folder are no part of what is installed

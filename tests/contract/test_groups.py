@@ -16,7 +16,7 @@ from support.group_wire import Member, commit, delete_group, delete_offsets, des
 from support.waiting import wait_until
 from support.wire import Wire
 
-from suiro.broker.groups.java_order import string_hash
+from suiro.broker.coordination.groups.java_order import string_hash
 from suiro.client import LATEST, Client, NewTopic
 from suiro.protocol.messages import API_KEYS, nested, request_class
 

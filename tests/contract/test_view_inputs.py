@@ -15,7 +15,7 @@ from suiro.client import Client
 from suiro.errors import UnknownTopicError
 from suiro.streams import serdes
 from suiro.views import VersionSpec, view
-from suiro.views.inputs import InputsGoneError, NameTakenError, check_inputs, check_names
+from suiro.views.pipeline.inputs import InputsGoneError, NameTakenError, check_inputs, check_names
 
 
 @view("counts", key="word")

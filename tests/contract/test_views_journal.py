@@ -14,18 +14,18 @@ from support.waiting import wait_until
 
 from suiro.client import Client, NewTopic
 from suiro.errors import ConfigError, DeadlineExceededError, OffsetOutOfRangeError, UsageError
-from suiro.views import lifecycle
-from suiro.views.journal import ConcurrentChangeError, Journal, JournalGoneError
-from suiro.views.journal_keys import Keys
-from suiro.views.journal_records import event_records
-from suiro.views.state import Change, RefusedChangeError, UnknownViewError, View
+from suiro.views.control import lifecycle
+from suiro.views.control.journal import ConcurrentChangeError, Journal, JournalGoneError
+from suiro.views.control.journal_keys import Keys
+from suiro.views.control.journal_records import event_records
+from suiro.views.control.state import Change, RefusedChangeError, UnknownViewError, View
 
 KEYS = Keys.of(b"the secret of all hosts in these tests")
 
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("suiro.views.journal.FETCH_WAIT_MS", 20)  # a stop waits for as long
+    monkeypatch.setattr("suiro.views.control.journal.FETCH_WAIT_MS", 20)  # a stop waits for as long
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_what_a_dead_host_left_open_does_not_count(
 def test_comparisons_are_kept_and_the_oldest_forgotten(
     start: Callable[..., Journal], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("suiro.views.journal.KEPT_COMPARISONS", 2)
+    monkeypatch.setattr("suiro.views.control.journal.KEPT_COMPARISONS", 2)
     journal = start()
     for number in range(3):
         journal.keep_comparison("delays", f"c{number}", {"equal": number})
@@ -181,7 +181,7 @@ def test_comparisons_are_kept_and_the_oldest_forgotten(
 def test_of_a_history_the_last_events_are_kept(
     start: Callable[..., Journal], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("suiro.views.journal_records.KEPT_EVENTS", 3)
+    monkeypatch.setattr("suiro.views.control.journal_records.KEPT_EVENTS", 3)
     journal = start()
     two(journal)
     for share in (100, 200):

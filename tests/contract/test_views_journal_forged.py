@@ -25,13 +25,13 @@ from suiro.client import EARLIEST, Client, NewTopic
 from suiro.errors import OffsetOutOfRangeError
 from suiro.protocol import columnar
 from suiro.protocol.records import Record, encode_batch
-from suiro.views import journal as journal_module
-from suiro.views import lifecycle
-from suiro.views.journal import ConcurrentChangeError, Journal
-from suiro.views.journal_doubts import JournalNotTrustedError
-from suiro.views.journal_keys import Keys
-from suiro.views.journal_records import SIGNATURE
-from suiro.views.state import Change, View
+from suiro.views.control import journal as journal_module
+from suiro.views.control import lifecycle
+from suiro.views.control.journal import ConcurrentChangeError, Journal
+from suiro.views.control.journal_doubts import JournalNotTrustedError
+from suiro.views.control.journal_keys import Keys
+from suiro.views.control.journal_records import SIGNATURE
+from suiro.views.control.state import Change, View
 
 OLD, NEW = b"the secret that these hosts began with", b"the secret that came in its place later"
 KEYS = Keys.of(OLD)
@@ -39,8 +39,8 @@ KEYS = Keys.of(OLD)
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("suiro.views.journal.FETCH_WAIT_MS", 20)
-    monkeypatch.setattr("suiro.views.journal.MEND_PAUSE_S", 0.1)
+    monkeypatch.setattr("suiro.views.control.journal.FETCH_WAIT_MS", 20)
+    monkeypatch.setattr("suiro.views.control.journal.MEND_PAUSE_S", 0.1)
 
 
 @pytest.fixture
@@ -362,8 +362,8 @@ def test_a_host_that_runs_reads_on_and_changes_nothing_until_what_is_gone_is_set
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It has to read the topic anew, in many small pieces, and finds that records are missing."""
-    monkeypatch.setattr("suiro.views.journal.MAX_CODE_BYTES", 1)
-    monkeypatch.setattr("suiro.views.journal.GONE_PAUSE_S", 0.1)
+    monkeypatch.setattr("suiro.views.control.journal.MAX_CODE_BYTES", 1)
+    monkeypatch.setattr("suiro.views.control.journal.GONE_PAUSE_S", 0.1)
     lose_code()
     fetch, failed = Journal._fetch, list[int]()
 

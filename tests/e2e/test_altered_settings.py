@@ -10,8 +10,8 @@ import pytest
 import uvloop
 from support.waiting import wait_until
 
-from suiro.broker.cleaner import Cleaner
-from suiro.broker.workers import Workers
+from suiro.broker.storage.cleaner import Cleaner
+from suiro.broker.storage.workers import Workers
 from suiro.node import InProcessNode
 
 HOUR_MS = "3600000"

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from suiro.broker.connection import INPUT_LIMIT, SCRATCH_BYTES, Connection, Piece, Surroundings
-from suiro.broker.held_memory import LoginMemory, RequestMemory, ResponseMemory
-from suiro.broker.listeners import Listener, SecurityProtocol
-from suiro.broker.turns import Turns
+from suiro.broker.net.connection import INPUT_LIMIT, SCRATCH_BYTES, Connection, Piece, Surroundings
+from suiro.broker.net.held_memory import LoginMemory, RequestMemory, ResponseMemory
+from suiro.broker.net.listeners import Listener, SecurityProtocol
+from suiro.broker.net.turns import Turns
 from suiro.log import FileHandle
 
 PLAIN = Listener(name="PLAINTEXT", protocol=SecurityProtocol.PLAINTEXT, host="127.0.0.1", port=0)

@@ -18,7 +18,7 @@ from suiro.broker import Broker
 from suiro.broker.handlers import create_topics as create_topics_handler
 from suiro.broker.handlers import produce as produce_handler
 from suiro.broker.handlers.metadata import MAX_PARTITIONS_CREATED
-from suiro.broker.topics import TopicRegistry
+from suiro.broker.storage.topics import TopicRegistry
 from suiro.log import LogConfig, TimeLookup
 from suiro.node import InProcessNode, NodeProcess
 from suiro.protocol.messages import API_KEYS, request_class, write_request

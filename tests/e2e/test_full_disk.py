@@ -12,8 +12,8 @@ import pytest
 from support.admin import ask
 from support.wire import Wire
 
-from suiro.broker import cluster_state
-from suiro.broker.topic_list import TopicList
+from suiro.broker.settings import cluster_state
+from suiro.broker.storage.topic_list import TopicList
 from suiro.log import DataDirectory
 from suiro.node import InProcessNode
 

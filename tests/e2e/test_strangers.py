@@ -15,7 +15,7 @@ from support.certificates import Authority
 from support.waiting import wait_until
 from support.wire import TIMEOUT_S, Wire
 
-from suiro.broker import held_memory
+from suiro.broker.net import held_memory
 from suiro.node import InProcessNode
 from suiro.protocol.messages import API_KEYS, request_class, write_request
 

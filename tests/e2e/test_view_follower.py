@@ -18,8 +18,8 @@ from support.waiting import wait_until
 from suiro.client import Client
 from suiro.errors import DeadlineExceededError, FatalError
 from suiro.testing import node
-from suiro.views.archive import archive_of
-from suiro.views.follower import Follower
+from suiro.views.pipeline.archive import archive_of
+from suiro.views.pipeline.follower import Follower
 from suiro.views.store import open_store
 
 APP = """
@@ -107,7 +107,7 @@ HOST = """
 import json, sys
 from pathlib import Path
 from suiro.views.definition import VersionSpec
-from suiro.views.follower import Follower
+from suiro.views.pipeline.follower import Follower
 
 follower = Follower(
     VersionSpec.from_json(json.loads(sys.argv[1])), Path(sys.argv[2]), sys.argv[2], bootstrap_servers=sys.argv[3]

@@ -17,9 +17,9 @@ from suiro.client import LATEST, Client, NewTopic
 from suiro.protocol import columnar
 from suiro.protocol.records import Record, encode_batch
 from suiro.views import Cut, CutLog, RowCodec, VersionSpec, topology_of
-from suiro.views.archive import Code, archive_of, code_id
-from suiro.views.process import PipelineProcess, PipelineStatus
-from suiro.views.throttle import write_throttle
+from suiro.views.pipeline.archive import Code, archive_of, code_id
+from suiro.views.pipeline.process import PipelineProcess, PipelineStatus
+from suiro.views.pipeline.throttle import write_throttle
 
 # CI's time: three and six starts of Spark. The demo goes the same way in every CI run, its kill included.
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1_800)]

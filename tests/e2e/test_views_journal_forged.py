@@ -23,9 +23,9 @@ from suiro.client import EARLIEST, Client, NewTopic
 from suiro.node import NodeProcess
 from suiro.protocol import columnar
 from suiro.protocol.records import Record, encode_batch
-from suiro.views import lifecycle
-from suiro.views.journal import JOURNAL_TOPIC
-from suiro.views.state import View
+from suiro.views.control import lifecycle
+from suiro.views.control.journal import JOURNAL_TOPIC
+from suiro.views.control.state import View
 
 APP = """
 from suiro.streams import serdes

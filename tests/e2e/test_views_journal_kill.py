@@ -15,17 +15,17 @@ from uuid import uuid4
 
 import pytest
 
-from suiro.views import lifecycle
-from suiro.views.journal import Journal
-from suiro.views.journal_keys import Keys
-from suiro.views.state import Change, View
+from suiro.views.control import lifecycle
+from suiro.views.control.journal import Journal
+from suiro.views.control.journal_keys import Keys
+from suiro.views.control.state import Change, View
 
 CHANGE = """
 import os, signal, sys
 from suiro.client import TransactionalProducer
 from suiro.views import lifecycle
-from suiro.views.journal import Journal
-from suiro.views.journal_keys import Keys
+from suiro.views.control.journal import Journal
+from suiro.views.control.journal_keys import Keys
 
 bootstrap, topic, step, command = sys.argv[1:]
 

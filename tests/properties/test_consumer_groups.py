@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.consumer_groups import Consumer, GroupWorld
 
-from suiro.broker.groups.consumer_group import ConsumerGroupState
-from suiro.broker.groups.consumer_messages import Heartbeat
-from suiro.broker.groups.refusals import GroupRefusal
+from suiro.broker.coordination.groups.consumer_group import ConsumerGroupState
+from suiro.broker.coordination.groups.consumer_messages import Heartbeat
+from suiro.broker.coordination.groups.refusals import GroupRefusal
 
 NAMES = ("t", "u", "v")
 pick = st.integers(0, 10**6)

@@ -1,4 +1,4 @@
-"""Any sequence of commands leaves a view in one of its positions, and every rule of `suiro.views.lifecycle` holds."""
+"""Any sequence of commands leaves a view in one of its positions, and every rule of `suiro.views.control.lifecycle` holds."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suiro.errors import UsageError
-from suiro.views import lifecycle
-from suiro.views.lifecycle import TABLE
-from suiro.views.state import ALL, POSITIONS, Change, Guide, View, position_of, version_for
+from suiro.views.control import lifecycle
+from suiro.views.control.lifecycle import TABLE
+from suiro.views.control.state import ALL, POSITIONS, Change, Guide, View, position_of, version_for
 
 CALLERS = [f"caller-{number}" for number in range(300)]
 KEY = ("carrier", "day")

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from suiro.broker import Broker
-from suiro.broker.transactions.state import PREPARED, TransactionState
+from suiro.broker.coordination.transactions.state import PREPARED, TransactionState
 from suiro.log import PartitionLog
 from suiro.protocol.record_batch import BatchHeader, iter_headers
 from suiro.protocol.records import Record, control_type, decode_batch

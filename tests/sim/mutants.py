@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from suiro.broker.transactions import coordinator
-from suiro.broker.transactions import state as transaction_state
-from suiro.broker.transactions.state import Decision
+from suiro.broker.coordination.transactions import coordinator
+from suiro.broker.coordination.transactions import state as transaction_state
+from suiro.broker.coordination.transactions.state import Decision
 from suiro.client.transaction import ProducerIdentity, TransactionalProducer
 from suiro.errors import KafkaError, TransientError
 from suiro.log.producer_state import ProducerStates

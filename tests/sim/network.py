@@ -244,7 +244,7 @@ class ClientSocket:
 
 
 class ServerSocket:
-    """What `suiro.broker.connection.Connection` uses of a socket that does not block."""
+    """What `suiro.broker.net.connection.Connection` uses of a socket that does not block."""
 
     def __init__(self, link: Link) -> None:
         self.link = link

@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import suiro.broker.broker
-import suiro.broker.connection
-import suiro.broker.server
+import suiro.broker.net.connection
+import suiro.broker.net.server
+import suiro.broker.node
 import suiro.client.connection
 import suiro.log.segment
 from suiro.broker import Broker, BrokerConfig
-from suiro.broker.features import FeatureUpdate, UpdateType
+from suiro.broker.settings.features import FeatureUpdate, UpdateType
 from suiro.config import NodeSettings
 from suiro.log.files import FileHandle
 from suiro.spark.committer import MARKER_TOPIC
@@ -255,12 +255,12 @@ def edges_of(network: Network) -> Iterator[None]:
 
     places: list[tuple[Any, str, Any]] = [
         (suiro.client.connection, "_connect", network.connect),
-        (suiro.broker.server, "bind_socket", bind),
-        (suiro.broker.connection.Connection, "_sendfile", send_file),
+        (suiro.broker.net.server, "bind_socket", bind),
+        (suiro.broker.net.connection.Connection, "_sendfile", send_file),
         (suiro.log.segment, "write_all", write),
         # Nothing is deleted here and no certificate changes: looking every second would be most of all events.
-        (suiro.broker.broker, "_DELETED_FILES_CHECK_MS", _SELDOM_MS),
-        (suiro.broker.broker, "_CERTIFICATE_CHECK_MS", _SELDOM_MS),
+        (suiro.broker.node, "_DELETED_FILES_CHECK_MS", _SELDOM_MS),
+        (suiro.broker.node, "_CERTIFICATE_CHECK_MS", _SELDOM_MS),
     ]
     before = [(place, name, getattr(place, name)) for place, name, _ in places]
     for place, name, replacement in places:

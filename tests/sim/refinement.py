@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from suiro.broker.transactions.state import TransactionState
+from suiro.broker.coordination.transactions.state import TransactionState
 from suiro.protocol.messages import ErrorCode
 from suiro.protocol.record_batch import iter_headers
 from suiro.protocol.records import decode_batch

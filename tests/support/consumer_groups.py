@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from suiro.broker.groups.consumer_group import ConsumerGroup
-from suiro.broker.groups.consumer_messages import ConsumerGroupLimits, Heartbeat, HeartbeatReply
-from suiro.broker.groups.consumer_records import ConsumerRecord, decode, encode
-from suiro.broker.groups.regexes import ResolvedRegex, matching_topics
+from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
+from suiro.broker.coordination.groups.consumer_messages import ConsumerGroupLimits, Heartbeat, HeartbeatReply
+from suiro.broker.coordination.groups.consumer_records import ConsumerRecord, decode, encode
+from suiro.broker.coordination.groups.regexes import ResolvedRegex, matching_topics
 
 
 @dataclass

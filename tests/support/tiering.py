@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from suiro.broker import Broker, BrokerConfig
-from suiro.broker.topics import Partition
+from suiro.broker.storage.topics import Partition
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.log.tier import DirectoryStore, RemoteStore, RemoteStoreError

@@ -13,8 +13,8 @@ from suiro.streams.nodes import Sink
 from suiro.streams.provenance import Place
 from suiro.streams.serdes import Serde, SessionWindowedSerde, TimeWindowedSerde
 from suiro.streams.topology import Topology
-from suiro.views.explain_inputs import InputRecord, global_topics, merged
-from suiro.views.explain_replay import OUTPUT, Side
+from suiro.views.analysis.explain_inputs import InputRecord, global_topics, merged
+from suiro.views.analysis.explain_replay import OUTPUT, Side
 from support.drawn_topologies import Drawn
 from support.spark_streams import Sent, encoded
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from suiro.broker.cluster_state import ClusterState
-from suiro.broker.configs import describe_topic_configs, log_config
-from suiro.broker.dynamic_settings import DynamicSettings
+from suiro.broker.settings.cluster_state import ClusterState
+from suiro.broker.settings.configs import describe_topic_configs, log_config
+from suiro.broker.settings.dynamic_settings import DynamicSettings
 from suiro.config import NodeSettings, describe, node_setting_names, read_properties, topic_settings
 from suiro.errors import ConfigError
 

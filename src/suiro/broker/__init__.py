@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from suiro.broker.broker import Broker, BrokerConfig
+from suiro.broker.node import Broker, BrokerConfig
 
 if TYPE_CHECKING:
     from suiro.broker.faults import Crash, Delay, Drop, Error, Fault, Faults, Rule
     from suiro.broker.handover import HandedOver, handing_over, node_id_of
     from suiro.broker.security.scram_store import ScramUser
-    from suiro.broker.topic_import import ImportedTopic, import_topics
+    from suiro.broker.storage.topic_import import ImportedTopic, import_topics
 
 __all__ = [
     "Broker",

@@ -19,17 +19,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from suiro.broker.apis import APIS, Api
-from suiro.broker.connection import BadFrameError, Connection, Piece
-from suiro.broker.request_metrics import RequestMetrics, StageMetrics
+from suiro.broker.metrics.request_metrics import RequestMetrics, StageMetrics
+from suiro.broker.net.connection import BadFrameError, Connection, Piece
+from suiro.broker.net.turns import Steps
 from suiro.broker.security import ANONYMOUS, Denials
-from suiro.broker.turns import Steps
 from suiro.clock import stopwatch_ns
 from suiro.protocol import messages
 from suiro.protocol.file_regions import take_question
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from suiro.broker.broker import Broker
+    from suiro.broker.node import Broker
     from suiro.broker.security import Operation, ResourceType, Session
 
 logger = logging.getLogger(__name__)

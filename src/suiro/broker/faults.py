@@ -22,8 +22,8 @@ from suiro.protocol import messages
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from suiro.broker.broker import Broker
     from suiro.broker.dispatch import Exchange
+    from suiro.broker.node import Broker
 
 logger = logging.getLogger(__name__)
 

@@ -27,14 +27,14 @@ from typing import TYPE_CHECKING, Any
 from suiro.extras import require
 
 if TYPE_CHECKING:
-    from suiro.views.adoption import Adoption
-    from suiro.views.async_client import AsyncViews
-    from suiro.views.client import Views
-    from suiro.views.cuts import Cut, CutLog
+    from suiro.views.control.adoption import Adoption
+    from suiro.views.control.host import HostConfig
+    from suiro.views.control.rollback_conditions import guards_of, steps_of
     from suiro.views.definition import RowCodec, VersionSpec, ViewDefinition, topology_of, view
-    from suiro.views.guards import guards_of, steps_of
-    from suiro.views.host import HostConfig
-    from suiro.views.serving import Listen, serve
+    from suiro.views.pipeline.cuts import Cut, CutLog
+    from suiro.views.serving.async_client import AsyncViews
+    from suiro.views.serving.client import Views
+    from suiro.views.serving.server import Listen, serve
 
 __all__ = [
     "Adoption",
@@ -55,23 +55,23 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Adoption": "adoption",
-    "AsyncViews": "async_client",
-    "Cut": "cuts",
-    "CutLog": "cuts",
-    "HostConfig": "host",
-    "Listen": "serving",
+    "Adoption": "control.adoption",
+    "AsyncViews": "serving.async_client",
+    "Cut": "pipeline.cuts",
+    "CutLog": "pipeline.cuts",
+    "HostConfig": "control.host",
+    "Listen": "serving.server",
     "RowCodec": "definition",
     "VersionSpec": "definition",
     "ViewDefinition": "definition",
-    "Views": "client",
-    "guards_of": "guards",
-    "serve": "serving",
-    "steps_of": "guards",
+    "Views": "serving.client",
+    "guards_of": "control.rollback_conditions",
+    "serve": "serving.server",
+    "steps_of": "control.rollback_conditions",
     "topology_of": "definition",
     "view": "definition",
 }
-_LIGHT = ("async_client", "client", "definition")
+_LIGHT = ("serving.async_client", "serving.client", "definition")
 """They need no Spark: a view is written and tested, and asked for, where nothing runs it."""
 
 

@@ -28,7 +28,7 @@ from suiro.streams.errors import TopologyError
 from suiro.streams.nodes import Sink
 from suiro.streams.registries import with_registry
 from suiro.streams.serdes import JsonSerde, Serde, SessionWindowedSerde, TimeWindowedSerde
-from suiro.views.arrival import by_arrival
+from suiro.views.analysis.arrival import by_arrival
 
 __all__ = ["RowCodec", "Serve", "VersionSpec", "ViewDefinition", "topology_of", "view"]
 

@@ -13,9 +13,9 @@ import pytest
 import uvloop
 
 from suiro.broker import Broker, BrokerConfig
-from suiro.broker.groups.records import OffsetValue
-from suiro.broker.transactions.producer_ids import NoProducerIdError, ProducerIds
-from suiro.broker.transactions.state import V1
+from suiro.broker.coordination.groups.records import OffsetValue
+from suiro.broker.coordination.transactions.producer_ids import NoProducerIdError, ProducerIds
+from suiro.broker.coordination.transactions.state import V1
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.log import DataDirectory, PartitionLog, StorageError
@@ -190,7 +190,7 @@ def test_no_producer_id_is_handed_out_that_the_disk_did_not_take(
 
     ids = ProducerIds(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("suiro.broker.transactions.producer_ids.replace_file", full)
+        patch.setattr("suiro.broker.coordination.transactions.producer_ids.replace_file", full)
         for _ in range(2):
             with pytest.raises(NoProducerIdError, match="No space"):
                 ids.take()

@@ -12,8 +12,8 @@ import pytest
 from support.cleaning import committed_records, latest_values
 from support.logs import NOW_MS, open_log
 
-from suiro.broker.broker import Broker
-from suiro.broker.cleaner import FAILURES_A_ROUND, Cleaner
+from suiro.broker.node import Broker
+from suiro.broker.storage.cleaner import FAILURES_A_ROUND, Cleaner
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.log import LogConfig, LogError, PartitionLog

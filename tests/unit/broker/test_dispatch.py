@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from suiro.broker.dispatch import API_VERSIONS_KEY, Dispatcher
-from suiro.broker.metrics import Metrics
+from suiro.broker.metrics.metrics import Metrics
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.protocol.messages import ErrorCode, request_class, response_class, write_request

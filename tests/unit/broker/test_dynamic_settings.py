@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from suiro.broker.cluster_state import ClusterState
-from suiro.broker.dynamic_settings import SECTION, DynamicSettings
+from suiro.broker.settings.cluster_state import ClusterState
+from suiro.broker.settings.dynamic_settings import SECTION, DynamicSettings
 from suiro.config import NodeSettings
 from suiro.errors import ConfigError
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from support.logs import batch, open_log
 
-from suiro.broker.fetch_sessions import (
+from suiro.broker.handlers.shared.fetch_sessions import (
     EVICTION_MS,
     NO_SESSION,
     FetchSession,
@@ -18,7 +18,7 @@ from suiro.broker.fetch_sessions import (
     Wanted,
     next_epoch,
 )
-from suiro.broker.topics import Partition
+from suiro.broker.storage.topics import Partition
 from suiro.protocol.messages import ErrorCode
 
 OLD = EVICTION_MS + 1

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
-from suiro.broker.groups.group import (
+from suiro.broker.coordination.groups.group import (
     Effect,
     Group,
     GroupLimits,
@@ -17,7 +17,7 @@ from suiro.broker.groups.group import (
     Persist,
     SyncReply,
 )
-from suiro.broker.groups.records import (
+from suiro.broker.coordination.groups.records import (
     GroupKey,
     OffsetKey,
     OffsetValue,

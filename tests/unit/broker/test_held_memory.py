@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from suiro.broker.held_memory import LONGEST_WAIT_NS, LoginMemory, RequestMemory, ResponseMemory
+from suiro.broker.net.held_memory import LONGEST_WAIT_NS, LoginMemory, RequestMemory, ResponseMemory
 
 
 class Turns:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from suiro.broker.metrics import QUANTILES, Histogram, HistogramView, Metrics
+from suiro.broker.metrics.metrics import QUANTILES, Histogram, HistogramView, Metrics
 
 TIMES = "kafka_network_requestmetrics_totaltimems"
 BYTES_IN = "kafka_server_brokertopicmetrics_bytesin_total"

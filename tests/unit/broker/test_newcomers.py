@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from suiro.broker.newcomers import FAIR_CHANCE_MS, Newcomers
+from suiro.broker.net.newcomers import FAIR_CHANCE_MS, Newcomers
 
 
 class Peer:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from suiro.broker.cluster_state import ClusterState
 from suiro.broker.quotas import (
     Alteration,
     ClientQuotas,
@@ -16,6 +15,7 @@ from suiro.broker.quotas import (
 )
 from suiro.broker.quotas.rates import MAX_THROTTLE_MS, SampledRate, TokenBucket
 from suiro.broker.security import Session
+from suiro.broker.settings.cluster_state import ClusterState
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 

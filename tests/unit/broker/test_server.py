@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from suiro.broker import server as module
-from suiro.broker.listeners import Listener, SecurityProtocol
-from suiro.broker.metrics import Metrics
-from suiro.broker.server import Server
+from suiro.broker.metrics.metrics import Metrics
+from suiro.broker.net import server as module
+from suiro.broker.net.listeners import Listener, SecurityProtocol
+from suiro.broker.net.server import Server
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 

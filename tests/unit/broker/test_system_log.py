@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 from support.logs import NOW_MS, batch, open_log
 
-from suiro.broker import system_log
-from suiro.broker.topics import Partition
+from suiro.broker.coordination import system_log
+from suiro.broker.storage.topics import Partition
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from support.logs import NOW_MS, batch, read_all
 from typer.testing import CliRunner
 
 from suiro.broker import import_topics
-from suiro.broker.topic_list import TopicList
-from suiro.broker.transactions.producer_ids import ProducerIds
+from suiro.broker.coordination.transactions.producer_ids import ProducerIds
+from suiro.broker.storage.topic_list import TopicList
 from suiro.cli.app import app
 from suiro.clock import ManualClock
 from suiro.errors import ConfigError

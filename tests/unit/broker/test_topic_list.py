@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from suiro.broker.topic_list import JOURNAL_FILE, LIST_FILE, TopicEntry, TopicList
+from suiro.broker.storage.topic_list import JOURNAL_FILE, LIST_FILE, TopicEntry, TopicList
 from suiro.errors import ConfigError
 
 

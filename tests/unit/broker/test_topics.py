@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from suiro.broker.topics import InvalidTopicError, TopicRegistry
+from suiro.broker.storage.topics import InvalidTopicError, TopicRegistry
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.errors import ConfigError

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from suiro.broker.turns import REQUESTS_A_TURN, TURN_NS, Steps, Turns
+from suiro.broker.net.turns import REQUESTS_A_TURN, TURN_NS, Steps, Turns
 
 
 class Clock:

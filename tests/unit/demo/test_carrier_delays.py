@@ -15,7 +15,7 @@ from suiro.streams import explain, serdes
 from suiro.streams.registries import with_registry
 from suiro.testing import TopologyTestDriver
 from suiro.views import topology_of
-from suiro.views.archive import Code, archive_of
+from suiro.views.pipeline.archive import Code, archive_of
 
 LIMIT = 3_000
 URL = "mock://demo"

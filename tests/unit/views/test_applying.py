@@ -14,8 +14,8 @@ from suiro.client import Client
 from suiro.clock import ManualClock, SystemClock
 from suiro.errors import TransientError, UsageError
 from suiro.testing import node
-from suiro.views.applying import Applier, Stopped
 from suiro.views.definition import VersionSpec
+from suiro.views.pipeline.applying import Applier, Stopped
 from suiro.views.store import NoCutError, Store, StoreFullError, open_store
 
 UA, DL, AA = ("UA", "1"), ("DL", "1"), ("AA", "1")

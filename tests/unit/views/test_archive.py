@@ -11,7 +11,7 @@ import pytest
 
 from suiro.errors import UsageError
 from suiro.views import topology_of
-from suiro.views.archive import Code, archive_of, code_id
+from suiro.views.pipeline.archive import Code, archive_of, code_id
 
 APP = """
 from __future__ import annotations

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from suiro.errors import UsageError
-from suiro.views.compare import Comparison, compare, compare_buckets
-from suiro.views.compare_values import Tolerance, Yardstick
-from suiro.views.cuts import Cut
+from suiro.views.analysis.compare import Comparison, compare, compare_buckets
+from suiro.views.analysis.compare_values import Tolerance, Yardstick
+from suiro.views.pipeline.cuts import Cut
 from suiro.views.store import open_store
 
 Rows = Mapping[tuple[Any, ...], Any]

@@ -14,12 +14,12 @@ from support.view_stores import Described, cut
 
 from suiro.clock import SystemClock
 from suiro.errors import TransientError, UsageError
-from suiro.views import comparing, isolated
-from suiro.views.comparing import Comparing
+from suiro.views.control import comparing, isolated
+from suiro.views.control.comparing import Comparing
+from suiro.views.control.limit import Limit
+from suiro.views.control.running import Place
+from suiro.views.control.state import Routing, Version, View
 from suiro.views.definition import VersionSpec
-from suiro.views.limit import Limit
-from suiro.views.running import Place
-from suiro.views.state import Routing, Version, View
 from suiro.views.store import Store, open_store
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suiro.views import Cut
-from suiro.views.consumers import matching_cuts
+from suiro.views.control.consumers import matching_cuts
 
 A, B, OWN = ("a", 0), ("b", 0), ("own", 0)
 

@@ -15,13 +15,13 @@ from suiro.errors import UsageError
 from suiro.streams import JoinWindows, StreamsBuilder, TimeWindows, serdes
 from suiro.streams.errors import ProcessingError
 from suiro.streams.provenance import TracingInterpreter
-from suiro.views.compare_values import Yardstick, columns_of
+from suiro.views.analysis.compare_values import Yardstick, columns_of
+from suiro.views.analysis.explain import explain_from
+from suiro.views.analysis.explain_inputs import InputRecord
+from suiro.views.analysis.explain_path import shown
+from suiro.views.analysis.explain_replay import Side
+from suiro.views.analysis.explain_result import Explanation
 from suiro.views.definition import RowCodec, topology_of, view
-from suiro.views.explain import explain_from
-from suiro.views.explain_inputs import InputRecord
-from suiro.views.explain_path import shown
-from suiro.views.explain_replay import Side
-from suiro.views.explain_result import Explanation
 
 Build = Callable[[Any], Any]
 MINUTE = 60_000

@@ -14,10 +14,10 @@ from suiro.client import Client, NewTopic
 from suiro.errors import DataLossError
 from suiro.protocol.records import Record, encode_batch
 from suiro.streams import StreamsBuilder, serdes
+from suiro.views.analysis.explain import explain
+from suiro.views.analysis.explain_inputs import Inputs
+from suiro.views.analysis.explain_replay import Side
 from suiro.views.definition import RowCodec, topology_of, view
-from suiro.views.explain import explain
-from suiro.views.explain_inputs import Inputs
-from suiro.views.explain_replay import Side
 
 
 def produce(client: Client, topic: str, partition: int, *records: tuple[int, str, Any]) -> None:

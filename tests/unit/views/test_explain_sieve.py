@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suiro.streams import KStream, StreamsBuilder, col, record_key, serdes, struct
-from suiro.views.explain_inputs import InputRecord
-from suiro.views.explain_sieve import Sieve
+from suiro.views.analysis.explain_inputs import InputRecord
+from suiro.views.analysis.explain_prefilter import Sieve
 
 GATE = "gate"
 WAYS: dict[str, Callable[[KStream], KStream]] = {

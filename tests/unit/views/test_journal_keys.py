@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from suiro.errors import ConfigError
-from suiro.views.journal_keys import Keys, Signer, key_id_of
+from suiro.views.control.journal_keys import Keys, Signer, key_id_of
 
 ONE, OTHER = b"one secret of at least 32 characters", b"another secret, of no less than these"
 

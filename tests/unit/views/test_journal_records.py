@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from suiro.protocol.records import Record
-from suiro.views.journal_keys import Keys, Signer
-from suiro.views.journal_records import (
+from suiro.views.control.journal_keys import Keys, Signer
+from suiro.views.control.journal_records import (
     HEAD_KEY,
     MAX_FAULTS,
     MAX_SHADOWED,

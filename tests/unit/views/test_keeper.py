@@ -15,18 +15,18 @@ from support.waiting import wait_until
 
 from suiro.clock import SystemClock
 from suiro.errors import FatalError, TransientError
-from suiro.views import keeper as keeping
-from suiro.views import lifecycle
-from suiro.views.cuts import Cut
+from suiro.views.control import lifecycle
+from suiro.views.control import reconciler as keeping
+from suiro.views.control.journal import ConcurrentChangeError
+from suiro.views.control.reconciler import Keeper, _Held
+from suiro.views.control.running import Place
+from suiro.views.control.state import NO_GUARDS, Change, Guards, Guide, View, position_of
 from suiro.views.definition import VersionSpec
-from suiro.views.journal import ConcurrentChangeError
-from suiro.views.keeper import Keeper, _Held
-from suiro.views.pace import ask_throttle
-from suiro.views.read_metrics import ReadMetrics
-from suiro.views.running import Place
-from suiro.views.state import NO_GUARDS, Change, Guards, Guide, View, position_of
+from suiro.views.pipeline.cuts import Cut
+from suiro.views.pipeline.pace import ask_throttle
+from suiro.views.pipeline.throttle import read_throttle
+from suiro.views.serving.read_metrics import ReadMetrics
 from suiro.views.store import StoreOfAnotherError
-from suiro.views.throttle import read_throttle
 
 
 class Memory:

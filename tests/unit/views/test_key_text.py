@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from suiro.errors import UsageError
-from suiro.views.isolated import _as_in_stores
+from suiro.views.control.isolated import _as_in_stores
 from suiro.views.store.key_text import key_of, key_of_values, parts_of
 from suiro.views.store.places import place_of
 

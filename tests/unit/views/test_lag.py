@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from suiro.views.cuts import Cut
-from suiro.views.lag import covers, lag_of
+from suiro.views.pipeline.cuts import Cut
+from suiro.views.pipeline.lag import covers, lag_of
 
 
 def cut(*offsets: int, time_ms: int = 0, topic: str = "in") -> Cut:

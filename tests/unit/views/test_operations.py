@@ -16,9 +16,9 @@ import pytest
 from suiro.errors import ConfigError, SuiroError, TransientError, UsageError
 from suiro.foundation.http import HttpServer, Users, listen_on
 from suiro.views import Listen, Views
-from suiro.views.journal import ConcurrentChangeError
-from suiro.views.operations import COMPARING_THREADS, application
-from suiro.views.state import Guards, RefusedChangeError, UnknownViewError
+from suiro.views.control.journal import ConcurrentChangeError
+from suiro.views.control.operations import COMPARING_THREADS, application
+from suiro.views.control.state import Guards, RefusedChangeError, UnknownViewError
 
 JSON = {"Content-Type": "application/json"}
 

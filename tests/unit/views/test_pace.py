@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from suiro.errors import UsageError
-from suiro.views.pace import LIVE_LAG_MS, PAUSE_MS, InputLag, Pace, ask_throttle
-from suiro.views.throttle import read_throttle
+from suiro.views.pipeline.pace import LIVE_LAG_MS, PAUSE_MS, InputLag, Pace, ask_throttle
+from suiro.views.pipeline.throttle import read_throttle
 
 
 def test_how_long_records_were_missing() -> None:

@@ -8,7 +8,7 @@ import sys
 import pytest
 from support.waiting import wait_until
 
-from suiro.views.process import PipelineProcess
+from suiro.views.pipeline.process import PipelineProcess
 
 
 @pytest.mark.parametrize(

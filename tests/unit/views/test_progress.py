@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from suiro.views.progress import READY_WITHIN_MS, Arrival, Speed
+from suiro.views.pipeline.progress import READY_WITHIN_MS, Arrival, Speed
 
 A, B = ("a", 0), ("a", 1)
 

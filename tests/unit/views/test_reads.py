@@ -21,9 +21,9 @@ from support.waiting import wait_until
 from suiro.errors import TransientError
 from suiro.foundation.http import HttpServer, listen_on
 from suiro.views import Views
-from suiro.views.cuts import Cut
-from suiro.views.reads import ReadMetrics, Served, routes
-from suiro.views.state import UnknownViewError
+from suiro.views.control.state import UnknownViewError
+from suiro.views.pipeline.cuts import Cut
+from suiro.views.serving.reads import ReadMetrics, Served, routes
 from suiro.views.store import Store, open_store
 
 UA, DL = ("UA", 1), ("DL", 1)
@@ -330,8 +330,8 @@ def test_who_is_moved_or_was_away_too_long_begins_anew(http: httpx.Client, fille
 def test_a_subscription_to_one_version_ends_with_it(
     http: httpx.Client, filled: TwoVersions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("suiro.views.subscriptions.LOOK_AGAIN_S", 0.05)
-    monkeypatch.setattr("suiro.views.subscriptions.KEEP_ALIVE_LOOKS", 2)
+    monkeypatch.setattr("suiro.views.serving.subscriptions.LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr("suiro.views.serving.subscriptions.KEEP_ALIVE_LOOKS", 2)
     with http.stream("GET", "/views/flights/changes?version=1", headers={"Suiro-Caller": "new"}) as stream:
         lines = stream.iter_lines()
         assert any('"reset":true' in line for line in lines)
@@ -364,8 +364,8 @@ def test_200_idle_subscribers_keep_nobody_from_a_look_up(
     http: httpx.Client, filled: TwoVersions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While nothing comes they cost the store no look; when something does, and the store hangs, look-ups go on."""
-    monkeypatch.setattr("suiro.views.subscriptions.LOOK_AGAIN_S", 0.05)
-    monkeypatch.setattr("suiro.views.subscriptions.KEEP_ALIVE_LOOKS", 1)
+    monkeypatch.setattr("suiro.views.serving.subscriptions.LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr("suiro.views.serving.subscriptions.KEEP_ALIVE_LOOKS", 1)
     store, go_on = filled.served[1].store, threading.Event()
     go_on.set()
     looks: list[int] = []

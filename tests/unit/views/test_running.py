@@ -17,11 +17,12 @@ import pytest
 from support.waiting import wait_until
 
 from suiro.errors import ConfigError, UsageError
-from suiro.views import running, view
+from suiro.views import view
+from suiro.views.control import running
+from suiro.views.control.host import CHECKS, LOCK
+from suiro.views.control.running import Place, PlaceTakenError, RunningVersion
 from suiro.views.definition import VersionSpec
-from suiro.views.host import CHECKS, LOCK
-from suiro.views.pipeline_folder import SPEC
-from suiro.views.running import Place, PlaceTakenError, RunningVersion
+from suiro.views.pipeline.folder import SPEC
 
 
 def spec_of(serve: Any = "sqlite") -> VersionSpec:
@@ -96,8 +97,8 @@ def test_no_view_has_the_name_of_what_is_the_hosts(name: str) -> None:
 
 HOST = """
 import sys, threading
-from suiro.views.isolated import run_isolated
-from suiro.views.limit import Limit
+from suiro.views.control.isolated import run_isolated
+from suiro.views.control.limit import Limit
 given = {"code_file": sys.argv[1], "entry": "app.py:f"}
 run_isolated("check", given, limit=Limit("it", stopping=threading.Event(), seconds=600))
 """

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from suiro.clock import ManualClock
-from suiro.views.leader import VersionPace
+from suiro.views.pipeline.leader import VersionPace
+from suiro.views.pipeline.stride import LONGEST_MS, TIMES_MAX, Stride
+from suiro.views.pipeline.throttle import write_throttle
 from suiro.views.settings import MAX_OFFSETS_PER_TRIGGER, RunSettings
-from suiro.views.stride import LONGEST_MS, TIMES_MAX, Stride
-from suiro.views.throttle import write_throttle
 
 A = ("a", 0)
 FIRST = 1_000

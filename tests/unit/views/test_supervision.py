@@ -9,8 +9,8 @@ import pytest
 from support.waiting import wait_until
 
 from suiro.errors import ConfigError
-from suiro.views import supervision
-from suiro.views.supervision import FAILURES, Supervisor
+from suiro.views.control import supervision
+from suiro.views.control.supervision import FAILURES, Supervisor
 
 
 @dataclass

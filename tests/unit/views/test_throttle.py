@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from suiro.errors import ConfigError
-from suiro.views.throttle import SAVED_MS, Budget, read_throttle, write_throttle
+from suiro.views.pipeline.throttle import SAVED_MS, Budget, read_throttle, write_throttle
 
 
 def test_a_throttled_reader_takes_its_rate_over_time() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.broker import Broker
-from suiro.broker.config_changes import (
+from suiro.broker.dispatch import Exchange
+from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.handlers.shared.config_changes import (
     RefusedError,
     alter_settings,
     answer_each,
@@ -13,9 +14,8 @@ from suiro.broker.config_changes import (
     kind_of,
     refuse_nulls,
 )
-from suiro.broker.configs import ResourceKind
-from suiro.broker.dispatch import Exchange
-from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.node import Broker
+from suiro.broker.settings.configs import ResourceKind
 from suiro.protocol.messages import ErrorCode
 
 

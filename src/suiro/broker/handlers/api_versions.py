@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 from suiro.broker.apis import APIS
-from suiro.broker.broker import Broker
 from suiro.broker.dispatch import API_VERSIONS_KEY, Exchange, build
-from suiro.broker.features import SUPPORTED
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.node import Broker
+from suiro.broker.settings.features import SUPPORTED
 from suiro.protocol import messages
 from suiro.protocol.messages import ErrorCode
 

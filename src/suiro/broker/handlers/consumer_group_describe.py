@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
-from suiro.broker.broker import Broker
+from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
+from suiro.broker.coordination.groups.consumer_member import ConsumerMember
 from suiro.broker.dispatch import Exchange
-from suiro.broker.groups.consumer_group import ConsumerGroup
-from suiro.broker.groups.consumer_member import ConsumerMember
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType, authorized_operations
 from suiro.protocol.messages import ErrorCode
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from suiro.broker.broker import Broker
+from suiro.broker.coordination.groups.consumer_edge import new_member_id
+from suiro.broker.coordination.groups.consumer_member import (
+    JOINING_EPOCH,
+    LEAVING_EPOCH,
+    STATIC_LEAVING_EPOCH,
+)
+from suiro.broker.coordination.groups.consumer_messages import Heartbeat
+from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.broker.dispatch import Exchange
-from suiro.broker.groups.consumer_edge import new_member_id
-from suiro.broker.groups.consumer_member import JOINING_EPOCH, LEAVING_EPOCH, STATIC_LEAVING_EPOCH
-from suiro.broker.groups.consumer_messages import Heartbeat
-from suiro.broker.groups.refusals import GroupRefusal
 from suiro.broker.handlers import NO_THROTTLE, whole_ms
+from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.acl_requests import RefusedError, check_known, rules_to_change
-from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.handlers.shared.acl_requests import RefusedError, check_known, rules_to_change
+from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.security.acl import Acl, PatternType, Permission
 from suiro.log import StorageError

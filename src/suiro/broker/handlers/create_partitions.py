@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Generator
 from typing import Any
 
-from suiro.broker.assignments import InvalidAssignmentError, check_replicas
-from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.handlers.shared.assignments import InvalidAssignmentError, check_replicas
+from suiro.broker.node import Broker
 from suiro.broker.quotas import MutationQuota, MutationQuotaExceededError
 from suiro.broker.security import Operation, ResourceType
 from suiro.log import StorageError

@@ -8,14 +8,14 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
-from suiro.broker.assignments import InvalidAssignmentError, check_new_topic
-from suiro.broker.broker import Broker
-from suiro.broker.configs import describe_topic_configs
 from suiro.broker.dispatch import Exchange, RawResponse
 from suiro.broker.fields import array_length
+from suiro.broker.handlers.shared.assignments import InvalidAssignmentError, check_new_topic
+from suiro.broker.node import Broker
 from suiro.broker.quotas import MutationQuota, MutationQuotaExceededError
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
-from suiro.broker.topics import METADATA_TOPIC, InvalidTopicError
+from suiro.broker.settings.configs import describe_topic_configs
+from suiro.broker.storage.topics import METADATA_TOPIC, InvalidTopicError
 from suiro.errors import ConfigError
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode, write_value

@@ -7,12 +7,12 @@ from collections.abc import Generator
 from typing import Any
 from uuid import UUID
 
-from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.node import Broker
 from suiro.broker.quotas import MutationQuota, MutationQuotaExceededError
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
-from suiro.broker.topics import Topic
+from suiro.broker.storage.topics import Topic
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from suiro.broker import loggers
-from suiro.broker.broker import Broker
-from suiro.broker.configs import (
+from suiro.broker.dispatch import Exchange
+from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.node import Broker
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.settings import loggers
+from suiro.broker.settings.configs import (
     TYPE_NUMBERS,
     DescribedConfig,
     ResourceKind,
@@ -17,10 +20,7 @@ from suiro.broker.configs import (
     describe_node_configs,
     describe_topic_configs,
 )
-from suiro.broker.dispatch import Exchange
-from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
-from suiro.broker.topics import InvalidTopicError, check_topic_name
+from suiro.broker.storage.topics import InvalidTopicError, check_topic_name
 from suiro.protocol.messages import ErrorCode
 
 _KINDS = frozenset(ResourceKind)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.broker import Broker
+from suiro.broker.coordination.groups.group import Group, GroupState
 from suiro.broker.dispatch import Exchange
-from suiro.broker.groups.group import Group, GroupState
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType, authorized_operations
 from suiro.protocol.messages import ErrorCode
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
-from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
-from suiro.broker.topics import Partition
+from suiro.broker.storage.topics import Partition
 from suiro.protocol.messages import ErrorCode
 
 

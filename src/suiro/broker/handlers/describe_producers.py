@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
-from suiro.broker.topics import InvalidTopicError, check_topic_name
+from suiro.broker.storage.topics import InvalidTopicError, check_topic_name
 from suiro.protocol.messages import ErrorCode
 
 

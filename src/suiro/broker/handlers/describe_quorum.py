@@ -10,10 +10,10 @@ from base64 import urlsafe_b64decode
 from typing import Any
 from uuid import UUID
 
-from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
+from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
-from suiro.broker.topics import METADATA_TOPIC
+from suiro.broker.storage.topics import METADATA_TOPIC
 from suiro.protocol.messages import ErrorCode
 
 _CONTROLLER = "CONTROLLER"

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.handlers.metadata import absent_code
+from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType, authorized_operations
-from suiro.broker.topics import Topic
+from suiro.broker.storage.topics import Topic
 from suiro.protocol.messages import ErrorCode
 
 

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-from suiro.broker.broker import Broker
+from suiro.broker.coordination.transactions.state import Transaction
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
-from suiro.broker.transactions.state import Transaction
 from suiro.protocol.messages import ErrorCode
 
 _EPOCH = datetime.fromtimestamp(0, UTC)

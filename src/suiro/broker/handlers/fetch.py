@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
-from suiro.broker.broker import Broker
-from suiro.broker.connection import Piece
 from suiro.broker.dispatch import Exchange, RawResponse
-from suiro.broker.fetch_sessions import (
+from suiro.broker.fields import array_length, string
+from suiro.broker.handlers import whole_ms
+from suiro.broker.handlers.shared.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION,
@@ -32,9 +32,9 @@ from suiro.broker.fetch_sessions import (
     Key,
     Wanted,
 )
-from suiro.broker.fields import array_length, string
-from suiro.broker.handlers import whole_ms
-from suiro.broker.purgatory import Delayed
+from suiro.broker.handlers.shared.purgatory import Delayed
+from suiro.broker.net.connection import Piece
+from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.log import InRemoteTierError, LogError, OffsetOutOfRangeError, PartitionLog, ReadResult
 from suiro.protocol.compact import uvarint

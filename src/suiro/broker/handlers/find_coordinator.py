@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
-from suiro.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from suiro.broker.storage.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 

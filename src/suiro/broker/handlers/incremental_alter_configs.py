@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
-from suiro.broker import loggers
-from suiro.broker.broker import Broker
-from suiro.broker.config_changes import (
+from suiro.broker.dispatch import Exchange
+from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.handlers.shared.config_changes import (
     RefusedError,
     alter_settings,
     answer_each,
@@ -18,9 +18,9 @@ from suiro.broker.config_changes import (
     list_default,
     refuse_nulls,
 )
-from suiro.broker.configs import ResourceKind
-from suiro.broker.dispatch import Exchange
-from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.node import Broker
+from suiro.broker.settings import loggers
+from suiro.broker.settings.configs import ResourceKind
 from suiro.errors import ConfigError
 from suiro.protocol.messages import ErrorCode
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.broker import Broker
-from suiro.broker.configs import ResourceKind
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.settings.configs import ResourceKind
 from suiro.protocol.messages import ErrorCode
 
 

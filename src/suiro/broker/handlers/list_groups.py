@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.broker import Broker
+from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
+from suiro.broker.coordination.groups.group import CONSUMER_PROTOCOL
 from suiro.broker.dispatch import Exchange
-from suiro.broker.groups.consumer_group import ConsumerGroup
-from suiro.broker.groups.group import CONSUMER_PROTOCOL
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 

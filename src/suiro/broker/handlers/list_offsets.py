@@ -17,11 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
-from suiro.broker.topics import Partition
+from suiro.broker.storage.topics import Partition
 from suiro.errors import TransientError
 from suiro.log import LogError, TimeLookup
 from suiro.protocol.messages import ErrorCode

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from suiro.broker.broker import Broker
+from suiro.broker.coordination.transactions.state import Transaction, TransactionState
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
-from suiro.broker.transactions.state import Transaction, TransactionState
 from suiro.protocol.messages import ErrorCode
 
 _STATES = {state.title: state for state in TransactionState}
@@ -59,8 +59,8 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
 
 def _matching(pattern: str, transactions: Iterable[Transaction]) -> list[Transaction] | None:
     """Those whose whole id matches; None where the pattern is none. The engine is loaded for it."""
-    from suiro.broker.groups.refusals import GroupRefusal
-    from suiro.broker.groups.regexes import check_regex, matching_topics
+    from suiro.broker.coordination.groups.refusals import GroupRefusal
+    from suiro.broker.coordination.groups.regexes import check_regex, matching_topics
 
     try:
         check_regex(pattern)

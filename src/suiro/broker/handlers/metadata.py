@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange, RawResponse
 from suiro.broker.fields import array_length, string
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType, authorized_operations
-from suiro.broker.topics import InvalidTopicError, Partition, Topic, check_topic_name
+from suiro.broker.storage.topics import InvalidTopicError, Partition, Topic, check_topic_name
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from suiro.broker.broker import Broker
+from suiro.broker.coordination.groups.offsets import TopicPartition
 from suiro.broker.dispatch import Exchange
-from suiro.broker.groups.offsets import TopicPartition
 from suiro.broker.handlers import NO_THROTTLE, whole_ms
-from suiro.broker.offset_commits import commit_known
+from suiro.broker.handlers.shared.offset_commits import commit_known
+from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 

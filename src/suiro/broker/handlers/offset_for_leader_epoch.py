@@ -9,8 +9,8 @@ from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from suiro.broker.broker import Broker
     from suiro.broker.dispatch import Exchange
+    from suiro.broker.node import Broker
 
 _UNKNOWN = (-1, -1)
 

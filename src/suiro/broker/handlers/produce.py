@@ -16,15 +16,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from suiro.broker.broker import Broker
+from suiro.broker.coordination.transactions.admission import admit_writes, is_open_in
+from suiro.broker.coordination.transactions.state import V1, V2, TopicPartition
 from suiro.broker.dispatch import Exchange, RawResponse
 from suiro.broker.fields import array_length, string
-from suiro.broker.produced_records import Blamed, blame, costs_much, is_looked_into, is_misdated
-from suiro.broker.recompression import UnreadableBatchError, recompressed
+from suiro.broker.handlers.shared.produced_records import (
+    Blamed,
+    blame,
+    costs_much,
+    is_looked_into,
+    is_misdated,
+)
+from suiro.broker.handlers.shared.recompression import UnreadableBatchError, recompressed
+from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
-from suiro.broker.topics import Partition, Topic
-from suiro.broker.transactions.admission import admit_writes, is_open_in
-from suiro.broker.transactions.state import V1, V2, TopicPartition
+from suiro.broker.storage.topics import Partition, Topic
 from suiro.log import Appended, LogConfig, LogError
 from suiro.log.errors import InvalidTimestampError
 from suiro.protocol.messages import ErrorCode

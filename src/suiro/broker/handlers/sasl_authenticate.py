@@ -11,9 +11,9 @@ import weakref
 from datetime import timedelta
 from typing import Any
 
-from suiro.broker.broker import Broker
-from suiro.broker.connection import BadFrameError, Connection
 from suiro.broker.dispatch import Exchange
+from suiro.broker.net.connection import BadFrameError, Connection
+from suiro.broker.node import Broker
 from suiro.broker.security import Session
 from suiro.broker.security.logins import Login
 from suiro.broker.security.sasl import LoginRefusedError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers.sasl_authenticate import refuse
+from suiro.broker.node import Broker
 from suiro.broker.security.logins import Login
 from suiro.protocol.messages import ErrorCode
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.broker import Broker
+from suiro.broker.coordination.transactions.admission import admit_writes, is_open_in
+from suiro.broker.coordination.transactions.state import V1, V2
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.offset_commits import commit_offsets, refuse_all
+from suiro.broker.handlers.shared.offset_commits import commit_offsets, refuse_all
+from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
-from suiro.broker.transactions.admission import admit_writes, is_open_in
-from suiro.broker.transactions.state import V1, V2
 from suiro.protocol.messages import ErrorCode
 
 

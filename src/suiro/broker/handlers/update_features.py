@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.broker import Broker
 from suiro.broker.dispatch import Exchange
-from suiro.broker.features import FeatureUpdate, InvalidUpdateError, UpdateType
 from suiro.broker.handlers import NO_THROTTLE
+from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.settings.features import FeatureUpdate, InvalidUpdateError, UpdateType
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from suiro.broker.broker import Broker
+from suiro.broker.coordination.transactions.markers import write_marker
 from suiro.broker.dispatch import Exchange
+from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
-from suiro.broker.transactions.markers import write_marker
 from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
 

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from uuid import uuid4
 
-from suiro.broker.broker import GROUP_CONFIGS
-from suiro.broker.cluster_state import ClusterState
-from suiro.broker.dynamic_settings import DynamicSettings
-from suiro.broker.features import METADATA_VERSION, SUPPORTED, Features
+from suiro.broker.coordination.transactions.producer_ids import ProducerIds, highest_in
 from suiro.broker.handover import coordinator_topics, metadata_records
 from suiro.broker.handover.metadata_records import BROKERS, GROUPS, BrokerIdentity
+from suiro.broker.node import GROUP_CONFIGS
 from suiro.broker.quotas.store import QuotaStore
 from suiro.broker.security.acl_store import AclStore
 from suiro.broker.security.scram_store import ScramStore
-from suiro.broker.topics import TRANSACTIONS_TOPIC, TopicRegistry
-from suiro.broker.transactions.producer_ids import ProducerIds, highest_in
+from suiro.broker.settings.cluster_state import ClusterState
+from suiro.broker.settings.dynamic_settings import DynamicSettings
+from suiro.broker.settings.features import METADATA_VERSION, SUPPORTED, Features
+from suiro.broker.storage.topics import TRANSACTIONS_TOPIC, TopicRegistry
 
 _OF_THE_QUORUM = "kraft.version"  # not among the features: it says how the quorum's members are told
 _NEWER_FEATURES = ("share.version", "streams.version")

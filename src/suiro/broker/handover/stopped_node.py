@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from suiro.broker.cluster_state import ClusterState
-from suiro.broker.dynamic_settings import DynamicSettings
 from suiro.broker.handover import metadata_records
 from suiro.broker.handover.cluster_records import cluster_records, producer_ids_from
 from suiro.broker.handover.coordinator_topics import Targets, distribute, distribute_transactions
 from suiro.broker.handover.metadata_records import BrokerIdentity
-from suiro.broker.topics import METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicRegistry
+from suiro.broker.settings.cluster_state import ClusterState
+from suiro.broker.settings.dynamic_settings import DynamicSettings
+from suiro.broker.storage.topics import METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicRegistry
 from suiro.clock import Clock
 from suiro.config import NodeSettings
 from suiro.errors import ConfigError

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Self
 
-from suiro.broker.cluster_state import ClusterState
+from suiro.broker.settings.cluster_state import ClusterState
 from suiro.protocol.messages import ErrorCode
 
 SECTION = "quotas"

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from suiro.broker.cluster_state import ClusterState
 from suiro.broker.security.acl import (
     WILDCARD,
     Acl,
@@ -19,6 +18,7 @@ from suiro.broker.security.acl import (
     Permission,
     ResourceType,
 )
+from suiro.broker.settings.cluster_state import ClusterState
 
 SECTION = "acls"
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from suiro.broker.cluster_state import ClusterState
 from suiro.broker.security.acl import (
     OPERATIONS_OF,
     WILDCARD,
@@ -23,6 +22,7 @@ from suiro.broker.security.acl import (
 )
 from suiro.broker.security.acl_store import AclStore
 from suiro.broker.security.session import Session
+from suiro.broker.settings.cluster_state import ClusterState
 from suiro.config import NodeSettings
 
 _CACHED_DECISIONS = 20_000

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from suiro.broker.cluster_state import ClusterState
 from suiro.broker.security.scram import HASHES, MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential
+from suiro.broker.settings.cluster_state import ClusterState
 from suiro.errors import ConfigError
 from suiro.log import StorageError
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from suiro.errors import FatalError, TransientError, UsageError
-from suiro.views.cuts import Cut
+from suiro.views.pipeline.cuts import Cut
 from suiro.views.store.json_text import canonical, invalid, parse, row_hash, servable, words_of
 from suiro.views.store.places import place_of
 

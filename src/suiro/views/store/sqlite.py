@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from suiro.views.cuts import Cut
+from suiro.views.pipeline.cuts import Cut
 from suiro.views.store.conditions import Condition, SearchWord
 from suiro.views.store.json_text import canonical
 from suiro.views.store.rows import (

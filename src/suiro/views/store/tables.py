@@ -23,7 +23,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar, Protocol, Self
 
 from suiro.errors import UsageError
-from suiro.views.cuts import Cut
+from suiro.views.pipeline.cuts import Cut
 from suiro.views.store.buckets import Digest
 from suiro.views.store.conditions import DEFAULT_LIMIT, Condition, Query, SearchWord
 from suiro.views.store.places import AFTER_ALL, place_of

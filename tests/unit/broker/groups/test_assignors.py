@@ -7,14 +7,20 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from suiro.broker.groups.assignors import (
+from suiro.broker.coordination.groups.assignors import (
     AssigningGroup,
     AssigningMember,
     Assignment,
     assign_range,
     assign_uniform,
 )
-from suiro.broker.groups.java_order import copied_hash_order, hash_order, string_hash, uuid_hash, uuid_order
+from suiro.broker.coordination.groups.java_order import (
+    copied_hash_order,
+    hash_order,
+    string_hash,
+    uuid_hash,
+    uuid_order,
+)
 
 TOPICS = [UUID(int=number) for number in range(1, 4)]
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from support.consumer_groups import Consumer, GroupWorld
 
-from suiro.broker.groups.consumer_group import ConsumerGroupState
-from suiro.broker.groups.consumer_member import MemberState
-from suiro.broker.groups.consumer_messages import Heartbeat
-from suiro.broker.groups.refusals import GroupRefusal
+from suiro.broker.coordination.groups.consumer_group import ConsumerGroupState
+from suiro.broker.coordination.groups.consumer_member import MemberState
+from suiro.broker.coordination.groups.consumer_messages import Heartbeat
+from suiro.broker.coordination.groups.refusals import GroupRefusal
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from suiro.broker.groups.consumer_member import ClassicMember, ConsumerMember, MemberState
-from suiro.broker.groups.consumer_records import (
+from suiro.broker.coordination.groups.consumer_member import ClassicMember, ConsumerMember, MemberState
+from suiro.broker.coordination.groups.consumer_records import (
     ConsumerRecord,
     GroupEpoch,
     Ownership,
@@ -19,7 +19,7 @@ from suiro.broker.groups.consumer_records import (
     decode,
     encode,
 )
-from suiro.broker.groups.regexes import ResolvedRegex
+from suiro.broker.coordination.groups.regexes import ResolvedRegex
 
 TOPIC = UUID(int=1)
 ID = "00" * 15 + "01"

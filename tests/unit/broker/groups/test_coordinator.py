@@ -12,13 +12,13 @@ import pytest
 import uvloop
 
 from suiro.broker import Broker, BrokerConfig
+from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
+from suiro.broker.coordination.groups.consumer_messages import Heartbeat
+from suiro.broker.coordination.groups.group import Group, GroupState, JoinReply, JoinRequest, SyncReply
+from suiro.broker.coordination.groups.records import OffsetValue
+from suiro.broker.coordination.groups.refusals import GroupRefusal
+from suiro.broker.coordination.transactions.state import V1
 from suiro.broker.fields import FieldWriter
-from suiro.broker.groups.consumer_group import ConsumerGroup
-from suiro.broker.groups.consumer_messages import Heartbeat
-from suiro.broker.groups.group import Group, GroupState, JoinReply, JoinRequest, SyncReply
-from suiro.broker.groups.records import OffsetValue
-from suiro.broker.groups.refusals import GroupRefusal
-from suiro.broker.transactions.state import V1
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.log import StorageError

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from suiro.broker.groups.consumer_member import ClassicMember, ConsumerMember
-from suiro.broker.groups.group import Group, GroupLimits, JoinRequest
-from suiro.broker.groups.group_memory import A_MEMBER, A_NAME, ConsumerSizes, GroupMemory
-from suiro.broker.groups.pending_members import PendingMembers, size_of
+from suiro.broker.coordination.groups.consumer_member import ClassicMember, ConsumerMember
+from suiro.broker.coordination.groups.group import Group, GroupLimits, JoinRequest
+from suiro.broker.coordination.groups.group_memory import A_MEMBER, A_NAME, ConsumerSizes, GroupMemory
+from suiro.broker.coordination.groups.pending_members import PendingMembers, size_of
 from suiro.config import NodeSettings
 
 SETTINGS = NodeSettings(group_max_member_bytes=10_000, group_max_bytes=25_000, group_max_total_bytes=40_000)

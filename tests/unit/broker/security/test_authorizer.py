@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from suiro.broker.cluster_state import ClusterState
 from suiro.broker.security import (
     CLUSTER_NAME,
     AclAuthorizer,
@@ -19,6 +18,7 @@ from suiro.broker.security import (
     super_users_of,
 )
 from suiro.broker.security.acl import Acl, AclFilter, PatternType, Permission
+from suiro.broker.settings.cluster_state import ClusterState
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy
 import pytest
 
-from suiro.broker.cluster_state import FILE_NAME, ClusterState
 from suiro.broker.security.logins import ListenerLogins
 from suiro.broker.security.plain import PlainServer
 from suiro.broker.security.sasl import LoginRefusedError
 from suiro.broker.security.scram import HASHES, ScramCredential, ScramServer
 from suiro.broker.security.scram_store import ScramStore, ScramUser
+from suiro.broker.settings.cluster_state import FILE_NAME, ClusterState
 from suiro.client.security import _Scram
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.tiering import TOPIC, TieredNode, expected
 
-from suiro.broker.tier import METADATA_TOPIC
+from suiro.broker.storage.tier import METADATA_TOPIC
 from suiro.errors import ConfigError
 from suiro.log import InRemoteTierError
 from suiro.log.tier import open_store

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from support.batches import TIMESTAMP, owned_batch
 
-from suiro.broker.broker import Broker, BrokerConfig
-from suiro.broker.topics import Partition
-from suiro.broker.transactions.state import V1, V2, Transaction, TransactionState
+from suiro.broker.coordination.transactions.state import V1, V2, Transaction, TransactionState
+from suiro.broker.node import Broker, BrokerConfig
+from suiro.broker.storage.topics import Partition
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.log import StorageError
@@ -221,7 +221,7 @@ def test_unused_ids_and_producers_are_forgotten(tmp_path: Path) -> None:
 
 
 def test_verification_can_be_switched_off(tmp_path: Path) -> None:
-    from suiro.broker.transactions.admission import admit_writes
+    from suiro.broker.coordination.transactions.admission import admit_writes
 
     refused = {}
     for setting in ("true", "false"):
@@ -254,7 +254,7 @@ def test_a_disk_that_takes_no_producer_ids_refuses_for_now(
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr("suiro.broker.transactions.producer_ids.replace_file", full)
+            patch.setattr("suiro.broker.coordination.transactions.producer_ids.replace_file", full)
             for transactional_id in ("id", None):
                 refused = broker.transactions.init_producer_id(
                     transactional_id, timeout_ms=TIMEOUT_MS, expected=None

@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from suiro.broker.transactions import state
-from suiro.broker.transactions.records import decode_value, encode_value
-from suiro.broker.transactions.state import (
+from suiro.broker.coordination.transactions import state
+from suiro.broker.coordination.transactions.records import decode_value, encode_value
+from suiro.broker.coordination.transactions.state import (
     LAST_PRODUCER_EPOCH,
     MAX_PRODUCER_EPOCH,
     PREPARED,

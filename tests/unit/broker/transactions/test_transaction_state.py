@@ -6,9 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from suiro.broker.transactions import state
-from suiro.broker.transactions.records import decode_key, decode_value, encode_key, encode_value
-from suiro.broker.transactions.state import ALLOWED_PREVIOUS, V1, V2, Transaction, TransactionState
+from suiro.broker.coordination.transactions import state
+from suiro.broker.coordination.transactions.records import decode_key, decode_value, encode_key, encode_value
+from suiro.broker.coordination.transactions.state import (
+    ALLOWED_PREVIOUS,
+    V1,
+    V2,
+    Transaction,
+    TransactionState,
+)
 from suiro.protocol.messages import ErrorCode
 
 S = TransactionState

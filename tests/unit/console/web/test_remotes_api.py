@@ -24,8 +24,8 @@ from suiro.connect.runtime import UnknownConnectorError
 from suiro.console.web import Masks, Remote, remotes
 from suiro.errors import TransientError
 from suiro.foundation.http import HttpServer, Users, listen_on
-from suiro.views.operations import application as views_application
-from suiro.views.state import RefusedChangeError, UnknownViewError
+from suiro.views.control.operations import application as views_application
+from suiro.views.control.state import RefusedChangeError, UnknownViewError
 
 BEYOND = 9007199254740993  # no double has it
 

@@ -1,0 +1,395 @@
+"""Groups of the new consumer protocol at work: `consumer_group`'s rules with the topics, the log and the time."""
+
+from __future__ import annotations
+
+import logging
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
+
+from suiro.broker.coordination.groups import classic_members, consumer_records
+from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
+from suiro.broker.coordination.groups.consumer_member import JOINING_EPOCH, LEAVING_EPOCH, ConsumerMember
+from suiro.broker.coordination.groups.consumer_messages import (
+    ConsumerGroupLimits,
+    Heartbeat,
+    HeartbeatReply,
+    Moment,
+)
+from suiro.broker.coordination.groups.consumer_records import ConsumerRecord
+from suiro.broker.coordination.groups.group import (
+    CONSUMER_PROTOCOL,
+    Group,
+    GroupState,
+    JoinReply,
+    JoinRequest,
+    SyncReply,
+)
+from suiro.broker.coordination.groups.group_memory import classic_size, subscription_size
+from suiro.broker.coordination.groups.migration import check_upgrade, downgraded, goes_down, upgraded
+from suiro.broker.coordination.groups.records import encode_group_key, encode_group_value
+from suiro.broker.coordination.groups.refusals import GroupRefusal, code_of
+from suiro.broker.coordination.groups.regexes import ResolvedRegex, matching_topics
+from suiro.broker.storage.topics import TopicRegistry
+from suiro.log import LogError
+from suiro.protocol.messages import ErrorCode
+
+if TYPE_CHECKING:
+    from suiro.broker.coordination.groups.coordinator import GroupCoordinator, KeyedRecord
+    from suiro.broker.node import Broker
+
+logger = logging.getLogger(__name__)
+
+
+def new_member_id() -> str:
+    """As Kafka's `Uuid` shows itself: 22 characters of base64."""
+    return urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+
+
+class RegistryImage:
+    """The node's topics as a group's rules see them (`TopicImage`). `version` rises when a topic is made."""
+
+    def __init__(self, registry: TopicRegistry) -> None:
+        self._registry = registry
+        self._version = 0
+        self._newest: UUID | None = self._newest_topic()
+
+    def describe(self, name: str) -> tuple[UUID, int] | None:
+        topic = self._registry.topic(name)
+        return None if topic is None else (topic.topic_id, len(topic.partitions))
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        topic = self._registry.topic_by_id(topic_id)
+        return None if topic is None else topic.name
+
+    def names(self) -> Iterable[str]:
+        return [topic.name for topic in self._registry]
+
+    @property
+    def version(self) -> int:
+        newest = self._newest_topic()
+        if newest != self._newest:
+            self._newest = newest
+            self._version += 1
+        return self._version
+
+    def at_least(self, version: int) -> None:
+        """A version that was written down before the node started is not newer than any to come."""
+        self._version = max(self._version, version)
+
+    def _newest_topic(self) -> UUID | None:
+        newest = None
+        for topic in self._registry:  # in the order in which they were made
+            newest = topic
+        return None if newest is None else newest.topic_id
+
+
+class ConsumerGroups:
+    """The edge of every `ConsumerGroup`."""
+
+    def __init__(self, broker: Broker, coordinator: GroupCoordinator) -> None:
+        self._broker = broker
+        self._coordinator = coordinator
+        self.image = RegistryImage(broker.topics)
+
+    def limits(self, group_id: str) -> ConsumerGroupLimits:
+        """The node's, with those of the group on top."""
+        settings, own = self._broker.settings, self._broker.group_configs(group_id)
+
+        def of_group(name: str, default: int) -> int:
+            return int(own.get(name, default))
+
+        return ConsumerGroupLimits(
+            session_timeout_ms=of_group(
+                "consumer.session.timeout.ms", settings.group_consumer_session_timeout_ms
+            ),
+            heartbeat_interval_ms=of_group(
+                "consumer.heartbeat.interval.ms", settings.group_consumer_heartbeat_interval_ms
+            ),
+            max_size=settings.group_consumer_max_size,
+            assignors=tuple(settings.group_consumer_assignors.split(",")),
+            assignment_interval_ms=of_group(
+                "consumer.assignment.interval.ms", settings.group_consumer_assignment_interval_ms
+            ),
+            regex_refresh_ms=settings.group_consumer_regex_refresh_interval_ms,
+        )
+
+    def loaded(self, group: ConsumerGroup) -> None:
+        """Members get a whole session to come back after a start."""
+        self.image.at_least(max((resolved.version for resolved in group.regexes.values()), default=0))
+        limits, now = self.limits(group.group_id), self._coordinator.now()
+        for member in group.members.values():
+            group.timers.start(member, limits=limits, now=now)
+
+    def heartbeat(
+        self, group_id: str, request: Heartbeat, *, may_describe: Callable[[str], bool]
+    ) -> HeartbeatReply:
+        """ConsumerGroupHeartbeat. Raises `GroupRefusal`."""
+        if request.member_epoch < 0:
+            group = self._existing(group_id)
+            if request.member_epoch == LEAVING_EPOCH:
+                reply, member_id = group.leaving(request)
+                self._fence(group, [member_id])
+                return reply
+            left = group.leave(request, image=self.image)
+            self._commit(group, left.records)
+            return left.reply
+        group, before = self._found_or_new(group_id, joins=request.member_epoch == JOINING_EPOCH)
+        self._check_memory(group, request)
+        limits = self.limits(group_id)
+        outcome = group.heartbeat(
+            request,
+            image=self.image,
+            limits=limits,
+            now_ms=self._broker.clock.wall_ms(),
+            topics_version=self.image.version,
+        )
+        self._commit(group, outcome.records, before=before)
+        group.keep_alive(
+            outcome.reply.member_id, image=self.image, limits=limits, now=self._coordinator.now()
+        )
+        self._coordinator.schedule(group)
+        if outcome.resolve:
+            group.is_resolving = True
+            self._broker.loop.call_soon(self._resolve, group, outcome.resolve, may_describe)
+        return outcome.reply
+
+    def _check_memory(self, group: ConsumerGroup, request: Heartbeat) -> None:
+        if request.topic_names is None and request.topic_regex is None:
+            return
+        known = request.member_id
+        if known not in group.members and request.instance_id is not None:
+            known = group.static_ids.get(request.instance_id, known)
+        names = (
+            request.member_id,
+            request.instance_id,
+            request.rack_id,
+            request.client_id,
+            request.topic_regex,
+        )
+        after = classic_size((), *names) + subscription_size(request.topic_names or ())
+        why = self._coordinator.refuses(group.group_id, before=group.sizes.of(known), after=after)
+        if why is not None:
+            raise GroupRefusal(ErrorCode.group_max_size_reached, why)
+
+    # Members of the classic protocol
+
+    def join_classic(
+        self, group: ConsumerGroup, request: JoinRequest, waiter: Callable[[JoinReply], None]
+    ) -> None:
+        """JoinGroup in a group of the new protocol that has members."""
+        member_id = request.member_id or new_member_id()
+        try:
+            if self._broker.settings.group_consumer_migration_policy == "disabled":
+                raise GroupRefusal(ErrorCode.inconsistent_group_protocol, "migration is disabled")
+            if request.needs_known_member_id and not request.member_id:
+                waiter(JoinReply(token=waiter, code=ErrorCode.member_id_required, member_id=member_id))
+                return
+            at = self._moment(group.group_id)
+            records, member = classic_members.join(group, request, member_id=member_id, at=at)
+            self._commit(group, records)
+        except GroupRefusal as refusal:
+            waiter(JoinReply(token=waiter, code=refusal.code, member_id=request.member_id))
+            return
+        now = self._coordinator.now()
+        group.keep_alive(member_id, image=self.image, limits=at.limits, now=now)
+        group.timers.joined(member, now=now)
+        self._coordinator.schedule(group)
+        waiter(
+            JoinReply(
+                token=waiter,
+                code=ErrorCode.none,
+                member_id=member_id,
+                generation=member.member_epoch,
+                protocol_type=CONSUMER_PROTOCOL,
+                protocol=request.protocols[0][0],
+            )
+        )
+
+    def sync_classic(
+        self,
+        group: ConsumerGroup,
+        *,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        protocol_type: str | None,
+        protocol: str | None,
+        waiter: Callable[[SyncReply], None],
+    ) -> None:
+        try:
+            assignment = classic_members.sync(
+                group,
+                member_id=member_id,
+                instance_id=instance_id,
+                generation=generation,
+                protocol_type=protocol_type,
+                protocol=protocol,
+                at=self._moment(group.group_id),
+            )
+        except GroupRefusal as refusal:
+            if refusal.code is ErrorCode.rebalance_in_progress:
+                self._expect_join(group, member_id)
+            waiter(SyncReply(token=waiter, code=refusal.code))
+            return
+        group.timers.synced(member_id)
+        self._start_timers(group, group.members[member_id])
+        waiter(
+            SyncReply(
+                token=waiter,
+                code=ErrorCode.none,
+                protocol_type=protocol_type,
+                protocol=protocol,
+                assignment=assignment,
+            )
+        )
+
+    def heartbeat_classic(
+        self, group: ConsumerGroup, *, member_id: str, instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        try:
+            member, must_join = classic_members.heartbeat(
+                group, member_id=member_id, instance_id=instance_id, generation=generation
+            )
+        except GroupRefusal as refusal:
+            return refusal.code
+        self._start_timers(group, member)
+        if not must_join:
+            return ErrorCode.none
+        self._expect_join(group, member.member_id)
+        return ErrorCode.rebalance_in_progress
+
+    def leave_classic(self, group: ConsumerGroup, *, member_id: str, instance_id: str | None) -> ErrorCode:
+        try:
+            found = classic_members.leaving(group, member_id=member_id, instance_id=instance_id)
+            self._fence(group, [found])
+        except GroupRefusal as refusal:
+            return refusal.code
+        return ErrorCode.none
+
+    def _start_timers(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        group.timers.start(member, limits=self.limits(group.group_id), now=self._coordinator.now())
+
+    def _expect_join(self, group: ConsumerGroup, member_id: str) -> None:
+        member = group.members[member_id]
+        group.timers.expect_join(member, now=self._coordinator.now())
+        self._coordinator.schedule(group)
+
+    # Time
+
+    def tick(self, group: ConsumerGroup) -> None:
+        """Who is late is out."""
+        late = [
+            member_id
+            for member_id in group.timers.late(self._coordinator.now())
+            if member_id in group.members
+        ]
+        if not late:
+            return
+        logger.info("group %s: out for being late: %s", group.group_id, ", ".join(late))
+        try:
+            for member_id in late:
+                if self._coordinator.groups.get(group.group_id) is group:
+                    self._fence(group, [member_id])
+        except GroupRefusal as refusal:
+            logger.error("group %s cannot be written down: %s", group.group_id, refusal.message)
+            group.timers.put_off(self._coordinator.now() + self.limits(group.group_id).session_timeout_ms)
+
+    def _fence(self, group: ConsumerGroup, member_ids: Sequence[str]) -> None:
+        """These members are out; and if only members of the classic protocol are left, the group is classic."""
+        settings = self._broker.settings
+        policy, max_size = settings.group_consumer_migration_policy, settings.group_max_size
+        if not goes_down(group, member_ids, policy=policy, max_size=max_size):
+            self._commit(group, group.fence(member_ids, image=self.image))
+            return
+        limits, now = self._coordinator.limits, self._coordinator.now()
+        classic = downgraded(group, member_ids, limits=limits, image=self.image, now=now)
+        classic.changed_ms = self._broker.clock.wall_ms()
+        record = (encode_group_key(group.group_id), encode_group_value(classic))
+        try:
+            self._coordinator.write(group.group_id, [*self._coordinator.tombstones(group), record])
+        except LogError as error:
+            raise GroupRefusal(code_of(error), str(error)) from error
+        logger.info("group %s is of the classic protocol again", group.group_id)
+        self._coordinator.groups[group.group_id] = classic
+        self._coordinator.carry_out(classic, classic.rebalance(now))
+
+    def _moment(self, group_id: str) -> Moment:
+        return Moment(
+            image=self.image,
+            limits=self.limits(group_id),
+            now_ms=self._broker.clock.wall_ms(),
+            topics_version=self.image.version,
+        )
+
+    def _existing(self, group_id: str) -> ConsumerGroup:
+        group = self._coordinator.current(group_id)
+        if group is None:
+            raise GroupRefusal(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
+        if not isinstance(group, ConsumerGroup):
+            raise GroupRefusal(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
+        return group
+
+    def _found_or_new(self, group_id: str, *, joins: bool) -> tuple[ConsumerGroup, list[KeyedRecord]]:
+        """The group, and what must be written before anything of it."""
+        group = self._coordinator.current(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group, []
+        if group is None:
+            if not joins:
+                raise GroupRefusal(ErrorCode.group_id_not_found, f"Consumer group {group_id} not found.")
+            return ConsumerGroup(group_id=group_id), []
+        if joins and group.state is GroupState.EMPTY:
+            return ConsumerGroup(group_id=group_id), self._coordinator.tombstones(group)
+        if joins:
+            settings = self._broker.settings
+            policy, max_size = settings.group_consumer_migration_policy, settings.group_consumer_max_size
+            check_upgrade(group, policy=policy, max_size=max_size)
+            records = upgraded(group, self.image)
+            successor = ConsumerGroup(group_id=group_id)
+            for record in records:
+                successor.apply(record)
+            keyed = [consumer_records.encode(group_id, record) for record in records]
+            return successor, [*self._coordinator.tombstones(group), *keyed]
+        raise GroupRefusal(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
+
+    def _commit(
+        self, group: ConsumerGroup, records: Sequence[ConsumerRecord], *, before: Sequence[KeyedRecord] = ()
+    ) -> None:
+        """Down first, then true. Raises `GroupRefusal`."""
+        if not records:
+            return
+        keyed = [consumer_records.encode(group.group_id, record) for record in records]
+        try:
+            self._coordinator.write(group.group_id, [*before, *keyed])
+        except LogError as error:
+            raise GroupRefusal(code_of(error), str(error)) from error
+        predecessor = self._coordinator.groups.get(group.group_id)
+        self._coordinator.groups[group.group_id] = group
+        for record in records:
+            self._coordinator.apply(group.group_id, record)
+        self._coordinator.measure(group.group_id)
+        if isinstance(predecessor, Group) and predecessor.members:
+            logger.info("group %s is of the new consumer protocol now", group.group_id)
+            self.loaded(group)
+            self._coordinator.carry_out(predecessor, predecessor.dismissed())
+
+    def _resolve(
+        self, group: ConsumerGroup, regexes: frozenset[str], may_describe: Callable[[str], bool]
+    ) -> None:
+        group.is_resolving = False
+        if self._coordinator.groups.get(group.group_id) is not group:
+            return
+        version, now_ms = self.image.version, self._broker.clock.wall_ms()
+        names = list(self.image.names())
+        matched = {regex: matching_topics(regex, names) for regex in regexes}
+        visible = {name for name in frozenset().union(*matched.values()) if may_describe(name)}
+        found: Mapping[str, ResolvedRegex] = {
+            regex: ResolvedRegex(topics=topics & visible, version=version, timestamp_ms=now_ms)
+            for regex, topics in matched.items()
+        }
+        try:
+            self._commit(group, group.regexes_resolved(found, image=self.image))
+        except GroupRefusal as refusal:
+            logger.error("group %s cannot be written down: %s", group.group_id, refusal.message)

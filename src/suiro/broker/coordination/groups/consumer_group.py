@@ -1,0 +1,654 @@
+"""One group of the new consumer protocol (KIP-848) as a state machine without I/O: the server assigns.
+
+A request goes in and records come out; `apply` makes them true, live as in a replay at the start. So what is on
+disk and what is in memory cannot differ: nothing here changes by a request alone, only timers do.
+
+Three epochs drive it. The *group epoch* rises when members, their topics or the topics themselves change. A
+heartbeat that sees the *assignment epoch* behind it computes a new target. Each member walks to the target on its
+own (`reconciliation`), and its *member epoch* says how far it is.
+
+What always holds: a partition is owned by one member at most; epochs do not go back, except that a member that
+joins anew begins at 0. The rules are Kafka's (GroupMetadataManager of 4.3).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from uuid import UUID
+
+from suiro.broker.coordination.groups.consumer_member import (
+    JOINING_EPOCH,
+    LEAVING_EPOCH,
+    STATIC_LEAVING_EPOCH,
+    ConsumerMember,
+    MemberState,
+    Partitions,
+    TopicImage,
+    without_epochs,
+)
+from suiro.broker.coordination.groups.consumer_messages import (
+    ConsumerGroupLimits,
+    Heartbeat,
+    HeartbeatReply,
+    Moment,
+    Outcome,
+)
+from suiro.broker.coordination.groups.consumer_records import (
+    ConsumerRecord,
+    GroupEpoch,
+    Ownership,
+    Regex,
+    Subscription,
+    Target,
+    TargetEpoch,
+    TopicMetadata,
+)
+from suiro.broker.coordination.groups.group_memory import ConsumerSizes
+from suiro.broker.coordination.groups.java_order import hash_order, string_hash
+from suiro.broker.coordination.groups.member_timers import MemberTimers
+from suiro.broker.coordination.groups.reconciliation import reconcile
+from suiro.broker.coordination.groups.refusals import GroupRefusal
+from suiro.broker.coordination.groups.regexes import ResolvedRegex, check_regex
+from suiro.broker.coordination.groups.targets import hash_topics, new_target, preferred_assignor, topic_ids
+from suiro.protocol.messages import ErrorCode
+
+_REGEX_PAUSE_MS = 10_000
+NO_EPOCH = -1
+
+
+class ConsumerGroupState(Enum):
+    """The values are the names that ListGroups and ConsumerGroupDescribe show."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+@dataclass(slots=True, kw_only=True)
+class ConsumerGroup:
+    group_id: str
+    group_epoch: int = 1  # ahead of the first assignment, so that the first heartbeat makes one
+    metadata_hash: int = 0
+    assignment_epoch: int = 0
+    assignment_ms: int = 0
+    members: dict[str, ConsumerMember] = field(default_factory=dict)
+    target: dict[str, Partitions] = field(default_factory=dict)
+    static_ids: dict[str, str] = field(default_factory=dict)  # instance id -> member id
+    regexes: dict[str, ResolvedRegex] = field(default_factory=dict)
+    timers: MemberTimers = field(default_factory=MemberTimers)
+    sizes: ConsumerSizes = field(default_factory=ConsumerSizes)
+    is_resolving: bool = False
+    _owners: dict[tuple[UUID, int], str] = field(default_factory=dict)
+    _name_counts: Counter[str] = field(default_factory=Counter)
+    _regex_counts: Counter[str] = field(default_factory=Counter)
+    _has_topic_metadata: bool = False
+    _seen: Mapping[str, tuple[UUID, int] | None] | None = (
+        None  # the group's topics as they were last looked at
+    )
+
+    # Look-ups
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.group_epoch > self.assignment_epoch:
+            return ConsumerGroupState.ASSIGNING
+        if all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
+            return ConsumerGroupState.STABLE
+        return ConsumerGroupState.RECONCILING
+
+    @property
+    def assignor(self) -> str | None:
+        """The one that most members ask for."""
+        return preferred_assignor(self.members.values())
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return topic in self._name_counts or any(
+            topic in resolved.topics for resolved in self.regexes.values()
+        )
+
+    def is_owned(self, topic_id: UUID, partition: int) -> bool:
+        return (topic_id, partition) in self._owners
+
+    def check_commit(
+        self, *, member_id: str, instance_id: str | None, member_epoch: int, transactional: bool, version: int
+    ) -> Callable[[UUID, int], bool] | None:
+        """Whether this consumer may commit: None is yes, for all; else ask for each partition.
+
+        Raises `GroupRefusal`.
+        """
+        if member_epoch < 0 and not self.members:
+            return None
+        if transactional and member_epoch == NO_EPOCH and not member_id and instance_id is None:
+            return None
+        member = self.member(member_id)
+        if not transactional and member.classic is None and version < 9:
+            raise GroupRefusal(
+                ErrorCode.unsupported_version,
+                "OffsetCommit version 9 or above must be used by members using the consumer group protocol",
+            )
+        if member_epoch == member.member_epoch:
+            return None
+        if member_epoch > member.member_epoch:
+            raise self.stale(member, f"member epoch {member_epoch} is newer than {member.member_epoch}")
+
+        def may(topic_id: UUID, partition: int) -> bool:
+            since = member.assigned_at(topic_id, partition)
+            return since is not None and member_epoch >= since
+
+        return may
+
+    def check_fetch(self, *, member_id: str | None, member_epoch: int) -> None:
+        """Raises `GroupRefusal`."""
+        if member_id is None and member_epoch < 0:
+            return
+        member = self.member(member_id or "")
+        if member_epoch != member.member_epoch:
+            raise self.stale(member, f"member epoch {member_epoch} is not {member.member_epoch}")
+
+    def stale(self, member: ConsumerMember, why: str) -> GroupRefusal:
+        is_classic = member.classic is not None
+        code = ErrorCode.illegal_generation if is_classic else ErrorCode.stale_member_epoch
+        return GroupRefusal(code, f"member {member.member_id} of group {self.group_id}: {why}")
+
+    def member(self, member_id: str) -> ConsumerMember:
+        member = self.members.get(member_id)
+        if member is None:
+            raise GroupRefusal(
+                ErrorCode.unknown_member_id,
+                f"Member {member_id} is not a member of group {self.group_id}.",
+            )
+        return member
+
+    # Requests
+
+    def heartbeat(
+        self,
+        request: Heartbeat,
+        *,
+        image: TopicImage,
+        limits: ConsumerGroupLimits,
+        now_ms: int,
+        topics_version: int,
+    ) -> Outcome:
+        """Join (epoch 0), or go on. `now_ms` is the wall clock. Raises `GroupRefusal`."""
+        if len(self.members) >= limits.max_size and request.member_id not in self.members:
+            raise GroupRefusal(
+                ErrorCode.group_max_size_reached,
+                f"The consumer group has reached its maximum capacity of {limits.max_size} members.",
+            )
+        records: list[ConsumerRecord] = []
+        member = self._find_or_make(request, records)
+        updated = _updated(member, request)
+        at = Moment(image=image, limits=limits, now_ms=now_ms, topics_version=topics_version)
+        reconciled, resolve = self.advance(member, updated, records, reported=request.owned, at=at)
+        is_told = (
+            request.member_epoch == JOINING_EPOCH
+            or request.is_full
+            or without_epochs(reconciled.assigned) != without_epochs(member.assigned)
+        )
+        reply = HeartbeatReply(
+            member_id=reconciled.member_id,
+            member_epoch=reconciled.member_epoch,
+            assignment=without_epochs(reconciled.assigned) if is_told else None,
+        )
+        return Outcome(records=tuple(records), reply=reply, resolve=resolve)
+
+    def advance(
+        self,
+        member: ConsumerMember,
+        updated: ConsumerMember,
+        records: list[ConsumerRecord],
+        *,
+        reported: Partitions | None,
+        at: Moment,
+    ) -> tuple[ConsumerMember, frozenset[str]]:
+        """A member said something: the group's epoch, its target and the member go on as far as they can.
+
+        Returns the member as it is then, and the regular expressions to look for topics for.
+        """
+        names_changed = updated.topic_names != member.topic_names
+        if updated != member:
+            records.append(Subscription(updated.member_id, updated))
+        regex_changed, regex_known = self._change_regex(member, updated, records)
+        resolve = self._to_resolve(member, updated, at.limits, at.now_ms, at.topics_version)
+
+        group_epoch = self.group_epoch
+        if names_changed or regex_known or self._seen != self._see(at.image):
+            metadata_hash = self._hash_topics(member, updated, at.image)
+            if names_changed or regex_known or metadata_hash != self.metadata_hash:
+                group_epoch += 1
+                records.append(GroupEpoch(group_epoch, metadata_hash))
+            if self._has_topic_metadata:
+                records.append(TopicMetadata(False))
+
+        target_epoch, target = self.assignment_epoch, self._target_of(updated)
+        if self.assignment_epoch < group_epoch and self._may_assign(at.limits, at.now_ms):
+            assignment, changes = self._assign(updated, group_epoch, at)
+            records += changes
+            target_epoch, target = group_epoch, assignment.get(updated.member_id, {})
+
+        reconciled = self._reconcile(
+            updated,
+            target_epoch=target_epoch,
+            target=target,
+            image=at.image,
+            subscription_changed=names_changed or regex_changed,
+            reported=reported,
+        )
+        if reconciled != updated:
+            records.append(Ownership(reconciled.member_id, reconciled))
+        return reconciled, resolve
+
+    def leaving(self, request: Heartbeat) -> tuple[HeartbeatReply, str]:
+        """The answer to a member that leaves, and its id. Raises `GroupRefusal`."""
+        if request.instance_id is None:
+            member = self.member(request.member_id)
+        else:
+            member = self.static_member(request.instance_id, request.member_id)
+        reply = HeartbeatReply(member_id=request.member_id, member_epoch=request.member_epoch)
+        return reply, member.member_id
+
+    def leave(self, request: Heartbeat, *, image: TopicImage) -> Outcome:
+        """Epoch -1: for good; epoch -2: a static member that will be back. Raises `GroupRefusal`."""
+        reply, member_id = self.leaving(request)
+        if request.member_epoch != STATIC_LEAVING_EPOCH:
+            return Outcome(records=self.fence([member_id], image=image), reply=reply)
+        member = self.members[member_id]
+        away = replace(
+            member,
+            member_epoch=STATIC_LEAVING_EPOCH,
+            pending_revocation={},
+            assigned={topic: dict.fromkeys(epochs, 0) for topic, epochs in member.assigned.items()},
+        )
+        return Outcome(records=(Ownership(member_id, away),), reply=reply)
+
+    def fence(self, member_ids: Iterable[str], *, image: TopicImage) -> tuple[ConsumerRecord, ...]:
+        """Without these members, which are of the group, from the next epoch on."""
+        gone = [self.members[member_id] for member_id in member_ids]
+        records: list[ConsumerRecord] = []
+        for member in gone:
+            records += _removal(member.member_id)
+        counts = Counter(member.topic_regex for member in gone if member.topic_regex)
+        dropped = {regex for regex, count in counts.items() if self._regex_counts[regex] == count}
+        records += [Regex(regex, None) for regex in sorted(dropped)]
+        names = Counter(self._name_counts)
+        for member in gone:
+            names.subtract(member.topic_names)
+        topics = {name for name, count in names.items() if count > 0}
+        for regex, resolved in self.regexes.items():
+            if regex not in dropped:
+                topics |= resolved.topics
+        records.append(GroupEpoch(self.group_epoch + 1, hash_topics(topics, image)))
+        return tuple(records)
+
+    def regexes_resolved(
+        self, found: Mapping[str, ResolvedRegex], *, image: TopicImage
+    ) -> tuple[ConsumerRecord, ...]:
+        """Regular expressions were looked up among the topics."""
+        records: list[ConsumerRecord] = []
+        changed = False
+        known = dict(self.regexes)
+        for regex, resolved in found.items():
+            if not self._regex_counts[regex]:
+                continue  # nobody wants it any more
+            before = self.regexes[regex].topics if regex in self.regexes else frozenset()
+            changed = changed or before != resolved.topics
+            known[regex] = resolved
+            records.append(Regex(regex, resolved))
+        topics = set(self._name_counts).union(*(resolved.topics for resolved in known.values()))
+        metadata_hash = hash_topics(topics, image)
+        if changed or metadata_hash != self.metadata_hash:
+            records.append(GroupEpoch(self.group_epoch + 1, metadata_hash))
+        return tuple(records)
+
+    def tombstones(self) -> tuple[ConsumerRecord, ...]:
+        """The end of the group."""
+        members = list(self.members)
+        records: list[ConsumerRecord] = [Ownership(member_id, None) for member_id in members]
+        records += [Target(member_id, None) for member_id in members]
+        records.append(TargetEpoch(None))
+        records += [Subscription(member_id, None) for member_id in members]
+        records += [Regex(regex, None) for regex in self.regexes]
+        records += [TopicMetadata(False), GroupEpoch(None)]
+        return tuple(records)
+
+    def snapshot(self) -> tuple[ConsumerRecord, ...]:
+        """Records that make this group again."""
+        records: list[ConsumerRecord] = [Subscription(m.member_id, m) for m in self.members.values()]
+        records.append(GroupEpoch(self.group_epoch, self.metadata_hash))
+        records += [Regex(regex, resolved) for regex, resolved in self.regexes.items()]
+        records += [Target(member_id, partitions) for member_id, partitions in self.target.items()]
+        records.append(TargetEpoch(self.assignment_epoch, self.assignment_ms))
+        records += [Ownership(m.member_id, m) for m in self.members.values()]
+        return tuple(records)
+
+    # Time
+
+    def keep_alive(self, member_id: str, *, image: TopicImage, limits: ConsumerGroupLimits, now: int) -> None:
+        """After a heartbeat was answered. `now` is monotonic."""
+        self._seen = self._see(image)
+        if member_id in self.members:
+            self.timers.start(self.members[member_id], limits=limits, now=now)
+
+    def next_deadline(self) -> int | None:
+        return self.timers.next_deadline()
+
+    # Records
+
+    def apply(self, record: ConsumerRecord) -> None:
+        """Make a written record true."""
+        match record:
+            case GroupEpoch(epoch, metadata_hash):
+                self.group_epoch, self.metadata_hash = epoch or 0, metadata_hash
+            case TopicMetadata(present):
+                self._has_topic_metadata = present
+            case Subscription(member_id, None):
+                self._remove(member_id)
+            case Subscription(member_id, ConsumerMember() as wants):
+                old = self.members.get(member_id) or ConsumerMember(member_id=member_id)
+                self._put(
+                    replace(
+                        wants,
+                        member_epoch=old.member_epoch,
+                        previous_member_epoch=old.previous_member_epoch,
+                        state=old.state,
+                        assigned=old.assigned,
+                        pending_revocation=old.pending_revocation,
+                    )
+                )
+            case TargetEpoch(epoch, timestamp_ms):
+                self.assignment_epoch = NO_EPOCH if epoch is None else epoch
+                self.assignment_ms = timestamp_ms
+            case Target(member_id, None):
+                self.target.pop(member_id, None)
+            case Target(member_id, partitions) if partitions is not None:
+                self.target[member_id] = partitions
+            case Ownership(member_id, None):
+                if member_id in self.members:
+                    self._put(
+                        replace(
+                            self.members[member_id],
+                            member_epoch=LEAVING_EPOCH,
+                            previous_member_epoch=LEAVING_EPOCH,
+                            assigned={},
+                            pending_revocation={},
+                        )
+                    )
+            case Ownership(member_id, ConsumerMember() as has):
+                old = self.members.get(member_id) or ConsumerMember(member_id=member_id)
+                self._put(
+                    replace(
+                        old,
+                        member_epoch=has.member_epoch,
+                        previous_member_epoch=has.previous_member_epoch,
+                        state=has.state,
+                        assigned=has.assigned,
+                        pending_revocation=has.pending_revocation,
+                    )
+                )
+            case Regex(regex, None):
+                self.regexes.pop(regex, None)
+            case Regex(regex, ResolvedRegex() as resolved):
+                self.regexes[regex] = resolved
+
+    def _put(self, member: ConsumerMember) -> None:
+        self._count(self.members.get(member.member_id), -1)
+        self.members[member.member_id] = member
+        self._count(member, +1)
+        if member.instance_id is not None:
+            self.static_ids[member.instance_id] = member.member_id
+
+    def _remove(self, member_id: str) -> None:
+        member = self.members.pop(member_id, None)
+        self._count(member, -1)
+        self.timers.stop(member_id)
+        if member is not None and self.static_ids.get(member.instance_id or "") == member_id:
+            del self.static_ids[member.instance_id or ""]
+
+    def _count(self, member: ConsumerMember | None, by: int) -> None:
+        if member is None:
+            return
+        for name in member.topic_names:
+            _add(self._name_counts, name, by)
+        if member.topic_regex:
+            _add(self._regex_counts, member.topic_regex, by)
+        for owned in (member.assigned, member.pending_revocation):
+            for topic_id, epochs in owned.items():
+                for partition in epochs:
+                    place = (topic_id, partition)
+                    if by > 0:
+                        self._owners[place] = member.member_id
+                    elif self._owners.get(place) == member.member_id:
+                        del self._owners[place]
+
+    # Members
+
+    def _find_or_make(self, request: Heartbeat, records: list[ConsumerRecord]) -> ConsumerMember:
+        joins = request.member_epoch == JOINING_EPOCH
+        if request.instance_id is None:
+            if joins and request.member_id not in self.members:
+                return ConsumerMember(member_id=request.member_id)
+            member = self.member(request.member_id)
+            self._check_epoch(member, request)
+            return member
+        if not joins:
+            member = self.static_member(request.instance_id, request.member_id)
+            self._check_epoch(member, request)
+            return member
+        old_id = self.static_ids.get(request.instance_id)
+        if old_id is None:
+            return self.members.get(request.member_id) or ConsumerMember(member_id=request.member_id)
+        old = self.members[old_id]
+        if old.classic is None and old.member_epoch != STATIC_LEAVING_EPOCH:
+            raise GroupRefusal(
+                ErrorCode.unreleased_instance_id,
+                f"Static member {request.member_id} with instance id {request.instance_id} cannot join the "
+                f"group because the instance id is owned by {old_id} member.",
+            )
+        return self.replace_static(old_id, request.member_id, records)
+
+    def replace_static(self, old_id: str, member_id: str, records: list[ConsumerRecord]) -> ConsumerMember:
+        """A static member is back under another member id, with all that it had."""
+        returned = replace(self.members[old_id], member_id=member_id, member_epoch=0, previous_member_epoch=0)
+        records += _removal(old_id)
+        records.append(Subscription(returned.member_id, returned))
+        records.append(Target(returned.member_id, self.target.get(old_id, {})))
+        records.append(Ownership(returned.member_id, returned))
+        return returned
+
+    def static_member(self, instance_id: str, member_id: str) -> ConsumerMember:
+        known = self.static_ids.get(instance_id)
+        if known is None:
+            raise GroupRefusal(ErrorCode.unknown_member_id, f"Instance id {instance_id} is unknown.")
+        if known != member_id:
+            raise GroupRefusal(
+                ErrorCode.fenced_instance_id,
+                f"Static member {member_id} with instance id {instance_id} was fenced by member {known}.",
+            )
+        return self.members[known]
+
+    def _check_epoch(self, member: ConsumerMember, request: Heartbeat) -> None:
+        if request.member_epoch == JOINING_EPOCH:
+            return
+        known = member.member_epoch
+        if request.member_epoch == known:
+            if member.state is MemberState.UNKNOWN and (request.owned is None or request.owned):
+                raise GroupRefusal(
+                    ErrorCode.fenced_member_epoch,
+                    "The consumer group member is in a unknown state. The member must abandon all its "
+                    "partitions and rejoin.",
+                )
+            return
+        if request.member_epoch == member.previous_member_epoch < known and _has_all(member, request.owned):
+            return  # the answer with the new epoch was lost
+        size = "greater" if request.member_epoch > known else "smaller"
+        raise GroupRefusal(
+            ErrorCode.fenced_member_epoch,
+            f"The consumer group member has a {size} member epoch ({request.member_epoch}) than the one known by "
+            f"the group coordinator ({known}). The member must abandon all its partitions and rejoin.",
+        )
+
+    # Regular expressions
+
+    def _change_regex(
+        self, member: ConsumerMember, updated: ConsumerMember, records: list[ConsumerRecord]
+    ) -> tuple[bool, bool]:
+        """(it is another one now, its topics are known)."""
+        old, new = member.topic_regex, updated.topic_regex
+        if old == new:
+            return False, False
+        if new and not self._regex_counts[new]:
+            check_regex(new)
+        if old and self._regex_counts[old] == 1:
+            records.append(Regex(old, None))
+        return True, (new in self.regexes and self._regex_counts[new] > 0) if new else bool(old)
+
+    def _to_resolve(
+        self,
+        member: ConsumerMember,
+        updated: ConsumerMember,
+        limits: ConsumerGroupLimits,
+        now_ms: int,
+        topics_version: int,
+    ) -> frozenset[str]:
+        """The group's regular expressions, if it is time to look for their topics."""
+        counts = Counter(self._regex_counts) if self._regex_counts or updated.topic_regex else Counter()
+        is_new = updated.topic_regex != member.topic_regex and bool(updated.topic_regex)
+        is_new = is_new and not counts[updated.topic_regex or ""]
+        if (not counts and not is_new) or self.is_resolving:
+            return frozenset()
+        any_known = next(iter(self.regexes.values()), None)
+        if any_known is not None and now_ms <= any_known.timestamp_ms + _REGEX_PAUSE_MS:
+            return frozenset()
+        if updated.topic_regex != member.topic_regex:
+            if member.topic_regex:
+                _add(counts, member.topic_regex, -1)
+            if updated.topic_regex:
+                _add(counts, updated.topic_regex, +1)
+        wanted = frozenset(regex for regex, count in counts.items() if count > 0)
+        is_due = (
+            is_new
+            or len(wanted) != len(self.regexes)
+            or any_known is None
+            or any_known.version < topics_version
+            or now_ms > any_known.timestamp_ms + limits.regex_refresh_ms
+        )
+        return wanted if is_due else frozenset()
+
+    # Targets
+
+    def _see(self, image: TopicImage) -> Mapping[str, tuple[UUID, int] | None]:
+        names = set(self._name_counts).union(*(resolved.topics for resolved in self.regexes.values()))
+        return {name: image.describe(name) for name in names}
+
+    def _hash_topics(self, member: ConsumerMember, updated: ConsumerMember, image: TopicImage) -> int:
+        topics = set(self._name_counts)
+        if member.topic_names != updated.topic_names:
+            topics -= {name for name in member.topic_names if self._name_counts[name] == 1}
+            topics |= updated.topic_names
+        alone = member.topic_regex if member.topic_regex != updated.topic_regex else None
+        for regex, resolved in self.regexes.items():
+            if not (regex == alone and self._regex_counts[regex] == 1):
+                topics |= resolved.topics
+        return hash_topics(topics, image)
+
+    def _may_assign(self, limits: ConsumerGroupLimits, now_ms: int) -> bool:
+        interval = limits.assignment_interval_ms
+        return self.assignment_ms == 0 or interval == 0 or now_ms >= self.assignment_ms + interval
+
+    def _target_of(self, member: ConsumerMember) -> Partitions:
+        member_id = member.member_id
+        if member.instance_id is not None:
+            member_id = self.static_ids.get(member.instance_id, "")
+        return self.target.get(member_id, {})
+
+    def _assign(
+        self, updated: ConsumerMember, group_epoch: int, at: Moment
+    ) -> tuple[Mapping[str, Partitions], list[ConsumerRecord]]:
+        """The new target of everybody, and the records of what is new in it."""
+        members = {**self.members, updated.member_id: updated}
+        replaced = self.static_ids.get(updated.instance_id) if updated.instance_id is not None else None
+        if replaced is not None and replaced != updated.member_id:
+            members.pop(replaced, None)
+        target = new_target(
+            members,
+            before={**self.target, updated.member_id: self._target_of(updated)},
+            assigned=self.target.values(),
+            regexes=self.regexes,
+            image=at.image,
+            default_assignor=at.limits.assignors[0],
+        )
+        changes: list[ConsumerRecord] = [
+            Target(member_id, target.get(member_id, {}))
+            for member_id in hash_order(members, string_hash)
+            if target.get(member_id, {}) != self.target.get(member_id)
+        ]
+        changes.append(TargetEpoch(group_epoch, at.now_ms))
+        return target, changes
+
+    def _reconcile(
+        self,
+        member: ConsumerMember,
+        *,
+        target_epoch: int,
+        target: Partitions,
+        image: TopicImage,
+        subscription_changed: bool,
+        reported: Partitions | None,
+    ) -> ConsumerMember:
+        if not subscription_changed and member.is_reconciled_to(target_epoch):
+            return member
+        return reconcile(
+            member,
+            target_epoch=target_epoch,
+            target=target,
+            subscribed=frozenset(topic_ids(member, self.regexes, image).values()),
+            subscription_changed=subscription_changed,
+            is_owned=self.is_owned,
+            reported=reported,
+        )
+
+
+def _add(counts: Counter[str], name: str, by: int) -> None:
+    counts[name] += by
+    if counts[name] <= 0:
+        del counts[name]
+
+
+def _removal(member_id: str) -> list[ConsumerRecord]:
+    return [Ownership(member_id, None), Target(member_id, None), Subscription(member_id, None)]
+
+
+def _updated(member: ConsumerMember, request: Heartbeat) -> ConsumerMember:
+    """What the request does not say stays."""
+    names = request.topic_names
+    return replace(
+        member,
+        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        rebalance_timeout_ms=(
+            member.rebalance_timeout_ms
+            if request.rebalance_timeout_ms == -1
+            else request.rebalance_timeout_ms
+        ),
+        server_assignor=member.server_assignor
+        if request.server_assignor is None
+        else request.server_assignor,
+        topic_names=member.topic_names if names is None else frozenset(names),
+        topic_regex=member.topic_regex if request.topic_regex is None else request.topic_regex,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        classic=None,
+    )
+
+
+def _has_all(member: ConsumerMember, owned: Partitions | None) -> bool:
+    if owned is None:
+        return False
+    return all(partitions <= member.assigned.get(topic, {}).keys() for topic, partitions in owned.items())

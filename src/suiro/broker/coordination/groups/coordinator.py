@@ -1,0 +1,458 @@
+"""The group coordinator: every group by its id, what is written about them, and their timers.
+
+Everything it knows is in `__consumer_offsets`: a start replays the topic. A group is of one of two protocols. The
+classic one is carried out here (`group`'s effects), the new one in `consumer_edge`, offsets in `offset_edge`. Each
+writes before anybody hears of it, through `write`.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from asyncio import TimerHandle
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from suiro.broker.coordination import system_log
+from suiro.broker.coordination.groups import consumer_records, records
+from suiro.broker.coordination.groups.consumer_edge import ConsumerGroups
+from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
+from suiro.broker.coordination.groups.consumer_records import ConsumerRecord, GroupEpoch
+from suiro.broker.coordination.groups.group import (
+    Effect,
+    Group,
+    GroupLimits,
+    GroupState,
+    JoinReply,
+    JoinRequest,
+    Persist,
+    SyncReply,
+)
+from suiro.broker.coordination.groups.group_memory import GroupMemory
+from suiro.broker.coordination.groups.offset_edge import GroupOffsets
+from suiro.broker.coordination.groups.offsets import CommittedOffset
+from suiro.broker.coordination.groups.records import GroupKey, OffsetKey
+from suiro.broker.coordination.groups.refusals import code_of
+from suiro.broker.fields import MAX_STRING_BYTES
+from suiro.broker.storage.topics import OFFSETS_TOPIC, Partition
+from suiro.log import LogError
+from suiro.protocol.messages import ErrorCode
+from suiro.protocol.records import Record, control_type
+
+if TYPE_CHECKING:
+    from suiro.broker.node import Broker
+
+logger = logging.getLogger(__name__)
+
+_REFUSALS_TOLD_EVERY_MS = 1000
+
+JoinWaiter: TypeAlias = Callable[[JoinReply], None]
+SyncWaiter: TypeAlias = Callable[[SyncReply], None]
+KeyedRecord: TypeAlias = tuple[bytes, bytes | None]
+AnyGroup: TypeAlias = Group | ConsumerGroup
+
+
+class GroupCoordinator:
+    """All groups of the node. A waiting JoinGroup or SyncGroup is a callable: the group's token for it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        settings = broker.settings
+        self.limits = GroupLimits(
+            min_session_timeout_ms=settings.group_min_session_timeout_ms,
+            max_session_timeout_ms=settings.group_max_session_timeout_ms,
+            initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
+            max_size=settings.group_max_size,
+        )
+        self.groups: dict[str, AnyGroup] = {}
+        self.memory = GroupMemory(lambda: broker.settings)
+        self._refusals = 0
+        self._refusals_told_ms = -_REFUSALS_TOLD_EVERY_MS
+        self.offsets = GroupOffsets(broker, self)
+        self.consumers = ConsumerGroups(broker, self)
+        self._timers: dict[str, TimerHandle] = {}
+        self._due: dict[str, int] = {}  # what the timers wait for, by the node's clock
+
+    def load(self) -> None:
+        """Replay `__consumer_offsets`."""
+        topic = self._broker.topics.topic(OFFSETS_TOPIC)
+        now = self.now()
+        for partition in topic.partitions if topic else ():
+            for header, batch in system_log.replay(partition.log):
+                if header.is_control:
+                    commit = control_type(batch[0]) == "commit"
+                    self.complete_transaction(partition.index, header.producer_id, commit=commit)
+                    continue
+                for record in batch:
+                    producer_id = header.producer_id if header.is_transactional else None
+                    self._replay(partition.index, record, producer_id, now)
+        for group in self.groups.values():
+            if isinstance(group, ConsumerGroup):
+                self.consumers.loaded(group)
+            self.schedule(group)
+            self.measure(group.group_id)
+
+    def _replay(self, index: int, record: Record, producer_id: int | None, now: int) -> None:
+        key = records.decode_key(record.key or b"")
+        match key:
+            case OffsetKey():
+                place = (key.topic, key.partition)
+                if record.value is None:
+                    self.offsets.store.remove(key.group, [place])
+                    return
+                value = records.decode_offset_value(record.value)
+                entry = CommittedOffset(value=value, log_offset=record.offset)
+                self.make_simple(key.group)
+                if producer_id is None:
+                    self.offsets.store.put(key.group, place, entry)
+                else:
+                    self.offsets.store.hold(key.group, place, entry, index=index, producer_id=producer_id)
+            case GroupKey():
+                if record.value is None:
+                    self.groups.pop(key.group, None)
+                    return
+                restored = records.decode_group_value(record.value)
+                group = Group(
+                    group_id=key.group,
+                    limits=self.limits,
+                    generation=restored.generation,
+                    protocol_type=restored.protocol_type or None,
+                    protocol=restored.protocol,
+                    leader=restored.leader,
+                    changed_ms=restored.changed_ms,
+                )
+                group.restore(restored.members, now=now)
+                self.groups[key.group] = group
+            case None:
+                found = consumer_records.decode(record.key or b"", record.value)
+                if found is not None:
+                    self.apply(*found)
+
+    def apply(self, group_id: str, record: ConsumerRecord) -> None:
+        """Make a written record of the new protocol true."""
+        group = self.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            if not self._makes_group(record):
+                return
+            # A classic group without a record of its own only stands for offsets; it gives way.
+            group = self.groups[group_id] = ConsumerGroup(group_id=group_id)
+        group.apply(record)
+        if record == GroupEpoch(None):
+            self.groups.pop(group_id, None)
+            self.measure(group_id)
+
+    def _makes_group(self, record: ConsumerRecord) -> bool:
+        """A tombstone makes none."""
+        key, value = consumer_records.encode("", record)
+        return bool(key) and value is not None
+
+    def compact(self) -> None:
+        """After every coordinator has loaded, since a transaction may have been finished by another."""
+        topic = self._broker.topics.topic(OFFSETS_TOPIC)
+        if topic is None:
+            return
+        live: dict[int, list[tuple[bytes, bytes]]] = {partition.index: [] for partition in topic.partitions}
+        for group_id, group in self.groups.items():
+            kept = live[self.partition_of(group_id).index]
+            if isinstance(group, Group):
+                if not group.is_simple:
+                    kept.append((records.encode_group_key(group_id), records.encode_group_value(group)))
+                continue
+            for record in group.snapshot():
+                key, value = consumer_records.encode(group_id, record)
+                if value is not None:
+                    kept.append((key, value))
+        for group_id, offsets in self.offsets.store:
+            live[self.partition_of(group_id).index] += [
+                (records.encode_offset_key(group_id, *place), records.encode_offset_value(entry.value))
+                for place, entry in offsets.items()
+            ]
+        for partition in topic.partitions:
+            system_log.compact(
+                partition,
+                live[partition.index],
+                timestamp=self._broker.clock.wall_ms(),
+            )
+
+    def close(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._due.clear()
+
+    # Look-ups
+
+    def current(self, group_id: str) -> AnyGroup | None:
+        """The group as it is now, for a request about it. Its timer may be late: the event loop serves sockets first,
+        and its time has whole milliseconds that begin elsewhere than those of the clock."""
+        due_ms = self._due.get(group_id)
+        if due_ms is not None and due_ms <= self.now():
+            self._cancel(group_id)
+            self._tick(group_id)
+        return self.groups.get(group_id)
+
+    def all_current(self) -> dict[str, AnyGroup]:
+        """Every group as it is now."""
+        now_ms = self.now()
+        for group_id in [name for name, due_ms in self._due.items() if due_ms <= now_ms]:
+            self.current(group_id)
+        return self.groups
+
+    def partition_of(self, group_id: str) -> Partition:
+        """The partition of `__consumer_offsets` that holds this group."""
+        topic = self._broker.internal_topic(OFFSETS_TOPIC)
+        return topic.partitions[system_log.partition_for(group_id, len(topic.partitions))]
+
+    def make_simple(self, group_id: str) -> None:
+        """Offsets alone make a group too: a classic one without members, and without a record of its own."""
+        if group_id not in self.groups:
+            self.groups[group_id] = Group(group_id=group_id, limits=self.limits)
+
+    def now(self) -> int:
+        return self._broker.clock.monotonic_ms()
+
+    # Writing
+
+    def write(
+        self, group_id: str, keyed: Sequence[KeyedRecord], *, producer: tuple[int, int] | None = None
+    ) -> int:
+        """Append records as one batch. Returns the offset of the first. Raises LogError."""
+        producer_id, producer_epoch = producer or (-1, -1)
+        return system_log.append(
+            self.partition_of(group_id),
+            keyed,
+            timestamp=self._broker.clock.wall_ms(),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+        )
+
+    def tombstones(self, group: AnyGroup) -> list[KeyedRecord]:
+        """What ends the group."""
+        if isinstance(group, Group):
+            return [(records.encode_group_key(group.group_id), None)]
+        return [consumer_records.encode(group.group_id, record) for record in group.tombstones()]
+
+    def delete(self, group_id: str) -> ErrorCode:
+        """DeleteGroups."""
+        group = self.current(group_id)
+        if group is None:
+            return ErrorCode.group_id_not_found
+        if group.members or (isinstance(group, Group) and group.state is not GroupState.EMPTY):
+            return ErrorCode.non_empty_group
+        places = set(self.offsets.store.committed(group_id)) | self.offsets.store.undecided(group_id)
+        try:
+            self.remove(group, places)
+        except LogError as error:
+            return code_of(error)
+        return ErrorCode.none
+
+    def remove(self, group: AnyGroup, places: set[tuple[str, int]]) -> None:
+        """The group is over, with these offsets of it. Raises LogError."""
+        group_id = group.group_id
+        gone: list[KeyedRecord] = [
+            (records.encode_offset_key(group_id, *place), None) for place in sorted(places)
+        ]
+        self.write(group_id, gone + self.tombstones(group))
+        self.offsets.store.remove(group_id, places)
+        self.groups.pop(group_id, None)
+        self.measure(group_id)
+        self._cancel(group_id)
+
+    def measure(self, group_id: str) -> None:
+        """Count what the group keeps in memory now."""
+        match self.groups.get(group_id):
+            case Group() as group:
+                self.memory.hold(group_id, group.held_bytes)
+            case ConsumerGroup() as group:
+                self.memory.hold(group_id, group.sizes.measure(group.members.values()))
+            case None:
+                self.memory.hold(group_id, 0)
+
+    def refuses(self, group_id: str, *, before: int, after: int) -> str | None:
+        """Why a member of `before` bytes cannot have `after`; None: it can. The log tells of the first refusal in a
+        second, with the number of those since it last did."""
+        why = self.memory.refusal(group_id, before=before, after=after)
+        if why is not None:
+            self._refusals += 1
+            now = self.now()
+            if now >= self._refusals_told_ms + _REFUSALS_TOLD_EVERY_MS:
+                logger.warning(
+                    "group %.300s takes no member: %s (%d refusals)", group_id, why, self._refusals
+                )
+                self._refusals, self._refusals_told_ms = 0, now
+        return why
+
+    # Membership of the classic protocol
+
+    def join(self, group_id: str, request: JoinRequest, waiter: JoinWaiter) -> None:
+        group = self.current(group_id)
+        before = group.held_for(request) if isinstance(group, Group) else 0
+        if isinstance(group, ConsumerGroup):
+            before = group.sizes.of(request.member_id)
+        if self.refuses(group_id, before=before, after=request.size):
+            code = ErrorCode.group_max_size_reached
+            waiter(JoinReply(token=waiter, code=code, member_id=request.member_id))
+            return
+        if isinstance(group, ConsumerGroup):
+            if group.members:
+                self.consumers.join_classic(group, request, waiter)
+                return
+            try:
+                self.write(group_id, self.tombstones(group))
+            except LogError as error:
+                waiter(JoinReply(token=waiter, code=code_of(error), member_id=request.member_id))
+                return
+            group = self.groups[group_id] = Group(group_id=group_id, limits=self.limits)
+        if group is None:
+            if len(group_id.encode()) > MAX_STRING_BYTES:  # nothing of it could ever be written down
+                waiter(JoinReply(token=waiter, code=ErrorCode.invalid_group_id, member_id=request.member_id))
+                return
+            if request.member_id:
+                waiter(JoinReply(token=waiter, code=ErrorCode.unknown_member_id, member_id=request.member_id))
+                return
+            group = self.groups[group_id] = Group(group_id=group_id, limits=self.limits)
+        prefix = request.instance_id or request.client_id
+        effects = group.join(
+            request, waiter, now=self.now(), new_member_id=lambda: f"{prefix}-{uuid.uuid4()}"
+        )
+        self.carry_out(group, effects)
+
+    def sync(
+        self,
+        group_id: str,
+        *,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        protocol_type: str | None,
+        protocol: str | None,
+        assignments: Mapping[str, bytes],
+        waiter: SyncWaiter,
+    ) -> None:
+        group = self.current(group_id)
+        if group is None:
+            waiter(SyncReply(token=waiter, code=ErrorCode.unknown_member_id))
+            return
+        if isinstance(group, ConsumerGroup):
+            self.consumers.sync_classic(
+                group,
+                member_id=member_id,
+                instance_id=instance_id,
+                generation=generation,
+                protocol_type=protocol_type,
+                protocol=protocol,
+                waiter=waiter,
+            )
+            return
+        effects = group.sync(
+            member_id=member_id,
+            instance_id=instance_id,
+            generation=generation,
+            protocol_type=protocol_type,
+            protocol=protocol,
+            assignments=assignments,
+            token=waiter,
+            now=self.now(),
+        )
+        self.carry_out(group, effects)
+
+    def heartbeat(
+        self, group_id: str, *, member_id: str, instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        group = self.current(group_id)
+        if group is None:
+            return ErrorCode.unknown_member_id
+        if isinstance(group, ConsumerGroup):
+            return self.consumers.heartbeat_classic(
+                group, member_id=member_id, instance_id=instance_id, generation=generation
+            )
+        return group.heartbeat(
+            member_id=member_id, instance_id=instance_id, generation=generation, now=self.now()
+        )
+
+    def leave(self, group_id: str, *, member_id: str, instance_id: str | None) -> ErrorCode:
+        group = self.current(group_id)
+        if group is None:
+            return ErrorCode.unknown_member_id
+        if isinstance(group, ConsumerGroup):
+            return self.consumers.leave_classic(group, member_id=member_id, instance_id=instance_id)
+        code, effects = group.leave(member_id=member_id, instance_id=instance_id, now=self.now())
+        self.carry_out(group, effects)
+        return code
+
+    def carry_out(self, group: Group, effects: list[Effect]) -> None:
+        failure = ErrorCode.none
+        for effect in effects:
+            match effect:
+                case Persist():
+                    failure = self._persist(group)
+                case JoinReply() | SyncReply():
+                    assert callable(effect.token)
+                    is_lost = failure is not ErrorCode.none and effect.code is ErrorCode.none
+                    effect.token(effect.failed(failure) if is_lost else effect)
+        if failure is not ErrorCode.none:
+            self.carry_out(group, group.assignment_lost(self.now()))
+            return
+        self.schedule(group)
+        self.measure(group.group_id)
+
+    def _persist(self, group: Group) -> ErrorCode:
+        group.changed_ms = self._broker.clock.wall_ms()
+        try:
+            value = records.encode_group_value(group)
+            self.write(group.group_id, [(records.encode_group_key(group.group_id), value)])
+        except (LogError, ValueError) as error:  # a member's name may be too long for a record
+            logger.error("cannot write down group %s: %s", group.group_id, error)
+            return code_of(error) if isinstance(error, LogError) else ErrorCode.unknown_server_error
+        return ErrorCode.none
+
+    # Time
+
+    def schedule(self, group: AnyGroup) -> None:
+        """Wake up no later than the group's next deadline. (Earlier does no harm: heartbeats move it on.)"""
+        deadline, timer = group.next_deadline(), self._timers.get(group.group_id)
+        loop = self._broker.loop
+        if deadline is None:
+            return
+        when = loop.time() + max(0, deadline - self.now()) / 1000
+        if timer is not None and not timer.cancelled() and timer.when() <= when:
+            return
+        if timer is not None:
+            timer.cancel()
+        self._timers[group.group_id] = loop.call_at(when, self._tick, group.group_id)
+        self._due[group.group_id] = deadline
+
+    def _tick(self, group_id: str) -> None:
+        self._timers.pop(group_id, None)
+        self._due.pop(group_id, None)
+        match self.groups.get(group_id):
+            case Group() as group:
+                self.carry_out(group, group.tick(self.now()))
+            case ConsumerGroup() as group:
+                self.consumers.tick(group)
+                self.schedule(group)
+
+    def look_again(self) -> None:
+        """Do now what groups wait for: the clock was moved (by a test)."""
+        for group_id in list(self.groups):
+            self._cancel(group_id)
+            self._tick(group_id)
+
+    def _cancel(self, group_id: str) -> None:
+        timer = self._timers.pop(group_id, None)
+        self._due.pop(group_id, None)
+        if timer is not None:
+            timer.cancel()
+
+    # Offsets, for those outside
+
+    def complete_transaction(self, index: int, producer_id: int, *, commit: bool) -> None:
+        """The marker of this producer is in the given partition of `__consumer_offsets`."""
+        self.offsets.store.complete_transaction(index, producer_id, commit=commit)
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic is deleted, and the offsets committed for it with it."""
+        self.offsets.forget_topic(topic)
+
+    def expire_offsets(self) -> None:
+        self.offsets.expire()

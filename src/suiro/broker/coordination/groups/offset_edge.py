@@ -1,0 +1,204 @@
+"""Committed offsets, written and expired: who may commit, who may ask, and how long they are kept."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from suiro.broker.coordination.groups import records
+from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
+from suiro.broker.coordination.groups.group import Group, GroupState
+from suiro.broker.coordination.groups.offsets import CommittedOffset, OffsetStore, TopicPartition
+from suiro.broker.coordination.groups.records import OffsetValue
+from suiro.broker.coordination.groups.refusals import GroupRefusal, code_of
+from suiro.log import LogError
+from suiro.protocol.messages import ErrorCode
+
+if TYPE_CHECKING:
+    from suiro.broker.coordination.groups.coordinator import GroupCoordinator
+    from suiro.broker.node import Broker
+
+logger = logging.getLogger(__name__)
+
+_FIRST_VERSION_WITH_GROUP_NOT_FOUND = 9
+
+
+class GroupOffsets:
+    """The offsets of every group. Reads go to `store`."""
+
+    def __init__(self, broker: Broker, coordinator: GroupCoordinator) -> None:
+        self._broker = broker
+        self._coordinator = coordinator
+        self.store = OffsetStore()
+
+    def check_commit(
+        self,
+        group_id: str,
+        *,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        transactional: bool,
+        version: int = _FIRST_VERSION_WITH_GROUP_NOT_FOUND,
+        places: Iterable[tuple[UUID, int]] = (),
+    ) -> ErrorCode:
+        """Whether this consumer may commit for these partitions: one that may not for one may not for any."""
+        group = self._coordinator.current(group_id)
+        if group is None:
+            if generation < 0:
+                return ErrorCode.none
+            if transactional or version < _FIRST_VERSION_WITH_GROUP_NOT_FOUND:
+                return ErrorCode.illegal_generation
+            return ErrorCode.group_id_not_found
+        if isinstance(group, Group):
+            return group.check_commit(
+                member_id=member_id,
+                instance_id=instance_id,
+                generation=generation,
+                transactional=transactional,
+                now=self._coordinator.now(),
+            )
+        try:
+            may = group.check_commit(
+                member_id=member_id,
+                instance_id=instance_id,
+                member_epoch=generation,
+                transactional=transactional,
+                version=version,
+            )
+            if may is not None and not all(may(*place) for place in places):
+                raise group.stale(group.members[member_id], "a partition is another's at its epoch")
+        except GroupRefusal as refusal:
+            if transactional and refusal.code is ErrorCode.stale_member_epoch:
+                return ErrorCode.illegal_generation
+            return refusal.code
+        return ErrorCode.none
+
+    def check_fetch(self, group_id: str, *, member_id: str | None, member_epoch: int) -> ErrorCode:
+        group = self._coordinator.current(group_id)
+        if isinstance(group, ConsumerGroup):
+            try:
+                group.check_fetch(member_id=member_id, member_epoch=member_epoch)
+            except GroupRefusal as refusal:
+                return refusal.code
+        return ErrorCode.none
+
+    def commit(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetValue],
+        *,
+        producer: tuple[int, int] | None = None,
+    ) -> None:
+        """Write offsets down; with a (producer id, epoch) they count when its transaction commits.
+
+        Raises LogError; then nothing is committed.
+        """
+        if not offsets:
+            return
+        keyed = [
+            (records.encode_offset_key(group_id, topic, index), records.encode_offset_value(value))
+            for (topic, index), value in offsets.items()
+        ]
+        first = self._coordinator.write(group_id, keyed, producer=producer)
+        self._coordinator.make_simple(group_id)
+        partition = self._coordinator.partition_of(group_id).index
+        for position, (place, value) in enumerate(offsets.items()):
+            entry = CommittedOffset(value=value, log_offset=first + position)
+            if producer is None:
+                self.store.put(group_id, place, entry)
+            else:
+                self.store.hold(group_id, place, entry, index=partition, producer_id=producer[0])
+
+    def delete(self, group_id: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+        """OffsetDelete. Raises `GroupRefusal` where the group as a whole refuses."""
+        group = self._coordinator.current(group_id)
+        if group is None:
+            raise GroupRefusal(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
+        if isinstance(group, Group) and group.members and not group.is_of_consumers:
+            raise GroupRefusal(ErrorCode.non_empty_group, f"group {group_id} has members")
+        codes = {
+            place: ErrorCode.group_subscribed_to_topic if group.is_subscribed_to(place[0]) else ErrorCode.none
+            for place in places
+        }
+        known = self.store.committed(group_id).keys() | self.store.undecided(group_id)
+        free = {place for place, code in codes.items() if code is ErrorCode.none}
+        try:
+            self._remove(group_id, free & known)
+        except LogError as error:
+            raise GroupRefusal(code_of(error), str(error)) from error
+        return codes
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic is deleted: also what an open transaction would commit for it."""
+        for group_id, places in self.store.places_of(topic).items():
+            with _for_itself(group_id):
+                self._remove(group_id, places)
+
+    def _remove(self, group_id: str, places: Iterable[TopicPartition]) -> None:
+        gone = sorted(places)
+        if not gone:
+            return
+        self._coordinator.write(
+            group_id, [(records.encode_offset_key(group_id, *place), None) for place in gone]
+        )
+        self.store.remove(group_id, gone)
+
+    def expire(self) -> None:
+        """Drop offsets that were kept for long enough, and groups that have neither members nor offsets."""
+        now = self._broker.clock.wall_ms()
+        for group in list(self._coordinator.groups.values()):
+            group_id = group.group_id
+            offsets, held = self.store.committed(group_id), self.store.undecided(group_id)
+            is_expired = self._expiry(group, now)
+            if is_expired is None and offsets:
+                continue
+            expired = {
+                place
+                for place, entry in offsets.items()
+                if is_expired is not None
+                and place not in held
+                and not group.is_subscribed_to(place[0])
+                and is_expired(entry.value)
+            }
+            is_over = not held and len(expired) == len(offsets) and _is_empty(group)
+            with _for_itself(group_id):
+                if is_over:
+                    self._coordinator.remove(group, expired)
+                else:
+                    self._remove(group_id, expired)
+
+    def _expiry(self, group: Group | ConsumerGroup, now: int) -> Callable[[OffsetValue], bool] | None:
+        """What is expired in this group; None: nothing is, whatever its age."""
+        retention_ms = self._broker.settings.offsets_retention_minutes * 60_000
+        since: int | None = None
+        if isinstance(group, Group) and group.protocol_type is not None:
+            if group.state is GroupState.EMPTY:
+                since = group.changed_ms if group.changed_ms >= 0 else None
+            elif group.state is not GroupState.STABLE or group.subscribed_topics() is None:
+                return None
+
+        def is_expired(value: OffsetValue) -> bool:
+            if value.expire_ms is not None:
+                return now >= value.expire_ms
+            return now - (value.commit_ms if since is None else since) >= retention_ms
+
+        return is_expired
+
+
+@contextmanager
+def _for_itself(group_id: str) -> Iterator[None]:
+    """One group's log may be offline; the others are not to wait for it."""
+    try:
+        yield
+    except LogError as error:
+        logger.error("offsets of group %s that are over stay for now: %s", group_id, error)
+
+
+def _is_empty(group: Group | ConsumerGroup) -> bool:
+    if isinstance(group, ConsumerGroup):
+        return not group.members
+    return group.state is GroupState.EMPTY and not group.pending

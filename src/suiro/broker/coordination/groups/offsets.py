@@ -1,0 +1,89 @@
+"""Committed offsets, and those that a transaction has yet to decide.
+
+Offsets of a transaction are written at once, as transactional batches, and kept aside until the marker of their
+producer decides them. Whatever is removed is removed from both, so that a decision never brings back the offset of
+a topic or group that was deleted meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from suiro.broker.coordination.groups.records import OffsetValue
+
+TopicPartition: TypeAlias = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedOffset:
+    """A committed offset, and where in the log it was committed (which of two is the later one)."""
+
+    value: OffsetValue
+    log_offset: int
+
+
+class OffsetStore:
+    """State without I/O: the coordinator writes first, then changes this."""
+
+    def __init__(self) -> None:
+        self._committed: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        # (partition of __consumer_offsets, producer id) -> what its open transaction would commit
+        self._undecided: dict[tuple[int, int], dict[tuple[str, TopicPartition], CommittedOffset]] = {}
+
+    def __iter__(self) -> Iterator[tuple[str, Mapping[TopicPartition, CommittedOffset]]]:
+        return iter(self._committed.items())
+
+    def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+        return self._committed.get(group_id, {})
+
+    def undecided(self, group_id: str) -> set[TopicPartition]:
+        """Where an open transaction holds an offset of this group (KIP-447: require_stable)."""
+        return {place for held in self._undecided.values() for group, place in held if group == group_id}
+
+    def places_of(self, topic: str) -> dict[str, set[TopicPartition]]:
+        """Group -> where it has an offset of this topic, decided or not."""
+        found: dict[str, set[TopicPartition]] = {}
+        for group_id, offsets in self._committed.items():
+            for place in offsets:
+                if place[0] == topic:
+                    found.setdefault(group_id, set()).add(place)
+        for held in self._undecided.values():
+            for group_id, place in held:
+                if place[0] == topic:
+                    found.setdefault(group_id, set()).add(place)
+        return found
+
+    def put(self, group_id: str, place: TopicPartition, entry: CommittedOffset) -> None:
+        self._committed.setdefault(group_id, {})[place] = entry
+
+    def hold(
+        self,
+        group_id: str,
+        place: TopicPartition,
+        entry: CommittedOffset,
+        *,
+        index: int,
+        producer_id: int,
+    ) -> None:
+        """Until the marker of this producer is in the given partition of `__consumer_offsets`."""
+        self._undecided.setdefault((index, producer_id), {})[group_id, place] = entry
+
+    def remove(self, group_id: str, places: Iterable[TopicPartition]) -> None:
+        offsets = self._committed.get(group_id, {})
+        for place in places:
+            offsets.pop(place, None)
+            for held in self._undecided.values():
+                held.pop((group_id, place), None)
+        if not offsets:
+            self._committed.pop(group_id, None)
+
+    def complete_transaction(self, index: int, producer_id: int, *, commit: bool) -> None:
+        held = self._undecided.pop((index, producer_id), {})
+        if not commit:
+            return
+        for (group_id, place), entry in held.items():
+            present = self.committed(group_id).get(place)
+            if present is None or present.log_offset < entry.log_offset:
+                self.put(group_id, place, entry)

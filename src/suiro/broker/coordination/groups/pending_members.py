@@ -1,0 +1,54 @@
+"""Members of a classic group that were given an id and have not joined with it yet (KIP-394).
+
+A client that only asks for ids makes many of them, each of which stays for a session: what they take, and when the next
+one is due, is known without going over all.
+"""
+
+from __future__ import annotations
+
+from suiro.broker.coordination.groups.group_memory import A_MEMBER
+
+
+class PendingMembers:
+    """Member ids and their deadlines, in milliseconds."""
+
+    def __init__(self) -> None:
+        self._deadlines: dict[str, int] = {}
+        self.size = 0
+        """Bytes, as `group_memory` counts them."""
+        self.deadline: int | None = None
+        """No member is due before it; `expire` when it has come."""
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self._deadlines
+
+    def add(self, member_id: str, deadline: int) -> None:
+        self._deadlines[member_id] = deadline
+        self.size += size_of(member_id)
+        self.deadline = deadline if self.deadline is None else min(self.deadline, deadline)
+
+    def remove(self, member_id: str) -> bool:
+        """Whether it was there."""
+        if self._deadlines.pop(member_id, None) is None:
+            return False
+        self.size -= size_of(member_id)
+        if not self._deadlines:
+            self.deadline = None
+        return True
+
+    def expire(self, now: int) -> int:
+        """Forget those whose time has come. Returns how many they are."""
+        if self.deadline is None or self.deadline > now:
+            return 0
+        late = [member_id for member_id, deadline in self._deadlines.items() if deadline <= now]
+        for member_id in late:
+            self.remove(member_id)
+        self.deadline = min(self._deadlines.values(), default=None)
+        return len(late)
+
+
+def size_of(member_id: str) -> int:
+    return A_MEMBER + len(member_id)

@@ -1,0 +1,65 @@
+"""Subscriptions by regular expression: checking one, and finding the topics that it matches.
+
+Kafka uses RE2J, which is a translation of RE2: the same dialect (no look-around, no references back) and the same
+promise, time in proportion to the text, so no member's pattern can hold up the node. What RE2 knows and RE2J does not
+is `\\C`, any single byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from suiro.broker.coordination.groups.refusals import GroupRefusal
+from suiro.broker.fields import MAX_STRING_BYTES
+from suiro.protocol.messages import ErrorCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedRegex:
+    """The topics that matched, when, and which version of the topic list that was."""
+
+    topics: frozenset[str]
+    version: int
+    timestamp_ms: int
+
+
+def check_regex(regex: str) -> None:
+    """Raises `GroupRefusal` where it is none."""
+    import re2
+
+    if len(regex.encode()) > MAX_STRING_BYTES:  # it could not be written down
+        raise GroupRefusal(
+            ErrorCode.invalid_regular_expression,
+            f"SubscribedTopicRegex has {len(regex.encode())} bytes; the most is {MAX_STRING_BYTES}.",
+        )
+    try:
+        _matches(regex, [""])
+        matching_topics(regex, [""])  # in its frame too, which may be what makes it too large
+    except re2.error as error:
+        why = error.args[0].decode(errors="replace")
+        raise GroupRefusal(
+            ErrorCode.invalid_regular_expression,
+            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {why}.",
+        ) from None
+
+
+def matching_topics(regex: str, names: Iterable[str]) -> frozenset[str]:
+    """Those names that a valid regular expression matches from the first character to the last."""
+    import re2
+
+    listed = list(names)
+    try:
+        found = _matches(rf"\A(?:{regex})\z", listed)
+    except re2.error:  # a `\Q` that is left open runs to the end, over what stands behind it here
+        found = _matches(rf"\A(?:{regex}\E)\z", listed)
+    return frozenset(name for name, matches in zip(listed, found, strict=True) if matches)
+
+
+def _matches(regex: str, names: list[str]) -> list[bool]:
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    pattern = re2.compile(regex, options)
+    return [pattern.search(name) is not None for name in names]

@@ -1,0 +1,98 @@
+"""A coordinator's own topic: one record appended, everything read back at the start."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+
+from suiro.broker.storage.topics import Partition
+from suiro.log import DamagedLogError, PartitionLog, StorageError
+from suiro.protocol.record_batch import BatchHeader, iter_headers
+from suiro.protocol.records import Record, decode_batch, encode_batch
+
+logger = logging.getLogger(__name__)
+
+_READ_BYTES = 4 << 20
+_WORTH_COMPACTING = 10_000
+_RECORDS_A_BATCH = 500
+
+
+def partition_for(key: str, count: int) -> int:
+    """Kafka's choice of a coordinator partition: Java's `String.hashCode`, its absolute value modulo the count."""
+    value = 0
+    encoded = key.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(encoded[::2], encoded[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    if value == 0x80000000:  # the least of Java's ints, whose absolute value is no int: Kafka takes 0
+        return 0
+    return min(value, 0x1_0000_0000 - value) % count
+
+
+def append(
+    partition: Partition,
+    records: Sequence[tuple[bytes, bytes | None]],
+    *,
+    timestamp: int,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+) -> int:
+    """Append (key, value) records as one batch; with a producer id, as a part of its transaction.
+
+    Returns the offset of the first. Raises LogError.
+    """
+    batch = encode_batch(
+        [
+            Record(offset=index, timestamp=timestamp, key=key, value=value)
+            for index, (key, value) in enumerate(records)
+        ],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=-1,
+        transactional=producer_id >= 0,
+    )
+    appended = partition.log.append(batch, origin="coordinator")
+    partition.grown()
+    return appended.base_offset
+
+
+def replay(log: PartitionLog) -> Iterator[tuple[BatchHeader, tuple[Record, ...]]]:
+    """Every batch of the log with its records, from the start to the end. Raises LogError where it is damaged."""
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        result = log.read(offset, max_bytes=_READ_BYTES, read_committed=False, min_one_batch=True)
+        data = b"".join(os.pread(fd, length, position) for fd, position, length in result.regions)
+        before = offset
+        for position, header in iter_headers(data):
+            if header.last_offset >= offset:
+                yield header, decode_batch(data, position)
+                offset = header.next_offset
+        if offset == before:
+            if result.regions:
+                raise DamagedLogError(f"{log.directory} is damaged: no whole batch begins at offset {offset}")
+            return  # Cleaning took what was there.
+
+
+def compact(partition: Partition, live: Sequence[tuple[bytes, bytes]], *, timestamp: int) -> None:
+    """At a start, if most of what was replayed is out of date: write what still holds, and begin the log there.
+
+    Without it a start would take longer with every commit ever made. A crash between the two steps does no harm:
+    the next replay sees the old records and then the same values again. An open transaction keeps its records
+    where they are, so a log that has one is left as it is.
+    """
+    log = partition.log
+    replayed = log.log_end_offset - log.log_start_offset
+    if replayed < _WORTH_COMPACTING + 2 * len(live) or log.last_stable_offset < log.log_end_offset:
+        return
+    start = log.log_end_offset
+    try:
+        for first in range(0, len(live), _RECORDS_A_BATCH):
+            batch = live[first : first + _RECORDS_A_BATCH]
+            append(partition, batch, timestamp=timestamp)
+    except (
+        StorageError
+    ) as error:  # A node whose disk is full must start all the same, to be told what may go.
+        logger.warning("%s-%d is not compacted at this start: %s", partition.topic, partition.index, error)
+        return
+    log.flush()
+    log.delete_records_before(start)

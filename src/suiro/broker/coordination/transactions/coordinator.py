@@ -1,0 +1,325 @@
+"""The transaction coordinator: applies `state`'s decisions, writes them down, writes the markers.
+
+Order is everything. A decision is appended to `__transaction_state` before a marker is written anywhere, and
+COMPLETE_* only after the last marker. A start replays the topic: PREPARE_* goes on writing markers (one that is
+written twice does no harm), ONGOING waits for its producer or its timeout.
+
+All of this happens within one turn of the event loop, so nobody sees a transaction half ended; only where a
+marker could not be written does a decision stay open, and it is tried again until it can.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from suiro.broker.coordination import system_log
+from suiro.broker.coordination.transactions import records, state
+from suiro.broker.coordination.transactions.markers import end_offsets, write_marker
+from suiro.broker.coordination.transactions.producer_ids import NoProducerIdError, ProducerIds
+from suiro.broker.coordination.transactions.state import (
+    PREPARED,
+    Decision,
+    TopicPartition,
+    Transaction,
+    TransactionState,
+)
+from suiro.broker.storage.topics import TRANSACTIONS_TOPIC, Partition
+from suiro.log import LogError
+from suiro.protocol.messages import ErrorCode
+
+if TYPE_CHECKING:
+    from suiro.broker.node import Broker
+
+logger = logging.getLogger(__name__)
+
+COORDINATOR_EPOCH = 0
+_FEATURE = "transaction.version"
+NO_IDENTITY = (state.NO_PRODUCER_ID, state.NO_PRODUCER_EPOCH)
+
+# A marker that meets one of these is not needed any more: a newer one of this producer is there already.
+_OVERTAKEN = (ErrorCode.invalid_producer_epoch, ErrorCode.transaction_coordinator_fenced)
+
+
+class TransactionCoordinator:
+    """Every transactional id of the node, and the producer ids."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._transactions: dict[str, Transaction] = {}
+        self._producer_ids = ProducerIds(broker.config.data)
+
+    def load(self) -> None:
+        """Replay `__transaction_state`, then finish what was decided."""
+        topic = self._broker.topics.topic(TRANSACTIONS_TOPIC)
+        highest = -1
+        if self._broker.topics.adopted:
+            self._producer_ids.keep_off(part.log for part in self._broker.topics.partitions())
+        for partition in topic.partitions if topic else ():
+            for header, batch in system_log.replay(partition.log):
+                for record in () if header.is_control else batch:
+                    transactional_id = records.decode_key(record.key or b"")
+                    if transactional_id is None:
+                        continue
+                    if record.value is None:
+                        self._transactions.pop(transactional_id, None)
+                        continue
+                    transaction = records.decode_value(transactional_id, record.value)
+                    highest = max(highest, transaction.producer_id, transaction.next_producer_id)
+                    self._transactions[transactional_id] = transaction
+        self._producer_ids.skip_to(highest + 1)
+        for transaction in [t for t in self._transactions.values() if t.state in PREPARED]:
+            logger.info(
+                "finishing transaction of %s: %s", transaction.transactional_id, transaction.state.name
+            )
+            self._complete(transaction)
+        for partition in topic.partitions if topic else ():
+            self._compact(partition, len(topic.partitions) if topic else 1)
+
+    def _compact(self, partition: Partition, count: int) -> None:
+        live = [
+            (records.encode_key(t.transactional_id), self._value(t))
+            for t in self._transactions.values()
+            if system_log.partition_for(t.transactional_id, count) == partition.index
+        ]
+        system_log.compact(partition, live, timestamp=self._broker.clock.wall_ms())
+
+    def __iter__(self) -> Iterator[Transaction]:
+        return iter(self._transactions.values())
+
+    def find(self, transactional_id: str) -> Transaction | None:
+        return self._transactions.get(transactional_id)
+
+    @property
+    def version(self) -> int:
+        """The finalized level of `transaction.version`: what counts where no client has said which it speaks."""
+        return self._broker.features.finalized[_FEATURE]
+
+    def init_producer_id(
+        self, transactional_id: str | None, *, timeout_ms: int, expected: tuple[int, int] | None
+    ) -> tuple[ErrorCode, int, int]:
+        """(error, producer id, epoch). Without a transactional id: a producer that is only idempotent."""
+        try:
+            return self._init_producer_id(transactional_id, timeout_ms, expected)
+        except NoProducerIdError as error:
+            return self._without_id(error)
+
+    def _init_producer_id(
+        self, transactional_id: str | None, timeout_ms: int, expected: tuple[int, int] | None
+    ) -> tuple[ErrorCode, int, int]:
+        if transactional_id is None:
+            return ErrorCode.none, self._producer_ids.take(), 0
+        if not transactional_id:
+            return ErrorCode.invalid_request, *NO_IDENTITY
+        if not 0 < timeout_ms <= self._broker.settings.transaction_max_timeout_ms:
+            return ErrorCode.invalid_transaction_timeout, *NO_IDENTITY
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
+            transaction = Transaction(
+                transactional_id=transactional_id,
+                producer_id=self._producer_ids.take(),
+                timeout_ms=timeout_ms,
+            )
+        decision = state.init_producer(
+            transaction,
+            expected=expected,
+            timeout_ms=timeout_ms,
+            version=self.version,
+            now_ms=self._broker.clock.wall_ms(),
+            new_producer_id=self._producer_ids.take,
+        )
+        code = self._apply(decision)
+        if code is not ErrorCode.none or decision.next is None:
+            return code, *NO_IDENTITY
+        return code, decision.next.producer_id, decision.next.producer_epoch
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: frozenset[TopicPartition],
+        version: int,
+    ) -> ErrorCode:
+        """`version` is that of the client: V2 where the partitions join with what is written into them."""
+        if not transactional_id:
+            return ErrorCode.invalid_request
+        return self._apply(
+            state.add_partitions(
+                self._transactions.get(transactional_id),
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                partitions=partitions,
+                version=version,
+                now_ms=self._broker.clock.wall_ms(),
+            )
+        )
+
+    def verify(
+        self, transactional_id: str, *, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> ErrorCode:
+        if not transactional_id:
+            return ErrorCode.invalid_request
+        return state.verify(
+            self._transactions.get(transactional_id),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            partition=partition,
+        )
+
+    def end(
+        self, transactional_id: str, *, producer_id: int, producer_epoch: int, commit: bool, version: int
+    ) -> tuple[ErrorCode, int, int]:
+        """(error, producer id, epoch): in V2 the identity of the next transaction."""
+        if not transactional_id:
+            return ErrorCode.invalid_request, *NO_IDENTITY
+        try:
+            decision = state.end(
+                self._transactions.get(transactional_id),
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                commit=commit,
+                version=version,
+                now_ms=self._broker.clock.wall_ms(),
+                new_producer_id=self._producer_ids.take,
+            )
+        except NoProducerIdError as error:
+            return self._without_id(error)
+        code = self._apply(decision)
+        if code is not ErrorCode.none or version < state.V2:
+            return code, *NO_IDENTITY
+        ended = self._transactions[transactional_id]
+        if ended.state in PREPARED:  # a marker is still to come; the identity after it is known already
+            ended = state.complete(ended, now_ms=ended.update_ms)
+        return code, ended.producer_id, ended.producer_epoch
+
+    def retry_and_time_out(self) -> None:
+        """Finish what is decided and could not be finished; abort what has been ongoing for too long."""
+        now = self._broker.clock.wall_ms()
+        for transaction in list(self._transactions.values()):
+            deadline = transaction.times_out_at()
+            if transaction.state in PREPARED:
+                self._complete(transaction)
+            elif deadline is not None and deadline < now:
+                logger.info(
+                    "aborting the transaction of %s: open for longer than its %d ms",
+                    transaction.transactional_id,
+                    transaction.timeout_ms,
+                )
+                try:
+                    fenced = state.fence(
+                        transaction, version=self.version, now_ms=now, new_producer_id=self._producer_ids.take
+                    )
+                except NoProducerIdError as error:
+                    self._without_id(error)
+                else:
+                    self._apply(Decision(code=ErrorCode.none, next=fenced))
+
+    def expire_ids(self) -> None:
+        """Forget ids that nobody has used for `transactional.id.expiration.ms`."""
+        oldest = self._broker.clock.wall_ms() - self._broker.settings.transactional_id_expiration_ms
+        for transaction in list(self._transactions.values()):
+            if transaction.state in state.IDLE and transaction.update_ms <= oldest:
+                try:
+                    self._append(transaction.transactional_id, None)
+                except LogError as error:
+                    logger.warning("expired id %s: %s", transaction.transactional_id, error)
+                    continue
+                del self._transactions[transaction.transactional_id]
+
+    def _without_id(self, error: NoProducerIdError) -> tuple[ErrorCode, int, int]:
+        logger.warning("%s", error)
+        return ErrorCode.coordinator_load_in_progress, *NO_IDENTITY
+
+    def _apply(self, decision: Decision) -> ErrorCode:
+        """Write the next state down, and the markers of a decision. The code to answer with."""
+        if decision.next is None:
+            return decision.code
+        try:
+            self._store(decision.next)
+        except LogError as error:
+            logger.warning("state of transaction %s: %s", decision.next.transactional_id, error)
+            # What Kafka's coordinator answers for a log that it cannot write: the client asks again.
+            retriable = error.code is ErrorCode.kafka_storage_error
+            return ErrorCode.not_coordinator if retriable else ErrorCode.unknown_server_error
+        if decision.next.state in PREPARED:
+            self._complete(decision.next)
+        return decision.code
+
+    def _store(self, transaction: Transaction) -> None:
+        """Down first, then true."""
+        self._append(transaction.transactional_id, self._value(transaction))
+        self._transactions[transaction.transactional_id] = transaction
+
+    def _value(self, transaction: Transaction) -> bytes:
+        return records.encode_value(transaction, flexible=self.version > 0)
+
+    def _append(self, transactional_id: str, value: bytes | None) -> None:
+        topic = self._broker.internal_topic(TRANSACTIONS_TOPIC)
+        system_log.append(
+            topic.partitions[system_log.partition_for(transactional_id, len(topic.partitions))],
+            [(records.encode_key(transactional_id), value)],
+            timestamp=self._broker.clock.wall_ms(),
+        )
+
+    def _complete(self, transaction: Transaction) -> None:
+        """Write the marker into every partition of the transaction, then say so in the log.
+
+        What fails is logged and left for `retry_and_time_out`; it holds up no other partition or transaction.
+        """
+        commit = transaction.state is TransactionState.PREPARE_COMMIT
+        unmarked = set()
+        for topic, index in sorted(transaction.partitions):
+            partition = self._broker.topics.partition(topic, index)
+            if partition is None:
+                continue  # a topic deleted meanwhile has nothing to be marked
+            try:
+                self._write_marker(partition, transaction, commit=commit)
+            except LogError as error:
+                logger.warning(
+                    "marker of %s in %s-%d, tried again: %s",
+                    transaction.transactional_id,
+                    topic,
+                    index,
+                    error,
+                )
+                unmarked.add((topic, index))
+        if unmarked:
+            left = replace(transaction, partitions=frozenset(unmarked))
+            self._transactions[transaction.transactional_id] = left
+            return
+        try:
+            self._store(state.complete(transaction, now_ms=self._broker.clock.wall_ms()))
+        except LogError as error:
+            logger.warning("end of transaction %s, tried again: %s", transaction.transactional_id, error)
+            left = replace(transaction, partitions=frozenset())
+            self._transactions[transaction.transactional_id] = left
+
+    def _write_marker(self, partition: Partition, transaction: Transaction, *, commit: bool) -> None:
+        # There is one coordinator, so it is the newest, whichever epoch one before it (a Kafka's) has left.
+        entry = partition.log.producer(transaction.producer_id)
+        seen = COORDINATOR_EPOCH if entry is None else entry.coordinator_epoch
+        try:
+            write_marker(
+                self._broker,
+                partition,
+                commit=commit,
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.producer_epoch,
+                coordinator_epoch=max(COORDINATOR_EPOCH, seen),
+                version=transaction.version,
+            )
+        except LogError as error:
+            if error.code not in _OVERTAKEN:
+                raise
+            logger.info(
+                "marker of %s in %s-%d: %s",
+                transaction.transactional_id,
+                partition.topic,
+                partition.index,
+                error,
+            )
+            end_offsets(self._broker, partition, transaction.producer_id, commit=commit)

@@ -1,0 +1,39 @@
+"""The end of one producer's transaction in one partition: the marker, and what hangs on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from suiro.broker.storage.topics import OFFSETS_TOPIC, Partition
+
+if TYPE_CHECKING:
+    from suiro.broker.node import Broker
+
+
+def write_marker(
+    broker: Broker,
+    partition: Partition,
+    *,
+    commit: bool,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    version: int,
+) -> None:
+    """Raises LogError where the partition does not take it. `version` is that of the transaction."""
+    partition.log.append_control(
+        commit=commit,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        coordinator_epoch=coordinator_epoch,
+        transaction_version=version,
+        timestamp=broker.clock.wall_ms(),
+    )
+    end_offsets(broker, partition, producer_id, commit=commit)
+    partition.grown()
+
+
+def end_offsets(broker: Broker, partition: Partition, producer_id: int, *, commit: bool) -> None:
+    """The group coordinator hears what became of the offsets that waited in this partition."""
+    if partition.topic == OFFSETS_TOPIC:
+        broker.groups.complete_transaction(partition.index, producer_id, commit=commit)

@@ -1,0 +1,59 @@
+"""What CreateAcls, DeleteAcls and DescribeAcls share: words that nobody knows, filters, and who may change rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from suiro.broker.net.connection import BadFrameError
+from suiro.broker.security import CLUSTER_NAME, AclAuthorizer, AclStore, Operation, ResourceType
+from suiro.broker.security.acl import AclFilter, PatternType, Permission
+from suiro.protocol.messages import ErrorCode
+
+if TYPE_CHECKING:
+    from suiro.broker.dispatch import Exchange
+    from suiro.broker.node import Broker
+
+_UNKNOWN = 0
+
+
+class RefusedError(Exception):
+    """Why this client may change no rule."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def check_known(message: Any, *words: int) -> None:
+    """Kafka takes no request apart that says of itself that it is about what is unknown."""
+    if _UNKNOWN in words:
+        raise BadFrameError(f"a request about access control rules says what is unknown: {message}")
+
+
+def read_filter(message: Any) -> AclFilter:
+    """The filter of a DeleteAcls or DescribeAcls request."""
+    check_known(
+        message,
+        message.resource_type_filter,
+        message.pattern_type_filter,
+        message.operation,
+        message.permission_type,
+    )
+    return AclFilter(
+        kind=ResourceType(message.resource_type_filter),
+        name=message.resource_name_filter,
+        pattern=PatternType(message.pattern_type_filter),
+        principal=message.principal_filter,
+        host=message.host_filter,
+        operation=Operation(message.operation),
+        permission=Permission(message.permission_type),
+    )
+
+
+def rules_to_change(broker: Broker, exchange: Exchange) -> AclStore:
+    """The node's rules, if this client may change them and there are any to change. Raises `RefusedError`."""
+    if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        raise RefusedError(ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
+    if not isinstance(broker.authorizer, AclAuthorizer):
+        raise RefusedError(ErrorCode.security_disabled, "No Authorizer is configured.")
+    return broker.authorizer.acls

@@ -1,0 +1,215 @@
+"""What AlterConfigs and IncrementalAlterConfigs have in common: a resource's settings get a new content, or a refusal.
+
+The two differ in how they say what the new content is; checking, keeping and applying it is the same. All that one
+request says about one resource holds or nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.settings.configs import GROUP_SETTINGS, ResourceKind, check_group_configs, text_of
+from suiro.broker.settings.dynamic_settings import Layer
+from suiro.broker.settings.features import ELIGIBLE_LEADERS
+from suiro.broker.settings.kafka_settings import ALTERABLE
+from suiro.broker.storage.topics import InvalidTopicError, check_topic_name
+from suiro.config import kind as kind_of_setting
+from suiro.config import node_setting_names, topic_settings
+from suiro.errors import ConfigError
+from suiro.log import TOPIC_SETTINGS, StorageError
+from suiro.protocol.messages import ErrorCode
+
+if TYPE_CHECKING:
+    from suiro.broker.dispatch import Exchange
+    from suiro.broker.node import Broker
+
+MakeContent = Callable[[Mapping[str, str]], dict[str, str]]
+_DURABILITY = "min.insync.replicas"
+
+
+class RefusedError(Exception):
+    """Why a resource's settings stay as they are."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def answer_each(
+    exchange: Exchange, resources: Iterable[Any], alter: Callable[[Any], None], *, result: str
+) -> tuple[Any, ...]:
+    """One result for each resource of a request: `alter` raises `RefusedError` for those that stay as they are."""
+    resources = tuple(resources)
+    named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    results = []
+    for resource in resources:
+        code, message = ErrorCode.none, None
+        try:
+            if named[resource.resource_type, resource.resource_name] > 1:
+                raise RefusedError(ErrorCode.invalid_request, "Each resource must appear at most once.")
+            if max(Counter(config.name for config in resource.configs).values(), default=0) > 1:
+                raise RefusedError(ErrorCode.invalid_request, "Error due to duplicate config keys")
+            alter(resource)
+        except RefusedError as refusal:
+            code, message = refusal.code, str(refusal)
+        results.append(
+            exchange.make(
+                result,
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return tuple(results)
+
+
+def refuse_nulls(names: Iterable[str]) -> None:
+    found = ", ".join(names)
+    if found:
+        raise RefusedError(ErrorCode.invalid_request, f"Null value not supported for : {found}")
+
+
+def kind_of(number: int) -> ResourceKind:
+    if number not in (
+        ResourceKind.TOPIC,
+        ResourceKind.BROKER,
+        ResourceKind.BROKER_LOGGER,
+        ResourceKind.GROUP,
+    ):
+        raise RefusedError(ErrorCode.invalid_request, f"Unknown resource type {number}")
+    return ResourceKind(number)
+
+
+def check_may_alter(exchange: Exchange, kind: ResourceKind, name: str) -> None:
+    match kind:
+        case ResourceKind.TOPIC:
+            guarded, named, code = ResourceType.TOPIC, name, ErrorCode.topic_authorization_failed
+        case ResourceKind.GROUP:
+            guarded, named, code = ResourceType.GROUP, name, ErrorCode.group_authorization_failed
+        case _:
+            guarded, named, code = ResourceType.CLUSTER, CLUSTER_NAME, ErrorCode.cluster_authorization_failed
+    if not exchange.may(Operation.ALTER_CONFIGS, guarded, named):
+        raise RefusedError(code, f"{guarded.name.capitalize()} authorization failed.")
+
+
+def check_node_id(broker: Broker, name: str) -> None:
+    try:
+        node_id = int(name)
+    except ValueError:
+        raise RefusedError(
+            ErrorCode.invalid_request, f"Node id must be an integer, but it is: {name}"
+        ) from None
+    if node_id != broker.node_id:
+        raise RefusedError(
+            ErrorCode.invalid_request, f"Unexpected broker id, expected {broker.node_id}, but received {name}"
+        )
+
+
+def alter_settings(
+    broker: Broker, kind: ResourceKind, name: str, make_content: MakeContent, *, validate_only: bool
+) -> None:
+    """Give a topic, the node, the cluster's default or a group the content that `make_content` makes of the one it
+    has. Raises `RefusedError`."""
+    match kind:
+        case ResourceKind.TOPIC:
+            _alter_topic(broker, name, make_content, validate_only=validate_only)
+        case ResourceKind.BROKER:
+            _alter_node(broker, name, make_content, validate_only=validate_only)
+        case ResourceKind.GROUP:
+            _alter_group(broker, name, make_content, validate_only=validate_only)
+        case _:
+            raise RefusedError(ErrorCode.invalid_request, f"Unknown resource type {kind.value}")
+
+
+def list_default(broker: Broker, kind: ResourceKind, name: str) -> str | None:
+    """What an addition to a list adds to where nothing is set. None: this setting is not a list."""
+    settings = broker.dynamic_settings.static
+    match kind:
+        case ResourceKind.TOPIC:
+            if name in TOPIC_SETTINGS and TOPIC_SETTINGS[name].type == "LIST":
+                node_name = topic_settings().get(name)
+                return text_of(settings.value(node_name)) if node_name else TOPIC_SETTINGS[name].default
+        case ResourceKind.BROKER:
+            if name in node_setting_names() and kind_of_setting(name) == "LIST":
+                return text_of(settings.value(name))
+            if name in ALTERABLE and ALTERABLE[name].kind == "LIST":
+                return ALTERABLE[name].default or ""
+    return None
+
+
+def _alter_topic(broker: Broker, name: str, make_content: MakeContent, *, validate_only: bool) -> None:
+    if not name:
+        raise RefusedError(ErrorCode.invalid_request, "Default topic resources are not allowed.")
+    try:
+        check_topic_name(name)
+    except InvalidTopicError as error:
+        raise RefusedError(ErrorCode.invalid_topic_exception, str(error)) from None
+    topic = broker.topics.topic(name)
+    content = make_content(topic.configs if topic else {})
+    try:
+        broker.topics.check_configs(content, topic)
+    except ConfigError as error:
+        raise RefusedError(ErrorCode.invalid_config, str(error)) from None
+    if topic is None:
+        raise RefusedError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
+    if not validate_only:
+        with _storage_error_refused():
+            broker.topics.alter_configs(topic, content)
+
+
+def _alter_node(broker: Broker, name: str, make_content: MakeContent, *, validate_only: bool) -> None:
+    layer: Layer = "default"
+    if name:
+        check_node_id(broker, name)
+        layer = "broker"
+    before = broker.dynamic_settings.layer(layer)
+    content = make_content(before)
+    try:
+        broker.check_settings(broker.dynamic_settings.checked(layer, content))
+    except ConfigError as error:
+        raise RefusedError(ErrorCode.invalid_request, str(error)) from None
+    if broker.features.finalized[ELIGIBLE_LEADERS] > 0:
+        _check_durability(layer, before, content)
+    if not validate_only:
+        with _storage_error_refused():
+            broker.replace_settings(content, layer=layer)
+
+
+def _check_durability(layer: Layer, before: Mapping[str, str], content: Mapping[str, str]) -> None:
+    """KIP-966: the whole cluster has one `min.insync.replicas`, and it always has one."""
+    if layer == "broker" and content.get(_DURABILITY) != before.get(_DURABILITY):
+        raise RefusedError(
+            ErrorCode.invalid_config, f"Broker-level {_DURABILITY} cannot be altered while ELR is enabled."
+        )
+    if layer == "default" and _DURABILITY not in content:
+        raise RefusedError(
+            ErrorCode.invalid_config, f"Cluster-level {_DURABILITY} cannot be removed while ELR is enabled."
+        )
+
+
+def _alter_group(broker: Broker, name: str, make_content: MakeContent, *, validate_only: bool) -> None:
+    if not name:
+        raise RefusedError(ErrorCode.invalid_request, "Default group resources are not allowed.")
+    content = make_content(broker.group_configs(name))
+    try:
+        check_group_configs(content, broker.settings)
+    except ConfigError as error:
+        raise RefusedError(ErrorCode.invalid_config, str(error)) from None
+    if not validate_only:
+        with _storage_error_refused():
+            broker.replace_group_configs(
+                name, {key: content[key] for key in GROUP_SETTINGS if key in content}
+            )
+
+
+@contextmanager
+def _storage_error_refused() -> Iterator[None]:
+    try:
+        yield
+    except StorageError as error:
+        raise RefusedError(error.code, str(error)) from None

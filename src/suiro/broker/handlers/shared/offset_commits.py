@@ -1,0 +1,70 @@
+"""What OffsetCommit and TxnOffsetCommit share: which offsets of a request may be committed, and committing them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from suiro.broker.coordination.groups.offsets import TopicPartition
+from suiro.broker.coordination.groups.records import OffsetValue
+from suiro.broker.coordination.groups.refusals import code_of
+from suiro.log import LogError
+from suiro.protocol.messages import ErrorCode
+
+if TYPE_CHECKING:
+    from suiro.broker.node import Broker
+
+
+def commit_offsets(
+    broker: Broker, group_id: str, topics: Any, *, producer: tuple[int, int] | None = None
+) -> dict[TopicPartition, ErrorCode]:
+    """Commit the offsets of a request's topics, of which some may not exist. The code of each partition."""
+    codes: dict[TopicPartition, ErrorCode] = {}
+    known: dict[TopicPartition, Any] = {}
+    for topic in topics:
+        for entry in topic.partitions:
+            place = (str(topic.name), int(entry.partition_index))
+            if broker.topics.partition(*place) is None:
+                codes[place] = ErrorCode.unknown_topic_or_partition
+            else:
+                known[place] = entry
+    return codes | commit_known(broker, group_id, known, producer=producer)
+
+
+def commit_known(
+    broker: Broker,
+    group_id: str,
+    entries: Mapping[TopicPartition, Any],
+    *,
+    producer: tuple[int, int] | None = None,
+    retention_ms: int | None = None,
+) -> dict[TopicPartition, ErrorCode]:
+    """Commit a request's entries for partitions that exist. The code of each."""
+    now = broker.clock.wall_ms()
+    codes: dict[TopicPartition, ErrorCode] = {}
+    accepted: dict[TopicPartition, OffsetValue] = {}
+    for place, entry in entries.items():
+        metadata = entry.committed_metadata or ""
+        if len(metadata.encode("utf-16-le")) // 2 > broker.settings.offset_metadata_max_bytes:
+            codes[place] = ErrorCode.offset_metadata_too_large
+            continue
+        codes[place] = ErrorCode.none
+        topic = broker.topics.topic(place[0])
+        accepted[place] = OffsetValue(
+            offset=entry.committed_offset,
+            leader_epoch=getattr(entry, "committed_leader_epoch", -1),
+            metadata=metadata,
+            commit_ms=now,
+            expire_ms=None if retention_ms is None else now + retention_ms,
+            topic_id=topic.topic_id if topic is not None and producer is None else None,
+        )
+    try:
+        broker.groups.offsets.commit(group_id, accepted, producer=producer)
+    except LogError as error:
+        codes.update(dict.fromkeys(accepted, code_of(error)))
+    return codes
+
+
+def refuse_all(topics: Any, code: ErrorCode) -> dict[TopicPartition, ErrorCode]:
+    """The same code for every partition of a request."""
+    return {(topic.name, entry.partition_index): code for topic in topics for entry in topic.partitions}

@@ -1,0 +1,81 @@
+"""A batch in the codec that its topic asks for (`compression.type`), where the producer used another one.
+
+The records are taken out and put in again as bytes, and it is seen that they are as many as the batch claims. It
+costs what compressing costs, in a thread, so it is for topics that are worth it: producers that compress as the topic
+asks for cost nothing. The codecs are loaded with the first batch that needs one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from suiro.broker.handlers.shared.produced_records import EXPANSION
+from suiro.errors import CorruptRecordError
+from suiro.log import LogConfig
+from suiro.protocol import compression
+from suiro.protocol.crc32c import crc32c
+from suiro.protocol.messages import ErrorCode
+from suiro.protocol.record_batch import COMPRESSION_BITS, HEADER_SIZE, pack_header, read_header, verify
+from suiro.protocol.record_check import check_records
+
+_PREFIX_SIZE = 12  # base offset and length, which the length does not count
+_OF_THE_PRODUCER = "producer"
+_NOT_COMPRESSED = "uncompressed"
+_LZ4_FAST = 9
+"""Kafka's default level, which takes the fast compressor; the others are of the slow one."""
+
+
+class UnreadableBatchError(Exception):
+    """Its checksum is right and its records cannot be taken out, as the producer made it, or are too many."""
+
+    def __init__(self, message: str, code: ErrorCode) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def recompressed(batch: bytes, config: LogConfig) -> bytes:
+    """The same records in the topic's codec. One that the log will refuse anyway comes back as it is.
+
+    Raises `UnreadableBatchError`.
+    """
+    wanted = config.compression_type
+    if wanted == _OF_THE_PRODUCER or len(batch) > config.max_message_bytes:
+        return batch
+    target = compression.NONE if wanted == _NOT_COMPRESSED else compression.codec_id(wanted)
+    try:
+        header = read_header(batch)
+        if header.compression == target:
+            return batch
+        verify(batch, 0, header)
+    except CorruptRecordError:
+        return batch
+    try:
+        plain = compression.decompress(
+            header.compression,
+            memoryview(batch)[HEADER_SIZE:],
+            limit=max(len(batch), EXPANSION * config.max_message_bytes),
+        )
+        check_records(plain, header)  # for what it raises
+    except compression.TooMuchError as error:
+        raise UnreadableBatchError(str(error), ErrorCode.message_too_large) from error
+    except CorruptRecordError as error:
+        raise UnreadableBatchError(str(error), ErrorCode.invalid_record) from error
+    records = compression.compress(target, plain, level=_level(target, config))
+    new = replace(
+        header,
+        length=HEADER_SIZE - _PREFIX_SIZE + len(records),
+        attributes=header.attributes & ~COMPRESSION_BITS | target,
+    )
+    return pack_header(new, crc_tail=crc32c(records)) + records
+
+
+def _level(codec: int, config: LogConfig) -> int | None:
+    match codec:
+        case compression.GZIP:
+            return config.compression_gzip_level
+        case compression.LZ4:
+            level = config.compression_lz4_level
+            return None if level == _LZ4_FAST else level
+        case compression.ZSTD:
+            return config.compression_zstd_level
+    return None

@@ -1,0 +1,1 @@
+"""What a node counts and times, and `/metrics`."""

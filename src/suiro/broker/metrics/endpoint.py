@@ -1,0 +1,88 @@
+"""`/metrics` over HTTP, in Prometheus' text format, from the node's own loop.
+
+The numbers are taken on the loop's thread and made into text by `prometheus-client` in another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from suiro.broker.metrics.metrics import QUANTILES, FamilySnapshot, HistogramView, Metrics
+from suiro.broker.net.server import bind_socket
+from suiro.foundation.http import MetricsPage
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+
+class MetricsEndpoint:
+    """`start`, then `stop`. `address` is what it listens on, with the port that it got."""
+
+    def __init__(self, metrics: Metrics, *, loop: asyncio.AbstractEventLoop, host: str, port: int) -> None:
+        self._metrics = metrics
+        self._loop = loop
+        self._starting: asyncio.Task[None] | None = None
+        self._page: MetricsPage | None = None
+        self.address = (host, port)
+
+    def start(self) -> None:
+        """Raises `ConfigError` where the address is taken."""
+        import prometheus_client.exposition  # noqa: F401 (it is slow to load: now, not at the first scrape)
+
+        sock = bind_socket(*self.address, advice="Choose another address with --metrics")
+        bound = sock.getsockname()
+        self.address = (str(bound[0]), int(bound[1]))
+        self._page = MetricsPage(sock, prepare=self._metrics.snapshot, render=render)
+        self._starting = self._loop.create_task(self._page.listen())
+
+    @property
+    def url(self) -> str:
+        assert self._page is not None
+        return self._page.url
+
+    def stop(self) -> None:
+        if self._starting is not None:
+            self._starting.cancel()
+        if self._page is not None:
+            self._page.stop()
+
+
+def render(snapshot: Iterable[FamilySnapshot]) -> bytes:
+    """Prometheus' text of the numbers. Any thread may do it."""
+    from prometheus_client.exposition import generate_latest
+    from prometheus_client.registry import Collector, CollectorRegistry
+
+    families = [_family(shown) for shown in snapshot]
+
+    class Snapshot(Collector):
+        def collect(self) -> Iterator[Metric]:
+            yield from families
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Snapshot())
+    return generate_latest(registry)
+
+
+def _family(shown: FamilySnapshot) -> Metric:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
+
+    name, doc, labels = shown.family.name, shown.family.doc, shown.family.labels
+    made: Metric
+    if shown.family.kind == "histogram":
+        summary = made = SummaryMetricFamily(name, doc, labels=labels)
+        for values, view in shown.samples:
+            assert isinstance(view, HistogramView)
+            summary.add_metric(values, count_value=view.count, sum_value=view.total)
+            for quantile, value in zip(QUANTILES, view.quantiles, strict=True):
+                named = dict(zip(labels, values, strict=True)) | {"quantile": f"{quantile:g}"}
+                summary.add_sample(name, named, value)
+        return made
+    single = made = (CounterMetricFamily if shown.family.kind == "counter" else GaugeMetricFamily)(
+        name, doc, labels=labels
+    )
+    for values, number in shown.samples:
+        if not isinstance(number, HistogramView):
+            single.add_metric(values, number)
+    return made

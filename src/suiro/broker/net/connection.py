@@ -1,0 +1,537 @@
+"""One client connection: frames in, responses out, on a non-blocking socket.
+
+An asyncio transport copies every response; measured, that halves fetch throughput. So this class registers the
+socket itself (`loop.add_reader/add_writer`), receives into a buffer that all connections share, and sends a
+response as a list of pieces: `bytes`, or a region `(fd, position, length)` of a log file that goes from the page
+cache to the socket with `os.sendfile`, untouched; under TLS a bounded part at a time is read and encrypted.
+
+What is always true:
+- Requests are handled one at a time in the order they came, and answered in that order, as Apache Kafka does. A
+  client may send the next request before it has the answer; it stays in the buffer until its turn.
+- After some requests, or some time, in a row it is the turn of others (`turns`): a client that sends thousands at
+  once, or a few that cost much, holds nobody up.
+- While a request waits for its answer (a long poll, a group rebalance), or an answer for the peer to take it,
+  nothing further is handled; and once `INPUT_LIMIT` bytes of requests wait, nothing further is read.
+- What it holds for its peer, requests that wait and answers not taken, is counted in `held_memory`, which says
+  when nothing further is read, or that this connection must go.
+- Whatever the peer sends, only this connection can fall.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from asyncio import AbstractEventLoop, TimerHandle
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from suiro.broker.net.held_memory import LoginMemory, RequestMemory, ResponseMemory
+from suiro.broker.net.listeners import Listener
+from suiro.broker.net.turns import Turn, Turns
+from suiro.broker.security import ANONYMOUS, Session
+from suiro.clock import stopwatch_ns
+
+if TYPE_CHECKING:
+    from suiro.broker.net.tls import TlsStream
+
+logger = logging.getLogger(__name__)
+
+Region: TypeAlias = tuple[int, int, int]
+"""(file descriptor, position, length). The descriptor is a `log.FileHandle`, which stays open while it is held."""
+Piece: TypeAlias = bytes | Region
+
+INPUT_LIMIT = 1 << 20
+"""Bytes of further requests that are kept while one is being answered. A single larger frame is read whole."""
+SCRATCH_BYTES = 512 << 10
+_SENDFILE_CHUNK = 1 << 30
+_SMALLEST_BUFFER = 1024
+"""What a few bytes of a request cost. It doubles as more comes."""
+
+
+class BadFrameError(Exception):
+    """The peer sent something that is not a Kafka request. The message is for the log."""
+
+
+class RequestSink(Protocol):
+    """What the connection hands frames to: `dispatch.Dispatcher`."""
+
+    def handle(self, connection: Connection, frame: memoryview) -> bool:
+        """Take one request frame. False: its answer comes later through `Connection.answer`."""
+        ...
+
+
+class Owner(Protocol):
+    """Who accepted the connection: `server.Server`."""
+
+    def closed(self, connection: Connection) -> None:
+        """It ended, however it did. Called once."""
+        ...
+
+    def secured(self, connection: Connection, certificate: bytes | None) -> None:
+        """The TLS handshake is done; the client showed this certificate."""
+        ...
+
+    def handshake_failed(self, connection: Connection, error: OSError) -> None: ...
+
+    def was_too_slow(self, connection: Connection) -> None:
+        """It is closed because answers that wait for their peers take too much memory."""
+        ...
+
+    def held_too_much(self, connection: Connection) -> None:
+        """It is closed because requests that are not whole take too much memory."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all connections of a node share. `scratch` is where each receives first."""
+
+    loop: AbstractEventLoop
+    scratch: memoryview
+    sink: RequestSink
+    owner: Owner
+    requests: RequestMemory
+    logins: LoginMemory
+    responses: ResponseMemory
+    turns: Turns
+    max_request_bytes: int
+    max_login_bytes: int
+    """Largest request before the client has logged in."""
+
+
+class Connection:
+    """See the module."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        listener: Listener,
+        surroundings: Surroundings,
+        *,
+        peer: tuple[str, int],
+        local_address: tuple[str, int],
+        tls: TlsStream | None = None,
+        now_ms: int,
+    ) -> None:
+        """`tls`: the stream that has taken the socket over; `sock` is then empty."""
+        self._sock = sock
+        self._tls = tls
+        self._fd = sock.fileno() if tls is None else tls.fileno()
+        self._loop = surroundings.loop
+        self._scratch = surroundings.scratch
+        self._sink = surroundings.sink
+        self._owner = surroundings.owner
+        is_known = tls is None and not listener.protocol.sasl
+        self._requests = surroundings.requests if is_known else surroundings.logins
+        self._responses = surroundings.responses
+        self.turns = surroundings.turns
+        self._surroundings = surroundings
+        self._recv_into = sock.recv_into if tls is None else tls.recv_into
+        self._send_bytes = sock.send if tls is None else tls.send
+        self._send_file = self._sendfile if tls is None else tls.send_file
+        self._buffer: bytearray | None = None  # what was received and not yet handled, `_start.._end`
+        self._start = 0
+        self._end = 0
+        self._held = 0  # bytes counted in `_requests`
+        self._in_hand = 0  # of the request that waits for its answer
+        self._output: deque[Piece | memoryview] = deque()
+        self._on_sent: Callable[[], None] | None = None
+        self._busy = False
+        self._rests = False  # until others have had their turn
+        self._muted: TimerHandle | None = None
+        self._reading = False
+        self._writing = False
+        self.is_open = True
+        self.arrived_ns = 0
+        """When bytes were last read, by `stopwatch_ns`."""
+        self.last_active_ms = now_ms
+        self.on_abandoned: Callable[[], None] | None = None  # set while an answer is awaited
+        self.named_files: tuple[int, ...] = ()
+        """Log files that the last answer named (`protocol.file_regions`): held until the client has opened them."""
+        self.named_ms = 0
+        self.client_software = ""
+        self.listener = listener
+        self.peer = f"{peer[0]}:{peer[1]}"
+        self.host = peer[0]
+        self.local_address = local_address
+        self.session = Session(principal=ANONYMOUS, host=peer[0], listener=listener.name)
+        self.authenticated = not listener.protocol.sasl
+        """Whether requests are answered; not so before a login, during another one and after it has expired."""
+        self.sasl: object | None = None
+        """What the SASL handlers remember between two requests of one authentication."""
+        if tls is None:
+            self._resume_reading()
+        else:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._on_handshake, tls)
+
+    # TLS
+
+    def _on_handshake(self, tls: TlsStream) -> None:
+        try:
+            tls.handshake()
+        except BlockingIOError:
+            if tls.wants_write and not self._writing:
+                self._writing = True
+                self._loop.add_writer(self._fd, self._on_handshake, tls)
+            return
+        except OSError as error:
+            self._owner.handshake_failed(self, error)
+            self.close()
+            return
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+        self._pause_reading()
+        self._owner.secured(self, tls.peer_certificate())
+        self._resume_reading()
+
+    # Input
+
+    def _on_readable(self) -> None:
+        try:
+            if self._may_read():
+                self._receive()
+                while self._tls is not None and self._tls.pending and self._reading and self._may_read():
+                    self._receive()
+        except (BlockingIOError, InterruptedError):
+            if self._tls is not None and self._tls.wants_write:
+                self._wait_for_peer()
+        except OSError:  # reset, or timed out: a peer that vanished
+            self.close()
+        except BadFrameError as error:
+            self._close_bad(error)
+
+    def _may_read(self) -> bool:
+        """False, and reading is off, when the node holds too much for this connection or for all."""
+        requests = self._requests
+        if requests.used >= requests.max_bytes and not self._held:
+            self._pause_reading()
+            requests.wait(self, stopwatch_ns())
+            return False
+        if self._is_full():
+            self._pause_reading()
+            return False
+        return True
+
+    def _is_full(self) -> bool:
+        """Whether nothing further may be read before the request in hand is answered."""
+        return self._blocked() and (
+            self._end - self._start >= INPUT_LIMIT or not self._requests.may_read_ahead
+        )
+
+    def read_again(self) -> None:
+        """There is memory for requests again."""
+        self._resume_reading()
+
+    def _receive(self) -> None:
+        if self._buffer is None:
+            size = self._recv_into(self._scratch)
+            if size == 0:
+                self.close()
+                return
+            self.arrived_ns = stopwatch_ns()
+            used = 0 if self._blocked() else self._consume(self._scratch[:size].toreadonly())
+            if self.is_open and used < size:
+                self._keep(self._scratch[used:size])
+        else:
+            self._make_room()
+            if not self.is_open:
+                return
+            size = self._recv_into(memoryview(self._buffer)[self._end :])
+            if size == 0:
+                self.close()
+                return
+            self.arrived_ns = stopwatch_ns()
+            self._end += size
+            self._pump()
+
+    def _blocked(self) -> bool:
+        return self._busy or self._rests or bool(self._output) or self._muted is not None
+
+    def _consume(self, view: memoryview) -> int:
+        """Handle whole frames from the front of `view` until one must wait. Returns the bytes used."""
+        position, end = 0, len(view)
+        turn: Turn | None = None
+        while not self._blocked() and self.is_open and end - position >= 4:
+            size = self._frame_size(view, position)
+            if end - position - 4 < size:
+                break
+            if turn is None:
+                turn = self.turns.begin()
+            if turn.is_over():
+                self._rests = True
+                self.turns.rest(self)
+                break
+            position += 4 + size
+            self._busy = True
+            if self._sink.handle(self, view[position - size : position]):
+                self._busy = False
+        return position
+
+    def _frame_size(self, view: memoryview, position: int) -> int:
+        size = int.from_bytes(view[position : position + 4], "big", signed=True)
+        if self.authenticated:
+            if 8 <= size <= self._surroundings.max_request_bytes:
+                return size
+            limit, setting = self._surroundings.max_request_bytes, "socket.request.max.bytes"
+        else:  # a login may send bare tokens, of any size
+            if 0 <= size <= self._surroundings.max_login_bytes:
+                return size
+            limit, setting = self._surroundings.max_login_bytes, "sasl.server.max.receive.size"
+        if size < 8:
+            raise BadFrameError(f"a frame of {size} bytes cannot be a Kafka request")
+        raise BadFrameError(f"a frame of {size} bytes is over {setting} = {limit}")
+
+    def _make_room(self) -> None:
+        assert self._buffer is not None
+        if self._end == len(self._buffer):
+            self._keep(memoryview(self._buffer)[self._start : self._end])
+
+    def _keep(self, rest: memoryview) -> None:
+        """Move what is not handled yet into a buffer of our own, with room for more.
+
+        Room doubles up to the frame that is coming in, so that a peer that only claims a large frame does not
+        get the memory for it.
+        """
+        held = len(rest)
+        wanted = max(2 * held, _SMALLEST_BUFFER)
+        if held >= 4:
+            frame = 4 + int.from_bytes(rest[:4], "big")
+            if held < frame:
+                wanted = min(wanted, max(frame, held + 4096))
+        self._buffer = bytearray(wanted)
+        self._buffer[:held] = rest
+        self._start, self._end = 0, held
+        self._count_held()
+
+    def _count_held(self) -> None:
+        """Count what waits here; of a request that is coming in what has come, for it may have claimed anything."""
+        held = self._in_hand + (0 if self._buffer is None else len(self._buffer))
+        if held != self._held:
+            self._held = held
+            self._requests.hold(self, held)
+
+    def _pump(self) -> None:
+        """Handle what the buffer holds, as far as it may be handled now."""
+        if self._buffer is None:
+            return
+        used = self._consume(memoryview(self._buffer)[self._start : self._end].toreadonly())
+        self._start += used
+        if self._start >= self._end:
+            self._buffer, self._start, self._end = None, 0, 0
+        if not self.is_open:
+            return
+        self._count_held()
+        if not self._reading and not self._is_full():
+            self._resume_reading()
+
+    # Output
+
+    def send(self, pieces: list[Piece]) -> None:
+        """Send one response's pieces, now or when the peer takes them."""
+        if not self.is_open:
+            return
+        waiting = bool(self._output)
+        self._output.extend(pieces)
+        if not waiting:
+            self._flush()
+
+    def answer(self, pieces: list[Piece]) -> None:
+        """Send the response that the current request has been waiting for, then take the next request.
+
+        The next request is taken in a turn of its own: this call comes from the middle of another request's
+        handler (a produce that ends a long poll), which must not find the world changed under it.
+        """
+        self._busy = False
+        self.on_abandoned = None
+        if not self.is_open:
+            return
+        if self._in_hand:
+            self._in_hand = 0
+            self._count_held()
+        self.send(pieces)
+        if self._buffer is not None or not self._reading:
+            self._loop.call_soon(self._continue)
+
+    def hold_request(self, size: int) -> None:
+        """The current request keeps so many bytes until it is answered."""
+        self._in_hand = size
+        self._count_held()
+
+    def name_files(self, files: tuple[int, ...], now_ms: int) -> None:
+        """The next answer names these, and does not need those of the last one any more."""
+        self.named_files, self.named_ms = files, now_ms
+
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        """Run this once the peer's socket has all of the answer; now, if that is so."""
+        if self._output:
+            self._on_sent = callback
+        else:
+            callback()
+
+    def mute(self, ms: int) -> None:
+        """Handle nothing further for so long, once the answer that is being sent is out."""
+        if self._muted is not None:
+            self._muted.cancel()
+        self._muted = self._loop.call_later(ms / 1000, self._unmute)
+
+    def go_on(self) -> None:
+        """It is this connection's turn again."""
+        self._rests = False
+        self._continue()
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self._continue()
+
+    def _continue(self) -> None:
+        if self._blocked() or not self.is_open:
+            return
+        try:
+            if self._buffer is not None:
+                self._pump()
+            elif not self._reading:
+                self._resume_reading()
+        except BadFrameError as error:
+            self._close_bad(error)
+
+    def _flush(self) -> None:
+        output = self._output
+        try:
+            while output:
+                piece = output[0]
+                if isinstance(piece, tuple):
+                    self._send_region(piece)
+                    continue
+                sent = self._send_bytes(piece, socket.MSG_MORE if len(output) > 1 else 0)
+                if sent == len(piece):
+                    output.popleft()
+                else:
+                    output[0] = memoryview(piece)[sent:]
+        except (BlockingIOError, InterruptedError):
+            self._wait_for_peer()
+            return
+        except OSError:
+            self.close()
+            return
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+            self._responses.release(self)
+            if self._on_sent is not None:
+                callback, self._on_sent = self._on_sent, None
+                callback()
+
+    def _send_region(self, region: Region) -> None:
+        fd, position, length = region
+        sent = self._send_file(fd, position, length) if length else 0
+        if sent < length:
+            if sent == 0:
+                raise OSError(f"log file ended {length} bytes early at position {position}")
+            self._output[0] = (fd, position + sent, length - sent)
+            return
+        self._output.popleft()
+
+    def _sendfile(self, fd: int, position: int, length: int) -> int:
+        return os.sendfile(self._fd, fd, position, min(length, _SENDFILE_CHUNK))
+
+    def _wait_for_peer(self) -> None:
+        if not self._writing:
+            self._writing = True
+            self._loop.add_writer(self._fd, self._on_writable)
+        if self._output:
+            self._responses.hold(self, sum(len(p) for p in self._output if not isinstance(p, tuple)))
+
+    def _on_writable(self) -> None:
+        self._flush()
+        self._continue()
+
+    def close_slow(self) -> None:
+        """Answers that wait for their peers take too much memory, and this peer has been the slowest."""
+        logger.warning("closing connection from %s: it takes its answers too slowly", self.peer)
+        self._owner.was_too_slow(self)
+        self.close()
+
+    def waits_for_rest(self) -> bool:
+        """Whether what is held is a request that is not whole yet."""
+        return self._held > 0 and not self._blocked()
+
+    def close_holder(self) -> None:
+        """Requests that are not whole take too much memory, and this one must go."""
+        self._owner.held_too_much(self)
+        self.close()
+
+    # Life
+
+    def admit(self) -> None:
+        """The client is known from now on: what it sends counts with what other clients send."""
+        held, self._held = self._held, 0
+        self._requests.forget(self)
+        self._requests = self._surroundings.requests
+        if held:
+            self._held = held
+            self._requests.hold(self, held)
+
+    def _pause_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    def _resume_reading(self) -> None:
+        if not self._reading and self.is_open:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._on_readable)
+            if self._tls is not None and self._tls.pending:
+                self._loop.call_soon(self._read_pending)
+
+    def _read_pending(self) -> None:
+        """What TLS has decrypted already; the socket does not tell of it."""
+        if self._reading:
+            self._on_readable()
+
+    def _close_bad(self, error: BadFrameError) -> None:
+        logger.warning("closing connection from %s: %s", self.peer, error)
+        self.close()
+
+    @property
+    def waits_for_peer(self) -> bool:
+        """Whether an answer is being taken slowly."""
+        return bool(self._output)
+
+    def waiting_requests(self) -> int:
+        """Whole requests that were read and are not handled yet."""
+        if self._buffer is None:
+            return 0
+        count, position = 0, self._start
+        while position + 4 <= self._end:
+            position += 4 + int.from_bytes(self._buffer[position : position + 4], "big")
+            count += position <= self._end
+        return count
+
+    def close(self) -> None:
+        """Close now; what has not been sent is dropped. Safe to call again."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        self._pause_reading()
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
+        self._requests.forget(self)
+        self._responses.release(self)
+        (self._sock if self._tls is None else self._tls).close()
+        self._output.clear()
+        self.named_files = ()
+        self._buffer, self._start, self._end, self._held = None, 0, 0, 0
+        self._on_sent = None
+        abandoned, self.on_abandoned = self.on_abandoned, None
+        if abandoned is not None:
+            abandoned()
+        self._owner.closed(self)

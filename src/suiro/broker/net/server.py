@@ -1,0 +1,492 @@
+"""The listening sockets: they accept connections within Kafka's limits, and close the idle ones.
+
+A limit on all connections or on their rate makes clients wait in the socket's backlog, as with Kafka; a limit on
+one address closes what is over it. Connections never take the descriptors that the logs' files need.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from asyncio import AbstractEventLoop, TimerHandle
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from suiro import descriptors
+from suiro.broker.metrics.metrics import Counter, Metrics
+from suiro.broker.net.connection import SCRATCH_BYTES, Connection, RequestSink, Surroundings
+from suiro.broker.net.held_memory import LoginMemory, RequestMemory, ResponseMemory
+from suiro.broker.net.listeners import Listener
+from suiro.broker.net.newcomers import Newcomers
+from suiro.broker.net.turns import Turns
+from suiro.broker.security import Session
+from suiro.clock import Clock, stopwatch_ns
+from suiro.config import MAX_INT, NodeSettings
+from suiro.errors import ConfigError
+
+if TYPE_CHECKING:
+    from suiro.broker.net.tls import ListenerTls
+
+logger = logging.getLogger(__name__)
+
+_ACCEPTS_PER_WAKEUP = 64
+ACCEPT_PAUSE_S = 1.0
+"""How long clients wait in the backlog after the node could not accept one."""
+NAMED_FOR_MS = 5_000
+_FULL_TOLD_EVERY_MS = 60_000
+_MOST_HELD_BACK = 1000
+"""Connections over their address's quota that are kept for a while before they are closed; more are closed at once."""
+_SOCKET = "kafka_server_socket_server_metrics_"
+
+
+class Server:
+    """Owns every connection. Lives in the event loop's thread. Implements `connection.Owner`."""
+
+    def __init__(
+        self,
+        *,
+        loop: AbstractEventLoop,
+        sink: RequestSink,
+        clock: Clock,
+        metrics: Metrics,
+        settings: Callable[[], NodeSettings],
+    ) -> None:
+        self._loop = loop
+        self._sink = sink
+        self._clock = clock
+        self._metrics = metrics
+        self._settings = settings
+        self._doors: dict[str, Door] = {}
+        self._by_host: Tally[str] = Tally()
+        self._rate = CreationRate()
+        self._held_back: set[socket.socket] = set()
+        self._most_by_descriptors = descriptors.for_connections()
+        self._full_told_ms: int | None = None
+        self.connection_quota: Callable[[str], int] | None = None
+        """Counts a new connection of an address against its quota; how long it must wait, to be closed then."""
+        self.connections: dict[Connection, None] = {}  # in the order they came, also where all are closed
+        self.killed_when_expired = 0
+        own = settings()
+        self._surroundings = Surroundings(
+            loop=loop,
+            scratch=memoryview(bytearray(SCRATCH_BYTES)),
+            sink=sink,
+            owner=self,
+            requests=RequestMemory(
+                loop, max_bytes=own.queued_max_request_bytes, max_holders=own.queued_max_requests
+            ),
+            logins=LoginMemory(max_bytes=own.queued_max_unauthenticated_bytes),
+            responses=ResponseMemory(max_bytes=own.queued_max_response_bytes),
+            turns=Turns(loop),
+            max_request_bytes=own.socket_request_max_bytes,
+            max_login_bytes=own.sasl_server_max_receive_size,
+        )
+        self._too_slow = metrics.counter("suiro_network_slowconnectionsclosed_total")
+        self._stalled = metrics.counter("suiro_network_stalledconnectionsclosed_total")
+        self._offer_gauges()
+
+    @property
+    def listeners(self) -> tuple[Listener, ...]:
+        """With the addresses that they got, in the order of `listen`."""
+        return tuple(door.listener for door in self._doors.values())
+
+    def listen(self, listeners: Iterable[Listener]) -> None:
+        """Bind and accept from now on. Raises `ConfigError` if an address is taken or TLS is set wrongly."""
+        if self._most_by_descriptors < self._settings().max_connections:
+            logger.warning(
+                "this process may have %d open files, which leaves %d connections to clients: max.connections = %d "
+                "cannot be reached. Raise the limit (ulimit -Hn, LimitNOFILE= of systemd) to at least %d",
+                descriptors.limit(),
+                self._most_by_descriptors,
+                self._settings().max_connections,
+                3 * self._settings().max_connections,
+            )
+        for listener in listeners:
+            tls = None
+            own = self._settings().for_listener(listener.name)
+            if listener.protocol.tls:
+                from suiro.broker.net.tls import ListenerTls
+                from suiro.broker.security.certificate_names import check_rules
+
+                tls = ListenerTls(listener, self._settings())
+                check_rules(own.ssl_principal_mapping_rules)
+            sock = bind_socket(
+                listener.host, listener.port, advice="Choose another address with --listen or listeners"
+            )
+            bound = sock.getsockname()
+            at = listener.bound(str(bound[0]), int(bound[1]))
+            door = Door(at, sock, tls, own=own, metrics=self._metrics)
+            self._doors[listener.name] = door
+            self._metrics.gauge(_SOCKET + "connection_count", door.count, listener=listener.name)
+            self._metrics.gauge(
+                "suiro_network_unauthenticatedconnections",
+                door.newcomers.__len__,
+                listener=listener.name,
+            )
+            self._open(door)
+
+    # Accepting
+
+    def _open(self, door: Door) -> None:
+        """Accept at this listener, unless that is so already or it is gone."""
+        if door.closed_until is not None:
+            door.closed_until.cancel()
+            door.closed_until = None
+        door.is_full = False
+        if not door.is_open and door.socket is not None:
+            door.is_open = True
+            self._loop.add_reader(door.socket.fileno(), self._accept, door)
+
+    def _shut(self, door: Door) -> None:
+        if door.is_open and door.socket is not None:
+            door.is_open = False
+            self._loop.remove_reader(door.socket.fileno())
+
+    def _accept(self, door: Door) -> None:
+        assert door.socket is not None
+        for _ in range(_ACCEPTS_PER_WAKEUP):
+            if not self._has_room(door):
+                return
+            try:
+                sock, address = door.socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # out of descriptors: asked again at once, it would fail at once
+                logger.error("cannot accept a connection: %s; trying again in %g s", error, ACCEPT_PAUSE_S)
+                self._shut(door)
+                door.closed_until = self._loop.call_later(ACCEPT_PAUSE_S, self._open, door)
+                return
+            self._take(door, sock, (str(address[0]), int(address[1])))
+
+    def _has_room(self, door: Door) -> bool:
+        """Whether one more may come in. If not, the listener is shut until that may change."""
+        settings, own = self._settings(), door.own
+        now_ms = self._clock.monotonic_ms()
+        most = min(settings.max_connections, self._most_by_descriptors)
+        if (
+            len(self.connections) + len(self._held_back) >= most
+            or door.open >= own.max_connections
+            or len(door.newcomers) >= own.max_unauthenticated_connections
+        ) and not self._make_room(door, now_ms):
+            return False
+        wait_ms = max(
+            self._rate.wait_ms(settings.max_connection_creation_rate, now_ms),
+            door.rate.wait_ms(own.max_connection_creation_rate, now_ms),
+        )
+        if wait_ms:
+            self._shut(door)
+            door.closed_until = self._loop.call_later(wait_ms / 1000, self._open, door)
+            return False
+        return True
+
+    def _make_room(self, door: Door, now_ms: int) -> bool:
+        """Who has not logged in gives way to who comes. If nobody may yet, the listener is shut until then."""
+        if door.newcomers:
+            wait_ms = door.newcomers.wait_ms(now_ms)
+            if not wait_ms:
+                door.newcomers.let_one_go()
+                return True
+            door.closed_until = self._loop.call_later(wait_ms / 1000, self._open, door)
+            door.is_full = True
+        elif self._full_told_ms is None or now_ms - self._full_told_ms >= _FULL_TOLD_EVERY_MS:
+            self._full_told_ms = now_ms
+            logger.warning(
+                "listener %s: %d connections are open, %d in all, and the next ones wait (max.connections, or the "
+                "limit on open files: %d connections)",
+                door.listener.name,
+                door.open,
+                len(self.connections),
+                self._most_by_descriptors,
+            )
+        self._shut(door)  # `_has_space` opens it again
+        return False
+
+    def _has_space(self) -> None:
+        """A connection has gone or has logged in."""
+        for door in self._doors.values():
+            if not door.is_open and (door.closed_until is None or door.is_full):
+                self._open(door)
+
+    def _take(self, door: Door, sock: socket.socket, peer: tuple[str, int]) -> None:
+        settings, host = self._settings(), peer[0]
+        limit = _limit_of_host(settings, host)
+        if self._by_host[host] >= limit:
+            logger.info("refusing a connection from %s: max.connections.per.ip = %d reached", host, limit)
+            door.refused.add()
+            sock.close()
+            return
+        throttle_ms = 0 if self.connection_quota is None else self.connection_quota(host)
+        if throttle_ms:
+            door.refused.add()
+            if len(self._held_back) >= _MOST_HELD_BACK:
+                sock.close()
+            else:
+                self._held_back.add(sock)
+                self._loop.call_later(throttle_ms / 1000, self._let_go, sock)
+            return
+        tls = None
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            local = sock.getsockname()
+            if door.tls is not None:
+                from suiro.broker.net.tls import TlsStream
+
+                tls = TlsStream(sock, door.tls.context)
+        except OSError as error:
+            logger.info("a connection from %s ended before it began: %s", host, error)
+            sock.close()
+            return
+        self._rate.count()
+        door.rate.count()
+        door.created.add()
+        door.open += 1
+        self._by_host[host] += 1
+        connection = Connection(
+            sock,
+            door.listener,
+            self._surroundings,
+            peer=peer,
+            local_address=(str(local[0]), int(local[1])),
+            tls=tls,
+            now_ms=self._clock.monotonic_ms(),
+        )
+        self.connections[connection] = None
+        if tls is not None or door.listener.protocol.sasl:
+            door.newcomers.add(connection, connection.last_active_ms)
+
+    def _let_go(self, sock: socket.socket) -> None:
+        self._held_back.discard(sock)
+        sock.close()
+        self._has_space()
+
+    # What connections tell
+
+    def closed(self, connection: Connection) -> None:
+        self.connections.pop(connection, None)
+        door = self._doors[connection.listener.name]
+        door.open -= 1
+        door.gone.add()
+        self._by_host[connection.host] -= 1
+        if not self._by_host[connection.host]:
+            del self._by_host[connection.host]
+        door.newcomers.remove(connection)
+        self._has_space()
+
+    def _admit(self, connection: Connection) -> None:
+        """It is no newcomer any more."""
+        if self._doors[connection.listener.name].newcomers.remove(connection):
+            connection.admit()
+            self._has_space()
+
+    def secured(self, connection: Connection, certificate: bytes | None) -> None:
+        door = self._doors[connection.listener.name]
+        if connection.listener.protocol.sasl:
+            return
+        if certificate is not None:
+            from suiro.broker.security.certificate_names import principal_of
+
+            principal = principal_of(certificate, door.own.ssl_principal_mapping_rules)
+            if principal is None:
+                logger.warning(
+                    "closing connection from %s: no rule of ssl.principal.mapping.rules fits its certificate",
+                    connection.peer,
+                )
+                door.login_failures.add()
+                connection.close()
+                return
+            session = connection.session
+            connection.session = Session(principal=principal, host=session.host, listener=session.listener)
+        door.logins.add()
+        self._admit(connection)
+
+    def handshake_failed(self, connection: Connection, error: OSError) -> None:
+        self._doors[connection.listener.name].login_failures.add()
+        logger.warning("closing connection from %s: the TLS handshake failed: %s", connection.peer, error)
+
+    def was_too_slow(self, connection: Connection) -> None:
+        self._too_slow.add()
+
+    def held_too_much(self, connection: Connection) -> None:
+        newcomers = self._doors[connection.listener.name].newcomers
+        if newcomers.remove(connection):
+            newcomers.count_closed()
+            return
+        self._stalled.add()
+        logger.warning(
+            "closing connection from %s: queued.max.request.bytes is used up, and its request is not whole",
+            connection.peer,
+        )
+
+    def login_ended(self, connection: Connection, *, again: bool, failed: bool) -> None:
+        """Of SASL; `again`: of a connection that was logged in."""
+        if not failed:
+            self._admit(connection)
+        door = self._doors[connection.listener.name]
+        if again:
+            (door.relogin_failures if failed else door.relogins).add()
+        else:
+            (door.login_failures if failed else door.logins).add()
+
+    # From time to time
+
+    def refresh_certificates(self) -> None:
+        """Take up certificates that changed on disk or in the settings."""
+        for door in self._doors.values():
+            if door.tls is not None:
+                door.tls.refresh(self._settings())
+
+    def check_settings(self, settings: NodeSettings) -> None:
+        """Raises `ConfigError` where a listener could not work by these settings."""
+        for door in self._doors.values():
+            if door.tls is not None:
+                from suiro.broker.security.certificate_names import check_rules
+
+                door.tls.check(settings)
+                check_rules(settings.for_listener(door.listener.name).ssl_principal_mapping_rules)
+
+    def settings_changed(self, settings: NodeSettings) -> None:
+        """Limits may have been raised, certificates replaced."""
+        self.refresh_certificates()
+        for door in self._doors.values():
+            door.own = settings.for_listener(door.listener.name)
+            self._open(door)
+
+    def close_idle(self) -> None:
+        """Close connections that have asked nothing for `connections.max.idle.ms`."""
+        oldest = self._clock.monotonic_ms() - self._settings().connections_max_idle_ms
+        for connection in [c for c in self.connections if c.last_active_ms < oldest]:
+            if connection.on_abandoned is None:
+                connection.close()
+
+    def close_late(self) -> None:
+        """Close who does not log in in time, and whose requests others have waited for too long to be whole."""
+        now_ms = self._clock.monotonic_ms()
+        for door in self._doors.values():
+            door.newcomers.expire(now_ms=now_ms, timeout_ms=door.own.connection_authentication_timeout_ms)
+        self._surroundings.requests.end_standstill(stopwatch_ns())
+
+    def let_go_of_named_files(self) -> None:
+        """Whoever was told of files has opened them by now, or will find that it is too late."""
+        oldest = self._clock.monotonic_ms() - NAMED_FOR_MS
+        for connection in self.connections:
+            if connection.named_files and connection.named_ms < oldest:
+                connection.named_files = ()
+
+    def close(self) -> None:
+        for door in self._doors.values():
+            self._shut(door)
+            if door.closed_until is not None:
+                door.closed_until.cancel()
+                door.closed_until = None
+            if door.socket is not None:
+                door.socket.close()
+                door.socket = None
+        for connection in list(self.connections):
+            connection.close()
+        for sock in list(self._held_back):
+            self._let_go(sock)
+
+    def _offer_gauges(self) -> None:
+        requests, responses = self._surroundings.requests, self._surroundings.responses
+        gauge = self._metrics.gauge
+        gauge("kafka_network_requestchannel_requestqueuesize", self._waiting_requests)
+        gauge("kafka_network_requestchannel_responsequeuesize", lambda: responses.holders)
+        gauge("kafka_network_socketserver_memorypoolused", lambda: requests.used)
+        gauge(
+            "kafka_network_socketserver_memorypoolavailable",
+            lambda: max(0, requests.max_bytes - requests.used),
+        )
+        gauge("suiro_network_responsebytes", lambda: responses.used)
+        gauge("kafka_network_socketserver_expiredconnectionskilledcount", lambda: self.killed_when_expired)
+
+    def _waiting_requests(self) -> int:
+        return sum(connection.waiting_requests() for connection in self.connections)
+
+
+class Door:
+    """One listening socket, and what is counted of it."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        sock: socket.socket,
+        tls: ListenerTls | None,
+        *,
+        own: NodeSettings,
+        metrics: Metrics,
+    ) -> None:
+        self.listener = listener
+        self.own = own
+        """The settings as they are for this listener."""
+        self.socket: socket.socket | None = sock
+        self.tls = tls
+        self.rate = CreationRate()
+        self.open = 0
+        self.is_open = False
+        self.is_full = False
+        """Whether it is shut until somebody goes, or logs in, or `closed_until`."""
+        self.closed_until: TimerHandle | None = None
+        self.newcomers = Newcomers(listener.name)
+
+        def counter(name: str) -> Counter:
+            return metrics.counter(_SOCKET + name, listener=listener.name)
+
+        self.count = lambda: self.open
+        self.created = counter("connection_creation_total")
+        self.gone = counter("connection_close_total")
+        self.refused = counter("connection_refused_total")
+        self.logins = counter("successful_authentication_total")
+        self.login_failures = counter("failed_authentication_total")
+        self.relogins = counter("successful_reauthentication_total")
+        self.relogin_failures = counter("failed_reauthentication_total")
+
+
+class CreationRate:
+    """Connections per second, with one second's worth at once after a rest."""
+
+    def __init__(self) -> None:
+        self._left = 0.0
+        self._looked_ms: int | None = None
+
+    def wait_ms(self, rate: int, now_ms: int) -> int:
+        """How long the next connection must wait; 0: not at all."""
+        if rate >= MAX_INT:
+            self._left, self._looked_ms = 0.0, None
+            return 0
+        before = now_ms - 1000 if self._looked_ms is None else self._looked_ms
+        self._looked_ms = now_ms
+        self._left = min(float(rate), self._left + rate * (now_ms - before) / 1000)
+        if self._left >= 1:
+            return 0
+        return int((1 - self._left) * 1000 / rate) + 1 if rate else 1000
+
+    def count(self) -> None:
+        self._left -= 1
+
+
+def _limit_of_host(settings: NodeSettings, host: str) -> int:
+    for part in settings.max_connections_per_ip_overrides.split(","):
+        name, _, count = part.rpartition(":")
+        if name == host and count.isdigit():
+            return int(count)
+    return settings.max_connections_per_ip
+
+
+def bind_socket(host: str, port: int, *, advice: str) -> socket.socket:
+    """A listening socket that does not block. Raises `ConfigError` with the advice if it cannot be."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # `localhost` is often both; clients try IPv4 first or only.
+        family, kind, protocol, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}. {advice}, or port 0 for a free port"
+        ) from error
+    listener.listen(1024)
+    listener.setblocking(False)
+    return listener

@@ -1,0 +1,547 @@
+"""The broker: Kafka's semantics over the logs of one data directory.
+
+Everything runs on one event loop's thread. One owner per state: topics and partitions in `TopicRegistry`, groups
+and committed offsets in `GroupCoordinator`, transactions in `TransactionCoordinator`, sockets in `Server`.
+Handlers ask them; nothing else changes them. What a node does without until somebody asks for it (groups, logins,
+quotas) is imported and made then, so that the start is short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from asyncio import AbstractEventLoop, Task, TimerHandle
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from suiro.broker.coordination.transactions import TransactionCoordinator
+from suiro.broker.dispatch import Dispatcher, Quotas
+from suiro.broker.handlers.shared.fetch_sessions import FetchSessions
+from suiro.broker.metrics.metrics import Metrics
+from suiro.broker.metrics.node_metrics import offer_gauges
+from suiro.broker.net.connection import Connection
+from suiro.broker.net.listeners import Listener, read_listeners
+from suiro.broker.net.server import NAMED_FOR_MS, Server
+from suiro.broker.security import AclAuthorizer, AllowAll, Authorizer, make_authorizer
+from suiro.broker.settings.cluster_state import ClusterState
+from suiro.broker.settings.dynamic_settings import DynamicSettings, Layer
+from suiro.broker.settings.features import Features
+from suiro.broker.storage.cleaner import Cleaner
+from suiro.broker.storage.topics import (
+    INTERNAL_TOPICS,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    Partition,
+    Topic,
+    TopicRegistry,
+)
+from suiro.broker.storage.workers import Workers
+from suiro.clock import Clock, SystemClock
+from suiro.config import MAX_LONG, NodeSettings
+from suiro.errors import ConfigError
+from suiro.log import DataDirectory, LogError
+
+if TYPE_CHECKING:
+    from suiro.broker.coordination.groups import GroupCoordinator
+    from suiro.broker.faults import Faults
+    from suiro.broker.metrics.endpoint import MetricsEndpoint
+    from suiro.broker.quotas import ClientQuotas
+    from suiro.broker.security.logins import Logins
+    from suiro.broker.security.scram_store import ScramStore, ScramUser
+    from suiro.broker.storage.tier import RemoteTier
+    from suiro.log.tier import RemoteStore
+
+logger = logging.getLogger(__name__)
+
+_IDLE_CHECK_MS = 30_000
+_LATE_CHECK_MS = 1_000
+_CERTIFICATE_CHECK_MS = 2_000
+_METRICS_WINDOW_MS = 150_000
+GROUP_CONFIGS = "group-configs"
+QUOTAS = "quotas"
+_DELETED_FILES_CHECK_MS = 1000
+_WORKERS = 2
+"""Threads that look into clients' records. What they do runs without the GIL, or is short."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """What a broker is started with. `host` and `port` (0 takes a free one) unless the settings name listeners."""
+
+    data: Path
+    host: str = "127.0.0.1"
+    port: int = 9092
+    settings: NodeSettings = field(default_factory=NodeSettings)
+    scram_users: tuple[ScramUser, ...] = ()
+    """Users that a node begins with; one that is there already stays as it is."""
+
+
+class Broker:
+    """`start`, serve from the loop, `stop`. Not restartable: make a new one."""
+
+    def __init__(self, config: BrokerConfig, *, loop: AbstractEventLoop, clock: Clock | None = None) -> None:
+        self.config = config
+        self.settings = config.settings
+        self.loop = loop
+        self.clock = clock or SystemClock()
+        self.node_id = config.settings.node_id
+        self.host = config.host
+        self.port = config.port
+        self._timers: set[TimerHandle] = set()
+        self._periodic: list[Callable[[], None]] = []
+        self._alterable: dict[Callable[[], None], tuple[Callable[[], int], int, TimerHandle]] = {}
+        self.faults: Faults | None = None
+        self._settings_listeners: list[Callable[[NodeSettings], None]] = []
+        self._directory: DataDirectory | None = None
+        self.tier: RemoteTier | None = None
+        self.remote_store: RemoteStore | None = (
+            None  # set before the start to have another than the settings'
+        )
+        self.authorizer: Authorizer = AllowAll()
+        self.quotas: Quotas | None = None
+        self._groups: GroupCoordinator | None = None
+        self.metrics = Metrics()
+        self.fetch_sessions = FetchSessions(
+            slots=self.settings.max_incremental_fetch_session_cache_slots, metrics=self.metrics
+        )
+        self.metrics_endpoint: MetricsEndpoint | None = None
+        self.cleaner = Cleaner(self)
+        self._syncing: Task[None] | None = None
+        self.server = Server(
+            loop=loop,
+            sink=Dispatcher(self),
+            clock=self.clock,
+            metrics=self.metrics,
+            settings=lambda: self.settings,
+        )
+        self.on_settings(self.server.settings_changed)
+        self.on_settings(self._reschedule)
+
+    def start(self) -> None:
+        """Lock the data directory, recover its logs, replay groups and transactions, then listen.
+
+        Raises `ConfigError` where the directory or the address is taken.
+        """
+        self._directory = directory = DataDirectory.open(self.config.data, node_id=self.node_id)
+        try:
+            self.cluster_id = directory.cluster_id
+            self.cluster_state = ClusterState(self.config.data)
+            self.dynamic_settings = DynamicSettings(self.config.settings, self.cluster_state)
+            self.features = Features(self.cluster_state)
+            self.settings = self.dynamic_settings.effective
+            self.authorizer = make_authorizer(self.settings, self.cluster_state)
+            if isinstance(self.authorizer, AclAuthorizer):
+                self.authorizer.acls.on_change(self.fetch_sessions.stir_all)
+            if self.config.scram_users:
+                self.scram.add_missing(self.config.scram_users)
+            if self.cluster_state.read(QUOTAS, None):
+                self._quotas_changed()
+            self.topics = TopicRegistry(directory, settings=self.settings, clock=self.clock)
+            self.topics.load()
+            self._open_tier()
+            self.transactions = TransactionCoordinator(self)
+            if self.topics.topic(OFFSETS_TOPIC) is not None:
+                self.groups.load()
+            self.transactions.load()
+            if self._groups is not None:
+                self._groups.compact()
+            listeners = read_listeners(self.settings, otherwise=(self.config.host, self.config.port))
+            for listener in listeners:
+                if listener.protocol.sasl:
+                    self.logins.of(listener.name)  # what is set wrong is told now, not to the first client
+            self.server.listen(listeners)
+            first = self.server.listeners[0]
+            self.host, self.port = first.host, first.port
+            offer_gauges(self)
+            self._start_metrics_endpoint()
+        except BaseException:
+            self.server.close()
+            if self.metrics_endpoint is not None:
+                self.metrics_endpoint.stop()
+            directory.abandon()
+            self._directory = None
+            raise
+        every = self.every
+        every(self.settings.log_retention_check_interval_ms, self._apply_retention)
+        every(self.settings.log_flush_offset_checkpoint_interval_ms, self._sync)
+        if self.settings.log_flush_scheduler_interval_ms < MAX_LONG:
+            every(self.settings.log_flush_scheduler_interval_ms, self._sync_due)
+        every(_DELETED_FILES_CHECK_MS, self._remove_deleted_files)
+        every(lambda: self.settings.log_cleaner_backoff_ms, self.cleaner.check)
+        every(_IDLE_CHECK_MS, self.server.close_idle)
+        every(_LATE_CHECK_MS, self.server.close_late)
+        every(NAMED_FOR_MS, self.server.let_go_of_named_files)
+        every(_CERTIFICATE_CHECK_MS, self.server.refresh_certificates)
+        every(_METRICS_WINDOW_MS, self.metrics.rotate)
+        every(
+            self.settings.transaction_remove_expired_transaction_cleanup_interval_ms,
+            self.transactions.expire_ids,
+        )
+        every(self.settings.producer_id_expiration_check_interval_ms, self._expire_producers)
+        every(
+            self.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            self.transactions.retry_and_time_out,
+        )
+        every(self.settings.offsets_retention_check_interval_ms, self._expire_offsets)
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        if self._groups is None:
+            from suiro.broker.coordination.groups import GroupCoordinator
+
+            self._groups = GroupCoordinator(self)
+        return self._groups
+
+    @cached_property
+    def workers(self) -> Workers:
+        """For what clients' records make of themselves when they are decompressed."""
+        return Workers(self.loop, name="suiro-records", count=_WORKERS)
+
+    @cached_property
+    def scram(self) -> ScramStore:
+        from suiro.broker.security.scram_store import ScramStore
+
+        return ScramStore(self.cluster_state)
+
+    @cached_property
+    def logins(self) -> Logins:
+        from suiro.broker.security.logins import Logins
+
+        logins = Logins(self.settings, self.scram, clock=self.clock)
+        self.on_settings(logins.settings_changed)
+        return logins
+
+    @cached_property
+    def client_quotas(self) -> ClientQuotas:
+        from suiro.broker.quotas import ClientQuotas, QuotaStore
+
+        store = QuotaStore(self.cluster_state)
+        store.on_change(self._quotas_changed)
+        return ClientQuotas(store, lambda: self.settings, clock=self.clock)
+
+    def abandon(self) -> None:
+        """Let go of everything as a killed process does: nothing more is written, nobody is told."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        self.cleaner.stop()
+        self._end_syncing()
+        self._end_workers()
+        if self.tier is not None:
+            self.tier.close()
+        if self._directory is not None:
+            if self._groups is not None:
+                self._groups.close()
+            self.topics.close()
+            self._directory.abandon()
+            self._directory = None
+        self.server.close()
+        if self.metrics_endpoint is not None:
+            self.metrics_endpoint.stop()
+
+    def look_again(self) -> None:
+        """Do now what waits for a time: the clock was moved (by a test)."""
+        for action in self._periodic:
+            action()
+        if self._groups is not None:
+            self._groups.look_again()
+
+    def stop(self) -> None:
+        """Close every connection and log; the next start needs no recovery."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        self.cleaner.stop()
+        self._end_syncing()
+        self._end_workers()
+        self.server.close()
+        if self.metrics_endpoint is not None:
+            self.metrics_endpoint.stop()
+        if self.tier is not None:
+            self.tier.close()
+        if self._directory is not None:
+            if self._groups is not None:
+                self._groups.close()
+            self.topics.close()
+            self._directory.close()
+            self._directory = None
+
+    def _end_syncing(self) -> None:
+        """A sync that is under way in its thread is none of ours any more: closing a log syncs it."""
+        syncing = self._syncing
+        if syncing is None or syncing.done():
+            return
+        syncing.cancel()
+        if not self.loop.is_running():
+            self.loop.run_until_complete(asyncio.wait([syncing]))
+
+    def _end_workers(self) -> None:
+        if "workers" in self.__dict__:
+            self.workers.close()
+
+    def _start_metrics_endpoint(self) -> None:
+        address = self.settings.metrics_listen
+        if not address:
+            return
+        from suiro.broker.metrics.endpoint import MetricsEndpoint
+
+        host, _, port = address.rpartition(":")
+        if not port.isdigit() or int(port) > 65_535:
+            raise ConfigError(f"metrics.listen = {address}: expected HOST:PORT, such as 127.0.0.1:9404")
+        self.metrics_endpoint = MetricsEndpoint(
+            self.metrics, loop=self.loop, host=host.strip("[]") or "0.0.0.0", port=int(port)
+        )
+        self.metrics_endpoint.start()
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where `/metrics` is, if it is anywhere."""
+        return None if self.metrics_endpoint is None else self.metrics_endpoint.url
+
+    @property
+    def open_listeners(self) -> list[Listener]:
+        """Beyond this machine, where nobody is asked who he is and everybody may do everything."""
+        from suiro.broker.net.tls import asks_who
+        from suiro.foundation.http import is_loopback
+
+        if self.settings.authorizer_class_name and not self.settings.allow_everyone_if_no_acl_found:
+            return []
+        return [
+            one
+            for one in self.server.listeners
+            if not is_loopback(one.host) and not asks_who(one, self.settings)
+        ]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Of the first listener."""
+        return self.server.listeners[0].bootstrap_servers
+
+    def advertised(self, connection: Connection) -> tuple[str, int]:
+        """The address to tell a client: that of the listener it came in by."""
+        return connection.listener.address_for(connection.local_address)
+
+    def _quotas_changed(self) -> None:
+        """While no quota is set, requests and new connections do not even ask."""
+        quotas = self.client_quotas
+        self.quotas = quotas if quotas.active else None
+        self.server.connection_quota = quotas.record_connection if quotas.active else None
+
+    def on_settings(self, callback: Callable[[NodeSettings], None]) -> None:
+        """Be called with the new settings after each change."""
+        self._settings_listeners.append(callback)
+
+    def change_settings(self, changes: Mapping[str, str | None], *, layer: Layer = "broker") -> None:
+        """Set (or with None, take back) settings while the node runs, and for the next start too.
+
+        Raises `ConfigError` where one cannot be altered or is out of range, and then nothing has changed.
+        """
+        content = {**self.dynamic_settings.layer(layer), **changes}
+        self.replace_settings({name: text for name, text in content.items() if text is not None}, layer=layer)
+
+    def replace_settings(self, content: Mapping[str, str], *, layer: Layer) -> None:
+        """Give a layer of settings a new content. Raises `ConfigError`, and then nothing has changed."""
+        self.settings = settings = self.dynamic_settings.replace(layer, content)
+        self.topics.settings_changed(settings)
+        for callback in self._settings_listeners:
+            callback(settings)
+
+    def check_settings(self, settings: NodeSettings) -> None:
+        """Raises `ConfigError` where a listener could not work by these settings."""
+        self.server.check_settings(settings)
+        self.logins.check(settings)
+
+    def group_configs(self, group_id: str) -> Mapping[str, str]:
+        """The settings given to one group by AlterConfigs, such as `consumer.session.timeout.ms`."""
+        found: Mapping[str, str] = self.cluster_state.read(GROUP_CONFIGS, {}).get(group_id, {})
+        return found
+
+    def groups_with_configs(self) -> tuple[str, ...]:
+        return tuple(self.cluster_state.read(GROUP_CONFIGS, {}))
+
+    def replace_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """Give a group these settings, which the caller has checked, instead of those it has."""
+        groups = {**self.cluster_state.read(GROUP_CONFIGS, {}), group_id: dict(configs)}
+        self.cluster_state.write(GROUP_CONFIGS, {name: found for name, found in groups.items() if found})
+
+    def is_internal(self, topic: str) -> bool:
+        return topic in INTERNAL_TOPICS
+
+    def create_topic(
+        self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
+    ) -> Topic:
+        """Create a topic with a checked name. An internal topic gets its own settings, whoever asks for it."""
+        if name in INTERNAL_TOPICS:
+            return self.internal_topic(name)
+        return self.topics.create(
+            name, partitions=partitions or self.settings.num_partitions, configs=configs or {}
+        )
+
+    def internal_topic(self, name: str) -> Topic:
+        """The topic of the coordinators, made when first needed."""
+        topic = self.topics.topic(name)
+        if topic is None:
+            settings = self.settings
+            partitions, segment_bytes = {
+                OFFSETS_TOPIC: (
+                    settings.offsets_topic_num_partitions,
+                    settings.offsets_topic_segment_bytes,
+                ),
+                TRANSACTIONS_TOPIC: (
+                    settings.transaction_state_log_num_partitions,
+                    settings.transaction_state_log_segment_bytes,
+                ),
+            }[name]
+            configs = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes)}
+            topic = self.topics.create(name, partitions=partitions, configs=configs)
+        return topic
+
+    def creating_topic(
+        self, name: str, *, partitions: int, configs: Mapping[str, str]
+    ) -> Generator[None, None, Topic]:
+        """The same in steps, for a topic of any number of partitions."""
+        if name in INTERNAL_TOPICS:
+            return self.internal_topic(name)
+        return (yield from self.topics.creating(name, partitions=partitions, configs=configs))
+
+    def delete_topic(self, topic: Topic) -> None:
+        """At once: for a few partitions."""
+        self.topics.delete(topic)
+        self._forget_topic(topic)
+
+    def deleting_topic(self, topic: Topic) -> Generator[None, None, None]:
+        yield from self.topics.deleting(topic)
+        self._forget_topic(topic)
+
+    def _forget_topic(self, topic: Topic) -> None:
+        self.metrics.forget_topic(topic.name)
+        if self._groups is not None:
+            self._groups.forget_topic(topic.name)
+        if self.tier is not None:
+            self.tier.work()
+
+    def _open_tier(self) -> None:
+        if not self.settings.remote_log_storage_system_enable:
+            tiered = [
+                part.topic for part in self.topics.partitions() if part.log.config.remote_storage_enable
+            ]
+            if tiered:
+                raise ConfigError(
+                    f"topic {tiered[0]} has a remote tier, and this node is started without: set "
+                    "remote.log.storage.system.enable=true and remote.log.storage.uri; they can be left out when "
+                    "no topic has remote.storage.enable=true any more"
+                )
+            return
+        from suiro.broker.storage.tier import RemoteTier
+        from suiro.log.tier import open_store
+
+        store = self.remote_store or open_store(
+            self.settings.remote_log_storage_uri,
+            access_key=self.settings.remote_log_storage_access_key,
+            secret_key=self.settings.remote_log_storage_secret_key,
+        )
+        self.tier = RemoteTier(self, store)
+        self.tier.load()
+        self.every(self.settings.remote_log_manager_task_interval_ms, self.tier.work)
+
+    def every(self, interval_ms: int | Callable[[], int], action: Callable[[], None]) -> None:
+        """Run an action again and again; a failure is logged, not the end of it. An interval that may be altered is
+        asked for each time."""
+        self._periodic.append(action)
+        self._schedule(interval_ms, action)
+
+    def _schedule(self, interval_ms: int | Callable[[], int], action: Callable[[], None]) -> None:
+        wait_ms = max(1, interval_ms() if callable(interval_ms) else interval_ms)
+
+        def run() -> None:
+            self._timers.discard(handle)
+            try:
+                action()
+            except Exception:
+                logger.exception("%s failed; it runs again in %d ms", action, wait_ms)
+            self._schedule(interval_ms, action)
+
+        handle = self.loop.call_later(wait_ms / 1000, run)
+        if callable(interval_ms):
+            self._alterable[action] = (interval_ms, wait_ms, handle)
+        self._timers.add(handle)
+
+    def _reschedule(self, _: NodeSettings) -> None:
+        """A shorter interval holds at once, not after the longer one is over."""
+        for action, (interval_ms, wait_ms, handle) in list(self._alterable.items()):
+            if interval_ms() != wait_ms:
+                handle.cancel()
+                self._timers.discard(handle)
+                self._schedule(interval_ms, action)
+
+    def _expire_producers(self) -> None:
+        oldest = self.clock.wall_ms() - self.settings.producer_id_expiration_ms
+        for partition in self.topics.partitions():
+            partition.log.expire_producers(oldest)
+
+    def _expire_offsets(self) -> None:
+        if self._groups is not None:
+            self._groups.expire_offsets()
+
+    def _apply_retention(self) -> None:
+        now = self.clock.wall_ms()
+        for partition in self.topics.partitions():
+            try:
+                if partition.log.apply_retention(now):
+                    partition.grown()  # Fetch sessions tell their clients the new start.
+            except (LogError, OSError) as error:  # The others are not to fill the disk because of this one.
+                logger.warning("retention of %s-%d: %s", partition.topic, partition.index, error)
+
+    def _sync(self) -> None:
+        """Sync the logs that grew, in another thread, so that a start after a crash has little to scan."""
+        self._sync_these([p for p in self.topics.partitions() if p.log.recovery_point < p.log.log_end_offset])
+        if self._directory is not None:
+            self._directory.checkpoint()
+
+    def _sync_due(self) -> None:
+        now = self.clock.wall_ms()
+        self._sync_these([p for p in self.topics.partitions() if p.log.is_flush_due(now)])
+
+    def _sync_these(self, partitions: list[Partition]) -> None:
+        if partitions and (self._syncing is None or self._syncing.done()):
+            self._syncing = self.loop.create_task(self._sync_all(partitions))
+
+    async def _sync_all(self, partitions: list[Partition]) -> None:
+        """One after another: each takes some descriptors while it lasts, and there may be thousands."""
+        for partition in partitions:
+            target = partition.log.log_end_offset
+            while partition.log.recovery_point < target and await self._sync_some(partition):
+                pass
+
+    async def _sync_some(self, partition: Partition) -> bool:
+        """Whether it makes sense to go on."""
+        log = partition.log
+        if partition.deleted or not log.is_open or log.offline is not None:
+            return False
+        try:
+            job = log.flush_job()
+        except OSError as error:
+            logger.warning("cannot sync %s-%d now: %s", partition.topic, partition.index, error)
+            return False
+        try:
+            await self.loop.run_in_executor(None, job.run)
+        except OSError as error:
+            # After a failed sync the system may have dropped the pages and report success the next time.
+            log.take_offline(f"cannot sync to disk: {error}")
+            return False
+        if not partition.deleted:
+            log.flushed(job.end_offset)
+        return True
+
+    def _remove_deleted_files(self) -> None:
+        removal = None if self._directory is None else self._directory.graveyard.due(self.clock.wall_ms())
+        if removal is not None:
+            self.loop.run_in_executor(None, removal)
+
+    def write_cleaner_offsets(self) -> None:
+        """After the cleaner has finished a log."""
+        if self._directory is not None:
+            self._directory.write_cleaner_offsets()

@@ -1,0 +1,354 @@
+"""Settings as clients see them: a topic's own over the node's, a group's own over the node's, and where each is from.
+
+`log_config` is what a partition works by; the rest is what DescribeConfigs shows. A value's synonyms are all the
+places that give it one, the one in force first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from suiro.broker.settings.dynamic_settings import (
+    REPLICATION_RATES,
+    DynamicSettings,
+    kafka_setting,
+    setting_of_one_listener,
+)
+from suiro.broker.settings.kafka_settings import ALTERABLE
+from suiro.config import (
+    LISTENER_PREFIX,
+    NodeSettings,
+    describe,
+    is_dynamic,
+    is_sensitive,
+    kind,
+    node_setting_names,
+    topic_settings,
+)
+from suiro.errors import ConfigError
+from suiro.log import TOPIC_SETTINGS, LogConfig, parse_topic_setting
+
+TYPE_NUMBERS = {
+    "UNKNOWN": 0,
+    "BOOLEAN": 1,
+    "STRING": 2,
+    "INT": 3,
+    "SHORT": 4,
+    "LONG": 5,
+    "DOUBLE": 6,
+    "LIST": 7,
+    "CLASS": 8,
+    "PASSWORD": 9,
+}
+
+
+class ResourceKind(IntEnum):
+    """What can have settings, with its number on the wire."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class Source(IntEnum):
+    """Where a value is from, with its number on the wire."""
+
+    TOPIC = 1
+    BROKER = 2
+    CLUSTER_DEFAULT = 3
+    START = 4
+    DEFAULT = 5
+    LOGGER = 6
+    GROUP = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Synonym:
+    name: str
+    value: str | None
+    source: Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedConfig:
+    """One setting as DescribeConfigs shows it. `kind` is Kafka's type; a sensitive one has no value."""
+
+    name: str
+    value: str | None
+    source: Source
+    kind: str
+    doc: str
+    synonyms: tuple[Synonym, ...] = ()
+    read_only: bool = False
+    sensitive: bool = False
+
+
+def log_config(configs: Mapping[str, str], settings: NodeSettings) -> LogConfig:
+    """What a partition's log is opened with. Raises `ConfigError`, naming the setting."""
+    defaults = {name: text_of(settings.value(node_name)) for name, node_name in topic_settings().items()}
+    return LogConfig.from_settings({**defaults, **configs})
+
+
+# Topics
+
+
+def describe_topic_configs(configs: Mapping[str, str], settings: DynamicSettings) -> list[DescribedConfig]:
+    """Every topic setting with its value in force and where that comes from, by name."""
+    return [
+        _topic_config(name, configs, settings)
+        for name in sorted(TOPIC_SETTINGS)
+        if name in configs or not name.startswith("internal.")
+    ]
+
+
+def _topic_config(name: str, configs: Mapping[str, str], settings: DynamicSettings) -> DescribedConfig:
+    row = TOPIC_SETTINGS[name]
+    node_name = topic_settings().get(name)
+    synonyms = [] if node_name is None else _synonyms(node_name, settings)
+    if name in configs:
+        own = text_of(parse_topic_setting(name, configs[name]))
+        synonyms.insert(0, Synonym(name=name, value=own, source=Source.TOPIC))
+    if synonyms:
+        value, source = synonyms[0].value, synonyms[0].source
+    else:
+        default = row.default if node_name is None else text_of(settings.static.value(node_name))
+        value, source = default, Source.DEFAULT
+    return DescribedConfig(
+        name=name,
+        value=value,
+        source=source,
+        kind=row.type,
+        doc="" if node_name is None else describe(node_name),
+        synonyms=tuple(synonyms),
+    )
+
+
+# The node
+
+
+def describe_facts(
+    *, node_id: int, data: str, listeners: str, advertised_listeners: str
+) -> list[DescribedConfig]:
+    """What Kafka has settings for and a node is started with in other ways, or finds out when it starts."""
+    facts = (
+        ("advertised.listeners", advertised_listeners, "LIST", describe("advertised.listeners")),
+        ("broker.id", str(node_id), "INT", "The same as node.id."),
+        ("listeners", listeners, "LIST", describe("listeners")),
+        ("log.dir", data, "STRING", "The data directory, which `--data` gives."),
+        ("log.dirs", data, "LIST", "The data directory, which `--data` gives."),
+        ("process.roles", "broker,controller", "LIST", "A node is both."),
+    )
+    return [
+        DescribedConfig(
+            name=name,
+            value=value,
+            source=Source.START,
+            kind=kind_name,
+            doc=doc,
+            synonyms=(Synonym(name=name, value=value, source=Source.START),),
+            read_only=True,
+        )
+        for name, value, kind_name, doc in facts
+    ]
+
+
+def describe_node_configs(settings: DynamicSettings) -> list[DescribedConfig]:
+    """Every setting of this node with its value in force."""
+    described = [_node_config(name, settings) for name in sorted(node_setting_names())]
+    described += [_coarse_config(name) for name in _COARSE]
+    return described + [
+        _stored_config(name, (*_stored(name, settings), *_behind(name, settings)))
+        for name in sorted(
+            {*settings.layer("broker"), *settings.layer("default")} - set(node_setting_names())
+        )
+    ]
+
+
+def describe_cluster_defaults(settings: DynamicSettings) -> list[DescribedConfig]:
+    """The settings that were altered for the cluster as a whole."""
+    described = []
+    for name in sorted(settings.layer("default")):
+        ours = tuple(s for s in _stored(name, settings) if s.source == Source.CLUSTER_DEFAULT)
+        described.append(_stored_config(name, ours))
+    return described
+
+
+def _node_config(name: str, settings: DynamicSettings) -> DescribedConfig:
+    synonyms = tuple(_synonyms(name, settings))
+    return DescribedConfig(
+        name=name,
+        value=synonyms[0].value if synonyms else None,
+        source=synonyms[0].source if synonyms else Source.DEFAULT,
+        kind=kind(name),
+        doc=describe(name),
+        synonyms=synonyms,
+        read_only=not is_dynamic(name),
+        sensitive=is_sensitive(name),
+    )
+
+
+def _synonyms(name: str, settings: DynamicSettings) -> list[Synonym]:
+    """The places that give a node setting a value, the one in force first."""
+    found = list(_stored(name, settings))
+    value, default = settings.static.value(name), NodeSettings().value(name)
+    if name in _FINE:
+        # Kafka leaves the finer unit empty until somebody sets it, and names the coarser one behind it.
+        if value != default:
+            found.append(Synonym(name=name, value=text_of(value), source=Source.START))
+        coarse = _FINE[name]
+        if found and coarse:
+            found.append(Synonym(name=coarse, value=str(default // _HOUR_MS), source=Source.DEFAULT))
+        return found
+    if value != default:
+        found.append(_synonym(name, value, Source.START))
+    if default != "" or kind(name) == "LIST":
+        found.append(_synonym(name, default, Source.DEFAULT))
+    return found
+
+
+def _stored(name: str, settings: DynamicSettings) -> Iterator[Synonym]:
+    own, default = settings.layer("broker"), settings.layer("default")
+    for layer, source in ((own, Source.BROKER), (default, Source.CLUSTER_DEFAULT)):
+        if name in layer:
+            yield Synonym(name=name, value=None if _hidden(name) else layer[name].strip(), source=source)
+
+
+def _synonym(name: str, value: object, source: Source) -> Synonym:
+    return Synonym(name=name, value=None if is_sensitive(name) else text_of(value), source=source)
+
+
+def _stored_config(name: str, synonyms: tuple[Synonym, ...]) -> DescribedConfig:
+    known, kafkas = name in node_setting_names(), kafka_setting(name)
+    ours = name if known else setting_of_one_listener(name)
+    if ours is not None:
+        kind_name, doc = kind(ours), describe(ours)
+    elif kafkas is not None:
+        kind_name, doc = kafkas.kind, kafkas.doc
+    else:
+        kind_name, doc = "LONG" if name in REPLICATION_RATES else "UNKNOWN", ""
+    return DescribedConfig(
+        name=name,
+        value=synonyms[0].value,
+        source=synonyms[0].source,
+        kind=kind_name,
+        doc=doc,
+        synonyms=synonyms,
+        read_only=not (is_dynamic(name) if known else name in REPLICATION_RATES or name in ALTERABLE),
+        sensitive=_hidden(name),
+    )
+
+
+def _behind(name: str, settings: DynamicSettings) -> list[Synonym]:
+    """What holds if the stored setting is taken back: that of all listeners, or Kafka's default."""
+    of_all = setting_of_one_listener(name)
+    if of_all is not None:
+        return _synonyms(of_all, settings)
+    known = ALTERABLE.get(name)
+    if known is None or known.default is None:
+        return []
+    return [Synonym(name=name, value=known.default, source=Source.DEFAULT)]
+
+
+def _hidden(name: str) -> bool:
+    """Nobody knows what a name that nobody knows is for: it may be a password."""
+    if name.startswith(LISTENER_PREFIX):
+        if kafka_setting(name) is not None:
+            return False
+        ours = [known for known in node_setting_names() if name.endswith(f".{known}")]
+        return not ours or any(is_sensitive(known) for known in ours)
+    if name in node_setting_names():
+        return is_sensitive(name)
+    return name not in REPLICATION_RATES and name not in ALTERABLE
+
+
+_HOUR_MS = 3_600_000
+_FINE: dict[str, str | None] = {
+    "log.flush.interval.ms": None,
+    "log.retention.ms": "log.retention.hours",
+    "log.roll.jitter.ms": "log.roll.jitter.hours",
+    "log.roll.ms": "log.roll.hours",
+}
+_COARSE = tuple(coarse for coarse in _FINE.values() if coarse)
+
+
+def _coarse_config(name: str) -> DescribedConfig:
+    """A time in hours, which Kafka shows beside the one in milliseconds."""
+    value = str(NodeSettings().value(name.replace("hours", "ms")) // _HOUR_MS)
+    return DescribedConfig(
+        name=name,
+        value=value,
+        source=Source.DEFAULT,
+        kind="INT",
+        doc=describe(name.replace("hours", "ms")),
+        synonyms=(Synonym(name=name, value=value, source=Source.DEFAULT),),
+        read_only=True,
+    )
+
+
+# Groups
+
+GROUP_SETTINGS = {
+    "consumer.session.timeout.ms": "A member not heard of for so long leaves its group.",
+    "consumer.heartbeat.interval.ms": "How often members are told to send a heartbeat.",
+    "consumer.assignment.interval.ms": "Least time between two assignments of a group.",
+}
+"""Settings of one group, all whole milliseconds; `group.` in front gives the node's default of each."""
+
+
+def describe_group_configs(configs: Mapping[str, str], settings: DynamicSettings) -> list[DescribedConfig]:
+    """Every setting of a group with its value in force and where that comes from, by name."""
+    described = []
+    for name, doc in sorted(GROUP_SETTINGS.items()):
+        synonyms = _synonyms(f"group.{name}", settings)
+        if name in configs:
+            synonyms.insert(0, Synonym(name=name, value=configs[name].strip(), source=Source.GROUP))
+        first = synonyms[0]
+        described.append(
+            DescribedConfig(
+                name=name,
+                value=first.value,
+                source=first.source,
+                kind="INT",
+                doc=doc,
+                synonyms=tuple(synonyms),
+            )
+        )
+    return described
+
+
+def check_group_configs(configs: Mapping[str, str], settings: NodeSettings) -> None:
+    """Raises `ConfigError` naming the setting and its bounds, which the node's settings give."""
+    values = {name: settings.value(f"group.{name}") for name in GROUP_SETTINGS}
+    for name, text in configs.items():
+        if name not in GROUP_SETTINGS:
+            raise ConfigError(f"Unknown group config name: {name}")
+        try:
+            values[name] = value = int(text)
+        except ValueError:
+            raise ConfigError(
+                f"Invalid value {text} for configuration {name}: Not a number of type INT"
+            ) from None
+        scope, _, setting = name.partition(".")
+        low, high = (f"group.{scope}.{bound}.{setting}" for bound in ("min", "max"))
+        if value < settings.value(low):
+            raise ConfigError(f"{name} must be greater than or equal to {low}")
+        if value > settings.value(high):
+            raise ConfigError(f"{name} must be less than or equal to {high}")
+    if values["consumer.session.timeout.ms"] <= values["consumer.heartbeat.interval.ms"]:
+        raise ConfigError("consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms")
+
+
+def text_of(value: object) -> str:
+    """A setting's value as Kafka writes it."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case float():
+            return str(value).replace("e+", "E")
+        case tuple():
+            return ",".join(str(item) for item in value)
+    return str(value)

@@ -1,0 +1,179 @@
+"""The node's settings in layers: what it was started with, the cluster's default over that, this node's own on top.
+
+The two upper layers are changed while the node runs (AlterConfigs) and kept in the cluster's state. One node is a
+cluster, so the layers differ in little, but tools write to one and read the other. A change is checked whole,
+written down, and then in force; the layers themselves hold texts, as they were given. What Kafka alters and the node
+does not have (`kafka_settings`) is kept too, and the log says that it has no effect.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from suiro.broker.settings.cluster_state import ClusterState
+from suiro.broker.settings.kafka_settings import ALTERABLE, OF_A_LISTENER_ONLY, KafkaSetting, is_of_one_broker
+from suiro.config import (
+    LISTENER_PREFIX,
+    NodeSettings,
+    describe,
+    is_dynamic,
+    is_known_to_kafka,
+    node_setting_names,
+    parse,
+    setting_of_listener,
+)
+from suiro.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+Layer = Literal["default", "broker"]
+
+SECTION = "broker-configs"
+_SOURCES: dict[Layer, str] = {"default": "the cluster's default", "broker": "this node's own setting"}
+
+# Kafka, too, gives a new cluster this, as eligible leader replicas (KIP-966) need it.
+_KAFKAS_OWN = {"min.insync.replicas": "1"}
+
+# Kafka has them in no file: a reassignment with a throttle sets them and takes them away again.
+REPLICATION_RATES = frozenset(
+    (
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    )
+)
+
+
+class DynamicSettings:
+    """`layer` to look, `checked` to try, `replace` to change; `effective` is what the node works by."""
+
+    def __init__(self, static: NodeSettings, state: ClusterState) -> None:
+        self.static = static
+        self._state = state
+        stored = state.read(SECTION, {})
+        self._layers: dict[Layer, dict[str, str]] = {
+            "default": dict(stored.get("default", _KAFKAS_OWN)),
+            "broker": dict(stored.get("broker", {})),
+        }
+        self._drop_what_no_longer_fits()
+
+    def layer(self, layer: Layer) -> Mapping[str, str]:
+        return self._layers[layer]
+
+    @property
+    def effective(self) -> NodeSettings:
+        return self._over_static(self._layers)
+
+    def checked(self, layer: Layer, content: Mapping[str, str]) -> NodeSettings:
+        """What the node would work by if the layer had this content. Raises `ConfigError`."""
+        _refuse("Cannot update these configs dynamically", (n for n in content if _is_fixed(n)))
+        _refuse(
+            "These security configs can be dynamically updated only per-listener using the listener prefix",
+            OF_A_LISTENER_ONLY & content.keys(),
+        )
+        if layer == "default":
+            _refuse(
+                "Cannot update these configs at default cluster level, broker id must be specified",
+                (name for name in content if is_of_one_broker(name)),
+            )
+        for name, text in content.items():
+            _check(name, text, source=_SOURCES[layer])
+        return self._over_static({**self._layers, layer: dict(content)})
+
+    def replace(self, layer: Layer, content: Mapping[str, str]) -> NodeSettings:
+        """The layer has this content from now on, and after the next start. Raises `ConfigError`, `StorageError`."""
+        settings = self.checked(layer, content)
+        layers = {**self._layers, layer: dict(content)}
+        self._state.write(SECTION, layers)
+        for name in content.keys() - {n for n, text in self._layers[layer].items() if text == content.get(n)}:
+            why = why_without_effect(name)
+            if why:
+                logger.warning("%s (%s) is kept. %s", name, _SOURCES[layer], why)
+        self._layers = layers
+        return settings
+
+    def _over_static(self, layers: Mapping[Layer, Mapping[str, str]]) -> NodeSettings:
+        settings = self.static
+        for layer in ("default", "broker"):
+            content = layers[layer].items()
+            ours = {name: text for name, text in content if _is_ours(name)}
+            settings = settings.with_settings(ours, source=_SOURCES[layer])
+        return settings
+
+    def _drop_what_no_longer_fits(self) -> None:
+        """A setting that another version wrote must not keep this one from starting."""
+        for layer, content in self._layers.items():
+            for name, text in list(content.items()):
+                try:
+                    self.checked(layer, {name: text})
+                except ConfigError as error:
+                    logger.warning("a stored setting is left out: %s", error)
+                    del content[name]
+
+
+def _known() -> frozenset[str]:
+    return frozenset(node_setting_names())
+
+
+def _is_ours(name: str) -> bool:
+    """Whether it changes what the node works by."""
+    return name in _known() or setting_of_one_listener(name) is not None
+
+
+def setting_of_one_listener(name: str) -> str | None:
+    """The node's setting that this gives to a listener, if it is one that listeners have for themselves."""
+    if not name.startswith(LISTENER_PREFIX):
+        return None
+    try:
+        return setting_of_listener(name, "")
+    except ConfigError:
+        return None
+
+
+def kafka_setting(name: str) -> KafkaSetting | None:
+    """The setting of Kafka's that the node does not have, also with a listener's and a mechanism's name in front."""
+    if not name.startswith(LISTENER_PREFIX):
+        return ALTERABLE.get(name)
+    rest = name.removeprefix(LISTENER_PREFIX).partition(".")[2]
+    return ALTERABLE.get(rest) or ALTERABLE.get(rest.partition(".")[2])
+
+
+def why_without_effect(name: str) -> str:
+    """What to say of a setting that is kept and changes nothing; empty where it does, or nobody knows it."""
+    known = kafka_setting(name)
+    if known is not None:
+        return known.doc
+    if _is_ours(name):
+        meaning = describe(name) if name in _known() else ""
+        return meaning if meaning.startswith("Accepted without effect") else ""
+    return "A listener has no setting of this name" if name.startswith(LISTENER_PREFIX) else ""
+
+
+def _is_fixed(name: str) -> bool:
+    if _is_ours(name):
+        return not is_dynamic(name)
+    return is_known_to_kafka(name) and not name.startswith(LISTENER_PREFIX) and not _is_kept(name)
+
+
+def _is_kept(name: str) -> bool:
+    return name in REPLICATION_RATES or kafka_setting(name) is not None
+
+
+def _refuse(message: str, names: Iterable[str]) -> None:
+    found = ", ".join(sorted(names))
+    if found:
+        raise ConfigError(f"{message}: [{found}]")
+
+
+def _check(name: str, text: str, *, source: str) -> None:
+    known = kafka_setting(name)
+    if name in _known():
+        parse(name, text, source=source)
+    elif name in REPLICATION_RATES:
+        if not text.strip().isdigit():
+            raise ConfigError(f"{name} = {text!r} ({source}): expected a whole number")
+    elif known is not None:
+        known.check(name, text, source=source)
+    # A name that nobody knows is kept, as Kafka keeps it: there it may be a plugin's.

@@ -1,0 +1,1 @@
+"""The topics of a node on disk: which there are, cleaning them, and their remote tier."""

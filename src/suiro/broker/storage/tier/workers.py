@@ -1,0 +1,56 @@
+"""What the tier's work in threads needs besides `suiro.broker.storage.workers`: logs on the disk, and a rate of bytes.
+
+A store that never answers does not keep the process from ending. Whatever the threads were doing then is as after a
+crash, and cleaned up at the next start.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from suiro.broker.storage.workers import Workers
+from suiro.clock import Clock
+from suiro.log import PartitionLog
+from suiro.log.tier import RemoteStoreError
+
+
+async def sync(log: PartitionLog, workers: Workers) -> None:
+    """Have what was appended to a log on the disk.
+
+    Raises OSError; where it was the sync that failed, the log is offline, for the next one might succeed with the
+    bytes gone, and what relies on it here removes the only other copy.
+    """
+    synced, target = -1, log.log_end_offset
+    while synced < target:
+        job = log.flush_job()
+        try:
+            await workers.run(job.run)
+        except OSError as error:
+            log.take_offline(f"cannot sync to disk: {error}")
+            raise
+        synced = job.end_offset
+        log.flushed(synced)
+
+
+class RateLimit:
+    """So many bytes a second, over all threads together; called before the bytes are moved."""
+
+    def __init__(self, clock: Clock, limit: Callable[[], int]) -> None:
+        self._clock = clock
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._free_at_ms = 0.0
+        self._stopping = threading.Event()
+
+    def __call__(self, size: int) -> None:
+        """Wait for the turn of these bytes. Raises RemoteStoreError when the node stops."""
+        with self._lock:
+            now = self._clock.monotonic_ms()
+            begin = max(self._free_at_ms, now)
+            self._free_at_ms = begin + 1000 * size / self._limit()
+        if self._stopping.wait((begin - now) / 1000):
+            raise RemoteStoreError("the node stops")
+
+    def stop(self) -> None:
+        self._stopping.set()

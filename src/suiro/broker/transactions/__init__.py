@@ -1,7 +1,0 @@
-"""Transactions: `state` decides (pure), `records` is the format of `__transaction_state`, `coordinator` acts."""
-
-from __future__ import annotations
-
-from suiro.broker.transactions.coordinator import TransactionCoordinator
-
-__all__ = ["TransactionCoordinator"]

@@ -1,0 +1,1 @@
+"""Comparing two versions of a view, and explaining why a row differs."""

@@ -1,0 +1,232 @@
+"""Compares two versions of a view, row by row, as of two cuts that reflect the same input: what is equal, and what not.
+
+Keys are parted in buckets, the same in both stores. A bucket whose digests agree is equal and is not read; of the
+others two are in memory at a time. Differences are counted by column and by pattern (which columns differ, and how);
+of each only a few examples are kept. So memory does not grow with the number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+from suiro.errors import UsageError
+from suiro.views.analysis.compare_tally import ColumnDifferences, Pattern, Tally
+from suiro.views.analysis.compare_values import Tolerance, Yardstick, columns_of, shortened
+from suiro.views.pipeline.cuts import Cut
+from suiro.views.store.places import place_of
+
+__all__ = ["PATTERNS_EXPLAINED", "Buckets", "Comparison", "OnlyThere", "compare", "compare_buckets"]
+
+EXAMPLES = 3
+PATTERNS_EXPLAINED = 20
+Row = tuple[tuple[Any, ...], int, str]
+"""Key, hash, value as JSON."""
+
+
+class Buckets(Protocol):
+    """A store's rows in buckets by key; rows of a bucket in an order that is the same in both stores."""
+
+    def bucket_digests(self, as_of: int) -> Mapping[int, tuple[int, int]]: ...
+    def bucket_rows(self, bucket: int, as_of: int) -> Iterable[Row]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnlyThere:
+    """Rows that one side has and the other has not: how many, and a few of them."""
+
+    rows: int = 0
+    examples: tuple[tuple[tuple[Any, ...], Any], ...] = ()
+    """Key and value, shortened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """`near`: rows that are equal within tolerances and without ignored columns, and not else; `equal` has them too."""
+
+    key: tuple[str, ...]
+    old_version: int
+    new_version: int
+    old_cut: Cut
+    new_cut: Cut
+    equal: int
+    near: int
+    differing: int
+    only_old: OnlyThere
+    only_new: OnlyThere
+    columns: tuple[ColumnDifferences, ...] = ()
+    patterns: tuple[Pattern, ...] = ()
+    """By falling number of rows."""
+    patterns_left_out: int = 0
+    """Rows of patterns beyond the number that is kept."""
+    ignored: tuple[str, ...] = ()
+    tolerances: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """Of both versions together, each key once."""
+        return self.equal + self.unequal
+
+    @property
+    def unequal(self) -> int:
+        return self.differing + self.only_old.rows + self.only_new.rows
+
+    @property
+    def share(self) -> float:
+        """Of rows that are not the same in both, 0 to 1."""
+        return self.unequal / self.rows if self.rows else 0.0
+
+    @property
+    def is_equal(self) -> bool:
+        return self.unequal == 0
+
+    def example_keys(self) -> list[tuple[Any, ...]]:
+        """Of each pattern a few, those of the most rows first; then of rows that one side lacks."""
+        found = [
+            example.key for pattern in self.patterns[:PATTERNS_EXPLAINED] for example in pattern.examples
+        ]
+        return found + [key for side in (self.only_old, self.only_new) for key, _ in side.examples]
+
+    def text(self) -> str:
+        from suiro.views.analysis.compare_text import text_of
+
+        return text_of(self)
+
+    def to_json(self) -> dict[str, Any]:
+        found = asdict(self)
+        found["old_cut"], found["new_cut"] = self.old_cut.to_json(), self.new_cut.to_json()
+        return found
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Comparison:
+        return cls(
+            **{
+                **data,
+                "key": tuple(data["key"]),
+                "old_cut": Cut.from_json(data["old_cut"]),
+                "new_cut": Cut.from_json(data["new_cut"]),
+                "only_old": _only_from_json(data["only_old"]),
+                "only_new": _only_from_json(data["only_new"]),
+                "columns": tuple(ColumnDifferences.from_json(each) for each in data["columns"]),
+                "patterns": tuple(Pattern.from_json(each) for each in data["patterns"]),
+                "ignored": tuple(data["ignored"]),
+            }
+        )
+
+
+def compare(
+    old: Any,
+    new: Any,
+    *,
+    old_cut: Cut,
+    new_cut: Cut,
+    tolerances: Mapping[str, Tolerance | float | str] | None = None,
+    ignored: Iterable[str] = (),
+) -> Comparison:
+    """Of two stores (`suiro.views.store`), as of two cuts that meet, such as `common_cut` gives."""
+    from suiro.views.store import same_buckets
+
+    if old.spec.key != new.spec.key:
+        raise UsageError(
+            f"version {old.spec.version} of view {old.spec.view} has the key ({', '.join(old.spec.key)}), version "
+            f"{new.spec.version} has ({', '.join(new.spec.key)}): there are no rows of the same key to compare. Deploy "
+            "what has another key as a view of another name"
+        )
+    if not old_cut.meets(new_cut):
+        raise UsageError(
+            f"cut {old_cut.number} of version {old.spec.version} and cut {new_cut.number} of version "
+            f"{new.spec.version} do not reflect the same input records, so every difference would mean nothing. Take "
+            "the newest cut that both have (common_cut), or wait until they meet"
+        )
+    old_buckets, new_buckets = same_buckets(old, new)
+    return compare_buckets(
+        old_buckets,
+        new_buckets,
+        key=old.spec.key,
+        versions=(old.spec.version, new.spec.version),
+        cuts=(old_cut, new_cut),
+        yardstick=Yardstick.of(tolerances, ignored),
+    )
+
+
+def compare_buckets(
+    old: Buckets,
+    new: Buckets,
+    *,
+    key: tuple[str, ...],
+    versions: tuple[int, int],
+    cuts: tuple[Cut, Cut],
+    yardstick: Yardstick,
+) -> Comparison:
+    old_cut, new_cut = cuts
+    old_digests, new_digests = old.bucket_digests(old_cut.number), new.bucket_digests(new_cut.number)
+    none = (0, 0)
+    equal = near = 0
+    alone: tuple[list[Row], list[Row]] = ([], [])
+    alone_counts = [0, 0]
+    tally = Tally(examples=EXAMPLES)
+    for bucket in sorted(old_digests.keys() | new_digests.keys()):
+        digest = old_digests.get(bucket, none)
+        if digest == new_digests.get(bucket, none):
+            equal += digest[0]
+            continue
+        for left, right in _pairs(
+            old.bucket_rows(bucket, old_cut.number), new.bucket_rows(bucket, new_cut.number)
+        ):
+            if left is None or right is None:
+                side = 0 if right is None else 1
+                row = left or right
+                assert row is not None
+                alone_counts[side] += 1
+                if len(alone[side]) < EXAMPLES:
+                    alone[side].append(row)
+                continue
+            if left[1] == right[1]:
+                equal += 1
+                continue
+            differences = yardstick.differences(columns_of(left[2]), columns_of(right[2]))
+            if differences:
+                tally.add(left[0], differences)
+            else:
+                equal += 1
+                near += 1
+    only_old, only_new = (
+        OnlyThere(
+            rows=count,
+            examples=tuple((row[0], shortened(columns_of(row[2]), 240)) for row in examples),
+        )
+        for count, examples in zip(alone_counts, alone, strict=True)
+    )
+    return Comparison(
+        key=key,
+        old_version=versions[0],
+        new_version=versions[1],
+        old_cut=old_cut,
+        new_cut=new_cut,
+        equal=equal,
+        near=near,
+        differing=tally.rows,
+        only_old=only_old,
+        only_new=only_new,
+        columns=tally.columns(),
+        patterns=tally.patterns(),
+        patterns_left_out=tally.left_out,
+        ignored=tuple(sorted(yardstick.ignored)),
+        tolerances={column: str(each) for column, each in sorted(yardstick.tolerances.items())},
+    )
+
+
+def _pairs(old: Iterable[Row], new: Iterable[Row]) -> Iterator[tuple[Row | None, Row | None]]:
+    """Rows of the same key together. It costs one bucket's memory, and trusts no order."""
+    rest = {place_of(row[0]): row for row in new}
+    for row in old:
+        yield row, rest.pop(place_of(row[0]), None)
+    for row in rest.values():
+        yield None, row
+
+
+def _only_from_json(data: Mapping[str, Any]) -> OnlyThere:
+    return OnlyThere(
+        rows=data["rows"], examples=tuple((tuple(key), value) for key, value in data["examples"])
+    )

@@ -1,0 +1,190 @@
+"""Counts differences while rows go by: by column and by pattern, with sizes and a few examples; its size is bounded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from suiro.views.analysis.compare_values import Difference, shortened
+
+__all__ = ["ColumnDifferences", "Example", "Kind", "Pattern", "Tally"]
+
+PATTERNS_MAX = 200
+KINDS_MAX = 20
+SMALLEST_DECADE, LARGEST_DECADE = -12, 18
+LARGEST_SIZE = 1e300
+"""Of a difference that is added up: so their sum stays a float."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One way in which a column differs. Sizes are of numbers: how far they are apart. `decades`: how many are at least
+    10 to that power apart, and less than ten times as far."""
+
+    kind: str
+    rows: int
+    smallest: float | None = None
+    largest: float | None = None
+    total: float | None = None
+    decades: tuple[tuple[int, int], ...] = ()
+    largest_at: tuple[Any, ...] | None = None
+    """The key of the row where it is the largest."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Kind:
+        at = data["largest_at"]
+        return cls(
+            **{
+                **data,
+                "decades": tuple((int(power), int(rows)) for power, rows in data["decades"]),
+                "largest_at": None if at is None else tuple(at),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnDifferences:
+    column: str
+    rows: int
+    kinds: tuple[Kind, ...]
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ColumnDifferences:
+        kinds = tuple(Kind.from_json(each) for each in data["kinds"])
+        return cls(column=data["column"], rows=data["rows"], kinds=kinds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A row that differs, and its differing columns: (old, new), shortened."""
+
+    key: tuple[Any, ...]
+    columns: Mapping[str, tuple[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pattern:
+    """Rows that differ in the same columns and in the same way."""
+
+    columns: tuple[tuple[str, str], ...]
+    rows: int
+    examples: tuple[Example, ...]
+
+    @property
+    def name(self) -> str:
+        return ", ".join(
+            f"{column} {kind}" if kind != "differs" else f"{column} differs" for column, kind in self.columns
+        )
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Pattern:
+        return cls(
+            columns=tuple((column, kind) for column, kind in data["columns"]),
+            rows=data["rows"],
+            examples=tuple(
+                Example(
+                    key=tuple(each["key"]),
+                    columns={name: (old, new) for name, (old, new) in each["columns"].items()},
+                )
+                for each in data["examples"]
+            ),
+        )
+
+
+class Tally:
+    def __init__(self, *, examples: int) -> None:
+        self.rows = 0
+        self.left_out = 0
+        self._examples = examples
+        self._kinds: dict[str, dict[str, _Sizes]] = {}
+        self._patterns: dict[tuple[tuple[str, str], ...], _Seen] = {}
+
+    def add(self, key: tuple[Any, ...], differences: Sequence[Difference]) -> None:
+        self.rows += 1
+        for each in differences:
+            kinds = self._kinds.setdefault(each.column, {})
+            name = each.kind if each.kind in kinds or len(kinds) < KINDS_MAX else "differs"
+            kinds.setdefault(name, _Sizes()).add(key, each.size)
+        pattern = tuple((each.column, each.kind) for each in differences)
+        seen = self._patterns.get(pattern)
+        if seen is None:
+            if len(self._patterns) >= PATTERNS_MAX:
+                self.left_out += 1
+                return
+            seen = self._patterns[pattern] = _Seen()
+        seen.rows += 1
+        if len(seen.examples) < self._examples:
+            seen.examples.append(
+                Example(
+                    key=key,
+                    columns={each.column: (shortened(each.old), shortened(each.new)) for each in differences},
+                )
+            )
+
+    def columns(self) -> tuple[ColumnDifferences, ...]:
+        found = [
+            ColumnDifferences(
+                column=column,
+                rows=sum(sizes.rows for sizes in kinds.values()),
+                kinds=tuple(
+                    sizes.as_kind(kind)
+                    for kind, sizes in sorted(kinds.items(), key=lambda item: (-item[1].rows, item[0]))
+                ),
+            )
+            for column, kinds in self._kinds.items()
+        ]
+        return tuple(sorted(found, key=lambda each: (-each.rows, each.column)))
+
+    def patterns(self) -> tuple[Pattern, ...]:
+        found = [
+            Pattern(columns=columns, rows=seen.rows, examples=tuple(seen.examples))
+            for columns, seen in self._patterns.items()
+        ]
+        return tuple(sorted(found, key=lambda each: (-each.rows, each.columns)))
+
+
+class _Seen:
+    __slots__ = ("examples", "rows")
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.examples: list[Example] = []
+
+
+class _Sizes:
+    __slots__ = ("decades", "largest", "largest_at", "rows", "smallest", "total")
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.smallest = math.inf
+        self.largest = -math.inf
+        self.total = 0.0
+        self.largest_at: tuple[Any, ...] | None = None
+        self.decades: dict[int, int] = {}
+
+    def add(self, key: tuple[Any, ...], size: float | None) -> None:
+        self.rows += 1
+        if size is None or not size <= LARGEST_SIZE:
+            return
+        self.total += size
+        self.smallest = min(self.smallest, size)
+        if size > self.largest:
+            self.largest, self.largest_at = size, key
+        power = math.floor(math.log10(size)) if size > 0 else SMALLEST_DECADE
+        power = min(max(power, SMALLEST_DECADE), LARGEST_DECADE)
+        self.decades[power] = self.decades.get(power, 0) + 1
+
+    def as_kind(self, kind: str) -> Kind:
+        if self.largest_at is None:
+            return Kind(kind=kind, rows=self.rows)
+        return Kind(
+            kind=kind,
+            rows=self.rows,
+            smallest=self.smallest,
+            largest=self.largest,
+            total=self.total,
+            decades=tuple(sorted(self.decades.items())),
+            largest_at=self.largest_at,
+        )

@@ -1,0 +1,405 @@
+"""Explains a row in which two versions of a view differ: which input records it comes from, where the two part, why.
+
+Both versions' rows are made once more from the log, up to one cut, by the interpreter (`explain_replay`), and every
+record that a row comes from is named by topic, partition and offset. The records are then tried: they alone must make
+the same rows again. What they did to the row, one after another, shows the first one at which the versions part, and
+which others are like it (`explain_kinds`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from suiro.client import Client
+from suiro.errors import UsageError
+from suiro.streams.nodes import Source
+from suiro.streams.provenance import Place
+from suiro.streams.task import TaskSettings
+from suiro.streams.topology import Topology
+from suiro.views.analysis.compare_values import ABSENT, Tolerance, Yardstick, columns_of, plain
+from suiro.views.analysis.explain_inputs import InputRecord, Inputs, Log, source_of
+from suiro.views.analysis.explain_kinds import Deed, Group, Sorted, sort_records
+from suiro.views.analysis.explain_path import Path, Stop, parted, paths_of, shown
+from suiro.views.analysis.explain_replay import Key, Replay, Side, Traced, replay, reproduces
+from suiro.views.analysis.explain_result import Decided, Explanation, Kind, Turn
+from suiro.views.analysis.explain_traits import traits_of
+from suiro.views.definition import RowCodec, VersionSpec
+
+__all__ = ["explain", "explain_from", "side_of"]
+
+Columns = Mapping[str, Any]
+
+EXAMPLES = 3
+KINDS = 6
+TRAITS_LOOK_AT = 100_000
+PATH_RECORDS_MAX = 2_000
+COLUMNS_SHOWN = 6
+
+
+def side_of(spec: VersionSpec, topology: Topology, rows: Mapping[Key, str | None] | None = None) -> Side:
+    """`topology`: of `topology_of`, bound to the version's registry. `rows`: what its store has, as of the cut."""
+    return Side(
+        version=spec.version,
+        topology=topology,
+        codec=RowCodec(topology, spec.key),
+        rows=rows or {},
+        settings=TaskSettings(
+            on_processing_error=spec.settings.get("on.processing.error", "fail"),
+            application_id=spec.application_id,
+        ),
+        on_deserialization_error=spec.settings.get("on.deserialization.error", "fail"),
+    )
+
+
+def explain(
+    keys: Sequence[Key],
+    old: Side,
+    new: Side,
+    client: Client,
+    inputs: Mapping[tuple[str, int], int],
+    *,
+    tolerances: Mapping[str, Tolerance | float | str] | None = None,
+    ignored: Iterable[str] = (),
+) -> list[Explanation]:
+    """Of several keys in one pass over the log. `inputs`: of the cut that both versions' rows reflect."""
+    return explain_from(keys, old, new, Inputs(client, inputs), Yardstick.of(tolerances, ignored))
+
+
+def explain_from(
+    keys: Sequence[Key], old: Side, new: Side, log: Log, yardstick: Yardstick
+) -> list[Explanation]:
+    if old.codec.key != new.codec.key:
+        raise UsageError(
+            f"version {old.version} has the key ({', '.join(old.codec.key)}), version {new.version} has "
+            f"({', '.join(new.codec.key)}): they have no row in common that could be explained"
+        )
+    for key in keys:
+        if len(key) != len(old.codec.key):
+            raise UsageError(
+                f"the key {'/'.join(map(str, key))} has {len(key)} parts, and the view's has {len(old.codec.key)}: "
+                f"{', '.join(old.codec.key)}"
+            )
+    wanted = list(dict.fromkeys(tuple(key) for key in keys))
+    if not wanted:
+        return []
+    records: dict[Place, InputRecord] = {}
+    runs = tuple(_made_again(side, wanted, log, records) for side in (old, new))
+    return [_Case(key, runs, records, log, yardstick).explained() for key in wanted]
+
+
+def _made_again(side: Side, keys: Sequence[Key], log: Log, records: dict[Place, InputRecord]) -> Replay:
+    """Without the records of other keys, if the outcome is as it must be; else with all."""
+    found = replay(side, keys, log, records)
+    if found.is_gated:
+        checked = [key for key in keys if key in side.rows]
+        agrees = all(_has_row(side, found.traced[key], side.rows[key]) for key in checked)
+        if not agrees or (found.sees_time and len(checked) < len(keys)):
+            found = replay(side, keys, log, records, gated=False)
+    return found
+
+
+def _has_row(side: Side, traced: Traced, row: str | None) -> bool:
+    return columns_of(_row_text(side, traced)) == columns_of(row)
+
+
+def _row_text(side: Side, traced: Traced) -> str | None:
+    if traced.row is None or traced.key_bytes is None:
+        return None
+    return side.codec.decode([traced.key_bytes], [traced.row])[1][0]
+
+
+class _Case:
+    """One key."""
+
+    def __init__(
+        self,
+        key: Key,
+        runs: tuple[Replay, ...],
+        records: Mapping[Place, InputRecord],
+        log: Log,
+        yardstick: Yardstick,
+    ) -> None:
+        self._key = key
+        self._old, self._new = runs
+        self._records = records
+        self._log = log
+        self._yardstick = yardstick
+        self._orders_agree = _reads(self._old.side) == _reads(self._new.side)
+
+    def explained(self) -> Explanation:
+        old, new = self._old.traced[self._key], self._new.traced[self._key]
+        rows = [_row_text(run.side, run.traced[self._key]) for run in (self._old, self._new)]
+        before, after = columns_of(rows[0]), columns_of(rows[1])
+        differences = tuple(self._yardstick.differences(before, after))
+        named, is_proven = self._named()
+        rows_after: tuple[dict[Place, Columns], dict[Place, Columns]] = ({}, {})
+        deeds = (
+            self._deeds(self._old, set(named), rows_after[0]),
+            self._deeds(self._new, set(named), rows_after[1]),
+        )
+        sides = sort_records(named, *deeds)
+        first = self._parting(named, rows_after) if differences else None
+        numbers = {place: number for number, place in enumerate(named, 1)}
+        chosen = list(dict.fromkeys(p for group in sides.groups[:KINDS] for p in group.places[:EXAMPLES]))
+        if first is not None and first not in chosen:
+            chosen.append(first)
+        paths = [self._paths(run, chosen, named) for run in (self._old, self._new)]
+        decided = {place: self._decided(place, numbers[place], deeds, paths) for place in chosen}
+        return Explanation(
+            key=self._key,
+            key_names=self._old.side.codec.key,
+            old_version=self._old.side.version,
+            new_version=self._new.side.version,
+            inputs=dict(self._log.ends),
+            old_row=None if rows[0] is None else before,
+            new_row=None if rows[1] is None else after,
+            differences=differences,
+            named=tuple(named),
+            old_records=len(old.sources() & set(named)),
+            new_records=len(new.sources() & set(named)),
+            alike=len(sides.alike),
+            read=len(sides.read),
+            parting=None if first is None else decided[first],
+            kind_of_parting=next(
+                (n for n, group in enumerate(sides.groups[:KINDS]) if first in group.places), None
+            ),
+            kinds=tuple(self._kind(group, sides, decided) for group in sides.groups[:KINDS]),
+            kinds_left_out=sum(len(group.places) for group in sides.groups[KINDS:]),
+            is_proven=is_proven,
+            matches_store=self._matches_store(rows),
+            records_read=max(self._old.read, self._new.read),
+        )
+
+    # -- which records -----------------------------------------------------------------------------------
+
+    def _named(self) -> tuple[list[Place], bool]:
+        """The fewest records that are known to make both rows, out of a few tries."""
+        for places in self._candidates():
+            found = self._in_order(place for place in places if place in self._records)
+            if all(self._is_enough(run, found) for run in (self._old, self._new)):
+                return found, True
+        return found, False
+
+    def _candidates(self) -> Iterator[set[Place]]:
+        old, new = self._old.traced[self._key], self._new.traced[self._key]
+        last = {
+            traced.steps[-1].place
+            for traced in (old, new)
+            if traced.steps and traced.steps[-1].place is not None
+        }
+        if all(len(traced.steps) > 1 for traced in (old, new)):
+            yield {place for place in last if place is not None}
+        yield old.sources() | new.sources()
+        waited = old.sources(with_triggers=True) | new.sources(with_triggers=True)
+        for run in (self._old, self._new):
+            waited |= {run.after[place] for place in waited if place in run.after}
+        yield waited
+        yield set(self._records)
+
+    def _is_enough(self, run: Replay, places: list[Place]) -> bool:
+        traced = run.traced[self._key]
+        if run.is_pure and traced.kept <= set(places):
+            return True  # the run had nothing else for this key
+        theirs = [self._records[place] for place in self._of_side(run, places)]  # in the version's own order
+        return reproduces(run.side, self._key, traced.row, theirs)
+
+    def _of_side(self, run: Replay, places: Iterable[Place]) -> list[Place]:
+        """Those that the version reads, in its own order."""
+        topics = set(run.side.topology.source_topics)
+        found = [place for place in places if place[0] in topics]
+        return sorted(found, key=lambda place: self._order_of(run, place))
+
+    def _order_of(self, run: Replay, place: Place) -> tuple[int, int, Place]:
+        other = self._new if run is self._old else self._old
+        number = run.order.get(place)
+        if number is None and self._orders_agree:
+            number = other.order.get(place)
+        if number is not None:
+            return 0, number, place
+        return 1, self._records[place].timestamp, place
+
+    def _in_order(self, places: Iterable[Place]) -> list[Place]:
+        found = list(places)
+        if self._orders_agree:
+            return sorted(found, key=lambda place: self._order_of(self._old, place))
+        return self._interleaved(self._of_side(self._old, found), self._of_side(self._new, found))
+
+    def _interleaved(self, old: Sequence[Place], new: Sequence[Place]) -> list[Place]:
+        """One order out of two that may have only some records in common: each its own as far as they allow it."""
+        shared = set(old) & set(new)
+        found: dict[Place, None] = {}
+        i = j = 0
+        while i < len(old) and j < len(new):
+            left, right = old[i], new[j]
+            if right in found:
+                j += 1
+            elif left in found:
+                i += 1
+            elif left in shared and right not in shared:
+                found[right] = None
+            elif left not in shared and right not in shared:
+                found[min(left, right, key=lambda place: (self._records[place].timestamp, place))] = None
+            else:
+                found[left] = None
+        return list(found | dict.fromkeys(old[i:]) | dict.fromkeys(new[j:]))
+
+    # -- what they did -----------------------------------------------------------------------------------
+
+    def _deeds(self, run: Replay, named: set[Place], rows_after: dict[Place, Columns]) -> dict[Place, Deed]:
+        """What each record did to the row and the aggregate behind it; into `rows_after`, the row alone."""
+        traced, side = run.traced[self._key], run.side
+        if traced.key_bytes is None:
+            return {}
+        steps = [step for step in traced.steps if step.place is not None and step.place in named]
+        _, texts = side.codec.decode([traced.key_bytes] * len(steps), [step.row for step in steps])
+        states = _States(side)
+        found: dict[Place, Deed] = {}
+        before: Columns = {}
+        for step, text in zip(steps, texts, strict=True):
+            assert step.place is not None
+            after = columns_of(text)
+            found[step.place] = Deed.of(
+                states.columns(step.state, 1, before), states.columns(step.state, 2, after)
+            )
+            rows_after[step.place] = before = after
+        return found
+
+    def _parting(
+        self, named: Sequence[Place], rows_after: tuple[Mapping[Place, Columns], Mapping[Place, Columns]]
+    ) -> Place | None:
+        """The first record after which the rows differ."""
+        rows: list[Columns] = [{}, {}]
+        for place in named:
+            acted = False
+            for index, side in enumerate(rows_after):
+                if place in side:
+                    acted, rows[index] = True, side[place]
+            if acted and self._yardstick.differences(rows[0], rows[1]):
+                return place
+        return None
+
+    def _paths(self, run: Replay, chosen: Sequence[Place], named: Sequence[Place]) -> dict[Place, Path]:
+        topics = set(run.side.topology.source_topics)
+        places = [place for place in chosen if place[0] in topics]
+        wanted = set(places) | {run.after[place] for place in places if place in run.after}
+        if len(named) <= PATH_RECORDS_MAX:
+            wanted |= set(named)
+        else:
+            own = {place[0] for place in places}
+            wanted |= set([place for place in named if place[0] not in own][:PATH_RECORDS_MAX])
+        return paths_of(run.side, places, [self._records[place] for place in self._of_side(run, wanted)])
+
+    def _decided(
+        self,
+        place: Place,
+        number: int,
+        deeds: tuple[Mapping[Place, Deed], Mapping[Place, Deed]],
+        paths: Sequence[Mapping[Place, Path]],
+    ) -> Decided:
+        record = self._records[place]
+        old_path, new_path = (side.get(place, Path()) for side in paths)
+        old_at, new_at = parted(old_path, new_path)
+        key, value = self._read(record)
+        return Decided(
+            place=place,
+            timestamp=record.timestamp,
+            key=key,
+            value=value,
+            number=number,
+            old=_turn(deeds[0].get(place), old_at, old_path),
+            new=_turn(deeds[1].get(place), new_at, new_path),
+        )
+
+    def _kind(self, group: Group, sides: Sorted, decided: Mapping[Place, Decided]) -> Kind:
+        inside = set(group.places)
+        others = [
+            place
+            for place in (*sides.alike, *(p for other in sides.groups for p in other.places))
+            if place[0] == group.topic and place not in inside
+        ]
+        looked_at = [self._value(place) for place in group.places[:TRAITS_LOOK_AT]]
+        traits = traits_of(looked_at, [self._value(place) for place in others[:TRAITS_LOOK_AT]])
+        return Kind(
+            topic=group.topic,
+            records=len(group.places),
+            old=group.old,
+            new=group.new,
+            traits=traits,
+            others=len(others),
+            examples=tuple(decided[place] for place in group.places[:EXAMPLES]),
+        )
+
+    def _value(self, place: Place) -> Any:
+        record = self._records[place]
+        return self._decoded(record, "value", record.value)
+
+    def _read(self, record: InputRecord) -> tuple[Any, Any]:
+        return shown(self._decoded(record, "key", record.key)), shown(self._value(record.place))
+
+    def _decoded(self, record: InputRecord, part: str, data: bytes | None) -> Any:
+        if data is None:
+            return None
+        for run in (self._old, self._new):
+            node = source_of(run.side.topology, record.topic)
+            if node is not None and isinstance(node.operator, Source):
+                try:
+                    return getattr(node.operator, part).deserialize(record.topic, data)
+                except Exception:  # what the version could not read either, or was told to skip
+                    continue
+        return data.decode("utf-8", "backslashreplace")
+
+    def _matches_store(self, rows: Sequence[str | None]) -> bool | None:
+        asked = [
+            columns_of(text) == columns_of(run.side.rows[self._key])
+            for run, text in zip((self._old, self._new), rows, strict=True)
+            if self._key in run.side.rows
+        ]
+        return all(asked) if asked else None
+
+
+class _States:
+    """Aggregates behind a row, as columns: what they have and the row has not."""
+
+    def __init__(self, side: Side) -> None:
+        self._topology = side.topology
+        self._specs: dict[str, Any] = {spec.name: spec for spec in side.topology.stores}
+
+    def columns(
+        self, state: tuple[str, bytes | None, bytes | None] | None, index: Literal[1, 2], row: Columns
+    ) -> Columns:
+        """Those of the row too; where names are the same, the row's."""
+        if state is None:
+            return row
+        data, spec = state[index], self._specs.get(state[0])
+        if data is None or spec is None:
+            return row
+        if spec.kind in ("key-value", "window"):
+            data = data[8:]  # behind the row's timestamp
+        value = spec.value.deserialize(f"{spec.name}-changelog", data)
+        if isinstance(value, dict):
+            return {**{str(name): each for name, each in value.items()}, **row}
+        if isinstance(value, list | tuple):
+            return {**{f"aggregate[{number}]": each for number, each in enumerate(value[:50])}, **row}
+        return row if row.keys() == {"value"} else {"aggregate": value, **row}
+
+
+def _reads(side: Side) -> tuple[Any, ...]:
+    """What the order of a version's input depends on."""
+    sources = [node.operator for node in side.topology.nodes if isinstance(node.operator, Source)]
+    return tuple(sorted((topic, repr(each.timestamp)) for each in sources for topic in each.topics))
+
+
+def _turn(deed: Deed | None, at: Stop | None, path: Path) -> Turn:
+    if deed is None or not deed.changes:
+        return Turn(changed=False, columns={}, at=at, dropped=path.dropped)
+    rest = [column for column in deed.after if column not in deed.changes and _is_figure(deed.after[column])]
+    names = [*deed.changes, *rest][:COLUMNS_SHOWN]
+    columns = {
+        name: (plain(deed.before.get(name, ABSENT)), plain(deed.after.get(name, ABSENT))) for name in names
+    }
+    return Turn(changed=True, columns=columns, at=at, dropped=path.dropped)
+
+
+def _is_figure(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

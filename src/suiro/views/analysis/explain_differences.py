@@ -1,0 +1,182 @@
+"""Explains a whole comparison: a few rows of each pattern, and from them why so many rows differ.
+
+Rows of one pattern differ in the same columns and in the same way. If each example of a pattern is explained, its rows
+count as explained; if a pattern has no more rows than examples, that is no guess. Examples that part by the same kind
+of record have one cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from suiro.client import Client
+from suiro.views.analysis.compare import PATTERNS_EXPLAINED, Comparison
+from suiro.views.analysis.compare_text import key_text, rows_text, share_text
+from suiro.views.analysis.compare_values import Yardstick
+from suiro.views.analysis.explain import explain_from
+from suiro.views.analysis.explain_inputs import Inputs, Log
+from suiro.views.analysis.explain_replay import Key, Side
+from suiro.views.analysis.explain_result import Explanation
+
+__all__ = ["Cause", "Explained", "explain_comparison", "explain_differences"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """`text`: which records part the versions, and what each makes of them. `rows`: of the patterns whose examples have
+    this cause; where a pattern's examples have several, they share its rows as the examples do."""
+
+    text: str
+    rows: float
+    examples: tuple[tuple[Key, str], ...]
+    """A row's key, and the record that parts it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """`seen`: rows that were explained themselves; `explained`: rows of the patterns they stand for."""
+
+    key_names: tuple[str, ...]
+    differing: int
+    explained: int
+    seen: int
+    causes: tuple[Cause, ...]
+    unexplained: tuple[tuple[Key, str], ...]
+    """Examples that could not be explained, and why not."""
+
+    @property
+    def share(self) -> float:
+        return self.explained / self.differing if self.differing else 1.0
+
+    def text(self) -> str:
+        if not self.differing:
+            return "no row differs, so there is nothing to explain"
+        lines = [
+            f"differences explained: {self.explained:,} of {self.differing:,} rows, "
+            f"by {self.seen:,} {'example' if self.seen == 1 else 'examples'}"
+        ]
+        for cause in self.causes:
+            share = share_text(round(cause.rows), self.differing)
+            lines.append(f"  {rows_text(round(cause.rows))} ({share}): {cause.text}")
+            lines += [
+                f"    {key_text(self.key_names, key)}: from {where} on" for key, where in cause.examples
+            ]
+        lines += [f"  not explained: {key_text(self.key_names, key)}: {why}" for key, why in self.unexplained]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Explained:
+        return cls(
+            **{
+                **data,
+                "key_names": tuple(data["key_names"]),
+                "causes": tuple(
+                    Cause(
+                        text=each["text"],
+                        rows=each["rows"],
+                        examples=tuple((tuple(key), where) for key, where in each["examples"]),
+                    )
+                    for each in data["causes"]
+                ),
+                "unexplained": tuple((tuple(key), why) for key, why in data["unexplained"]),
+            }
+        )
+
+
+def explain_differences(
+    comparison: Comparison, old: Side, new: Side, client: Client, inputs: Mapping[tuple[str, int], int]
+) -> Explained:
+    """`inputs`: of the cut of the comparison. The sides should have the rows of `comparison.example_keys()`."""
+    return explain_comparison(comparison, old, new, Inputs(client, inputs))
+
+
+def explain_comparison(comparison: Comparison, old: Side, new: Side, log: Log) -> Explained:
+    yardstick = Yardstick.of(comparison.tolerances, comparison.ignored)
+    found = {
+        _name(each.key): each for each in explain_from(comparison.example_keys(), old, new, log, yardstick)
+    }
+    groups = [
+        (pattern.rows, [example.key for example in pattern.examples])
+        for pattern in comparison.patterns[:PATTERNS_EXPLAINED]
+    ]
+    groups += [
+        (side.rows, [key for key, _ in side.examples])
+        for side in (comparison.only_old, comparison.only_new)
+        if side.rows
+    ]
+    rows: dict[str, float] = {}
+    examples: dict[str, list[tuple[Key, str]]] = {}
+    unexplained: list[tuple[Key, str]] = []
+    explained = 0
+    for count, keys in groups:
+        parts = [(key, found[_name(key)]) for key in keys]
+        bad = [(key, _why_not(each)) for key, each in parts if not each.is_explained or each.is_equal]
+        unexplained += bad
+        if bad:
+            continue
+        explained += count
+        for key, each in parts:
+            cause = _cause(each)
+            rows[cause] = rows.get(cause, 0.0) + count / len(parts)
+            examples.setdefault(cause, []).append((key, _where(each)))
+    causes = [
+        Cause(text=text, rows=part, examples=tuple(examples[text]))
+        for text, part in sorted(rows.items(), key=lambda item: (-item[1], item[0]))
+    ]
+    return Explained(
+        key_names=comparison.key,
+        differing=comparison.unequal,
+        explained=explained,
+        seen=len(found) - len(unexplained),
+        causes=tuple(causes),
+        unexplained=tuple(unexplained),
+    )
+
+
+def _cause(found: Explanation) -> str:
+    """The same words for rows that differ for the same reason, whatever their figures are."""
+    old, new = f"v{found.old_version}", f"v{found.new_version}"
+    kind = found.parting_kind
+    parting = found.parting
+    assert parting is not None
+    if kind is None:
+        return f"records of {parting.place[0]}: {old} and {new} make different rows of them"
+    who = f"records of {kind.topic}"
+    if kind.traits:
+        who += f" with {' and '.join(trait.text for trait in kind.traits)}"
+    old_does, new_does = (_does(effects) for effects in (kind.old, kind.new))
+    return f"{who}: {old} {old_does}; {new} {new_does}"
+
+
+def _does(effects: Any) -> str:
+    if not effects:
+        return "leaves the row as it is"
+    return ", ".join(f"{each.column} {each.what}" for each in effects)
+
+
+def _where(found: Explanation) -> str:
+    parting = found.parting
+    assert parting is not None
+    topic, partition, offset = parting.place
+    kind = found.parting_kind
+    more = "" if kind is None or kind.records == 1 else f" ({kind.records:,} such records)"
+    return f"{topic}-{partition}@{offset}{more}"
+
+
+def _why_not(found: Explanation) -> str:
+    if found.matches_store is False:
+        return "made again from the log, the row is another one than the one served"
+    if found.is_equal:
+        return "made again from the log, both versions have the same row"
+    if not found.is_proven:
+        return "the records that were found do not make the rows again"
+    return "no record parts the versions"
+
+
+def _name(key: Key) -> str:
+    return repr(tuple(key))

@@ -1,0 +1,210 @@
+"""The input of a view, read from the log up to a cut, in the order in which its pipeline takes it.
+
+Global tables first. Then, of all partitions, the one whose next record is the earliest, ties by topic and partition:
+each keeps its own order, and where micro-batches were cut plays no part.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple, Protocol, overload
+
+import pyarrow.compute as pc
+
+from suiro.client import EARLIEST, Client
+from suiro.errors import DataLossError
+from suiro.streams.nodes import GlobalTableSource, Node, Source
+from suiro.streams.provenance import Place
+from suiro.streams.records import Headers
+from suiro.streams.sources import SourceReader
+from suiro.streams.topology import Topology
+from suiro.views.pipeline.committed import committed
+
+__all__ = ["InputRecord", "Inputs", "Log", "global_topics", "merged", "source_of"]
+
+TopicPartition = tuple[str, int]
+Header = tuple[str, bytes | None]
+
+
+class InputRecord(NamedTuple):
+    """As it is in the log. A tuple, because there are many."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header] = ()
+
+    @property
+    def place(self) -> Place:
+        return self.topic, self.partition, self.offset
+
+
+class Log(Protocol):
+    """The input up to a cut, to be read as often as one likes."""
+
+    @property
+    def ends(self) -> Mapping[TopicPartition, int]: ...
+    def read(self, topology: Topology) -> Iterator[InputRecord]: ...
+
+
+class Inputs:
+    """Reads again at every `read`, so that nothing has to be held."""
+
+    def __init__(self, client: Client, ends: Mapping[TopicPartition, int]) -> None:
+        """`ends`: the cut's `inputs`; nothing from there on is read."""
+        self._client = client
+        self._ends = dict(ends)
+
+    @property
+    def ends(self) -> Mapping[TopicPartition, int]:
+        return self._ends
+
+    def read(self, topology: Topology) -> Iterator[InputRecord]:
+        """Raises `DataLossError` where the log does not hold its beginning any more."""
+        ends = {
+            place: end for place, end in self._ends.items() if place[0] in topology.source_topics and end > 0
+        }
+        starts = {
+            place: item.offset
+            for place, item in self._client.list_offsets(dict.fromkeys(ends, EARLIEST)).items()
+        }
+        compacted = self._compacted(sorted({topic for topic, _ in ends}))
+        for (topic, partition), start in starts.items():
+            if start > 0 and topic not in compacted:
+                raise DataLossError(
+                    f"{topic}-{partition} begins at offset {start}: what was before is gone by retention, and "
+                    "rows that come from it cannot be explained. Keep the topic for longer (retention.ms=-1) or "
+                    "compact it"
+                )
+        tables = global_topics(topology)
+        lanes = {place: self._lane(place, starts[place], ends[place]) for place in sorted(ends)}
+        for place, lane in lanes.items():
+            if place[0] in tables:
+                yield from lane
+        yield from merged(topology, {place: lane for place, lane in lanes.items() if place[0] not in tables})
+
+    def _compacted(self, topics: list[str]) -> set[str]:
+        configs = self._client.describe_configs(topics) if topics else {}
+        return {topic for topic, config in configs.items() if config.get("cleanup.policy") == "compact"}
+
+    def _lane(self, place: TopicPartition, position: int, end: int) -> Iterator[InputRecord]:
+        topic, partition = place
+        for batch in committed(self._client, place, position, end, headers=True):
+            columns = [batch.column(name).to_pylist() for name in ("offset", "timestamp", "key", "value")]
+            for offset, timestamp, key, value, headers in zip(*columns, _headers(batch), strict=False):
+                yield InputRecord(topic, partition, offset, timestamp, key, value, headers)
+
+
+def merged(
+    topology: Topology, lanes: Mapping[TopicPartition, Iterator[InputRecord]]
+) -> Iterator[InputRecord]:
+    if len(lanes) == 1:
+        yield from next(iter(lanes.values()))
+        return
+    heap: list[tuple[int, TopicPartition, InputRecord, Iterator[InputRecord]]] = []
+    times = {topic: _times(topology, topic) for topic, _ in lanes}
+    for place, lane in lanes.items():
+        for record in lane:
+            heap.append((times[record.topic](record), place, record, lane))
+            break
+    heapq.heapify(heap)
+    while heap:
+        _, place, record, lane = heap[0]
+        yield record
+        following = next(lane, None)
+        if following is None:
+            heapq.heappop(heap)
+        else:
+            heapq.heapreplace(heap, (times[following.topic](following), place, following, lane))
+
+
+def global_topics(topology: Topology) -> set[str]:
+    found: set[str] = set()
+    for node in topology.nodes:
+        if isinstance(node.operator, GlobalTableSource):
+            source = topology.node(node.parents[0]).operator
+            assert isinstance(source, Source)
+            found.update(source.topics)
+    return found
+
+
+def source_of(topology: Topology, topic: str) -> Node | None:
+    for node in topology.nodes:
+        if isinstance(node.operator, Source) and topic in node.operator.topics:
+            return node
+    return None
+
+
+def _times(topology: Topology, topic: str) -> Any:
+    """Event time of a topic's records: the log's, or what the extractor says. A record that cannot be read goes by the
+    log's; it is left out later, or stops all."""
+    node = source_of(topology, topic)
+    assert node is not None
+    assert isinstance(node.operator, Source)
+    if node.operator.timestamp is None:
+        return _timestamp
+    reader = SourceReader(node, on_deserialization_error="skip", drop=_ignore, dead_letter=_ignore)
+
+    def extracted(record: InputRecord) -> int:
+        found = reader.read(
+            record.topic,
+            record.partition,
+            record.offset,
+            record.timestamp,
+            record.key,
+            record.value,
+            tuple(record.headers),
+        )
+        return record.timestamp if found is None else found.timestamp
+
+    return extracted
+
+
+def _timestamp(record: InputRecord) -> int:
+    return record.timestamp
+
+
+def _ignore(left_out: object) -> None: ...
+
+
+class _Headers(Sequence[Header]):
+    """Of one row of a batch, made when they are asked for: most records are only sieved."""
+
+    __slots__ = ("_column", "_row")
+
+    def __init__(self, column: Any, row: int) -> None:
+        self._column, self._row = column, row
+
+    def _all(self) -> Headers:
+        return tuple((item["key"], item["value"]) for item in self._column[self._row].as_py() or ())
+
+    @overload
+    def __getitem__(self, index: int) -> Header: ...
+    @overload
+    def __getitem__(self, index: slice) -> Headers: ...
+    def __getitem__(self, index: int | slice) -> Header | Headers:
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[Header]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._all() == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._all())
+
+
+def _headers(batch: Any) -> Iterable[Sequence[Header]]:
+    headers = batch.column("headers")
+    if not pc.sum(pc.list_value_length(headers)).as_py():
+        return repeat(())
+    return (_Headers(headers, row) for row in range(len(headers)))

@@ -1,0 +1,200 @@
+"""Sorts a key's records by what each did to the row in both versions: alike, or how not; and what those have in common.
+
+What a record did in one version is, column by column, the row before and after it. A count or a sum grows by what the
+record brings, so its growth can be held against the other version's. A mean cannot: once the rows differ, it moves
+otherwise with every record. So only columns tell that show, after their first difference, equal changes again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from suiro.streams.provenance import Place
+from suiro.views.analysis.compare_values import ABSENT, is_number
+
+__all__ = ["Deed", "Effect", "Group", "Sorted", "sort_records"]
+
+Columns = Mapping[str, Any]
+CHANCE = 0.02
+"""Means of two versions may move by the same now and then: no more often than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """What one record did to the row in one version; `before` and `after` are equal where it did nothing."""
+
+    before: Columns
+    after: Columns
+    changes: Mapping[str, tuple[Any, Any]]
+    """The columns that are not as before: (before, after)."""
+
+    @classmethod
+    def of(cls, before: Columns, after: Columns) -> Deed:
+        changes = {}
+        for column in after if before.keys() == after.keys() else sorted(before.keys() | after.keys()):
+            pair = (before.get(column, ABSENT), after.get(column, ABSENT))
+            if _differ(*pair):
+                changes[column] = pair
+        return cls(before, after, changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """On one column, over all records of a group: the least and the greatest change of a number, or what became of
+    it."""
+
+    column: str
+    what: str
+    """grows, shrinks, stays, is set, is removed, becomes null, changes"""
+    least: float | None = None
+    most: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Records of one topic that did the same to the row, and not the same in both versions. No effects: unchanged."""
+
+    topic: str
+    old: tuple[Effect, ...]
+    new: tuple[Effect, ...]
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sorted:
+    """`alike`: records that did the same in both. `read`: those that changed the row in no step of their own, and were
+    read when others did (a table's rows, say)."""
+
+    alike: tuple[Place, ...]
+    read: tuple[Place, ...]
+    groups: tuple[Group, ...]
+
+
+def sort_records(places: Sequence[Place], old: Mapping[Place, Deed], new: Mapping[Place, Deed]) -> Sorted:
+    """`places` in the order of the input."""
+    read = [place for place in places if place not in old and place not in new]
+    acted = [place for place in places if place in old or place in new]
+    columns = _telling(acted, old, new)
+    parted = [place for place in acted if not _alike(old.get(place), new.get(place), columns)]
+    if not parted:
+        columns = sorted({column for side in (old, new) for deed in side.values() for column in deed.changes})
+        parted = [place for place in acted if not _alike(old.get(place), new.get(place), columns)]
+    found: dict[tuple[Any, ...], list[Place]] = {}
+    for place in parted:
+        name = (place[0], _signs(old.get(place), columns), _signs(new.get(place), columns))
+        found.setdefault(name, []).append(place)
+    groups = [
+        Group(
+            topic=topic,
+            old=_effects(old_signs, [old[place] for place in members if place in old]),
+            new=_effects(new_signs, [new[place] for place in members if place in new]),
+            places=tuple(members),
+        )
+        for (topic, old_signs, new_signs), members in found.items()
+    ]
+    apart = set(parted)
+    return Sorted(
+        alike=tuple(place for place in acted if place not in apart),
+        read=tuple(read),
+        groups=tuple(sorted(groups, key=lambda group: -len(group.places))),
+    )
+
+
+def _telling(places: Sequence[Place], old: Mapping[Place, Deed], new: Mapping[Place, Deed]) -> list[str]:
+    """The columns by which one can tell whether a record was treated alike."""
+    both = [(old[place].changes, new[place].changes) for place in places if place in old and place in new]
+    names = {column for left, right in both for column in (*left, *right)}
+    found = []
+    for column in sorted(names):
+        same = [
+            _same_change(left.get(column), right.get(column))
+            for left, right in both
+            if column in left or column in right
+        ]
+        after = same[same.index(False) + 1 :] if False in same else []
+        if all(same) or sum(after) > CHANCE * len(after):
+            found.append(column)
+    return found
+
+
+def _alike(old: Deed | None, new: Deed | None, columns: Sequence[str]) -> bool:
+    left = {} if old is None else old.changes
+    right = {} if new is None else new.changes
+    if not left or not right:
+        return not left and not right
+    return all(_same_change(left.get(column), right.get(column)) for column in columns)
+
+
+def _same_change(old: tuple[Any, Any] | None, new: tuple[Any, Any] | None) -> bool:
+    if old is None or new is None:
+        return old is None and new is None
+    left, right = _growth(old), _growth(new)
+    if left is None or right is None:
+        return left is None and right is None and (old[1] == new[1] or old[0] != new[0])
+    scale = max(abs(part) for part in (*old, *new) if is_number(part))
+    return math.isclose(left, right, rel_tol=1e-9, abs_tol=1e-9 * scale)
+
+
+def _growth(change: tuple[Any, Any]) -> float | None:
+    """Of a number; one that was not there before grows from 0. None too where a float cannot say it."""
+    before, after = change
+    if not is_number(after) or not (is_number(before) or before is ABSENT or before is None):
+        return None
+    try:
+        return float(after) - float(before if is_number(before) else 0)
+    except OverflowError:
+        return None
+
+
+def _signs(deed: Deed | None, columns: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    if deed is None:
+        return ()
+    changes = deed.changes
+    if not changes:
+        return ()
+    # What stays is said too of a figure that one could tell by: "count +1, sum +0".
+    telling = {column: "stays" for column in columns if is_number(deed.after.get(column))}
+    found = telling | {column: _sign(change) for column, change in changes.items() if column in columns}
+    if all(sign == "stays" for sign in found.values()):
+        found |= {column: _sign(change) for column, change in changes.items()}
+    return tuple(sorted(found.items()))
+
+
+def _sign(change: tuple[Any, Any]) -> str:
+    growth = _growth(change)
+    if growth is not None:
+        return "grows" if growth > 0 else "shrinks" if growth < 0 else "is set"
+    before, after = change
+    if after is ABSENT or after is None:
+        return "is removed" if after is ABSENT else "becomes null"
+    return "is set" if before is ABSENT or before is None else "changes"
+
+
+def _effects(signs: tuple[tuple[str, str], ...], deeds: Sequence[Deed]) -> tuple[Effect, ...]:
+    found = []
+    for column, what in signs:
+        growths = [
+            growth
+            for deed in deeds
+            if (growth := _growth((deed.before.get(column, ABSENT), deed.after.get(column, ABSENT))))
+            is not None
+        ]
+        has_size = bool(growths) and what in ("grows", "shrinks")
+        found.append(
+            Effect(
+                column=column,
+                what=what,
+                least=min(growths) if has_size else None,
+                most=max(growths) if has_size else None,
+            )
+        )
+    return tuple(found)
+
+
+def _differ(before: Any, after: Any) -> bool:
+    if is_number(before) and is_number(after):
+        return bool(before != after) and not (before != before and after != after)
+    return before is not after and (type(before) is not type(after) or bool(before != after))

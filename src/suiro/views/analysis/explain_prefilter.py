@@ -1,0 +1,234 @@
+"""A sieve before the interpreter: which records cannot reach a gate with a key that was asked for.
+
+Most records of a log are of other keys, and to find that out takes only the functions between a source and the gate.
+Where these are filters and maps, one after another, they are called here without the interpreter around them; where
+they are expressions, on columns, some thousand records at a time. Whatever is not as simple, or fails, passes: then the
+rules decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from suiro.errors import UsageError
+from suiro.streams.expressions import Expression
+from suiro.streams.nodes import (
+    Filter,
+    Map,
+    MapValues,
+    Merge,
+    Node,
+    SelectKey,
+    Source,
+)
+from suiro.streams.operators.functions import callable_of
+from suiro.streams.topology import Topology
+from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
+from suiro.streams.vectorised.stateless import Chain
+from suiro.views.analysis.explain_inputs import InputRecord
+
+__all__ = ["Sieve"]
+
+Way = Callable[[Any, Any], Any]
+"""Key and value -> the next ones (at the end of the way: the key at the gate), or `_GONE`."""
+
+CHUNK = 5_000  # records that are looked at together
+CHUNK_BYTES = 16 * 1024 * 1024
+_GONE: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One function on the way. `decides`: the key, or whether there is one."""
+
+    change: Way
+    reads_key: bool = True
+    decides: bool = True
+    replaces_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """All of them. `needs_key`: the one that the record has in the log. `chain`: None where columns cannot do it."""
+
+    node: Node
+    source: Source
+    key_at_gate: Way
+    needs_key: bool
+    gate: str
+    chain: Chain | None
+
+
+class Sieve:
+    def __init__(self, topology: Topology, gates: Collection[str], is_wanted: Callable[[Any], bool]) -> None:
+        """`is_wanted`: of a key at a gate."""
+        self._is_wanted = is_wanted
+        self._paths: dict[str, list[_Path]] = {}
+        closed = set()
+        for node in topology.nodes:
+            if not isinstance(node.operator, Source):
+                continue
+            path = _path(topology, node, node.operator, gates)
+            for topic in node.operator.topics:
+                if path is None:
+                    closed.add(topic)
+                else:
+                    self._paths.setdefault(topic, []).append(path)
+        for topic in closed:
+            self._paths.pop(topic, None)
+
+    def sieved(self, records: Iterable[InputRecord]) -> Iterator[tuple[InputRecord, bool]]:
+        """Each, and whether it passes."""
+        some: list[InputRecord] = []
+        size = 0
+        for record in records:
+            some.append(record)
+            size += len(record.key or b"") + len(record.value or b"")
+            if len(some) == CHUNK or size >= CHUNK_BYTES:
+                yield from zip(some, self._those_that_pass(some), strict=True)
+                some, size = [], 0
+        yield from zip(some, self._those_that_pass(some), strict=True)
+
+    def _those_that_pass(self, records: Sequence[InputRecord]) -> list[bool]:
+        of_topic: dict[str, list[int]] = {}
+        for place, record in enumerate(records):
+            of_topic.setdefault(record.topic, []).append(place)
+        passing = [True] * len(records)
+        for topic, places in of_topic.items():
+            if topic not in self._paths:
+                continue
+            its = [records[place] for place in places]
+            found = self._by_columns(topic, its) or map(self.passes, its)
+            for place, passes in zip(places, found, strict=True):
+                passing[place] = passes
+        return passing
+
+    def _by_columns(self, topic: str, records: Sequence[InputRecord]) -> list[bool] | None:
+        """None where it must be done one by one."""
+        paths = self._paths[topic]
+        if any(path.chain is None for path in paths):
+            return None
+        passing = np.zeros(len(records), np.bool_)
+        try:
+            columns = pa.record_batch(
+                {
+                    "key": pa.array([record.key for record in records], pa.binary()),
+                    "value": pa.array([record.value for record in records], pa.binary()),
+                    "timestamp": pa.array([record.timestamp for record in records], pa.int64()),
+                }
+            )
+            for path in paths:
+                assert path.chain is not None
+                chunk = replace(read_chunk(path.node, columns, topic), places=np.arange(len(records)))
+                arrived = path.chain.run(chunk).get(path.gate)
+                if arrived is not None:
+                    keys = arrived.key.values.to_pylist()
+                    passing[arrived.places] |= [key is not None and self._is_wanted(key) for key in keys]
+        except Exception:
+            return None
+        return passing.tolist()
+
+    def passes(self, record: InputRecord) -> bool:
+        paths = self._paths.get(record.topic)
+        if paths is None:
+            return True
+        topic, key_bytes, value_bytes = record.topic, record.key, record.value
+        try:
+            for path in paths:
+                source, key = path.source, None
+                if path.needs_key and key_bytes is not None:
+                    key = source.key.deserialize(topic, key_bytes)
+                value = None if value_bytes is None else source.value.deserialize(topic, value_bytes)
+                found = path.key_at_gate(key, value)
+                if found is not _GONE and found is not None and self._is_wanted(found):
+                    return True
+        except Exception:
+            return True
+        return False
+
+
+def _path(topology: Topology, start: Node, source: Source, gates: Collection[str]) -> _Path | None:
+    """None: not so simple."""
+    steps: list[_Step] = []
+    passed: list[str] = []
+    node = start
+    while node.name not in gates:
+        passed.append(node.name)
+        step = _step(node)
+        children = topology.children(node.name)
+        if step is None or len(children) != 1:
+            return None
+        steps.append(step)
+        node = children[0][0]
+    while steps and not steps[-1].decides:
+        steps.pop()
+    until = next((place for place, step in enumerate(steps) if step.replaces_key), None)
+    needs_key = until is None or any(step.reads_key for step in steps[: until + 1])
+    return _Path(
+        node=start,
+        source=source,
+        key_at_gate=_joined([step.change for step in steps]),
+        needs_key=needs_key,
+        gate=node.name,
+        chain=_chain(topology, start, passed, node.name),
+    )
+
+
+def _chain(topology: Topology, start: Node, passed: Collection[str], gate: str) -> Chain | None:
+    if start.name == gate or check_input(start) is not None:
+        return None
+    chain = Chain(topology, start, exits={gate}, inside={*passed, gate})
+    return chain if chain.why_not(types_of_input(start)) is None else None
+
+
+def _step(node: Node) -> _Step | None:
+    match node.operator:
+        case Source() | Merge():
+            return _Step(lambda key, value: (key, value), reads_key=False, decides=False)
+        case Filter(predicate=predicate, negated=negated):
+            holds, wanted = callable_of(predicate, "key_value"), not negated
+            return _Step(
+                lambda key, value: (key, value) if bool(holds(key, value)) is wanted else _GONE,
+                reads_key=_reads_key(predicate),
+            )
+        case MapValues(mapper=mapper):
+            change = callable_of(mapper, "value")
+            return _Step(lambda key, value: (key, change(value)), reads_key=False, decides=False)
+        case SelectKey(mapper=mapper):
+            choose = callable_of(mapper, "key_value")
+            return _Step(
+                lambda key, value: (choose(key, value), value),
+                reads_key=_reads_key(mapper),
+                replaces_key=True,
+            )
+        case Map(mapper=mapper):
+            return _Step(callable_of(mapper, "key_value"), replaces_key=True)
+    return None
+
+
+def _reads_key(function: Any) -> bool:
+    """False for an expression of the value alone."""
+    if not isinstance(function, Expression):
+        return True
+    try:
+        function.as_callable("value")
+    except UsageError:
+        return True
+    return False
+
+
+def _joined(steps: list[Way]) -> Way:
+    def key_at_gate(key: Any, value: Any) -> Any:
+        for step in steps:
+            found = step(key, value)
+            if found is _GONE:
+                return _GONE
+            key, value = found
+        return key
+
+    return key_at_gate

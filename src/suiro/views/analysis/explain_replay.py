@@ -1,0 +1,296 @@
+"""One version's rows of some keys, made once more from the log, step by step, with the records that each comes from.
+
+`replay` runs the version's topology over its whole input in the interpreter, with provenance; records that cannot
+belong to a key that was asked for are left out where that is known (`explain_gate`). What it finds is then tried: the
+records it names, alone, must make the same row (`reproduces`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Any, Protocol
+
+from suiro.streams.interpreter import Emitted, Interpreter
+from suiro.streams.nodes import Node, Sink
+from suiro.streams.provenance import Link, Place, TracingInterpreter, sources_of
+from suiro.streams.records import Record, Windowed
+from suiro.streams.serdes import natural
+from suiro.streams.task import TaskSettings
+from suiro.streams.topology import Topology
+from suiro.views.analysis.explain_inputs import InputRecord, Log, global_topics
+from suiro.views.analysis.explain_prefilter import Sieve
+from suiro.views.analysis.explain_rekey_point import Gates, gates_of
+from suiro.views.store.places import place_of
+
+__all__ = ["OUTPUT", "Replay", "Side", "Step", "Traced", "pipe", "replay", "reproduces"]
+
+OUTPUT = "view-output"
+"""Name of the node that writes a view's rows."""
+
+KNOWN_MAX = 500_000
+
+Key = tuple[Any, ...]
+
+
+class Codec(Protocol):
+    """`RowCodec`."""
+
+    @property
+    def key(self) -> tuple[str, ...]: ...
+    def decode(
+        self, keys: Sequence[bytes], values: Sequence[bytes | None]
+    ) -> tuple[list[Key], list[str | None]]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """A version, as it is to be explained. `rows`: what its store has for keys, JSON or None; what was made once more
+    is checked against it."""
+
+    version: int
+    topology: Topology
+    codec: Codec
+    rows: Mapping[Key, str | None] = field(default_factory=dict)
+    settings: TaskSettings | None = None
+    on_deserialization_error: str = "fail"
+
+    @property
+    def output_topic(self) -> str:
+        sink = self.topology.node(OUTPUT).operator
+        assert isinstance(sink, Sink)
+        assert isinstance(sink.topic, str)
+        return sink.topic
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one input record did to the row. `state`: the aggregate behind the row, before and after, where there is
+    one."""
+
+    place: Place | None
+    row: bytes | None
+    state: tuple[str, bytes | None, bytes | None] | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Traced:
+    """A key's row in one version: its steps in the order of the input, and what it is made of in the end."""
+
+    key_bytes: bytes | None = None
+    steps: list[Step] = field(default_factory=list)
+    last: Link | None = None
+    kept: set[Place] = field(default_factory=set)
+    """Of records that passed a gate for this key."""
+
+    @property
+    def row(self) -> bytes | None:
+        return self.steps[-1].row if self.steps else None
+
+    def sources(self, *, with_triggers: bool = False) -> set[Place]:
+        return set() if self.last is None else sources_of(self.last, with_triggers=with_triggers)
+
+
+@dataclass(slots=True, kw_only=True)
+class Replay:
+    """`order`: of every record kept, its number among all that were read. `after`: of a record that came behind a later
+    time, the one by which time had passed."""
+
+    side: Side
+    traced: dict[Key, Traced]
+    order: dict[Place, int] = field(default_factory=dict)
+    after: dict[Place, Place] = field(default_factory=dict)
+    is_gated: bool = False
+    sees_time: bool = True
+    is_pure: bool = False
+    """What was kept for a key is all that its row can come from, and nothing else was there."""
+    read: int = 0
+
+
+def replay(
+    side: Side, keys: Sequence[Key], inputs: Log, records: dict[Place, InputRecord], *, gated: bool = True
+) -> Replay:
+    """Puts into `records` those that may matter: all, or those that passed a gate."""
+    gates = gates_of(side.topology, OUTPUT) if gated else Gates(sees_time=True)
+    wanted = _Wanted(side, keys, gates)
+    gates = wanted.gates
+    found = Replay(
+        side=side,
+        traced={key: Traced() for key in keys},
+        is_gated=bool(gates.nodes),
+        sees_time=gates.sees_time,
+        is_pure=bool(gates.nodes) and gates.above_is_stateless and not gates.sees_time,
+    )
+    of_key: dict[bytes, Traced | None] = {}
+
+    def on_result(emitted: Emitted, place: Place | None, link: Link) -> None:
+        if emitted.topic != side.output_topic or emitted.key is None:
+            return
+        traced = of_key.get(emitted.key, _UNKNOWN)
+        if traced is _UNKNOWN:
+            key = wanted.of_bytes(emitted.key)
+            traced = of_key[emitted.key] = None if key is None else found.traced[key]
+            if traced is not None:
+                traced.key_bytes = emitted.key
+        if traced is None:
+            return
+        state = _state_of(link)
+        if traced.steps and place is not None and traced.steps[-1].place == place:
+            before = traced.steps[-1].state
+            if state is not None and before is not None and state[0] == before[0]:
+                state = (state[0], before[1], state[2])
+            traced.steps[-1] = Step(place, emitted.value, state)
+        else:
+            traced.steps.append(Step(place, emitted.value, state))
+        traced.last = link
+
+    interpreter = TracingInterpreter(
+        side.topology,
+        on_result=on_result,
+        kept_at=gates.nodes,
+        keep=wanted.is_wanted,
+        settings=side.settings,
+        on_deserialization_error=side.on_deserialization_error,
+    )
+    tables = global_topics(side.topology)
+    found.is_pure = found.is_pure and not tables
+    keeps_all = not gates.nodes or not gates.above_is_stateless
+    sieve = None
+    if found.is_pure:
+        sieve = Sieve(side.topology, gates.nodes, wanted.has)
+    latest: tuple[int, int, InputRecord] | None = None
+    number = -1
+    read = inputs.read(side.topology)
+    sieved = zip(read, repeat(True)) if sieve is None else sieve.sieved(read)
+    for number, (record, passes) in enumerate(sieved):
+        timestamp = record.timestamp
+        if not passes:
+            if latest is None or timestamp > latest[0]:
+                latest = timestamp, number, record
+            continue
+        record = record._replace(headers=tuple(record.headers))  # what is kept does not keep its whole batch
+        wanted.passed.clear()
+        pipe(interpreter, record)
+        if keeps_all or interpreter.was_kept or record.topic in tables:
+            place = record.place
+            records[place] = record
+            found.order[place] = number
+            if latest is not None and timestamp < latest[0]:
+                _, its_number, its_record = latest
+                found.after[place] = its_record.place
+                records[its_record.place] = its_record
+                found.order[its_record.place] = its_number
+            for key_columns in wanted.passed:
+                found.traced[key_columns].kept.add(place)
+        if latest is None or timestamp > latest[0]:
+            latest = timestamp, number, record
+    found.read = number + 1
+    interpreter.end_of_batch()
+    interpreter.close()
+    return found
+
+
+def reproduces(side: Side, key: Key, row: bytes | None, records: Iterable[InputRecord]) -> bool:
+    """Whether these records alone make this row. They come in the order in which the version takes them."""
+    found: bytes | None = None
+    is_wanted: dict[bytes, bool] = {}
+    interpreter = Interpreter(
+        side.topology, settings=side.settings, on_deserialization_error=side.on_deserialization_error
+    )
+
+    def look() -> None:
+        nonlocal found
+        for emitted in interpreter.outputs:
+            if emitted.topic != side.output_topic or emitted.key is None:
+                continue
+            if emitted.key not in is_wanted:
+                (columns,), _ = side.codec.decode([emitted.key], [None])
+                is_wanted[emitted.key] = place_of(columns) == place_of(key)
+            if is_wanted[emitted.key]:
+                found = emitted.value
+        interpreter.outputs.clear()
+
+    for record in records:
+        pipe(interpreter, record)
+        look()
+    interpreter.end_of_batch()
+    look()
+    interpreter.close()
+    return found == row
+
+
+def pipe(interpreter: Interpreter, record: InputRecord) -> None:
+    topic, partition, offset, timestamp, key, value, headers = record
+    interpreter.pipe(topic, timestamp, key, value, tuple(headers), place=(partition, offset))
+
+
+class _Wanted:
+    """Tells the records of the keys that were asked for."""
+
+    def __init__(self, side: Side, keys: Sequence[Key], gates: Gates) -> None:
+        self._side = side
+        self._by_place = {place_of(key): key for key in keys}
+        self._known: dict[Any, tuple[Key, ...]] = {}
+        self.passed: set[Key] = set()
+        sink = side.topology.node(OUTPUT).operator
+        assert isinstance(sink, Sink)
+        self._serde = sink.key or natural
+        self._windows: list[tuple[int, int]] = []
+        if gates.is_windowed:
+            windows = {key[-2:] for key in keys}
+            if not all(isinstance(part, int) for window in windows for part in window) or len(windows) > 50:
+                gates = Gates(sees_time=True)
+            else:
+                self._windows = sorted(windows)
+        self.gates = gates
+
+    def of_bytes(self, key: bytes) -> Key | None:
+        (columns,), _ = self._side.codec.decode([key], [None])
+        return self._by_place.get(place_of(columns))
+
+    def is_wanted(self, node: Node, record: Record) -> bool:
+        if record.key is None:
+            return False
+        found = self._found(record.key)
+        self.passed.update(found)
+        return bool(found)
+
+    def has(self, key: Any) -> bool:
+        return bool(self._found(key))
+
+    def _found(self, key: Any) -> tuple[Key, ...]:
+        try:
+            found = self._known.get((type(key), key))
+        except TypeError:  # a key that cannot be hashed, a dict say
+            return self._keys_of(key)
+        else:
+            if found is None:
+                if len(self._known) >= KNOWN_MAX:
+                    self._known.clear()
+                found = self._known[type(key), key] = self._keys_of(key)
+            return found
+
+    def _keys_of(self, key: Any) -> tuple[Key, ...]:
+        topic = self._side.output_topic
+        if self._windows:
+            written = [self._serde.serialize(topic, Windowed(key, *window)) for window in self._windows]
+        else:
+            written = [self._serde.serialize(topic, key)]
+        found = (self.of_bytes(each) for each in written)
+        return tuple(each for each in found if each is not None)
+
+
+_UNKNOWN: Any = object()
+
+
+def _state_of(link: Link) -> tuple[str, bytes | None, bytes | None] | None:
+    """The aggregate's row that a result was made from, if it was written for the same input record."""
+    pending, seen = [link], 0
+    while pending and seen < 32:
+        at = pending.pop(0)
+        seen += 1
+        if at.change is not None:
+            return at.change
+        pending.extend(parent for parent in at.parents if parent.place == link.place)
+    return None

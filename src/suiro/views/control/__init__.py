@@ -1,0 +1,1 @@
+"""The host of views: what was decided, what may be decided, and keeping it running."""

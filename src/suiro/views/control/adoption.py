@@ -1,0 +1,77 @@
+"""`suiro view adopt`: what a host does not believe is shown to somebody who can judge it, and signed.
+
+For the journal of a release without signatures, of a key that was lost, of a topic that was copied or lost records. A
+command, and no setting of the host, since a setting that stays would believe everybody at each start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Self
+
+from suiro.views.control.host import HostConfig, locked
+from suiro.views.control.journal import Journal
+from suiro.views.control.journal_doubts import SEEN_FILE
+from suiro.views.control.state import POSITIONS, position_of
+
+__all__ = ["Adoption"]
+
+
+class Adoption:
+    """A context manager; no host may run on the folder meanwhile. `unsigned`: everything in the topic, as it stands;
+    otherwise what is signed and still there."""
+
+    def __init__(self, config: HostConfig, *, unsigned: bool) -> None:
+        self._config = config
+        self._unsigned = unsigned
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.enter_context(locked(self._config.data))
+            self._journal = Journal(
+                self._config.bootstrap_servers,
+                keys=self._config.keys,
+                seen=self._config.data / SEEN_FILE,
+                trust="all" if self._unsigned else "signed",
+                client_settings=self._config.client_settings,
+            )
+            stack.callback(self._journal.stop)
+            self._journal.start()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stack.close()
+
+    def lines(self) -> Iterator[str]:
+        """What would be believed, for people to read: which code would run, and who deployed it."""
+        views = self._journal.views()
+        if not views:
+            yield "there is no view" + (
+                "" if self._unsigned else "; --unsigned shows what is not signed, too"
+            )
+        for name in sorted(views):
+            view = views[name]
+            yield _shown(f"{name}: revision {view.revision}, {POSITIONS[position_of(view)]}")
+            deployed = {
+                event.get("version"): event
+                for event in self._journal.history(name)
+                if event.get("command") == "deploy"
+            }
+            for version in view.versions:
+                if version.freed:
+                    continue
+                who = deployed.get(version.number, {}).get("who", "nobody knows who")
+                entry, code = version.spec.get("entry"), version.spec.get("code")
+                yield _shown(f"  v{version.number} {version.state}: {entry}, code {code}, deployed by {who}")
+
+    def sign(self) -> None:
+        """In one transaction: killed, it has signed all or nothing."""
+        self._journal.adopt()
+
+
+def _shown(line: str) -> str:
+    """Nobody has signed it yet, so it must not speak to the terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in line)

@@ -1,0 +1,196 @@
+"""Comparing and explaining two versions of a view, for the host: which, at which offsets; the result is kept.
+
+The work itself is done in a process of its own (`isolated`), two at a time: it takes memory, and look-ups go first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from suiro.clock import Clock
+from suiro.errors import UsageError
+from suiro.views.analysis.arrival import note_of
+from suiro.views.control.isolated import run_isolated
+from suiro.views.control.journal import Journal
+from suiro.views.control.limit import Limit
+from suiro.views.control.running import Place
+from suiro.views.control.state import position_of
+from suiro.views.definition import VersionSpec
+from suiro.views.serving.reads import Served
+
+__all__ = ["Comparing"]
+
+COMMON_CUT_TIMEOUT_S = 30.0
+"""As long as this a comparison waits for a state as new as what is served; then any will do that both have."""
+TIMEOUT_S = 3_600.0
+POLL_S = 0.1
+HEAVY_AT_ONCE = 2
+
+
+class Comparing:
+    """`served(view, number)` gives a version that lives."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        place: Place,
+        *,
+        served: Callable[[str, int], Served],
+        clock: Clock,
+        stopping: threading.Event,
+    ) -> None:
+        self._journal = journal
+        self._place = place
+        self._served = served
+        self._clock = clock
+        self._stopping = stopping
+        self._heavy = threading.Semaphore(HEAVY_AT_ONCE)
+
+    def kept(self, view: str) -> dict[str, dict[str, Any]]:
+        self._journal.view(view)
+        return self._journal.comparisons(view)
+
+    def compare(
+        self,
+        view: str,
+        *,
+        who: str,
+        old: int | None = None,
+        new: int | None = None,
+        tolerances: Mapping[str, Any] | None = None,
+        ignored: Sequence[str] = (),
+        timeout_s: float = TIMEOUT_S,
+        gone: threading.Event | None = None,
+    ) -> dict[str, Any]:
+        """Both versions at the newest offsets that both have; the result is kept in the journal. `gone`: set once the
+        caller does not wait for it any more."""
+        limit = self._limit("the comparison", timeout_s, gone)
+        sides = self._sides(view, old, new)
+        self._wait_for_common_cut(view, sides, limit)
+        given = {**sides, "tolerances": dict(tolerances or {}), "ignored": list(ignored)}
+        with self._alone(limit):
+            found = run_isolated("compare", given, limit=limit)
+        specs = [sides[side]["spec"] for side in ("old", "new")]
+        note = note_of({spec["version"]: tuple(spec["by_arrival"]) for spec in specs})
+        if note is not None and found["share"]:
+            found = found | {"note": note, "text": f"{found['text']}\n\n{note}"}
+        made: dict[str, Any] = {
+            "id": f"{self._clock.wall_ms()}",
+            "view": view,
+            "who": who,
+            "time_ms": self._clock.wall_ms(),
+            "old": sides["old"]["spec"]["version"],
+            "new": sides["new"]["spec"]["version"],
+            "tolerances": given["tolerances"],
+            "ignored": given["ignored"],
+            **found,
+        }
+        self._journal.keep_comparison(view, made["id"], made)
+        return made
+
+    def difference(self, view: str, old: int, new: int) -> float:
+        share: float = self.compare(view, who="host", old=old, new=new)["share"]
+        return share
+
+    def explain(
+        self,
+        view: str,
+        *,
+        keys: Sequence[Sequence[Any]] = (),
+        old: int | None = None,
+        new: int | None = None,
+        full: bool = False,
+        timeout_s: float = TIMEOUT_S,
+        gone: threading.Event | None = None,
+    ) -> dict[str, Any]:
+        """Why rows differ: of these keys, or without any of examples of each group of the last comparison."""
+        limit = self._limit("the explanation", timeout_s, gone)
+        sides = self._sides(view, old, new)
+        numbers = sides["old"]["spec"]["version"], sides["new"]["spec"]["version"]
+        columns = sides["old"]["spec"]["key"]
+        for key in keys:
+            if len(key) != len(columns):
+                raise UsageError(
+                    f"a key of view {view} is ({', '.join(columns)}), {len(columns)} parts; {list(key)} has {len(key)}"
+                )
+        kept = [
+            one for one in self._journal.comparisons(view).values() if (one["old"], one["new"]) == numbers
+        ]
+        last = kept[-1] if kept else None
+        if last is None and not keys:
+            raise UsageError(
+                f"versions {numbers[0]} and {numbers[1]} of view {view} were not compared yet: suiro view compare "
+                f"{view}; or name a key to explain"
+            )
+        given = {
+            **sides,
+            "keys": [list(key) for key in keys],
+            "full": full,
+            "comparison": None if last is None else last["result"],
+            "tolerances": {} if last is None else last["tolerances"],
+            "ignored": [] if last is None else last["ignored"],
+            "bootstrap_servers": self._place.bootstrap_servers,
+            "client_settings": dict(self._place.client_settings),
+        }
+        with self._alone(limit):
+            found = run_isolated("explain", given, limit=limit)
+        return {"view": view, "old": numbers[0], "new": numbers[1], **found}
+
+    def _sides(self, view: str, old: int | None, new: int | None) -> dict[str, Any]:
+        state = self._journal.view(view)
+        first = state.routing.serving if old is None else old
+        second = state.routing.candidate if new is None else new
+        if first is None or second is None:
+            raise UsageError(
+                f"view {view} is {position_of(state)}: it has no two versions to compare; deploy a second "
+                "one first (suiro view deploy APP.PY:FUNCTION)"
+            )
+        versions = state.version(first), state.version(second)
+        for version in versions:
+            if not version.lives:
+                raise UsageError(
+                    f"version {version.number} of view {view} is {version.state}, and has no rows any more"
+                )
+        specs = [VersionSpec.from_json(version.spec) for version in versions]
+        return {"old": self._place.side(specs[0]), "new": self._place.side(specs[1])}
+
+    def _limit(self, what: str, seconds: float, gone: threading.Event | None) -> Limit:
+        return Limit(
+            what, stopping=self._stopping, seconds=seconds, gone=gone, longer="; --timeout gives it longer"
+        )
+
+    @contextmanager
+    def _alone(self, limit: Limit) -> Iterator[None]:
+        """Some at a time; who waits for the turn waits within its own limit."""
+        while not self._heavy.acquire(timeout=POLL_S):
+            limit.check(". Another comparison or explanation had not ended")
+        try:
+            yield
+        finally:
+            self._heavy.release()
+
+    def _wait_for_common_cut(self, view: str, sides: Mapping[str, Any], limit: Limit) -> None:
+        """Until both have a state in common that is as new as what is served now; after a while, any in common."""
+        from suiro.views.store import Meeting, no_common_cut
+
+        old = self._served(view, sides["old"]["spec"]["version"])
+        new = self._served(view, sides["new"]["spec"]["version"])
+        wanted = old.follower.cut
+        patience_s = min(COMMON_CUT_TIMEOUT_S, limit.seconds / 2)
+        meeting = Meeting(old.store, new.store)
+        while True:
+            found = meeting.look()
+            if found is not None and (wanted is None or found[0].number >= wanted.number):
+                return
+            apart = None if found is not None else no_common_cut(old.store, new.store)
+            if isinstance(apart, UsageError):
+                raise apart
+            if limit.elapsed_s > patience_s:
+                break
+            limit.check("" if apart is None else f". {apart}")
+            self._stopping.wait(POLL_S)
+        if apart is not None:
+            raise apart

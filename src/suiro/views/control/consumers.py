@@ -1,0 +1,154 @@
+"""Consumers of a view's output topic change versions: their group goes on in the other version's topic where it left
+off, told in the inputs both versions were made from.
+
+The cut up to which the group has consumed everything, and the newest cut of the other version at the same inputs (or
+before them, where there is none): behind its outputs the group goes on. Nothing is left out. What came after the cut is
+delivered again, of the other version; exactly nothing where the group stood at a cut that both have.
+
+The group must have no members meanwhile, as for any reset of offsets. Its offsets in the old topic stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from suiro.client import LATEST, Client
+from suiro.errors import KafkaError, UsageError
+from suiro.views.definition import VersionSpec
+from suiro.views.pipeline.committed import committed
+from suiro.views.pipeline.cuts import Cut, CutLog, require_topic
+
+__all__ = ["Moved", "matching_cuts", "move_group"]
+
+HAS_MEMBERS = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS")
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """`old_cut`: what the group has consumed, `new_cut`: where it goes on, by the number of each version; None: at the
+    beginning. `is_exact`: nothing is delivered again."""
+
+    group: str
+    from_topic: str
+    to_topic: str
+    old_cut: int | None
+    new_cut: int | None
+    offsets: Mapping[int, int]
+    is_exact: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"offsets": {str(p): offset for p, offset in sorted(self.offsets.items())}}
+
+
+def move_group(client: Client, group: str, old: VersionSpec, new: VersionSpec) -> Moved:
+    """From the output topic of `old` to that of `new`; to go back, the other way round.
+
+    Raises `UsageError` for a group that has consumed nothing of the old topic, or has members.
+    """
+    for spec in (old, new):
+        require_topic(client, spec.output_topic)
+    committed = _committed(client, group, old.output_topic)
+    positions = {p: _next_record(client, old.output_topic, p, offset) for p, offset in committed.items()}
+    old_cuts, new_cuts = CutLog(client, old.cuts_topic), CutLog(client, new.cuts_topic)
+    old_cuts.poll()
+    new_cuts.poll()
+    old_cut, new_cut = matching_cuts(positions, old_cuts.cuts, new_cuts.cuts)
+    count = len(client.metadata([new.output_topic])[new.output_topic].partitions)
+    offsets = {p: 0 if new_cut is None else new_cut.outputs.get(p, 0) for p in range(count)}
+    is_exact = (
+        old_cut is not None
+        and new_cut is not None
+        and new_cut.meets(old_cut)
+        and all(
+            _next_record(client, old.output_topic, p, old_cut.outputs.get(p, 0)) >= offset
+            for p, offset in committed.items()
+        )
+    )
+    try:
+        client.offset_commit(group, {(new.output_topic, p): (offset, "") for p, offset in offsets.items()})
+    except KafkaError as error:
+        if error.code_name in HAS_MEMBERS:
+            raise UsageError(
+                f"group {group!r} has members, and only they can move it: stop its consumers, move it, and start them "
+                f"with topic {new.output_topic!r}"
+            ) from error
+        raise
+    return Moved(
+        group=group,
+        from_topic=old.output_topic,
+        to_topic=new.output_topic,
+        old_cut=None if old_cut is None else old_cut.number,
+        new_cut=None if new_cut is None else new_cut.number,
+        offsets=offsets,
+        is_exact=is_exact,
+    )
+
+
+def matching_cuts(
+    positions: Mapping[int, int], old: Sequence[Cut], new: Sequence[Cut]
+) -> tuple[Cut | None, Cut | None]:
+    """`positions`: the next record to consume of each partition of the old topic. Of the old cuts that are consumed,
+    the newest that the new version has too, with its twin; without one, the newest, and the newest new cut before it.
+
+    Only a settled old cut will do: what still waited in it may be in the new one, and would be left out.
+    """
+    consumed = [
+        cut
+        for cut in old
+        if cut.is_settled and all(positions.get(p, 0) >= at for p, at in cut.outputs.items())
+    ]
+    if not consumed:
+        return None, None
+    twins: dict[frozenset[tuple[TopicPartition, int]], Cut] = {}
+    topics = {topic for topic, _ in consumed[-1].inputs}
+    if new:
+        topics &= {topic for topic, _ in new[-1].inputs}
+    for cut in new:
+        twins.setdefault(
+            _place(cut, topics), cut
+        )  # of several at the same inputs the first leaves nothing out
+    for cut in reversed(consumed):
+        twin = twins.get(_place(cut, topics)) if topics else None
+        if twin is not None:
+            return cut, twin
+    newest = consumed[-1]
+    before = [
+        cut
+        for cut in new
+        if all(newest.inputs.get(place, 0) >= at for place, at in cut.inputs.items() if place[0] in topics)
+    ]
+    return newest, before[-1] if before and topics else None
+
+
+def _place(cut: Cut, topics: set[str]) -> frozenset[tuple[TopicPartition, int]]:
+    return frozenset((place, at) for place, at in cut.inputs.items() if place[0] in topics and at > 0)
+
+
+def _committed(client: Client, group: str, topic: str) -> dict[int, int]:
+    found = client.offset_fetch(group, None)
+    committed = {
+        partition: item.offset
+        for (name, partition), item in found.items()
+        if name == topic and item is not None
+    }
+    if not committed:
+        raise UsageError(
+            f"group {group!r} has no offsets in topic {topic!r}: there is no place to move it from. A group that is "
+            "new to the view just starts with the other topic"
+        )
+    return committed
+
+
+def _next_record(client: Client, topic: str, partition: int, position: int) -> int:
+    """The offset of the next record that a consumer will see from `position` on, or the end: what lies between (ends of
+    transactions, what compaction removed) counts for nothing."""
+    place = (topic, partition)
+    end = client.list_offsets({place: LATEST}, read_committed=True)[place].offset
+    for batch in committed(client, place, position, end):
+        if batch.num_rows:
+            return int(batch.column("offset")[0].as_py())
+    return end

@@ -1,0 +1,415 @@
+"""The host of views: follows what was decided, keeps it running, decides what it is asked for, and serves it.
+
+- Everything it knows is in the log (`journal`) or can be made again from it: killed at any point and started again, it
+  goes on. What is half done, a keeper (`keeper`, one for each view) finishes.
+- One host for a folder, by a lock on it; one for a log, by the journal: a later host takes over, the earlier one ends.
+- Code of users, and what takes long, runs in other processes (`isolated`, pipelines, followers).
+- Who is answered by which version is decided from the journal's state, at each read: a change of routing is there for
+  all readers at once, the moment the transaction is read back.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+import socket
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from suiro.client import Client
+from suiro.clock import SystemClock
+from suiro.errors import ConfigError, UsageError
+from suiro.views.control import lifecycle
+from suiro.views.control.comparing import Comparing
+from suiro.views.control.isolated import run_isolated
+from suiro.views.control.journal import ConcurrentChangeError, Journal
+from suiro.views.control.journal_doubts import SEEN_FILE
+from suiro.views.control.journal_keys import KEY_FILE, Keys
+from suiro.views.control.limit import Limit
+from suiro.views.control.reconciler import Keeper
+from suiro.views.control.running import Place
+from suiro.views.control.state import (
+    NO_GUARDS,
+    POSITIONS,
+    Change,
+    Guards,
+    Guide,
+    NotServedError,
+    UnknownViewError,
+    View,
+    position_of,
+    version_for,
+)
+from suiro.views.definition import VersionSpec
+from suiro.views.pipeline.inputs import check_names
+from suiro.views.pipeline.pace import ask_throttle
+from suiro.views.serving.reads import Served
+
+__all__ = ["Host", "HostConfig", "locked"]
+
+CHECK_TIMEOUT_S = 120.0
+CHECKS, LOCK = ".checks", ".lock"  # beside the folders of views, whose names begin with a letter
+"""Codes that are being looked at; what one host holds."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostConfig:
+    bootstrap_servers: str
+    data: Path
+    client_settings: Mapping[str, str] = field(default_factory=dict)
+    schema_registry_url: str | None = None
+    postgres: str | None = None
+    replication_factor: int = -1
+    journal_key: Path | None = None
+    """The file of the key by which what is decided is signed; None: one of the folder's own."""
+
+    @property
+    def keys(self) -> Keys:
+        """Raises `ConfigError`."""
+        own = self.data / KEY_FILE
+        return Keys.kept(own) if self.journal_key is None else Keys.read(self.journal_key)
+
+
+class Host:
+    """`start` returns once all that was decided is known and opened. Thread-safe. `ended` is set when this host must
+    end because another one took over; `why_ended` says which."""
+
+    def __init__(self, config: HostConfig, *, url: str) -> None:
+        self.config = config
+        self.ended = threading.Event()
+        self.why_ended: str | None = None
+        self._url = url
+        self._id = uuid.uuid4().hex
+        self._clock = SystemClock()
+        self._lock_file = locked(config.data)
+        self._place = Place(
+            data=config.data,
+            bootstrap_servers=config.bootstrap_servers,
+            client_settings=config.client_settings,
+            postgres=config.postgres,
+        )
+        self._journal = Journal(
+            config.bootstrap_servers,
+            keys=config.keys,
+            seen=config.data / SEEN_FILE,
+            client_settings=config.client_settings,
+            replication_factor=config.replication_factor,
+            changed=self._on_change,
+            clock=self._clock,
+        )
+        self._keepers: dict[str, Keeper] = {}  # guarded by `_keeping`
+        self._keeping = threading.Lock()
+        self._stopping = threading.Event()
+        self._is_ours = False
+        self.comparing = Comparing(
+            self._journal, self._place, served=self.version, clock=self._clock, stopping=self._stopping
+        )
+
+    # -- starting and stopping -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._warn_unless_guarded()
+        self._journal.start()
+        self._journal.take_over(
+            {"id": self._id, "url": self._url, "pid": os.getpid(), "on": socket.gethostname()}
+        )
+        self._is_ours = True
+        shutil.rmtree(self.config.data / CHECKS, ignore_errors=True)  # of a host that was killed
+        self._open_keepers()
+
+    def _warn_unless_guarded(self) -> None:
+        with Client(self.config.bootstrap_servers, settings=self.config.client_settings) as client:
+            if client.has_authorizer():
+                return
+        logger.warning(
+            "the Kafka at %s asks nobody for rights: whoever reaches it can read the code of all versions in topic %s, "
+            "and write to that topic. What they write there does not run, since this host has not signed it, but they "
+            "can stop the host, make what was decided unreadable, and delete the topic; and they can write into the "
+            "views' input and output. Name users and rules on the brokers (ACLs), or keep that network closed",
+            self.config.bootstrap_servers, self._journal.topic,
+        )  # fmt: skip
+
+    def stop(self) -> None:
+        """Safe to call again. Versions go on where they were, at the next start."""
+        self._stopping.set()
+        with self._keeping:
+            keepers, self._keepers = list(self._keepers.values()), {}
+        ending = [threading.Thread(target=keeper.stop) for keeper in keepers]
+        for thread in ending:
+            thread.start()
+        for thread in ending:
+            thread.join()
+        self._journal.stop()
+        self._lock_file.close()
+
+    def _on_change(self) -> None:
+        """On the journal's thread, so nothing here may wait."""
+        host = self._journal.host
+        if self._is_ours and host is not None and host["id"] != self._id and not self.ended.is_set():
+            self.why_ended = (
+                f"another host took these views over: {host['url']}, process {host['pid']} on {host['on']}"
+            )
+            self.ended.set()
+        for keeper in list(self._keepers.values()):
+            keeper.wake()
+
+    def _open_keepers(self) -> None:
+        for name in self._journal.views():
+            with self._keeping:
+                if name in self._keepers or self._stopping.is_set():
+                    continue
+                keeper = self._keepers[name] = Keeper(
+                    name, self._journal, self._place, clock=self._clock, compare=self.comparing.difference
+                )
+            keeper.start()
+
+    def _keeper(self, view: str) -> Keeper:
+        self._journal.view(view)  # says what there is, where there is none of that name
+        found = self._keepers.get(view)
+        if found is None:
+            raise NotServedError(f"view {view} is being opened; try again in a moment")
+        return found
+
+    # -- reading: the router of `reads` ---------------------------------------------------------------------------
+
+    def serving(self, view: str, caller: str) -> Served:
+        """Of the version that answers this caller."""
+        while True:
+            state = self._journal.view(view)
+            number = version_for(state, caller)
+            if number is None:
+                position = position_of(state)
+                raise NotServedError(
+                    f"view {view} serves nothing: {POSITIONS[position]}; suiro view status {view} says more"
+                )
+            try:
+                return self.version(view, number)
+            except UnknownViewError:
+                if self._journal.view(view) is state:
+                    raise
+                # It was retired since the state was looked at: by now another one answers this caller.
+
+    def version(self, view: str, number: int) -> Served:
+        running = self._keeper(view).running(number)
+        if running is not None:
+            return running.served
+        version = self._journal.view(view).version(number)
+        if version.lives:
+            raise NotServedError(f"version {number} of view {view} is being opened; try again in a moment")
+        raise UnknownViewError(
+            f"version {number} of view {view} is {version.state}, and has no rows any more"
+        )
+
+    # -- commands ------------------------------------------------------------------------------------------------
+
+    def deploy(
+        self,
+        code: bytes,
+        entry: str,
+        *,
+        who: str,
+        settings: Mapping[str, str] | None = None,
+        schema_registry_url: str | None = None,
+        throttle: int | None = None,
+    ) -> dict[str, Any]:
+        """Checked first, in a process of its own: that the code loads, that its topology can work, that its inputs
+        still have their beginning. Only then is anything written."""
+        sha256 = hashlib.sha256(code).hexdigest()
+        code_file = self.config.data / CHECKS / f"{uuid.uuid4().hex}.zip"
+        code_file.parent.mkdir(parents=True, exist_ok=True)
+        code_file.write_bytes(code)
+        try:
+            checked = run_isolated(
+                "check",
+                {
+                    "code": sha256,
+                    "code_file": str(code_file),
+                    "entry": entry,
+                    "settings": dict(settings or {}),
+                    "registry": schema_registry_url or self.config.schema_registry_url,
+                    "versions": {name: _next(view) for name, view in self._journal.views().items()},
+                    "journal_id": str(self._journal.topic_id or ""),
+                    "bootstrap_servers": self.config.bootstrap_servers,
+                    "client_settings": dict(self.config.client_settings),
+                },
+                limit=Limit("the check of the code", stopping=self._stopping, seconds=CHECK_TIMEOUT_S),
+            )
+        finally:
+            code_file.unlink(missing_ok=True)
+        spec = VersionSpec.from_json(checked)
+        if spec.serve == "postgres" and self.config.postgres is None:
+            raise UsageError(
+                f'view {spec.view} says serve="postgres", and this host was started without --postgres DSN; restart it '
+                'with one, or say serve="sqlite"'
+            )
+
+        def check(view: View) -> None:
+            lifecycle.check_deploy(view, spec.key)
+            now = _next(view)
+            leader = now["leader"]
+            if now["next"] != spec.version or spec.leader_cuts_topic != (leader and leader["cuts_topic"]):
+                raise ConcurrentChangeError(
+                    f"somebody else changed view {spec.view} while this version was checked; nothing was deployed. "
+                    f"Look how it stands (suiro view status {spec.view}), then deploy again"
+                )
+
+        def decide(view: View) -> Change:
+            check(view)
+            # Here, so that a deploy that was refused has no say in the one that was not.
+            ask_throttle(self._place.folder(spec), throttle)
+            return lifecycle.deploy(view, key=spec.key, spec=checked)
+
+        check(self._journal.views().get(spec.view) or View(name=spec.view))
+        self._place.require_own(spec)
+        with Client(self.config.bootstrap_servers, settings=self.config.client_settings) as client:
+            check_names(client, spec)
+        self._journal.change(spec.view, decide, who=who, codes={sha256: code})
+        self._open_keepers()
+        return self.status(spec.view) | {"deployed": spec.version}
+
+    def throttle(self, view: str, records_per_second: int | None) -> dict[str, Any]:
+        """Limits what building a version may take, 0 pauses it, None: no limit. Counts at its next micro-batch."""
+        state = self._journal.view(view)
+        building = [version for version in state.versions if version.state == "building"]
+        if not building:
+            raise UsageError(f"no version of view {view} is being built, so there is nothing to limit")
+        ask_throttle(self._place.folder(VersionSpec.from_json(building[-1].spec)), records_per_second)
+        return self.status(view)
+
+    def shift(
+        self,
+        view: str,
+        steps: Sequence[int],
+        *,
+        who: str,
+        hold_ms: int = 0,
+        guards: Guards = NO_GUARDS,
+        largest_lag_ms: int = lifecycle.LARGEST_LAG_MS,
+    ) -> dict[str, Any]:
+        """`steps` in basis points; of several, this host takes one after another, and falls back if a guard trips."""
+        if not steps:
+            raise UsageError("a shift has at least one step; give a percentage, or several")
+        guide = Guide(steps=tuple(steps), hold_ms=hold_ms) if len(steps) > 1 or hold_ms else None
+
+        def decide(now: View) -> Change:
+            return lifecycle.shift(
+                now,
+                steps[0],
+                lag_ms=self._lag_of_candidate(now),
+                guards=guards,
+                guide=guide,
+                largest_lag_ms=largest_lag_ms,
+            )
+
+        return self._changed(view, decide, who)
+
+    def rollback(self, view: str, *, who: str) -> dict[str, Any]:
+        return self._changed(view, lifecycle.rollback, who)
+
+    def forward(
+        self, view: str, *, who: str, largest_lag_ms: int = lifecycle.LARGEST_LAG_MS
+    ) -> dict[str, Any]:
+        return self._changed(
+            view,
+            lambda now: lifecycle.forward(
+                now, lag_ms=self._lag_of_candidate(now), largest_lag_ms=largest_lag_ms
+            ),
+            who,
+        )
+
+    def retire(
+        self, view: str, number: int, *, who: str, confirmed: bool, last: bool = False
+    ) -> dict[str, Any]:
+        if not confirmed:
+            raise UsageError(
+                f"retiring version {number} of view {view} deletes its topics and its store, and nothing brings them "
+                'back; say so: --yes, or "yes": true'
+            )
+        return self._changed(view, lambda now: lifecycle.retire(now, number, last=last), who)
+
+    def move_consumers(self, view: str, group: str, number: int) -> dict[str, Any]:
+        """A consumer group of one version's output topic goes on at the matching offsets of another's."""
+        from suiro.views.control.consumers import move_group
+
+        state = self._journal.view(view)
+        target = state.version(number)
+        others = [version for version in state.live if version.number != number]
+        if not target.lives or not others:
+            raise UsageError(
+                f"consumers are moved between two versions that live; of view {view} there are: "
+                + (", ".join(str(version.number) for version in state.live) or "none")
+            )
+        if target.state == "building":
+            raise UsageError(
+                f"version {number} of view {view} is still being built; group {group!r} would go back in time with it, "
+                f"and be told again what it has had. Wait until it is ready: suiro view status {view}"
+            )
+        with Client(self.config.bootstrap_servers, settings=self.config.client_settings) as client:
+            moved = move_group(
+                client, group, VersionSpec.from_json(others[0].spec), VersionSpec.from_json(target.spec)
+            )
+        return {
+            "view": view,
+            "group": group,
+            "from": others[0].number,
+            "to": number,
+            "moved": moved.to_json(),
+        }
+
+    def _changed(self, view: str, decide: Any, who: str) -> dict[str, Any]:
+        self._journal.view(view)
+        self._journal.change(view, decide, who=who)
+        self._keeper(view).wake()
+        return self.status(view)
+
+    def _lag_of_candidate(self, view: View) -> int | None:
+        number = view.routing.candidate
+        return None if number is None else self._keeper(view.name).lag_ms(number)
+
+    # -- looking -------------------------------------------------------------------------------------------------
+
+    def views(self) -> list[dict[str, Any]]:
+        return [self.status(name) for name in sorted(self._journal.views())]
+
+    def status(self, view: str) -> dict[str, Any]:
+        return self._keeper(view).status()
+
+    def journal(self) -> dict[str, Any]:
+        """Whether what the log says of views is believed, and how much of it was refused."""
+        return self._journal.status()
+
+    def history(self, view: str) -> list[dict[str, Any]]:
+        self._journal.view(view)
+        return self._journal.history(view)
+
+
+def _next(view: View) -> dict[str, Any]:
+    serving = view.routing.serving
+    return {
+        "next": lifecycle.next_number(view),
+        "leader": None if serving is None else dict(view.version(serving).spec),
+    }
+
+
+def locked(data: Path) -> Any:
+    """The lock ends with the process, however that ends."""
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        file = (data / LOCK).open("a")
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConfigError(
+            f"another host of views runs on {data}; stop it, or give another folder with --data"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"--data {data}: {error.strerror or error}") from error
+    return file

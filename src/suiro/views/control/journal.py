@@ -1,0 +1,601 @@
+"""The topic `_suiro_views`: everything that was decided about views, who decided it, and what came of it.
+
+| key | value |
+|---|---|
+| `view/NAME` | the view as it stands: versions, routing, revision (`View`) |
+| `history/NAME/REVISION` | one event: when, who, what, from where to where; the last 1,000 of a view |
+| `code/NAME/SHA256` | the zip of a version's code, until the version was retired and freed |
+| `comparison/NAME/ID` | the result of a comparison |
+| `host` | which host serves; a later one takes over, and the earlier one ends |
+| `head` | a digest of all records that count; the last of each transaction |
+
+**A change is one transaction, decided from everything before it.** To change a view: take the transactional id of the
+topic over (InitProducerId ends and shuts out whoever else writes), read to the end of the topic, let the pure rules
+decide, write the view and its event in one transaction. So a change is there whole or not at all, and of two at once
+one wins: the other is fenced, and begins again. If the view has changed meanwhile it gets `ConcurrentChangeError`.
+
+**What is not signed does not count.** What the topic says runs code, so whoever may only write to it must not be able
+to say it: records are signed with the host's key for their own offset, and refused otherwise (`journal_records`). A
+transaction that landed on another offset than it was signed for, because somebody else wrote at that moment, is aborted
+and written again. Where others wrote a record of a key that is known, the serving host writes its own again (`_mend`),
+before compaction drops it. Where something is missing nothing is believed: a start fails, and a host that runs changes
+nothing any more (`JournalNotTrustedError`).
+
+After a lost answer the writer takes the id over again and looks for its event's id: it is there, or it never will be.
+
+One topic, one partition, compacted: a host's start reads it all. How far it was is noted in the host's folder, so that
+a topic that was set back to an earlier end is noticed. What is not needed any more is deleted by the change that makes
+it so (`forgetting_records`); so the topic stays as small as what there is to know.
+
+What is known is served on while the topic is read anew, and where it is gone: then nothing can be decided any more, but
+a reader is not the one to pay for that.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+from uuid import UUID
+
+from suiro.client import EARLIEST, LATEST, Client, NewTopic, TransactionalBatch, TransactionalProducer
+from suiro.clock import Clock, SystemClock
+from suiro.errors import (
+    AbortableError,
+    ConfigError,
+    DeadlineExceededError,
+    FatalError,
+    FencedError,
+    OffsetOutOfRangeError,
+    SuiroError,
+    TransientError,
+    UnknownTopicError,
+    UsageError,
+)
+from suiro.protocol import columnar
+from suiro.protocol.records import Record, encode_batch
+from suiro.views.control.journal_doubts import (
+    JournalNotTrustedError,
+    Seen,
+    doubt_of,
+    said_of,
+)
+from suiro.views.control.journal_keys import Keys, Signer
+from suiro.views.control.journal_records import (
+    HOST_KEY,
+    SIGNATURE,
+    JournalRecord,
+    Known,
+    apply,
+    as_bytes,
+    code_key,
+    comparison_record,
+    event_records,
+    forgetting_records,
+    mending_records,
+    sealed,
+)
+from suiro.views.control.state import Change, UnknownViewError, View
+
+__all__ = ["JOURNAL_TOPIC", "MAX_CODE_BYTES", "ConcurrentChangeError", "Journal", "JournalGoneError", "Trust"]
+
+JOURNAL_TOPIC = "_suiro_views"
+PARTITION = 0
+BROKERS_DEFAULT = -1
+MAX_CODE_BYTES = 8 * 1024 * 1024
+CONFIGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "67108864",
+    "max.message.bytes": str(2 * MAX_CODE_BYTES),
+}
+RECORD_BYTES = 256  # what a record has beside its key and value: signature, lengths
+MAX_BATCH_BYTES = 2 * MAX_CODE_BYTES - 1024 * 1024
+TRANSACTION_TIMEOUT_MS, LONG_TRANSACTION_TIMEOUT_MS = 10_000, 60_000
+"""Of a change; of all records at once."""
+DEFAULT_TIMEOUT_MS = 30_000
+FETCH_WAIT_MS = 500
+RETRY_PAUSE_S, GONE_PAUSE_S, MEND_PAUSE_S = 0.2, 10.0, 10.0
+TRIES = 5
+KEPT_COMPARISONS = 20
+
+Trust = Literal["whole", "signed", "all"]
+"""What is believed: signed records of which none is missing; also where some are missing; all that is in the topic."""
+
+logger = logging.getLogger(__name__)
+
+
+class ConcurrentChangeError(TransientError):
+    """Somebody else changed the view at the same moment; nothing of this change was written."""
+
+
+class JournalGoneError(FatalError):
+    """The topic was deleted, and perhaps made anew: what was decided cannot be read or written there any more."""
+
+
+class Journal:
+    """`start` returns once everything in the topic was read; `changed` is called, on the reading thread, when a view or
+    the host did. `seen`: the file that notes how far the topic was. Thread-safe."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        keys: Keys,
+        seen: Path | None = None,
+        trust: Trust = "whole",
+        client_settings: Mapping[str, str | int] | None = None,
+        replication_factor: int = BROKERS_DEFAULT,
+        topic: str = JOURNAL_TOPIC,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        changed: Callable[[], None] = lambda: None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.topic = topic
+        self.keys = keys
+        self._seen = None if seen is None else Seen(seen)
+        self._trust: Trust = trust
+        self._bootstrap_servers = bootstrap_servers
+        self._client_settings = {"client.id": "suiro-views", **(client_settings or {})}
+        self._replication_factor = replication_factor
+        self._timeout_ms = timeout_ms
+        self._changed = changed
+        self._clock = clock or SystemClock()
+        self._writer = self._new_client()  # under `_writing`
+        self._writing = threading.Lock()
+        self._read_on = threading.Condition()  # guards `_known`
+        self._known = Known()  # while the topic is read anew: what was known before
+        self._is_current = False
+        self._doubt: str | None = None
+        self._host: dict[str, Any] | None = None  # once this one has taken over
+        self._refused_records = 0
+        self._looked_to = -1  # refused records below this offset were told already
+        self.topic_id: UUID | None = None
+        """Of the topic, since `start`; None where the brokers are older than such ids."""
+        self._stopping = False
+        self._reader: threading.Thread | None = None
+        self._mender: threading.Thread | None = None
+
+    def _new_client(self) -> Client:
+        return Client(self._bootstrap_servers, settings=self._client_settings)
+
+    # -- starting and stopping ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Raises `ConfigError` where the topic is not one that decisions can be kept in, and `JournalNotTrustedError`
+        where what is in it is not what hosts with these keys wrote."""
+        with self._writing:
+            self._ensure_topic()
+            self._reader = threading.Thread(target=self._follow, name="views-journal", daemon=True)
+            self._reader.start()
+            self._catch_up()
+
+    def stop(self) -> None:
+        with self._read_on:
+            self._stopping = True
+            self._read_on.notify_all()
+        if self._reader is not None:
+            self._reader.join(FETCH_WAIT_MS / 1000 + 5)
+        if self._mender is not None:
+            self._mender.join(self._timeout_ms / 1000)
+        self._writer.close()
+
+    def _ensure_topic(self) -> None:
+        found = self._writer.metadata([self.topic])
+        if self.topic not in found:
+            topic = NewTopic(self.topic, 1, self._replication_factor, CONFIGS)
+            self._writer.create_topics([topic], exist_ok=True)
+            found = self._writer.metadata([self.topic])
+        self.topic_id = found[self.topic].topic_id
+        partitions = len(found[self.topic].partitions)
+        if partitions != 1:
+            raise ConfigError(
+                f"topic {self.topic} has {partitions} partitions; what is decided about views is in one, because its "
+                "order counts. Delete the topic if it is not ours"
+            )
+        policy = self._writer.describe_configs([self.topic])[self.topic].get("cleanup.policy") or ""
+        if policy.replace(" ", "") != "compact":
+            raise ConfigError(
+                f"topic {self.topic} has cleanup.policy={policy}: views in it would expire. Set it to compact: "
+                f"kafka-configs --alter --topic {self.topic} --add-config cleanup.policy=compact"
+            )
+
+    def _require_topic(self, client: Client) -> None:
+        """Raises `JournalGoneError`."""
+        found = client.metadata([self.topic]).get(self.topic)
+        if found is not None and found.topic_id == self.topic_id:
+            return
+        what = "was deleted" if found is None else "was deleted and made anew"
+        raise JournalGoneError(
+            f"topic {self.topic} {what} while this host runs. It answers reads on, from what it knows, and can change "
+            "nothing: what was decided was in that topic. Restore the topic from a backup and start the host again; or "
+            "start one on an empty folder, and deploy the views anew"
+        )
+
+    # -- what is known -----------------------------------------------------------------------------------------
+
+    def views(self) -> dict[str, View]:
+        with self._read_on:
+            return dict(self._known.views)
+
+    def view(self, name: str) -> View:
+        """Raises `UnknownViewError`."""
+        with self._read_on:
+            found = self._known.views.get(name)
+            known = ", ".join(sorted(self._known.views)) or "none yet"
+        if found is None:
+            raise UnknownViewError(
+                f"there is no view {name!r}; there are: {known}. Deploy one: suiro view deploy APP.PY:FUNCTION"
+            )
+        return found
+
+    def history(self, name: str) -> list[dict[str, Any]]:
+        """The last 1,000 events, the first one first."""
+        with self._read_on:
+            events = self._known.history.get(name, {})
+            return [events[revision] for revision in sorted(events)]
+
+    def code(self, view: str, sha256: str) -> bytes:
+        with self._read_on:
+            found = self._known.codes.get(code_key(view, sha256).removeprefix("code/"))
+        if found is None:
+            raise UsageError(
+                f"topic {self.topic} does not hold the code {sha256} of view {view}; deploy the version again"
+            )
+        return found
+
+    def comparisons(self, name: str) -> dict[str, dict[str, Any]]:
+        """The last ones, by id; the newest last."""
+        with self._read_on:
+            return dict(self._known.comparisons.get(name, {}))
+
+    @property
+    def host(self) -> dict[str, Any] | None:
+        with self._read_on:
+            return self._known.host
+
+    @property
+    def refused_records(self) -> int:
+        """Since the start: records in the topic that no host with these keys signed."""
+        with self._read_on:
+            return self._refused_records
+
+    def status(self) -> dict[str, Any]:
+        """Whether what it says is believed, and what was refused."""
+        with self._read_on:
+            return {
+                "topic": self.topic,
+                "key": self.keys.id,
+                "records": len(self._known.live),
+                "refused_records": self._refused_records,
+                "last_refused": self._known.last_refused or None,
+                "error": self._doubt,
+            }
+
+    # -- changing ----------------------------------------------------------------------------------------------
+
+    def change(
+        self,
+        name: str,
+        decide: Callable[[View], Change],
+        *,
+        who: str,
+        codes: Mapping[str, bytes] | None = None,
+        expected_revision: int | None = None,
+    ) -> View:
+        """Lets `decide` see the view as everything before left it, and writes what it says; returns the view then.
+
+        `decide` raises what the caller should get. `expected_revision`: only if the view is still at that.
+        """
+        for sha256, code in (codes or {}).items():
+            if len(code) > MAX_CODE_BYTES:
+                raise UsageError(
+                    f"the code of view {name} is {len(code)} bytes in a zip, and at most {MAX_CODE_BYTES} are taken "
+                    f"({sha256[:12]}); keep large files out of the folder that it imports from"
+                )
+        event_id = uuid.uuid4().hex
+        seen_revision: int | None = None
+        with self._writing:
+            for _ in range(TRIES):
+                producer = self._taken_over()
+                with self._read_on:
+                    view = self._known.views.get(name) or View(name=name)
+                    written = any(
+                        event["id"] == event_id for event in self._known.history.get(name, {}).values()
+                    )
+                if written:
+                    return view  # its answer was lost, the transaction was not
+                if seen_revision is not None and view.revision != seen_revision:
+                    raise ConcurrentChangeError(
+                        f"somebody else changed view {name} at the same moment, and nothing of this change was made; "
+                        f"look how it stands (suiro view status {name}), then repeat it if it is still wanted"
+                    )
+                if expected_revision is not None and view.revision != expected_revision:
+                    raise ConcurrentChangeError(
+                        f"view {name} is at revision {view.revision}, not {expected_revision}: somebody changed it "
+                        f"meanwhile. Look how it stands: suiro view status {name}"
+                    )
+                seen_revision = view.revision
+                change = decide(view)
+                if change.event is None:
+                    return change.view
+                with self._read_on:
+                    records = forgetting_records(self._known, change.view)
+                records += [(code_key(name, sha), code) for sha, code in (codes or {}).items()]
+                records += event_records(
+                    change.view, change.event, event_id=event_id, who=who, time_ms=self._clock.wall_ms()
+                )
+                if self._write(producer, records):
+                    return change.view
+        raise ConcurrentChangeError(f"view {name} is changed by others all the time; repeat this later")
+
+    def keep_comparison(self, name: str, comparison_id: str, result: Mapping[str, Any]) -> None:
+        """The last ones are kept, older ones forgotten."""
+        with self._writing:
+            for _ in range(TRIES):
+                producer = self._taken_over()
+                kept = self.comparisons(name)
+                if comparison_id in kept:
+                    return
+                old = list(kept)[: max(0, len(kept) + 1 - KEPT_COMPARISONS)]
+                records: list[JournalRecord] = [comparison_record(name, one, None) for one in old]
+                if self._write(producer, [*records, comparison_record(name, comparison_id, result)]):
+                    return
+        raise ConcurrentChangeError(f"view {name} is changed by others all the time; repeat this later")
+
+    def take_over(self, host: Mapping[str, Any]) -> None:
+        """This host serves from now on; an earlier one sees it, changes nothing more, and ends. What an older key has
+        signed is signed anew, and what others write in place of ours is mended from now on."""
+        with self._writing:
+            with self._read_on:
+                key_id = self._known.head_key
+            if key_id is not None and key_id != self.keys.id:
+                # An earlier host may still run, and know the older key only: it must believe that it is over.
+                producer = self._taken_over()
+                self._write(producer, [(HOST_KEY, as_bytes(host))], keys=self.keys.signing_with(key_id))
+            for _ in range(TRIES):
+                producer = self._taken_over(timeout_ms=LONG_TRANSACTION_TIMEOUT_MS)
+                with self._read_on:
+                    records = self._again(self._known.signed_by_others(self.keys.id))
+                count = len(records)
+                if self._write(producer, [*records, (HOST_KEY, as_bytes(host))]):
+                    break
+            else:
+                raise ConcurrentChangeError(
+                    "other hosts take these views over at the same moment; start one host only"
+                )
+        with self._read_on:
+            self._host = dict(host)
+        if count:
+            logger.warning(
+                "%d records of topic %s are signed anew with key %s; the keys below it in %s are not needed any more",
+                count, self.topic, self.keys.id, self.keys.where,
+            )  # fmt: skip
+        self._mender = threading.Thread(target=self._mend, name="views-journal-mend", daemon=True)
+        self._mender.start()
+
+    def adopt(self) -> None:
+        """All that is known is signed with the host's key, in one transaction: from now on it is what was decided."""
+        with self._writing:
+            for _ in range(TRIES):
+                producer = self._taken_over(timeout_ms=LONG_TRANSACTION_TIMEOUT_MS)
+                with self._read_on:
+                    records = self._again(list(self._known.live))
+                    records += [one for one in mending_records(self._known) if one[1] is None]
+                if self._write(producer, records):
+                    return
+        raise ConcurrentChangeError("a host works on this topic; stop it, and repeat this")
+
+    def _again(self, keys: Sequence[str]) -> list[JournalRecord]:
+        return [(key, self._known.live[key].value) for key in keys]
+
+    def _mend(self) -> None:
+        """Our records again, where others wrote one of the same key: compaction would keep theirs. Also where only a
+        few were written by others, so rarely that nobody could be kept busy by it."""
+        while True:
+            with self._read_on:
+                self._read_on.wait_for(
+                    lambda: self._stopping or self._is_over() or (self._known.shadowed and not self._doubt)
+                )
+                if self._stopping or self._is_over():
+                    return
+            try:
+                with self._writing:
+                    producer = self._taken_over(timeout_ms=LONG_TRANSACTION_TIMEOUT_MS)
+                    with self._read_on:
+                        records = mending_records(self._known)
+                    if self._write(producer, records):
+                        logger.warning("%d records of topic %s were written again", len(records), self.topic)
+            except SuiroError as error:
+                logger.warning("writing records of topic %s again: %s", self.topic, error)
+            self._pause(MEND_PAUSE_S)
+
+    def _taken_over(self, *, timeout_ms: int = TRANSACTION_TIMEOUT_MS) -> TransactionalProducer:
+        """Everybody else who writes under this id is fenced, and all that they wrote is read."""
+        self._require_topic(self._writer)
+        producer = self._writer.transaction(f"suiro-views/{self.topic}", timeout_ms=timeout_ms)
+        producer.init(timeout_ms=self._timeout_ms)
+        self._catch_up()
+        with self._read_on:
+            if self._is_over():
+                raise ConcurrentChangeError(
+                    f"another host has taken these views over: {self._known.host}; ask that one"
+                )
+        return producer
+
+    def _is_over(self) -> bool:
+        """This host served, and another one does now."""
+        return self._host is not None and self._known.host != self._host
+
+    def _write(
+        self, producer: TransactionalProducer, records: Sequence[JournalRecord], *, keys: Keys | None = None
+    ) -> bool:
+        """One transaction; False where it did not come through, as far as can be told."""
+        target = (self.topic, PARTITION)
+        end = self._writer.list_offsets({target: LATEST}, timeout_ms=self._timeout_ms)[target].offset
+        with self._read_on:
+            made = sealed(
+                self._known, records, self._signer(keys), base_offset=end, time_ms=self._clock.wall_ms()
+            )
+        try:
+            producer.add_partitions([target])
+            for part in _batches(made):
+                batch = encode_batch([replace(record, offset=at) for at, record in enumerate(part)])
+                (landed,) = producer.produce(
+                    [TransactionalBatch(self.topic, PARTITION, batch, len(part))], timeout_ms=self._timeout_ms
+                )
+                if landed != part[0].offset:
+                    logger.info("somebody wrote to %s at the same moment; this is written again", self.topic)
+                    producer.end(commit=False, timeout_ms=self._timeout_ms)
+                    return False
+            producer.end(timeout_ms=self._timeout_ms)
+        except (FencedError, AbortableError, DeadlineExceededError) as error:
+            logger.info("a transaction of %s did not come through: %s", producer.transactional_id, error)
+            return False
+        self._catch_up()
+        if self._seen is not None:
+            self._seen.note(str(self.topic_id or ""), made[-1].offset)
+        return True
+
+    def _signer(self, keys: Keys | None = None) -> Signer:
+        return Signer(keys=keys or self.keys, topic=self.topic, topic_id=str(self.topic_id or ""))
+
+    def _catch_up(self) -> None:
+        """Returns once all that is in the topic now is read, what is still in a transaction too: it ends soon, or the
+        coordinator ends it."""
+        target = (self.topic, PARTITION)
+        end = self._writer.list_offsets({target: LATEST}, timeout_ms=self._timeout_ms)[target].offset
+        with self._read_on:
+
+            def is_read() -> bool:
+                return self._is_current and self._known.position >= end
+
+            self._read_on.wait_for(
+                lambda: is_read() or self._stopping or self._doubt is not None, self._timeout_ms / 1000
+            )
+            if self._doubt is not None:
+                raise JournalNotTrustedError(self._doubt)
+            if not is_read():
+                position = self._known.position if self._is_current else "?"
+                raise DeadlineExceededError(
+                    f"topic {self.topic} was read up to offset {position}, not {end}, within "
+                    f"{self._timeout_ms} ms; does the log answer, and does a transaction hang in that topic?"
+                )
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        target = (self.topic, PARTITION)
+        client = self._new_client()
+        known: Known | None = None
+        try:
+            while not self._stopping:
+                try:
+                    if known is None:
+                        self._require_topic(client)
+                        first = client.list_offsets({target: EARLIEST})[target].offset
+                        known = Known(position=first)
+                    self._fetch(client, known)
+                except OffsetOutOfRangeError as error:
+                    logger.warning("topic %s is read again from its start: %s", self.topic, error)
+                    known = None
+                    self._is_stale()
+                except UnknownTopicError:
+                    known = None
+                    self._is_stale()
+                except JournalGoneError as error:
+                    logger.error("%s", error)
+                    self._pause(GONE_PAUSE_S)
+                except JournalNotTrustedError:
+                    known = None
+                    self._pause(GONE_PAUSE_S)
+                except TransientError as error:
+                    logger.warning("reading %s: %s", self.topic, error)
+                    self._pause(RETRY_PAUSE_S)
+                except Exception:
+                    logger.exception("reading %s", self.topic)
+                    self._pause(RETRY_PAUSE_S * 5)
+        finally:
+            client.close()
+
+    def _fetch(self, client: Client, known: Known) -> None:
+        target = (self.topic, PARTITION)
+        position = known.position
+        part = client.fetch(
+            {target: position},
+            max_wait_ms=FETCH_WAIT_MS,
+            partition_max_bytes=4 * MAX_CODE_BYTES,
+            timeout_ms=5_000,
+        )[target]
+        rows = columnar.decode(
+            part.data,
+            start_offset=position,
+            end_offset=part.last_stable_offset,
+            aborted=part.aborted,
+            headers=True,
+        )
+        columns = ("offset", "key", "value", "headers")
+        found = zip(*(rows.batch.column(name).to_pylist() for name in columns), strict=True)
+        signer = None if self._trust == "all" else self._signer()
+        with self._read_on:
+            is_ours, refused, head = False, 0, known.head_offset
+            for offset, key, value, headers in found:
+                before = known.refusals
+                is_ours |= apply(known, signer, offset, key, value, _signature(headers))
+                refused += known.refusals > before and offset >= self._looked_to
+            known.position = max(position, rows.next_offset)
+            self._looked_to = max(self._looked_to, known.position)
+            self._refused_records += refused
+            is_all = known.position >= part.last_stable_offset
+            is_judged = is_all and (known is not self._known or known.head_offset != head)
+            if is_judged:
+                self._doubt = self._doubt_of(known)
+            if is_all and known is not self._known and self._doubt is None:
+                self._known, self._is_current, is_ours = known, True, True
+            self._read_on.notify_all()
+            is_ours &= known is self._known
+        if refused:
+            logger.error("%s", said_of(self.topic, refused, known))
+        if is_judged and self._doubt is not None:
+            logger.error("%s", self._doubt)
+            raise JournalNotTrustedError(self._doubt)
+        if is_ours:
+            self._changed()
+
+    def _doubt_of(self, known: Known) -> str | None:
+        if self._trust != "whole":
+            return None
+        seen = -1 if self._seen is None else self._seen.offset(str(self.topic_id or ""))
+        return doubt_of(self.topic, known, self.keys, seen)
+
+    def _is_stale(self) -> None:
+        with self._read_on:
+            self._is_current = False
+
+    def _pause(self, seconds: float) -> None:
+        with self._read_on:
+            self._read_on.wait_for(lambda: self._stopping, seconds)
+
+
+def _signature(headers: Sequence[Mapping[str, Any]] | None) -> bytes | None:
+    """Of a record that has one signature, and no other header: what is not signed must not be there."""
+    if headers is None or len(headers) != 1 or headers[0]["key"] != SIGNATURE:
+        return None
+    signature: bytes | None = headers[0]["value"]
+    return signature
+
+
+def _batches(records: Sequence[Record]) -> Iterator[list[Record]]:
+    part: list[Record] = []
+    size = 0
+    for record in records:
+        weight = len(record.key or b"") + len(record.value or b"") + RECORD_BYTES
+        if part and size + weight > MAX_BATCH_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(record)
+        size += weight
+    yield part

@@ -1,0 +1,278 @@
+"""What is in the topic `_suiro_views`, folded: signed records in order become what is known. No I/O.
+
+Each record has a signature in its header `suiro.signature` (`journal_keys`), which holds at its own offset only. The
+last record of each transaction is `head`: a digest of the signatures of all records that count then, one for each key:
+
+- what others wrote, changed or copied is refused, and what is known stays as it was;
+- what is gone, by whatever way, is missing in the digest of the last head: another record of the same key that was
+  written by somebody, after which compaction drops ours; records that were deleted; a topic set back to an earlier end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from suiro.protocol.records import Record
+from suiro.views.control.journal_keys import Signer, key_id_of
+from suiro.views.control.state import Event, View
+
+__all__ = [
+    "HEAD_KEY",
+    "HOST_KEY",
+    "SIGNATURE",
+    "JournalRecord",
+    "Known",
+    "Live",
+    "apply",
+    "as_bytes",
+    "code_key",
+    "comparison_record",
+    "event_records",
+    "forgetting_records",
+    "mending_records",
+    "sealed",
+]
+
+HOST_KEY, HEAD_KEY = "host", "head"
+SIGNATURE = "suiro.signature"
+"""The header."""
+KEPT_EVENTS = 1_000
+"""Of each view's history."""
+MAX_SHADOWED, MAX_SHADOWED_KEY_BYTES = 10_000, 1_024
+"""Keys of which we know nothing and for which others wrote a record: so many are remembered, to be cleaned away."""
+MAX_FAULTS = 20
+"""Kinds of what was wrong with records, which are counted apart."""
+JournalRecord = tuple[str, bytes | None]
+"""Key and value; None forgets it."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The record of a key that counts. `signature` is empty where it has none, and was taken for ours all the same."""
+
+    value: bytes
+    signature: bytes
+
+
+@dataclass(slots=True)
+class Known:
+    """The topic, folded. `live` are its records, all else is what they say."""
+
+    live: dict[str, Live] = field(default_factory=dict)
+    views: dict[str, View] = field(default_factory=dict)
+    history: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
+    codes: dict[str, bytes] = field(default_factory=dict)  # by what follows `code/` in their keys
+    comparisons: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    host: dict[str, Any] | None = None
+    position: int = 0
+    head: str | None = None
+    """The digest that the last head told, and where it is."""
+    head_offset: int = -1
+    head_key: str | None = None
+    """The key that signed it."""
+    head_of_others: str | None = None
+    """Where the last head is signed with a key that is not known: that key."""
+    shadowed: dict[str, None] = field(default_factory=dict)
+    """Keys whose last record is not ours: compaction would keep that one."""
+    refused: dict[str, int] = field(default_factory=dict)
+    """How many records, by what was wrong with them."""
+    last_refused: str = ""
+
+    @property
+    def refusals(self) -> int:
+        return sum(self.refused.values())
+
+    @property
+    def is_whole(self) -> bool:
+        """Once all was read: that nothing is missing since the last head. A topic without any record is whole."""
+        if self.head is None:
+            return not self.live and not self.refused
+        return self.head == _digest({key: record.signature for key, record in self.live.items()})
+
+    def signed_by_others(self, key_id: str) -> list[str]:
+        """The keys of records that another key has signed than this one."""
+        return [key for key, record in self.live.items() if key_id_of(record.signature) != key_id]
+
+
+def apply(
+    known: Known,
+    signer: Signer | None,
+    offset: int,
+    key: bytes | None,
+    value: bytes | None,
+    signature: bytes | None,
+) -> bool:
+    """True where a host has to look at it. Without a signer everything is taken for ours."""
+    name = _text(key or b"")
+    fault = None if signer is None else signer.fault(signature, offset, key or b"", value)
+    if fault is not None:
+        _refuse(known, fault, f"offset {offset}, key {name[:80]!r}: it {fault}")
+        if name == HEAD_KEY and signer is not None:
+            key_id = key_id_of(signature or b"")
+            known.head_of_others = None if key_id in signer.keys.secrets else key_id
+        is_counted = name in known.live or name == HEAD_KEY
+        if is_counted or (key and len(key) <= MAX_SHADOWED_KEY_BYTES and len(known.shadowed) < MAX_SHADOWED):
+            known.shadowed[name] = None
+        return False
+    known.shadowed.pop(name, None)
+    if name == HEAD_KEY:
+        _apply_head(known, offset, value, signature or b"")
+        return False
+    if value is None:
+        known.live.pop(name, None)
+    else:
+        known.live[name] = Live(value, (signature or b"") if signer is not None else b"")
+    return _understand(known, name, value)
+
+
+def _refuse(known: Known, fault: str, which: str) -> None:
+    if fault not in known.refused and len(known.refused) >= MAX_FAULTS:
+        fault = "is not ours, for another reason"
+    known.refused[fault] = known.refused.get(fault, 0) + 1
+    known.last_refused = which
+
+
+def _apply_head(known: Known, offset: int, value: bytes | None, signature: bytes) -> None:
+    try:
+        known.head = str(json.loads(value or b"")["digest"])
+    except (ValueError, KeyError, TypeError):
+        known.head = ""  # which no digest is
+    known.head_offset = offset
+    known.head_key, known.head_of_others = key_id_of(signature), None
+
+
+def _understand(known: Known, key: str, value: bytes | None) -> bool:
+    kind, _, rest = key.partition("/")
+    try:
+        match kind:
+            case "view":
+                if value is None:
+                    known.views.pop(rest, None)
+                else:
+                    known.views[rest] = View.from_json(json.loads(value))
+                return True
+            case "history":
+                name, _, revision = rest.rpartition("/")
+                events = known.history.setdefault(name, {})
+                events.pop(int(revision), None)
+                if value is not None:
+                    events[int(revision)] = json.loads(value)
+            case "code":
+                known.codes.pop(rest, None)
+                if value is not None:
+                    known.codes[rest] = value
+            case "comparison":
+                name, _, comparison_id = rest.rpartition("/")
+                kept = known.comparisons.setdefault(name, {})
+                kept.pop(comparison_id, None)
+                if value is not None:
+                    kept[comparison_id] = json.loads(value)
+            case "host":
+                known.host = None if value is None else json.loads(value)
+                return True
+            case _:
+                logger.warning("a record of key %r is of a kind that this release does not know", key)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        logger.warning("the record of key %r cannot be understood, and is skipped: %r", key, error)
+    return False
+
+
+def sealed(
+    known: Known, records: Sequence[JournalRecord], signer: Signer, *, base_offset: int, time_ms: int
+) -> list[Record]:
+    """A transaction as it is written from that offset on: the records, signed, and the head that they lead to."""
+    signatures = {key: record.signature for key, record in known.live.items()}
+    made: list[Record] = []
+
+    def add(key: str, value: bytes | None) -> bytes:
+        offset, key_bytes = base_offset + len(made), _bytes(key)
+        signature = signer.sign(offset, key_bytes, value)
+        headers = ((SIGNATURE, signature),)
+        made.append(Record(offset=offset, timestamp=time_ms, key=key_bytes, value=value, headers=headers))
+        return signature
+
+    for key, value in records:
+        signature = add(key, value)
+        if value is None:
+            signatures.pop(key, None)
+        else:
+            signatures[key] = signature
+    add(HEAD_KEY, as_bytes({"digest": _digest(signatures)}))
+    return made
+
+
+def mending_records(known: Known) -> list[JournalRecord]:
+    """For each key of which others wrote the last record, ours again; and none, where we have none."""
+    keys = [key for key in known.shadowed if key != HEAD_KEY]  # each transaction writes a head anyway
+    return [(key, known.live[key].value if key in known.live else None) for key in keys]
+
+
+def _digest(signatures: Mapping[str, bytes]) -> str:
+    made = hashlib.sha256()
+    for key in sorted(signatures):
+        part = _bytes(key)
+        made.update(b"%d %d " % (len(part), len(signatures[key])) + part + signatures[key])
+    return made.hexdigest()
+
+
+def _text(key: bytes) -> str:
+    """Any bytes, and the same ones back."""
+    return key.decode(errors="surrogateescape")
+
+
+def _bytes(key: str) -> bytes:
+    return key.encode(errors="surrogateescape")
+
+
+def event_records(view: View, event: Event, *, event_id: str, who: str, time_ms: int) -> list[JournalRecord]:
+    """A view as it is then, and the line of its history that says why."""
+    line = {
+        "id": event_id,
+        "revision": view.revision,
+        "time_ms": time_ms,
+        "who": who,
+        "command": event.command,
+        "version": event.version,
+        "before": event.before,
+        "after": event.after,
+        "detail": event.detail,
+    }
+    return [
+        (f"history/{view.name}/{view.revision}", as_bytes(line)),
+        (f"view/{view.name}", as_bytes(view.to_json())),
+    ]
+
+
+def forgetting_records(known: Known, view: View) -> list[JournalRecord]:
+    """What is not needed any more once a view is as it is then: codes that none of its versions runs, and the oldest
+    events. Written with every change, so that the topic does not grow with their number."""
+    wanted = {
+        code_key(view.name, str(version.spec.get("code"))) for version in view.versions if not version.freed
+    }
+    codes = [f"code/{rest}" for rest in known.codes if rest.rpartition("/")[0] == view.name]
+    events = known.history.get(view.name, {})
+    old = [revision for revision in sorted(events) if revision <= view.revision - KEPT_EVENTS]
+    keys = [key for key in codes if key not in wanted] + [
+        f"history/{view.name}/{revision}" for revision in old
+    ]
+    return [(key, None) for key in keys]
+
+
+def code_key(view: str, sha256: str) -> str:
+    """A view's own: of a code that two views have, neither can take the other's away."""
+    return f"code/{view}/{sha256}"
+
+
+def comparison_record(view: str, comparison_id: str, result: Mapping[str, Any] | None) -> JournalRecord:
+    return f"comparison/{view}/{comparison_id}", None if result is None else as_bytes(result)
+
+
+def as_bytes(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

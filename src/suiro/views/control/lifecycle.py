@@ -1,0 +1,379 @@
+"""The rules of a view's life: which command may come when, and what it leaves. Pure: no I/O, no clock, no chance.
+
+A view is a frozen value, `View`: its versions and the routing of its callers. Every command is a function that takes
+the view as it is and gives a `Change` (the view as it is then, and the event for its history), or refuses with a
+message that says what to do. Always true of what a command leaves:
+
+- Callers are routed to a version that is ready, or nowhere. A caller is on one side, by a hash; a larger share moves
+  callers to the candidate and none away from it.
+- At most two versions live (build or are ready): `serving` and `candidate`. While both do, both are fed.
+- Where a view stands is one of eight positions (`position_of`), and no command leads anywhere but where `TABLE` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Literal
+
+from suiro.errors import UsageError
+from suiro.views.control.state import (
+    ALL,
+    NO_GUARDS,
+    Change,
+    Event,
+    Guards,
+    Guide,
+    Position,
+    RefusedChangeError,
+    Routing,
+    Version,
+    View,
+    position_of,
+)
+
+__all__ = [
+    "LARGEST_LAG_MS",
+    "TABLE",
+    "Command",
+    "caught_up",
+    "check_deploy",
+    "deploy",
+    "fail",
+    "forward",
+    "freed",
+    "guide_on",
+    "next_number",
+    "retire",
+    "rollback",
+    "shift",
+    "trip",
+]
+
+LARGEST_LAG_MS = 10_000
+"""No caller is moved to a version that lacks, for longer than this, what the serving version has."""
+
+KEPT_FREED = 20
+KEPT_OF_FREED = ("entry", "fingerprint", "inputs")
+"""Of versions that are gone: the last ones, and what tells them apart."""
+
+Command = Literal[
+    "deploy", "caught up", "fail", "shift", "rollback", "forward", "trip", "retire serving", "retire candidate",
+    "retire last",
+]  # fmt: skip
+
+TABLE: Mapping[Command, Mapping[Position, tuple[Position, ...]]] = MappingProxyType(
+    {
+        "deploy": {"none": ("first",), "alone": ("building",)},
+        "caught up": {"first": ("alone",), "building": ("ready",)},
+        "fail": {"first": ("none",), "building": ("alone",)},
+        "shift": {
+            "ready": ("shifting", "shifted"),
+            "shifting": ("shifting", "shifted"),
+            "shifted": ("shifting", "shifted"),
+            "rolled back": ("shifting", "shifted"),
+        },
+        "rollback": {
+            "shifting": ("rolled back",),
+            "shifted": ("rolled back",),
+            "rolled back": ("rolled back",),
+            "ready": ("ready",),
+        },
+        "forward": {"rolled back": ("shifting", "shifted")},
+        "trip": {"shifting": ("rolled back",), "shifted": ("rolled back",)},
+        "retire serving": {"shifted": ("alone",)},
+        "retire candidate": {
+            "first": ("none",),
+            "building": ("alone",),
+            "ready": ("alone",),
+            "rolled back": ("alone",),
+        },
+        "retire last": {"alone": ("none",)},
+    }
+)
+"""From where a command may be given, and where it may lead. Whatever is not here is refused."""
+
+# -- commands --------------------------------------------------------------------------------------------------
+
+
+def next_number(view: View) -> int:
+    return max((version.number for version in view.versions), default=0) + 1
+
+
+def check_deploy(view: View, key: Sequence[str]) -> None:
+    """Raises what `deploy` would: a deploy looks at this before it does anything that costs."""
+    position = position_of(view)
+    if position not in TABLE["deploy"]:
+        number, serving = view.routing.candidate, view.routing.serving
+        retire = f"suiro view retire {view.name}"
+        if position in ("first", "building"):
+            stands, then = "is being built", f"Wait until it is, or give it up ({retire} {number})"
+        else:
+            stands = f"is ready beside version {serving}"
+            then = {
+                "shifted": f"Retire the old one ({retire} {serving})",
+                "shifting": f"Finish its shift, or give it up (suiro view rollback {view.name}; {retire} {number})",
+            }.get(
+                position, f"Shift to it (suiro view shift {view.name} 100), or give it up ({retire} {number})"
+            )
+        raise RefusedChangeError(
+            f"view {view.name} is {position}: version {number} {stands}, and a view has at most two versions that "
+            f"live. {then}, then deploy"
+        )
+    for version in view.live:
+        if version.key != tuple(key):
+            raise RefusedChangeError(
+                f"the key of view {view.name} is ({', '.join(version.key)}) in version {version.number} and "
+                f"({', '.join(key)}) in what is deployed. Look-ups of running readers would fail half way through a "
+                "shift, and no row could be compared; keep the key, or deploy it as a view of another name"
+            )
+
+
+def deploy(view: View, *, key: Sequence[str], spec: Mapping[str, Any]) -> Change:
+    """A version is built beside the serving one, or as the first."""
+    check_deploy(view, key)
+    number = next_number(view)
+    version = Version(number=number, state="building", key=tuple(key), spec=spec)
+    return _change(
+        view,
+        "deploy",
+        versions=(*view.versions, version),
+        routing=Routing(serving=view.routing.serving, candidate=number),
+        version=number,
+    )
+
+
+def caught_up(view: View, number: int) -> Change:
+    """A version that is built serves where nothing did, else it is ready to be compared and shifted to."""
+    if view.version(number).state != "building":
+        return Change(view=view, event=None)
+    routing = view.routing
+    if routing.serving is None:
+        routing = Routing(serving=number)
+    return _change(
+        view, "caught up", versions=_with(view, number, state="ready"), routing=routing, version=number
+    )
+
+
+def fail(view: View, number: int, error: str) -> Change:
+    """A version that cannot be built; the serving one is not touched."""
+    if view.version(number).state != "building":
+        return Change(view=view, event=None)
+    return _change(
+        view,
+        "fail",
+        versions=_with(view, number, state="failed", error=error),
+        routing=Routing(serving=view.routing.serving),
+        version=number,
+        detail={"error": error},
+    )
+
+
+def shift(
+    view: View,
+    share: int,
+    *,
+    lag_ms: int | None,
+    guards: Guards = NO_GUARDS,
+    guide: Guide | None = None,
+    largest_lag_ms: int = LARGEST_LAG_MS,
+) -> Change:
+    """`share` of the callers, in basis points, are on the candidate from now on. `lag_ms`: the candidate's, None if it
+    cannot be told. With a guide, `share` is its first step."""
+    if not 0 < share <= ALL:
+        raise UsageError(
+            f"a share is more than 0 % and at most 100 %, not {share / 100:g} %; back to 0 % is suiro view rollback"
+        )
+    if guide is not None and (list(guide.steps) != sorted(set(guide.steps)) or guide.steps[-1] > ALL):
+        said = ", ".join(f"{step / 100:g}" for step in guide.steps)
+        raise UsageError(f"steps rise from one to the next and end at 100 at most, not {said}")
+    candidate = _candidate(view, "shift")
+    _check_lag(view, candidate, lag_ms, largest_lag_ms)
+    routing = replace(view.routing, share=share, share_before_rollback=None, guards=guards, guide=guide)
+    detail: dict[str, Any] = {"from": view.routing.share, "to": share}
+    if guide is not None:
+        detail |= {"steps": list(guide.steps), "hold_ms": guide.hold_ms}
+    return _change(view, "shift", routing=routing, version=candidate.number, detail=detail)
+
+
+def guide_on(view: View, *, lag_ms: int | None, largest_lag_ms: int = LARGEST_LAG_MS) -> Change:
+    """The next step of a guided shift, or its end where all are done; guards stay."""
+    guide = view.routing.guide
+    if guide is None:
+        return Change(view=view, event=None)
+    if guide.at + 1 == len(guide.steps):
+        return _change(
+            view, "shift", routing=replace(view.routing, guide=None), detail={"done": list(guide.steps)}
+        )
+    on = replace(guide, at=guide.at + 1)
+    return shift(
+        view,
+        on.steps[on.at],
+        lag_ms=lag_ms,
+        guards=view.routing.guards,
+        guide=on,
+        largest_lag_ms=largest_lag_ms,
+    )
+
+
+def rollback(view: View) -> Change:
+    """All callers are on the serving version again. It was fed all the time, so nothing has to be waited for."""
+    position = position_of(view)
+    if position in ("ready", "rolled back"):
+        return Change(view=view, event=None)
+    if position not in TABLE["rollback"]:
+        retired = [version.number for version in view.versions if version.state == "retired"]
+        raise RefusedChangeError(
+            f"view {view.name} is {position}: no caller was moved to another version, so none can be moved back"
+            + (f"; version {retired[-1]} was retired, which cannot be undone" if retired else "")
+        )
+    return _fall_back(view, "rollback", {"from": view.routing.share, "to": 0})
+
+
+def trip(view: View, reason: str) -> Change:
+    """As `rollback`, by a guard; nothing to do where it came too late."""
+    if position_of(view) not in TABLE["trip"]:
+        return Change(view=view, event=None)
+    return _fall_back(view, "trip", {"from": view.routing.share, "to": 0, "reason": reason})
+
+
+def _fall_back(view: View, command: Command, detail: Mapping[str, Any]) -> Change:
+    routing = replace(view.routing, share=0, share_before_rollback=view.routing.share, guide=None)
+    return _change(view, command, routing=routing, version=view.routing.serving, detail=detail)
+
+
+def forward(view: View, *, lag_ms: int | None, largest_lag_ms: int = LARGEST_LAG_MS) -> Change:
+    """Back to the share that was there before the rollback, under the same guards."""
+    if view.routing.share_before_rollback is None:
+        raise RefusedChangeError(
+            f"view {view.name} is {position_of(view)}: there was no rollback to go forward from; "
+            f"suiro view shift {view.name} PERCENT moves callers"
+        )
+    candidate = _candidate(view, "forward")
+    _check_lag(view, candidate, lag_ms, largest_lag_ms)
+    share = view.routing.share_before_rollback
+    routing = replace(view.routing, share=share, share_before_rollback=None)
+    return _change(
+        view, "forward", routing=routing, version=candidate.number, detail={"from": 0, "to": share}
+    )
+
+
+def retire(view: View, number: int, *, last: bool = False) -> Change:
+    """The version stops, and all it has is deleted: nothing brings it back. `last`: though nothing is served then."""
+    version = view.version(number)
+    routing = view.routing
+    if version.state == "retired":
+        return Change(view=view, event=None)
+    versions = _with(view, number, state="retired")
+    if number not in (routing.serving, routing.candidate):  # it failed
+        event = Event(command="retire", before=position_of(view), after=position_of(view), version=number)
+        return Change(view=replace(view, revision=view.revision + 1, versions=versions), event=event)
+    if number == routing.candidate:
+        if routing.share:
+            raise RefusedChangeError(
+                f"{routing.share / 100:g} % of the callers of view {view.name} are on version {number}; "
+                f"take them back first: suiro view rollback {view.name}"
+            )
+        return _change(
+            view,
+            "retire candidate",
+            versions=versions,
+            routing=Routing(serving=routing.serving),
+            version=number,
+        )
+    if routing.candidate is None:
+        if not last:
+            raise RefusedChangeError(
+                f"version {number} is the only one of view {view.name}, and all callers are on it. Deploy another "
+                "first, or say --last where the view is not needed any more"
+            )
+        return _change(view, "retire last", versions=versions, routing=Routing(), version=number)
+    if position_of(view) not in TABLE["retire serving"]:
+        raise RefusedChangeError(
+            f"{(ALL - routing.share) / 100:g} % of the callers of view {view.name} are on version {number}; move them "
+            f"to version {routing.candidate} first: suiro view shift {view.name} 100"
+        )
+    return _change(
+        view, "retire serving", versions=versions, routing=Routing(serving=routing.candidate), version=number
+    )
+
+
+def freed(view: View, number: int) -> Change:
+    """What a retired version had is deleted."""
+    version = view.version(number)
+    if version.state != "retired" or version.freed:
+        return Change(view=view, event=None)
+    here = position_of(view)
+    spec = {name: version.spec[name] for name in KEPT_OF_FREED if name in version.spec}
+    versions = _with(view, number, freed=True, spec=spec)
+    forgotten = [one.number for one in versions if one.freed][:-KEPT_FREED]
+    versions = tuple(one for one in versions if one.number not in forgotten)
+    after = replace(view, revision=view.revision + 1, versions=versions)
+    return Change(view=after, event=Event(command="freed", before=here, after=here, version=number))
+
+
+# -- inside ----------------------------------------------------------------------------------------------------
+
+
+def _candidate(view: View, command: Command) -> Version:
+    """The version to move callers to; refuses where there is none that is ready."""
+    position = position_of(view)
+    if position in TABLE[command]:
+        assert view.routing.candidate is not None
+        return view.version(view.routing.candidate)
+    if position in ("first", "building"):
+        raise RefusedChangeError(
+            f"version {view.routing.candidate} of view {view.name} is still being built; "
+            f"suiro view status {view.name} says how long it will take"
+        )
+    raise RefusedChangeError(
+        f"view {view.name} is {position}: it has no second version to move callers to; deploy one first "
+        "(suiro view deploy APP.PY:FUNCTION)"
+    )
+
+
+def _check_lag(view: View, candidate: Version, lag_ms: int | None, largest_ms: int) -> None:
+    serving = view.version(view.routing.serving or 0)
+    if serving.key != candidate.key:
+        raise RefusedChangeError(
+            f"the key of view {view.name} is ({', '.join(serving.key)}) in version {serving.number} and "
+            f"({', '.join(candidate.key)}) in version {candidate.number}; readers' look-ups would fail. Retire "
+            f"version {candidate.number}, and deploy it as a view of another name"
+        )
+    if lag_ms is None or lag_ms > largest_ms:
+        behind = "by how much cannot be told" if lag_ms is None else f"by {lag_ms / 1000:.1f} s"
+        raise RefusedChangeError(
+            f"version {candidate.number} of view {view.name} lags behind version {serving.number}, {behind} "
+            f"({largest_ms / 1000:g} s are allowed): its readers would go back in time. Wait until it has caught up; "
+            f"suiro view status {view.name} shows the lag, and an error where its pipeline does not run"
+        )
+
+
+def _with(view: View, number: int, **values: Any) -> tuple[Version, ...]:
+    return tuple(
+        replace(version, **values) if version.number == number else version for version in view.versions
+    )
+
+
+def _change(
+    view: View,
+    command: Command,
+    *,
+    versions: tuple[Version, ...] | None = None,
+    routing: Routing | None = None,
+    version: int | None = None,
+    detail: Mapping[str, Any] = MappingProxyType({}),
+) -> Change:
+    """The only way to another position: what `TABLE` does not have is an error of these rules, not of the caller."""
+    after = replace(
+        view,
+        revision=view.revision + 1,
+        versions=view.versions if versions is None else versions,
+        routing=view.routing if routing is None else routing,
+    )
+    from_, to = position_of(view), position_of(after)
+    if to not in TABLE[command].get(from_, ()):
+        raise AssertionError(f"{command} of view {view.name} led from {from_} to {to}")
+    event = Event(command=command, before=from_, after=to, version=version, detail=dict(detail))
+    return Change(view=after, event=event)

@@ -1,0 +1,374 @@
+"""What is done with views, over HTTP; the reads are in `reads`. `client.Views` and `suiro view` speak this.
+
+| request | does |
+|---|---|
+| `GET /views`, `GET /views/V` | how they stand: versions, routing, what guards measure, lag, progress, processes |
+| `GET /views/V/history` | the last 1,000 changes: when, who, what |
+| `GET /views/V/comparisons` | the last results, by id |
+| `GET /journal` | whether the topic `_suiro_views` is believed; how many of its records were refused |
+| `GET /metrics` | the same for Prometheus |
+| `POST /views` | deploy `{"code": base64 of a zip, "entry": "app.py:function", "settings": {}, "throttle": n}` |
+| `POST /views/V/throttle` | `{"records_per_second": n}`, null for no limit |
+| `POST /views/V/compare` | `{"old": n, "new": n, "tolerances": {}, "ignored": [], "timeout_ms": n}`, all optional |
+| `POST /views/V/explain` | `{"keys": [["UA", "2013-07-04"]]}`, or without keys examples of each group; `"timeout_ms"` |
+| `POST /views/V/shift` | `{"steps": [1, 10, 50, 100], "hold_ms": 5000, "guards": {"errors": 0.01, "p99_ms": 50}}` |
+| `POST /views/V/rollback`, `.../forward` | |
+| `POST /views/V/retire` | `{"version": n, "yes": true}`; `"last": true` for the only one |
+| `POST /views/V/consumers` | `{"group": g, "version": n}` |
+
+A comparison or an explanation whose caller goes away is ended.
+
+Where there are users, all of them may look, compare and explain; an operator may do the rest but for deploying and
+retiring, which are an admin's.
+
+`"who"` in any of them is noted in the history, unless a user was asked for: then it is the user, and whom the header
+`Suiro-For` names, where the user is a program that asks for others. An error is
+`{"error_code": status, "message": what, and what to do}`: 400 a wrong request, 403 not for this user, 404 no such view
+or version, 409 not as the view stands, 503 try again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import dataclasses
+import json
+import logging
+import math
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, Counter, Gauge, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from suiro.errors import SuiroError, TransientError, UsageError
+from suiro.foundation.http import Guard, Origins, Role, Users, not_allowed
+from suiro.views.control.host import Host
+from suiro.views.control.journal import MAX_CODE_BYTES, ConcurrentChangeError
+from suiro.views.control.state import Guards, RefusedChangeError, UnknownViewError
+from suiro.views.serving.reads import routes
+
+__all__ = ["application"]
+
+MAX_BODY_BYTES = 2 * MAX_CODE_BYTES
+MAX_NAME_CHARS = 200  # of whom a program asks for
+DECIDING_THREADS = 8
+LONG_THREADS = 8  # deploys, and consumers that move: of their own, so that a rollback never waits for them
+COMPARING_THREADS = 8  # comparisons and explanations, of which one is worked on and others wait their turn
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+def application(host: Host, users: Users | None = None) -> ASGIApp:
+    """Reads and operations of a host; with users, for these only."""
+    # Reads come first: what a request asks for is matched with one route after another.
+    made: ASGIApp = Starlette(routes=[*routes(host), *_Operations(host).routes()])
+    return Guard(
+        made,
+        origins=Origins(loopback_only=users is None, instead="name users with --auth-file"),
+        users=users,
+        max_body_bytes=MAX_BODY_BYTES,
+        realm="suiro views",
+        unknown="give the name and password of a user of this host: http://NAME:PASSWORD@HOST",
+    )
+
+
+class _Body:
+    """A request's JSON object; what nobody asked for is refused."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self._data = dict(data)
+
+    def take(self, name: str, kind: type[T] | tuple[type[T], ...], default: T | None = None) -> T | None:
+        value = self._data.pop(name, None)
+        if value is None:
+            return default
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            kinds = kind if isinstance(kind, tuple) else (kind,)
+            raise UsageError(
+                f"{name!r} is {json.dumps(value)[:80]}; expected {' or '.join(each.__name__ for each in kinds)}"
+            )
+        return value
+
+    def need(self, name: str, kind: type[T]) -> T:
+        value = self.take(name, kind)
+        if value is None:
+            raise UsageError(f"{name!r} is missing")
+        return value
+
+    def done(self) -> None:
+        if self._data:
+            raise UsageError(f"there is no field {', '.join(map(repr, sorted(self._data)))} in this request")
+
+
+Command = Callable[[str, _Body, str], Any]
+"""(view, body, who) -> answer"""
+Endable = Callable[[str, _Body, str, threading.Event], Any]
+"""The same, and what is set once nobody waits for the answer any more"""
+
+
+class _Operations:
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._deciding = ThreadPoolExecutor(DECIDING_THREADS, thread_name_prefix="views-decide")
+        self._long = ThreadPoolExecutor(LONG_THREADS, thread_name_prefix="views-long")
+        self._comparing = ThreadPoolExecutor(COMPARING_THREADS, thread_name_prefix="views-compare")
+
+    def routes(self) -> list[Route]:
+        host = self._host
+        looks: dict[str, Callable[[str], Any]] = {
+            "/views": lambda view: host.views(),
+            "/journal": lambda view: host.journal(),
+            "/views/{view}": host.status,
+            "/views/{view}/history": host.history,
+            "/views/{view}/comparisons": host.comparing.kept,
+        }
+        short: dict[str, tuple[Role, Command]] = {
+            "/views/{view}/shift": (Role.OPERATOR, self._shift),
+            "/views/{view}/rollback": (
+                Role.OPERATOR,
+                lambda view, body, who: host.rollback(view, who=who),
+            ),
+            "/views/{view}/forward": (Role.OPERATOR, self._forward),
+            "/views/{view}/retire": (Role.ADMIN, self._retire),
+            "/views/{view}/throttle": (Role.OPERATOR, self._throttle),
+        }
+        long: dict[str, tuple[Role, Command]] = {
+            "/views": (Role.ADMIN, self._deploy),
+            "/views/{view}/consumers": (Role.OPERATOR, self._consumers),
+        }
+        endable: dict[str, Endable] = {
+            "/views/{view}/compare": self._compare,
+            "/views/{view}/explain": self._explain,
+        }
+        return [
+            *(Route(path, self._look(look), methods=["GET"]) for path, look in looks.items()),
+            Route("/metrics", self._metrics, methods=["GET"]),
+            *(
+                Route(path, self._do(role, _to_its_end(command), self._deciding), methods=["POST"])
+                for path, (role, command) in short.items()
+            ),
+            *(
+                Route(path, self._do(role, _to_its_end(command), self._long), methods=["POST"])
+                for path, (role, command) in long.items()
+            ),
+            *(
+                Route(path, self._do(Role.VIEWER, command, self._comparing), methods=["POST"])
+                for path, command in endable.items()
+            ),
+        ]
+
+    def _metrics(self, request: Request) -> Response:
+        journal = self._host.journal()
+        registry = CollectorRegistry()
+        refused = Counter(
+            "suiro_views_journal_refused_records",
+            "Records of the topic of decisions that no host with these keys signed, since the start",
+            registry=registry,
+        )
+        refused.inc(journal["refused_records"])
+        trusted = Gauge(
+            "suiro_views_journal_trusted",
+            "1: the topic of decisions is believed; 0: records of it are missing, and nothing is changed",
+            registry=registry,
+        )
+        trusted.set(journal["error"] is None)
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    def _look(self, look: Callable[[str], Any]) -> Any:
+        async def answer(request: Request) -> Response:
+            view = request.path_params.get("view", "")
+            return await _answer(self._deciding, lambda: look(view))
+
+        return answer
+
+    def _do(self, role: Role, command: Endable, threads: ThreadPoolExecutor) -> Any:
+        async def answer(request: Request) -> Response:
+            refused = not_allowed(request.scope, role)
+            if refused is not None:
+                return _error(403, refused)
+            text = await request.body()
+            user = _user(request)
+            peer = request.client.host if request.client is not None else "unknown"
+            gone = threading.Event()
+
+            def run() -> Any:
+                try:
+                    data = json.loads(text or b"{}")
+                except (ValueError, RecursionError) as error:
+                    raise UsageError(f"the request's body is not JSON: {error}") from None
+                if not isinstance(data, dict):
+                    raise UsageError("the request's body is not a JSON object")
+                body = _Body(data)
+                said = body.take("who", str)
+                return command(request.path_params.get("view", ""), body, user or said or peer, gone)
+
+            watching = asyncio.ensure_future(_until_gone(request, gone))
+            try:
+                return await _answer(threads, run)
+            finally:
+                watching.cancel()
+
+        return answer
+
+    # -- commands ------------------------------------------------------------------------------------------------
+
+    def _deploy(self, view: str, body: _Body, who: str) -> Any:
+        try:
+            code = base64.b64decode(body.need("code", str), validate=True)
+        except binascii.Error:
+            raise UsageError("'code' is not a zip in base64") from None
+        entry = body.need("entry", str)
+        settings = {name: str(value) for name, value in (body.take("settings", dict) or {}).items()}
+        registry, throttle = body.take("registry", str), body.take("throttle", int)
+        body.done()
+        return self._host.deploy(
+            code, entry, who=who, settings=settings, schema_registry_url=registry, throttle=throttle
+        )
+
+    def _shift(self, view: str, body: _Body, who: str) -> Any:
+        percents = body.need("steps", list)
+        hold_ms, largest = _time(body, "hold_ms"), _time(body, "max_lag_ms")
+        given = body.take("guards", dict) or {}
+        body.done()
+        steps = []
+        for percent in percents:
+            if isinstance(percent, bool) or not isinstance(percent, int | float) or not 0 < percent <= 100:
+                raise UsageError(f"'steps' are percents, more than 0 and at most 100, not {percent!r}")
+            steps.append(max(1, round(percent * 100)))
+        known = [item.name for item in dataclasses.fields(Guards)]
+        for name, value in given.items():
+            if (
+                name not in known
+                or isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not 0 <= value < (math.inf if name.endswith("_ms") else 1 + sys.float_info.epsilon)
+            ):
+                raise UsageError(
+                    f"guard {name!r}: {value!r}; guards are {', '.join(known)}: times in ms from 0 on, and shares from "
+                    "0 to 1"
+                )
+        more = {} if largest is None else {"largest_lag_ms": largest}
+        return self._host.shift(view, steps, who=who, hold_ms=hold_ms or 0, guards=Guards(**given), **more)
+
+    def _forward(self, view: str, body: _Body, who: str) -> Any:
+        largest = _time(body, "max_lag_ms")
+        body.done()
+        more = {} if largest is None else {"largest_lag_ms": largest}
+        return self._host.forward(view, who=who, **more)
+
+    def _retire(self, view: str, body: _Body, who: str) -> Any:
+        number, confirmed, last = body.need("version", int), body.take("yes", bool), body.take("last", bool)
+        body.done()
+        return self._host.retire(view, number, who=who, confirmed=bool(confirmed), last=bool(last))
+
+    def _throttle(self, view: str, body: _Body, who: str) -> Any:
+        limit = body.take("records_per_second", int)
+        body.done()
+        return self._host.throttle(view, limit)
+
+    def _compare(self, view: str, body: _Body, who: str, gone: threading.Event) -> Any:
+        old, new = body.take("old", int), body.take("new", int)
+        tolerances, ignored = body.take("tolerances", dict), body.take("ignored", list)
+        more = _timeout(body)
+        body.done()
+        return self._host.comparing.compare(
+            view,
+            who=who,
+            old=old,
+            new=new,
+            tolerances=tolerances,
+            ignored=[str(one) for one in ignored or ()],
+            gone=gone,
+            **more,
+        )
+
+    def _explain(self, view: str, body: _Body, who: str, gone: threading.Event) -> Any:
+        keys, full = body.take("keys", list) or [], body.take("full", bool)
+        old, new = body.take("old", int), body.take("new", int)
+        more = _timeout(body)
+        body.done()
+        if not all(isinstance(key, list) for key in keys):
+            raise UsageError('\'keys\' is a list of keys, each a list of its parts: [["UA", "2013-07-04"]]')
+        return self._host.comparing.explain(
+            view, keys=keys, old=old, new=new, full=bool(full), gone=gone, **more
+        )
+
+    def _consumers(self, view: str, body: _Body, who: str) -> Any:
+        group, number = body.need("group", str), body.need("version", int)
+        body.done()
+        return self._host.move_consumers(view, group, number)
+
+
+def _to_its_end(command: Command) -> Endable:
+    """A change is made though its caller has gone: half of it is no state that a view has."""
+    return lambda view, body, who, gone: command(view, body, who)
+
+
+def _time(body: _Body, name: str) -> int | None:
+    time_ms = body.take(name, int)
+    if time_ms is not None and time_ms < 0:
+        raise UsageError(f"{name!r} is {time_ms}; expected milliseconds from 0 on")
+    return time_ms
+
+
+def _timeout(body: _Body) -> dict[str, float]:
+    timeout_ms = body.take("timeout_ms", int)
+    if timeout_ms is None:
+        return {}
+    if timeout_ms <= 0:
+        raise UsageError(f"'timeout_ms' is {timeout_ms}; expected more than 0")
+    return {"timeout_s": timeout_ms / 1000}
+
+
+def _user(request: Request) -> str | None:
+    user: str | None = request.scope.get("suiro.user")
+    others = unquote(request.headers.get("suiro-for", ""), errors="replace")[:MAX_NAME_CHARS]
+    if user is None or not others:
+        return user
+    return f"{user} for {''.join(one if one.isprintable() else '?' for one in others)}"
+
+
+async def _until_gone(request: Request, gone: threading.Event) -> None:
+    """The body was read; what comes next says that the connection is closed."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    gone.set()
+
+
+async def _answer(threads: ThreadPoolExecutor, run: Callable[[], Any]) -> Response:
+    try:
+        return JSONResponse(await asyncio.get_running_loop().run_in_executor(threads, run))
+    except SuiroError as error:
+        return _error(_status(error), str(error))
+    except Exception as error:
+        logger.exception("a request failed")
+        return _error(500, f"the host failed: {type(error).__name__}; its log says more")
+
+
+def _status(error: SuiroError) -> int:
+    match error:
+        case UnknownViewError():
+            return 404
+        case RefusedChangeError() | ConcurrentChangeError():
+            return 409
+        case UsageError():
+            return 400
+        case TransientError():
+            return 503
+    return 500
+
+
+def _error(status: int, message: str) -> Response:
+    return JSONResponse({"error_code": status, "message": message}, status_code=status)

@@ -1,0 +1,357 @@
+"""One view, kept as the journal says: what must run runs, what caught up is ready, a guided shift goes on.
+
+A thread per view, which looks again and again at what was decided and at what is: so a host that was killed at any
+point, and started again, goes on with whatever was half done. All that it decides itself it decides through the
+journal, by the same rules as a command, and signs as "host".
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from suiro.clock import Clock
+from suiro.errors import SuiroError, TransientError
+from suiro.views.control import lifecycle
+from suiro.views.control import rollback_conditions as guards
+from suiro.views.control.journal import ConcurrentChangeError, Journal
+from suiro.views.control.running import Place, PlaceTakenError, RunningVersion, free
+from suiro.views.control.state import NO_GUARDS, RefusedChangeError, Version, View, position_of
+from suiro.views.control.supervision import FAILURES
+from suiro.views.definition import VersionSpec
+from suiro.views.pipeline.lag import covers, lag_of
+from suiro.views.pipeline.pace import InputLag, Pace, ask_throttle
+from suiro.views.pipeline.throttle import read_throttle
+from suiro.views.store import StoreOfAnotherError
+
+__all__ = ["Keeper"]
+
+WHO = "host"
+TICK_S = 0.2
+WINDOW_S = 60.0
+"""Guards look at this much of the past: days of good reads must not hide a minute of bad ones."""
+LOOKS_EVERY_S = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Held:
+    """The share that callers have now, since when, and looks at what was read from the candidate, oldest first."""
+
+    revision: int
+    since: float
+    looks: deque[tuple[float, Any]]
+    difference: float | None = None
+    is_comparing: bool = False
+    sample: guards.Sample | None = None  # the last that guards looked at
+
+    def window(self, now: float, reads: Any) -> Any:
+        """What was read until the window began: at the share's beginning, or `WINDOW_S` ago."""
+        if now - self.looks[-1][0] >= LOOKS_EVERY_S:
+            self.looks.append((now, reads))
+        while len(self.looks) > 1 and now - self.looks[1][0] >= WINDOW_S:
+            self.looks.popleft()
+        return self.looks[0][1]
+
+
+class Keeper:
+    """`compare(view, old, new)` gives the share of rows that differ; it is called on a thread of its own."""
+
+    def __init__(
+        self,
+        name: str,
+        journal: Journal,
+        place: Place,
+        *,
+        clock: Clock,
+        compare: Callable[[str, int, int], float],
+    ) -> None:
+        self.name = name
+        self._journal = journal
+        self._place = place
+        self._clock = clock
+        self._compare = compare
+        self._lock = threading.Lock()  # guards `_running`
+        self._running: dict[int, RunningVersion] = {}
+        self._errors: dict[int, str] = {}  # why a version cannot be opened
+        self._input_lags: dict[int, InputLag] = {}
+        self._paces: dict[int, Pace] = {}
+        self._held: _Held | None = None
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name=f"view-{name}", daemon=True)
+
+    def start(self) -> None:
+        """What the journal says is opened when this returns, so that the first reader is answered."""
+        try:
+            self._tend_versions(self._journal.view(self.name))
+        except Exception:  # of this view only; the loop tries again
+            logger.exception("view %s", self.name)
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        with self._lock:
+            running, self._running = list(self._running.values()), {}
+        ending = [threading.Thread(target=one.stop) for one in running]
+        for thread in ending:
+            thread.start()
+        for thread in ending:
+            thread.join()
+
+    # -- what others ask -----------------------------------------------------------------------------------------
+
+    def running(self, number: int) -> RunningVersion | None:
+        with self._lock:
+            return self._running.get(number)
+
+    def lag_ms(self, number: int) -> int | None:
+        """How long this version has lacked something that the serving one has; None if it cannot be told."""
+        serving = self._journal.view(self.name).routing.serving
+        if serving == number:
+            return 0
+        one, other = self.running(number), self.running(serving or 0)
+        if one is None or other is None:
+            return None
+        if other.cut is None or (one.cut is not None and covers(one.cut, other.cut)):
+            return 0
+        return lag_of(one.cut, other.store.newest_cuts(), self._clock.wall_ms())
+
+    def status(self) -> dict[str, Any]:
+        view = self._journal.view(self.name)
+        routing = view.to_json()["routing"]
+        held = self._held
+        if held is not None and view.routing.guide is not None:
+            routing["guide"]["held_ms"] = int((time.monotonic() - held.since) * 1000)
+        sample = None if held is None else held.sample
+        return {
+            "view": self.name,
+            "revision": view.revision,
+            "position": position_of(view),
+            "routing": routing,
+            "sample": None if sample is None else asdict(sample),
+            "versions": [self._status_of(version) for version in view.versions],
+        }
+
+    def _status_of(self, version: Version) -> dict[str, Any]:
+        said: dict[str, Any] = {
+            "version": version.number,
+            "state": version.state,
+            "error": version.error,
+            "fingerprint": version.spec.get("fingerprint"),
+            "entry": version.spec.get("entry"),
+            "inputs": version.spec.get("inputs"),
+            "output_topic": version.spec.get("output_topic"),
+            "key": list(version.key),
+        }
+        running = self.running(version.number)
+        if running is None:
+            return said | {"error": version.error or self._errors.get(version.number)}
+        cut, pipeline = running.cut, running.pipeline.status()
+        status = running.pipeline_status
+        progress = None if status is None else status.progress
+        input_lag, pace = self._input_lags.get(version.number), self._paces.get(version.number)
+        return said | {
+            "cut": None if cut is None else cut.number,
+            "cut_time_ms": None if cut is None else cut.time_ms,
+            "lag_ms": self.lag_ms(version.number),
+            "input_lag_ms": None if input_lag is None else input_lag.ms,
+            "paused": version.state == "building" and pace is not None and pace.is_paused,
+            "progress": None if progress is None else asdict(progress),
+            "pipeline": pipeline,
+            "follower_pid": running.follower.pid,
+            "follower_error": None if running.follower.error is None else str(running.follower.error),
+            "folder": str(running.folder),
+            "error": version.error or pipeline["error"],
+        }
+
+    # -- the loop ------------------------------------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                view = self._journal.view(self.name)
+                self._tend_versions(view)
+                self._tend_readiness(view)
+                self._tend_pace(view)
+                self._tend_shift(view)
+            except (ConcurrentChangeError, TransientError) as error:
+                logger.warning("view %s: %s", self.name, error)
+            except Exception:
+                logger.exception("view %s", self.name)
+                self._stopping.wait(1.0)
+            self._wake.wait(TICK_S)
+            self._wake.clear()
+
+    def _tend_versions(self, view: View) -> None:
+        for version in view.versions:
+            running = self.running(version.number)
+            if version.lives and running is None:
+                self._begin(version)
+            elif not version.lives and running is not None:
+                with self._lock:
+                    del self._running[version.number]
+                running.stop()
+            if version.state == "retired" and not version.freed:
+                free(VersionSpec.from_json(version.spec), self._place)
+                self._journal.change(self.name, partial(lifecycle.freed, number=version.number), who=WHO)
+
+    def _begin(self, version: Version) -> None:
+        spec = VersionSpec.from_json(version.spec)
+        try:
+            running = RunningVersion(
+                spec,
+                self._place,
+                self._journal.code(self.name, spec.code),
+                gave_up=lambda error: self._gave_up(version.number, error),
+                is_beside=lambda: self._is_beside(version.number),
+            )
+        except (SuiroError, OSError) as error:
+            if self._errors.get(version.number) != str(error):
+                logger.error("version %d of view %s cannot be opened: %s", version.number, self.name, error)
+            self._errors[version.number] = str(error)
+            if isinstance(error, PlaceTakenError | StoreOfAnotherError):
+                self._gave_up(version.number, str(error))
+            return
+        self._errors.pop(version.number, None)
+        with self._lock:
+            self._running[version.number] = running
+
+    def _gave_up(self, number: int, error: str) -> bool:
+        """Called by the supervisor. A version that is built has failed; one that serves is started again and again."""
+        try:
+            view = self._journal.change(self.name, lambda now: lifecycle.fail(now, number, error), who=WHO)
+        except SuiroError as failure:
+            logger.error(
+                "version %d of view %s failed, which cannot be noted: %s", number, self.name, failure
+            )
+            return True
+        self._wake.set()
+        return view.version(number).state == "ready"
+
+    def _is_beside(self, number: int) -> bool:
+        view = self._journal.view(self.name)
+        return view.version(number).state == "building" and view.routing.serving is not None
+
+    # -- catching up ---------------------------------------------------------------------------------------------
+
+    def _tend_readiness(self, view: View) -> None:
+        """A version that is built is ready when its pipeline says so, and readers would see as much. It has failed
+        where its rows cannot be taken into the store: its pipeline would never know."""
+        for version in view.live:
+            running = self.running(version.number)
+            if version.state != "building" or running is None:
+                continue
+            if running.follower.failures >= FAILURES:
+                self._gave_up(version.number, f"its rows cannot be served: {running.follower.error}")
+                continue
+            status = running.pipeline_status
+            if status is None or status.state != "ready":
+                continue
+            if status.cut is None or (running.cut is not None and running.cut.number >= status.cut):
+                self._journal.change(self.name, partial(lifecycle.caught_up, number=version.number), who=WHO)
+
+    def _tend_pace(self, view: View) -> None:
+        """What is built beside the serving version waits where that one falls behind."""
+        now_ms = self._clock.monotonic_ms()
+        for version in view.live:
+            running = self.running(version.number)
+            if running is not None and version.state == "ready" and read_throttle(running.folder) is not None:
+                ask_throttle(running.folder, None)  # it was for building
+            status = None if running is None else running.pipeline_status
+            if status is not None and status.progress is not None:
+                lag = self._input_lags.setdefault(version.number, InputLag())
+                lag.note(now_ms, status.progress.done, status.progress.total)
+        routing = view.routing
+        if routing.serving is None or routing.candidate is None:
+            return
+        running = self.running(routing.candidate)
+        if running is None or view.version(routing.candidate).state != "building":
+            return
+        live = self._input_lags.get(routing.serving)
+        pace = self._paces.get(routing.candidate)
+        if pace is None:
+            pace = self._paces[routing.candidate] = Pace(running.folder)
+        was_paused = pace.is_paused
+        pace.tend(now_ms, 0 if live is None else live.ms)
+        if pace.is_paused and not was_paused:
+            logger.warning(
+                "version %d of view %s waits: version %d, which serves, lacks records since %d ms",
+                routing.candidate, self.name, routing.serving, 0 if live is None else live.ms,
+            )  # fmt: skip
+
+    # -- a shift -------------------------------------------------------------------------------------------------
+
+    def _tend_shift(self, view: View) -> None:
+        """Guards while callers are on the candidate, and the steps of a guide."""
+        routing = view.routing
+        candidate = None if routing.candidate is None else self.running(routing.candidate)
+        if candidate is None or routing.share == 0 or routing.serving is None:
+            self._held = None
+            error = self._errors.get(routing.candidate or 0)
+            if routing.share and routing.guards != NO_GUARDS and error is not None:
+                self._fall_back(f"version {routing.candidate} cannot be opened: {error}")
+            return
+        held = self._held
+        if held is None or held.revision != view.revision:
+            begun = time.monotonic()
+            first = (begun, candidate.metrics.snapshot())
+            held = self._held = _Held(revision=view.revision, since=begun, looks=deque([first]))
+        number = candidate.spec.version
+        if routing.guards.difference is not None and held.difference is None and not held.is_comparing:
+            held.is_comparing = True
+            threading.Thread(
+                target=self._compare_for, args=(held, routing.serving, number), daemon=True
+            ).start()
+        reads = candidate.metrics.snapshot()
+        since = reads - held.window(time.monotonic(), reads)
+        lag_ms = self.lag_ms(number)
+        sample = held.sample = guards.Sample(
+            reads=since.reads,
+            errors=since.errors,
+            p99_ms=since.p99_ms,
+            difference=held.difference,
+            lag_ms=lag_ms,
+        )
+        reason = guards.broken(routing.guards, sample, version=number)
+        if reason is not None:
+            self._fall_back(reason)
+            return
+        if routing.guide is None or (time.monotonic() - held.since) * 1000 < routing.guide.hold_ms:
+            return
+        if routing.guards.difference is not None and held.difference is None:
+            return  # the step is held until it is compared
+        try:
+            self._journal.change(
+                self.name,
+                lambda now: lifecycle.guide_on(now, lag_ms=lag_ms),
+                who=WHO,
+                expected_revision=view.revision,
+            )
+        except RefusedChangeError:
+            pass  # it lags just now; the step is held until it has caught up, or a guard trips
+
+    def _fall_back(self, reason: str) -> None:
+        logger.warning("view %s falls back: %s", self.name, reason)
+        self._journal.change(self.name, lambda now: lifecycle.trip(now, reason), who=WHO)
+
+    def _compare_for(self, held: _Held, serving: int, candidate: int) -> None:
+        try:
+            held.difference = self._compare(self.name, serving, candidate)
+        except Exception as error:
+            logger.warning("view %s: the guard's comparison is tried again: %r", self.name, error)
+            self._stopping.wait(1.0)
+            held.is_comparing = False

@@ -1,0 +1,96 @@
+"""Guards of a shift: what is measured of the candidate against what it must keep to. Pure.
+
+A guard is judged by the last minute, and not from before the present share began. Shares and quantiles of few reads
+say nothing: below `FEWEST_READS` neither errors nor p99 trip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from suiro.errors import UsageError
+from suiro.streams.durations import milliseconds
+from suiro.views.control.state import ALL, Guards
+
+__all__ = ["FEWEST_READS", "Sample", "broken", "guards_of", "steps_of"]
+
+FEWEST_READS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Of the candidate in the last minute of its share; None: not known (yet). `difference`: of rows."""
+
+    reads: int = 0
+    errors: int = 0
+    p99_ms: float | None = None
+    difference: float | None = None
+    lag_ms: int | None = 0
+
+
+def broken(guards: Guards, sample: Sample, *, version: int) -> str | None:
+    """Why the candidate's callers must go back; None: all guards hold."""
+    if sample.reads >= FEWEST_READS:
+        share = sample.errors / sample.reads
+        if guards.errors is not None and share > guards.errors:
+            return (
+                f"{sample.errors} of {sample.reads} reads from version {version} failed, {share:.2%}; "
+                f"the guard allows {guards.errors:.2%}"
+            )
+        if guards.p99_ms is not None and sample.p99_ms is not None and sample.p99_ms > guards.p99_ms:
+            return (
+                f"p99 of {sample.reads} reads from version {version} is {sample.p99_ms:.1f} ms; "
+                f"the guard allows {guards.p99_ms:g} ms"
+            )
+    if guards.lag_ms is not None and (sample.lag_ms is None or sample.lag_ms > guards.lag_ms):
+        behind = "an unknown time" if sample.lag_ms is None else f"{sample.lag_ms / 1000:.1f} s"
+        return f"version {version} lags by {behind}; the guard allows {guards.lag_ms / 1000:g} s"
+    if (
+        guards.difference is not None
+        and sample.difference is not None
+        and sample.difference > guards.difference
+    ):
+        return (
+            f"{sample.difference:.2%} of the rows of version {version} differ; "
+            f"the guard allows {guards.difference:.2%}"
+        )
+    return None
+
+
+def guards_of(texts: Iterable[str]) -> Guards:
+    """`errors=0.01`, `p99=50ms`, `difference=0.2` (or 20%), `lag=10s`. Raises `UsageError`."""
+    found: dict[str, float | int] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip()
+        if not equals or name not in ("errors", "p99", "difference", "lag"):
+            raise UsageError(f"guard {text!r}: expected errors=0.01, p99=50ms, difference=0.2 or lag=10s")
+        if name in ("errors", "difference"):
+            found[name] = _share(text, value)
+        elif name == "p99":
+            found["p99_ms"] = milliseconds(value, what=f"guard {text!r}")
+        else:
+            found["lag_ms"] = milliseconds(value, what=f"guard {text!r}")
+    return Guards(**found)  # type: ignore[arg-type]
+
+
+def _share(text: str, value: str) -> float:
+    try:
+        number = float(value.rstrip().removesuffix("%")) / (100 if value.rstrip().endswith("%") else 1)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise UsageError(f"guard {text!r}: expected a share from 0 to 1, such as 0.01, or 1%")
+    return number
+
+
+def steps_of(text: str) -> tuple[int, ...]:
+    """`1,10,50,100`, in percent; as basis points. Raises `UsageError`."""
+    try:
+        steps = tuple(round(float(part.strip().removesuffix("%")) * 100) for part in text.split(","))
+    except (ValueError, OverflowError):
+        steps = (0,)
+    if any(not 0 < step <= ALL for step in steps):
+        raise UsageError(f"steps {text!r}: expected percents such as 1,10,50,100")
+    return steps

@@ -1,0 +1,199 @@
+"""One living version in the host: its pipeline and its follower, each a child process, and its store, open to read.
+
+Its folder holds what it needs to go on, and nothing that cannot be made again: its code, the pipeline's
+checkpoint, logs, and the store where that is a file. `free` deletes all that a version has, here and in Kafka; done
+again after a kill in between, it goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from suiro.client import Client
+from suiro.errors import ConfigError
+from suiro.views.control.supervision import Supervisor
+from suiro.views.definition import VersionSpec
+from suiro.views.pipeline.cuts import Cut
+from suiro.views.pipeline.folder import SPEC
+from suiro.views.pipeline.follower import Follower
+from suiro.views.pipeline.process import PipelineProcess, PipelineStatus
+from suiro.views.serving.reads import ReadMetrics, Served
+from suiro.views.store import Store, StoreOfAnotherError, open_store
+
+__all__ = ["Place", "PlaceTakenError", "RunningVersion"]
+
+logger = logging.getLogger(__name__)
+
+NICE = 10
+INTERNAL_TOPICS = ("-changelog", "-repartition")
+"""How the topics end that are an application's own, after its id."""
+
+
+class PlaceTakenError(ConfigError):
+    """What is in the version's place belongs to another one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where versions live: the host's folder, its Kafka, and a database for those that are served from one."""
+
+    data: Path
+    bootstrap_servers: str
+    client_settings: Mapping[str, str]
+    postgres: str | None
+
+    def folder(self, spec: VersionSpec) -> Path:
+        return self.data / spec.view / f"v{spec.version}"
+
+    def location(self, spec: VersionSpec) -> str:
+        """Of its store. Raises `ConfigError` where there is none: Postgres has one by itself, which nobody meant."""
+        if spec.serve == "sqlite":
+            return str(self.folder(spec))
+        if self.postgres is None:
+            raise ConfigError(
+                f"version {spec.version} of view {spec.view} is served from Postgres, and this host was started "
+                "without --postgres DSN; restart it with the one that it had"
+            )
+        return self.postgres
+
+    def side(self, spec: VersionSpec) -> dict[str, Any]:
+        """What a process of its own must know to open the version's store and code."""
+        return {
+            "spec": spec.to_json(),
+            "location": self.location(spec),
+            "code_file": str(self.folder(spec) / "code.zip"),
+        }
+
+    def require_own(self, spec: VersionSpec) -> None:
+        """Raises `PlaceTakenError` where the version's folder has one of the same name that another log knows: its
+        checkpoint goes on at offsets of that log."""
+        try:
+            there = json.loads((self.folder(spec) / SPEC).read_text())
+        except (OSError, ValueError):
+            return
+        if there.get("journal_id", "") != spec.journal_id:
+            raise PlaceTakenError(
+                f"folder {self.folder(spec)} has a version {spec.version} of view {spec.view!r} from another log: "
+                f"there topic _suiro_views has the id {there.get('journal_id') or 'unknown'}, here "
+                f"{spec.journal_id or 'unknown'}. Give each log's host a folder of its own (--data); or, where that "
+                "log is gone, remove the folder and deploy again"
+            )
+
+
+class RunningVersion:
+    """Made, it runs; `stop` ends it. `is_beside()`: whether it is being built beside a version that serves, which comes
+    first."""
+
+    def __init__(
+        self,
+        spec: VersionSpec,
+        place: Place,
+        code: bytes,
+        *,
+        gave_up: Callable[[str], bool],
+        is_beside: Callable[[], bool],
+    ) -> None:
+        self.spec = spec
+        self.folder = place.folder(spec)
+        self.metrics = ReadMetrics()
+        place.require_own(spec)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _write(self.folder / "code.zip", code)
+        location = place.location(spec)
+        self.follower = Follower(
+            spec,
+            self.folder,
+            location,
+            bootstrap_servers=place.bootstrap_servers,
+            client_settings=place.client_settings,
+        )
+        self.store: Store = open_store(spec, location)
+        try:
+            self.follower.start()
+        except BaseException:
+            self.store.close()
+            raise
+        self.pipeline = Supervisor(
+            f"{spec.view}.v{spec.version}",
+            lambda: PipelineProcess.start(
+                spec,
+                code=code,
+                folder=self.folder,
+                bootstrap_servers=place.bootstrap_servers,
+                client_settings=place.client_settings,
+                nice=NICE if is_beside() else 0,
+            ),
+            progress=lambda: None if self.cut is None else self.cut.number,
+            gave_up=gave_up,
+        )
+
+    @property
+    def cut(self) -> Cut | None:
+        """What its readers see."""
+        return self.follower.cut
+
+    @property
+    def pipeline_status(self) -> PipelineStatus | None:
+        """What the pipeline says of itself; None while none runs."""
+        child = self.pipeline.child
+        return child.status if isinstance(child, PipelineProcess) and child.is_alive else None
+
+    @property
+    def served(self) -> Served:
+        return Served(
+            view=self.spec.view,
+            version=self.spec.version,
+            spec=self.spec,
+            output_topic=self.spec.output_topic,
+            store=self.store,
+            follower=self.follower,
+            metrics=self.metrics,
+        )
+
+    def stop(self) -> None:
+        """Returns once nothing of it runs."""
+        self.pipeline.stop()
+        self.follower.stop()
+        self.store.close()
+
+
+def free(spec: VersionSpec, place: Place) -> None:
+    """Topics, store and folder of a version that does not run any more. Repeatable. What is another's stays."""
+    with Client(place.bootstrap_servers, settings=place.client_settings) as client:
+        own = [
+            name
+            for name in client.metadata()
+            if name in (spec.output_topic, spec.cuts_topic)
+            or (name.startswith(f"{spec.application_id}-") and name.endswith(INTERNAL_TOPICS))
+        ]
+        client.delete_topics(own, missing_ok=True)
+    try:
+        place.require_own(spec)
+        with contextlib.closing(open_store(spec, place.location(spec))) as store:
+            store.drop()
+    except (PlaceTakenError, StoreOfAnotherError) as error:
+        logger.warning("version %d of view %s leaves what is not its own: %s", spec.version, spec.view, error)
+        return
+    shutil.rmtree(place.folder(spec), ignore_errors=True)
+    with contextlib.suppress(OSError):
+        place.folder(spec).parent.rmdir()  # of a view that has no version any more
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Whole, or as it was."""
+    if path.exists() and path.read_bytes() == data:
+        return
+    beside = path.with_suffix(".new")
+    with beside.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)

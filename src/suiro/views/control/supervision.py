@@ -1,0 +1,131 @@
+"""One child process, kept running: started again whenever it ends, later and later while it gets nowhere.
+
+Progress is what `progress()` says, asked before each start and after each end: while it changes, the child is only
+unlucky. `FAILURES` ends in a row without any, and `gave_up` is called, once; whether the child is started again after
+that is its decision. An end that the child itself calls transient (its Kafka is away) does not count.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+__all__ = ["FAILURES", "Child", "Supervisor"]
+
+FAILURES = 3
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+POLL_S = 0.1
+
+logger = logging.getLogger(__name__)
+
+
+class ChildStatus(Protocol):
+    @property
+    def state(self) -> str: ...
+    @property
+    def error(self) -> str | None: ...
+    @property
+    def is_transient(self) -> bool: ...
+
+
+class Child(Protocol):
+    """A process that was started: `suiro.views.pipeline.process.PipelineProcess` is one."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def is_alive(self) -> bool: ...
+    @property
+    def status(self) -> ChildStatus: ...
+    def stop(self) -> object: ...
+
+
+class Supervisor:
+    """Runs from when it is made until `stop`. `start` gives a child that runs, or raises why there is none.
+    `gave_up(error)` is called on the supervisor's thread; False: it is not started again."""
+
+    def __init__(
+        self,
+        name: str,
+        start: Callable[[], Child],
+        *,
+        progress: Callable[[], object],
+        gave_up: Callable[[str], bool],
+    ) -> None:
+        self.name = name
+        self._start = start
+        self._progress = progress
+        self._gave_up = gave_up
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._child: Child | None = None
+        self._error: str | None = None
+        self._starts = 0
+        self._thread = threading.Thread(target=self._keep, name=f"supervisor-{name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def child(self) -> Child | None:
+        """The one that runs, or ran last."""
+        with self._lock:
+            return self._child
+
+    def status(self) -> dict[str, Any]:
+        """`error`: why it ended the last time, until it is well again."""
+        with self._lock:
+            child, error, starts = self._child, self._error, self._starts
+        is_alive = child is not None and child.is_alive
+        state = child.status.state if child is not None else "starting"
+        return {
+            "pid": child.pid if is_alive and child is not None else None,
+            "state": state if is_alive or state == "failed" else "restarting" if starts else "starting",
+            "restarts": max(0, starts - 1),
+            "error": None if is_alive and state in ("running", "ready") else error,
+        }
+
+    def stop(self) -> None:
+        """Returns once the child is gone. Safe to call again, and from `gave_up`."""
+        self._stopping.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _keep(self) -> None:
+        failures, pause_s = 0, FIRST_PAUSE_S
+        while not self._stopping.is_set():
+            before = self._progress()
+            error, counts = self._run_once()
+            if self._stopping.is_set():
+                return
+            if self._progress() != before:
+                failures, pause_s = 0, FIRST_PAUSE_S
+            failures += counts
+            logger.error("%s ended: %s; it is started again in %g s", self.name, error, pause_s)
+            if counts and failures == FAILURES and not self._gave_up(error):
+                return
+            self._stopping.wait(pause_s)
+            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+
+    def _run_once(self) -> tuple[str, bool]:
+        """Until it ends: why, and whether that counts as a failure."""
+        with self._lock:
+            self._starts += 1
+        try:
+            child = self._start()
+        except Exception as error:
+            with self._lock:
+                self._error = str(error)
+            return str(error), True
+        with self._lock:
+            self._child = child
+        while child.is_alive:
+            if self._stopping.wait(POLL_S):
+                child.stop()
+                return "stopped", False
+        child.stop()  # what it left behind, and its last word
+        status = child.status
+        why = status.error or "it ended without a word; its log says more"
+        with self._lock:
+            self._error = why
+        return why, not status.is_transient

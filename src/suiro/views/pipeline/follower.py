@@ -1,0 +1,223 @@
+"""A version's follower as the host sees it: where its store stands, and a call for everyone who waits for more.
+
+The work is done by a child process (`applying`), started again whenever it ends: it goes on at the store's cut. The
+child ends with the host, however that ends, because a pipe to it closes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from suiro.errors import DeadlineExceededError, FatalError, SuiroError, TransientError
+from suiro.views.control.cpus import apart
+from suiro.views.definition import VersionSpec
+from suiro.views.pipeline.cuts import Cut
+from suiro.views.store import open_store
+
+__all__ = ["Follower"]
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
+STOP_TIMEOUT_S = 10.0
+LOG_NAME, CODE_NAME = "follower.log", "code.zip"
+LOG_LIMIT_BYTES = 10 * 1024 * 1024
+
+logger = logging.getLogger(__name__)
+
+
+class Follower:
+    """Thread-safe. `folder` has the version's `code.zip` and gets the child's log; `location` is the store's."""
+
+    def __init__(
+        self,
+        spec: VersionSpec,
+        folder: Path,
+        location: str | Path,
+        *,
+        bootstrap_servers: str,
+        client_settings: Mapping[str, str | int] | None = None,
+    ) -> None:
+        self._spec = spec
+        self._folder = Path(folder)
+        self._given = {
+            "spec": spec.to_json(),
+            "location": str(location),
+            "code_file": str(self._folder / CODE_NAME),
+            "bootstrap_servers": bootstrap_servers,
+            "client_settings": dict(client_settings or {}),
+        }
+        self._location = location
+        self._changed = threading.Condition()  # guards what follows
+        self._cut: Cut | None = None
+        self._behind = 0
+        self._error: SuiroError | None = None
+        self._failures = 0
+        self._listeners: set[Callable[[], None]] = set()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Raises what is wrong with the store's place."""
+        with open_store(self._spec, self._location) as store:
+            self._cut = store.cut
+        name = f"follower-{self._spec.view}.v{self._spec.version}"
+        self._thread = threading.Thread(target=self._keep, name=name, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns once the child is gone. Safe to call again."""
+        self._stopping.set()
+        with self._changed:
+            child = self._child
+            self._changed.notify_all()
+        if child is not None:
+            child.terminate()
+            try:
+                child.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+        if self._thread is not None:
+            self._thread.join()
+
+    # -- where it stands -----------------------------------------------------------------------------------
+
+    @property
+    def cut(self) -> Cut | None:
+        """What a reader of the store is sure to see."""
+        with self._changed:
+            return self._cut
+
+    @property
+    def lag(self) -> int:
+        """Committed cuts that are not in the store yet, as far as they are known."""
+        with self._changed:
+            return self._behind
+
+    @property
+    def error(self) -> SuiroError | None:
+        """Why it does not go on, as long as it does not."""
+        with self._changed:
+            return self._error
+
+    @property
+    def failures(self) -> int:
+        """How often in a row the child ended, at the same cut, for what is not over by itself: a row that it cannot
+        take, code that does not load."""
+        with self._changed:
+            return self._failures
+
+    @property
+    def pid(self) -> int | None:
+        with self._changed:
+            return None if self._child is None else self._child.pid
+
+    def wait(self, reached: Callable[[Cut], bool], timeout_s: float) -> Cut:
+        """The first cut that fulfils the condition. Raises `DeadlineExceededError`."""
+        with self._changed:
+            if self._changed.wait_for(lambda: self._cut is not None and reached(self._cut), timeout_s):
+                assert self._cut is not None
+                return self._cut
+            at = "no cut" if self._cut is None else f"cut {self._cut.number}"
+            raise DeadlineExceededError(
+                f"version {self._spec.version} of view {self._spec.view!r} did not come so far within {timeout_s:g} s; "
+                f"it is at {at}" + (f": {self._error}" if self._error is not None else "")
+            )
+
+    def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
+        """`heard` is called after each new cut by a thread of the follower, and must not wait; returns what ends it."""
+        with self._changed:
+            self._listeners.add(heard)
+
+        def end() -> None:
+            with self._changed:
+                self._listeners.discard(heard)
+
+        return end
+
+    # -- the child -----------------------------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while not self._stopping.is_set():
+            before = self.cut
+            try:
+                self._run()
+            except OSError as error:
+                self._fail(FatalError(f"the follower cannot be started: {error}"))
+            if self._stopping.is_set():
+                return
+            with self._changed:
+                if self._error is None:
+                    self._error = TransientError(
+                        "the follower's process ended without a word; it is started again"
+                    )
+            logger.warning(
+                "the follower of %s v%d ended: %s", self._spec.view, self._spec.version, self.error
+            )
+            with self._changed:
+                is_lasting = isinstance(self._error, FatalError)
+                self._failures = 0 if self._cut != before else self._failures + is_lasting
+            pause_s = FIRST_PAUSE_S if self.cut != before else min(pause_s * 2, LONGEST_PAUSE_S)
+            self._stopping.wait(pause_s)
+
+    def _run(self) -> None:
+        path = self._folder / LOG_NAME
+        if path.exists() and path.stat().st_size > LOG_LIMIT_BYTES:
+            path.replace(path.with_suffix(".log.old"))
+        with path.open("ab") as log:
+            child = subprocess.Popen(
+                apart([sys.executable, "-m", "suiro.views.pipeline.applying"]),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        with self._changed:
+            self._child = child
+        if self._stopping.is_set():
+            child.terminate()
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            child.stdin.write(json.dumps(self._given).encode() + b"\n")
+            child.stdin.flush()
+            for line in child.stdout:
+                self._hear(json.loads(line))
+        except (BrokenPipeError, ValueError):
+            pass  # it died on the way
+        finally:
+            for pipe in (child.stdin, child.stdout):
+                try:
+                    pipe.close()
+                except BrokenPipeError:
+                    pass
+            child.wait()
+            with self._changed:
+                self._child = None
+
+    def _hear(self, said: Mapping[str, Any]) -> None:
+        if said["event"] == "error":
+            kind = TransientError if said["is_transient"] else FatalError
+            self._fail(kind(said["error"]))
+            return
+        with self._changed:
+            if said["event"] == "at":
+                self._error = None
+            self._behind = said["behind"]
+            if said["cut"] is not None:
+                self._cut = Cut.from_json(said["cut"])
+            listeners = list(self._listeners)
+            self._changed.notify_all()
+        for heard in listeners:
+            heard()
+
+    def _fail(self, error: SuiroError) -> None:
+        with self._changed:
+            self._error = error

@@ -1,0 +1,77 @@
+"""What building a version may take: the throttle that was asked for, and pauses while the live version falls behind.
+
+The live version comes first. While it has lacked records of its inputs for longer than `LIVE_LAG_MS`, the one that is
+built beside it is paused, for `PAUSE_MS` at a time; then it runs for as long at least, so that it gets on however slow
+the machine is. What was asked for is in a file of its own: a host that is killed in a pause leaves no pause behind.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+
+from suiro.errors import UsageError
+from suiro.views.pipeline.throttle import write_throttle
+
+__all__ = ["InputLag", "Pace", "ask_throttle"]
+
+LIVE_LAG_MS = 10_000
+PAUSE_MS = 20_000
+FILE = "throttle.asked"
+
+
+def ask_throttle(folder: Path, records_per_second: int | None) -> None:
+    """Counts from the next micro-batch on; 0 pauses, None is no limit."""
+    if records_per_second is not None and records_per_second < 0:
+        raise UsageError(f"a throttle is records a second, 0 to pause, not {records_per_second}")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_throttle(folder, records_per_second)
+    asked = folder / FILE
+    if records_per_second is None:
+        asked.unlink(missing_ok=True)
+    else:
+        asked.write_text(f"{records_per_second}\n")
+
+
+class InputLag:
+    """For how long a version has lacked records that its inputs have. Times are passed in."""
+
+    def __init__(self) -> None:
+        self._ends: deque[tuple[int, int]] = deque()  # since when the inputs have so many records
+        self.ms = 0
+
+    def note(self, now_ms: int, done: int, total: int) -> None:
+        """So many records of all are in its output now."""
+        if not self._ends or self._ends[-1][1] != total:
+            self._ends.append((now_ms, total))
+        while self._ends and self._ends[0][1] <= done:
+            self._ends.popleft()
+        self.ms = now_ms - self._ends[0][0] if self._ends else 0
+
+
+class Pace:
+    """Of the version in `folder`, while it is built; made anew, it is not paused."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._since_ms: int | None = None  # of the pause, or of the run
+        self.is_paused = False
+        self._apply()
+
+    def tend(self, now_ms: int, live_lag_ms: int) -> None:
+        if self._since_ms is None:
+            self._since_ms = now_ms
+        if now_ms - self._since_ms < PAUSE_MS and not (self.is_paused and live_lag_ms == 0):
+            return
+        wanted = not self.is_paused and live_lag_ms > LIVE_LAG_MS
+        if wanted != self.is_paused:
+            self.is_paused, self._since_ms = wanted, now_ms
+            self._apply()
+
+    def _apply(self) -> None:
+        """Written only where it is to be another than it is: what was asked for meanwhile stands."""
+        if self.is_paused:
+            write_throttle(self._folder, 0)
+            return
+        asked = self._folder / FILE
+        write_throttle(self._folder, int(asked.read_text()) if asked.exists() else None)

@@ -1,0 +1,146 @@
+"""A version's pipeline as its host sees it: a child that dies with the host, and what it last said of itself."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any, Literal, Self
+
+from suiro.views.control.cpus import apart
+from suiro.views.definition import VersionSpec
+from suiro.views.pipeline.archive import Code
+from suiro.views.pipeline.folder import CODE, LOG, SPEC
+from suiro.views.pipeline.progress import Progress
+
+__all__ = ["PipelineProcess", "PipelineStatus", "State"]
+
+State = Literal["starting", "running", "ready", "failed", "ended"]
+STOP_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineStatus:
+    """`is_transient`: what ended it may be over at the next start. `cut`: number of its newest one."""
+
+    state: State = "starting"
+    error: str | None = None
+    is_transient: bool = False
+    progress: Progress | None = None
+    cut: int | None = None
+
+
+class PipelineProcess:
+    """Made by `start`. A second one of the same version fences the first."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._status = PipelineStatus()
+        self._heard = threading.Thread(target=self._hear, name=f"pipeline-{process.pid}", daemon=True)
+        self._heard.start()
+
+    @classmethod
+    def start(
+        cls,
+        spec: VersionSpec,
+        *,
+        code: bytes,
+        folder: Path,
+        bootstrap_servers: str,
+        client_settings: Mapping[str, str] | None = None,
+        nice: int = 0,
+    ) -> Self:
+        """Returns at once. Into `folder` go spec, code, state and log. `nice`: a lower priority, until it is ready."""
+        folder = folder.resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        Code(code).unpack(folder / CODE)
+        fresh = folder / f"{SPEC}.{os.getpid()}"
+        fresh.write_text(json.dumps(spec.to_json(), indent=1) + "\n", encoding="utf-8")
+        fresh.replace(folder / SPEC)
+        with (folder / LOG).open("ab") as log:
+            process = subprocess.Popen(
+                apart(
+                    ["nice", "-n", str(nice), sys.executable, "-m", "suiro.views.pipeline.run", str(folder)]
+                ),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=folder,
+                start_new_session=True,
+            )
+        where = {"bootstrap_servers": bootstrap_servers, "client_settings": dict(client_settings or {})}
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it ended already; the status will say so
+            process.stdin.write(json.dumps(where).encode() + b"\n")
+            process.stdin.flush()
+        return cls(process)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def status(self) -> PipelineStatus:
+        return self._status
+
+    def stop(self) -> PipelineStatus:
+        """Returns when it is gone: after the micro-batch in hand, or by force."""
+        if self.is_alive:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                pass
+        return self.kill()
+
+    def kill(self) -> PipelineStatus:
+        """With Java, which would go a little later."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._heard.join()
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        return self._status
+
+    def _hear(self) -> None:
+        out: IO[bytes] | None = self._process.stdout
+        assert out is not None
+        for line in out:
+            with contextlib.suppress(ValueError):
+                self._status = _after(self._status, json.loads(line))
+        out.close()
+        code = self._process.wait()
+        if self._status.state not in ("failed", "ended"):
+            how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+            error = f"the pipeline {how} without a word; its folder has {LOG}"
+            # Somebody's kill says nothing about the version: the next start goes on.
+            self._status = replace(self._status, state="failed", error=error, is_transient=code < 0)
+
+
+def _after(status: PipelineStatus, said: Mapping[str, Any]) -> PipelineStatus:
+    match said["event"]:
+        case "running" | "ready" | "ended" as state:
+            return replace(status, state=state)
+        case "failed":
+            return replace(
+                status, state="failed", error=str(said["error"]), is_transient=bool(said["is_transient"])
+            )
+        case "progress":
+            names = ("done", "total", "rate", "left_s")
+            progress = Progress(**{name: said[name] for name in names})
+            return replace(status, progress=progress, cut=said["cut"])
+        case _:
+            return status

@@ -1,0 +1,293 @@
+"""One version of a view on Spark: `python -m suiro.views.pipeline.run FOLDER`, a process of its own (`process` starts it).
+
+The first line of standard input says where Kafka is; the process ends when the input does, since then whoever started
+it is gone. `FOLDER` has the version's `spec.json` and its code, and gets its state. What happens is said on standard
+output, one JSON object a line; what the user's code prints goes to the standard error output.
+
+| event | says |
+|---|---|
+| `running` | the query runs |
+| `progress` | records read, there, a second; time left; the newest cut |
+| `ready` | it has caught up, said once |
+| `failed` | `error`, and whether it `is_transient`; the process ends |
+| `ended` | it was told to end |
+
+Started again it goes on where it was. Where its state is lost, it makes it again out of the inputs, and writes nothing
+that is written already; cuts go on with the next number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from suiro.client import EARLIEST, LATEST, Client, NewTopic
+from suiro.clock import SystemClock
+from suiro.errors import SuiroError, TransientError, UnknownTopicError, UsageError
+from suiro.spark import java_started_early
+from suiro.streams import KafkaStreams
+from suiro.streams_spark.rebuild import begins_anew
+from suiro.views.definition import VersionSpec
+from suiro.views.pipeline.archive import definition_in, split_entry
+from suiro.views.pipeline.cuts import Cut, CutLog, CutWriter, last_cut
+from suiro.views.pipeline.folder import CODE, LOCK, SPEC, STATE
+from suiro.views.pipeline.leader import VersionPace
+from suiro.views.pipeline.progress import Arrival, Speed
+from suiro.views.settings import RunSettings
+
+__all__ = ["make_topics"]
+
+_BUSY_MACHINE = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
+
+LOOK_S = 0.5
+KEPT_UNCOMPACTED_MS = 3_600_000
+CUTS_SEGMENT_BYTES = 8 * 1024 * 1024
+
+TopicPartition = tuple[str, int]
+Say = Callable[..., None]
+
+
+def main(folder: Path) -> int:
+    say = _speaker()
+    told = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: told.set())
+    where = json.loads(sys.stdin.buffer.readline())
+    threading.Thread(target=_until_input_ends, args=(told,), daemon=True).start()
+    try:
+        spec = VersionSpec.from_json(json.loads((folder / SPEC).read_text(encoding="utf-8")))
+        with _alone(folder, told):
+            if told.is_set():  # while it waited; the earlier one may still run
+                say("ended")
+                return 0
+            settings = RunSettings.parse(spec.settings)
+            with java_started_early(master=settings.master, settings=settings.spark):
+                _run(spec, settings, folder, where["bootstrap_servers"], where["client_settings"], told, say)
+    except Exception as error:
+        kind = "" if isinstance(error, SuiroError) else f"{type(error).__name__}: "
+        say("failed", error=f"{kind}{error}", is_transient=_is_transient(error))
+        return 1
+    say("ended")
+    return 0
+
+
+def _is_transient(error: Exception) -> bool:
+    """Also where Spark did not wait for its own worker: a machine that is busy, not a version that cannot work."""
+    return isinstance(error, TransientError) or any(text in str(error) for text in _BUSY_MACHINE)
+
+
+def _run(
+    spec: VersionSpec,
+    settings: RunSettings,
+    folder: Path,
+    bootstrap_servers: str,
+    client_settings: Mapping[str, str],
+    told: threading.Event,
+    say: Say,
+) -> None:
+    topology = spec.topology_of(_definition(spec, folder / CODE))
+    with (
+        Client(bootstrap_servers, settings=client_settings) as client,
+        Client(bootstrap_servers, settings=client_settings) as committing,
+    ):
+        make_topics(client, spec, settings)
+        state_dir = folder / STATE
+        streams = KafkaStreams(
+            topology,
+            application_id=spec.application_id,
+            bootstrap_servers=bootstrap_servers,
+            spark=settings.session(spec.application_id),
+            state_dir=state_dir,
+            on_processing_error=settings.on_processing_error,
+            on_deserialization_error=settings.on_deserialization_error,
+            max_offsets_per_trigger=settings.max_offsets_per_trigger,
+            trigger={"processingTime": settings.trigger},
+            settings={f"kafka.{name}": str(value) for name, value in client_settings.items()}
+            | dict(settings.reading),
+            schema_registry_url=spec.schema_registry_url,
+            rebuild=begins_anew(state_dir / spec.application_id),
+            footer=CutWriter(committing, output_topic=spec.output_topic, cuts_topic=spec.cuts_topic),
+            pace=VersionPace(
+                folder,
+                bootstrap_servers=bootstrap_servers,
+                settings=client_settings,
+                leader_cuts_topic=spec.leader_cuts_topic,
+                takes_more=settings.takes_more,
+            ),
+        )
+        try:
+            streams.start()
+            say("running")
+            watch = _Watch(client, spec, say)
+            while streams.state == "RUNNING" and not told.wait(LOOK_S):
+                with contextlib.suppress(TransientError):
+                    watch.look(_position(streams))
+            if streams.exception is not None:
+                raise streams.exception
+        finally:
+            streams.close()
+
+
+class _Watch:
+    """Says how far the version is, and once when it has caught up."""
+
+    def __init__(self, client: Client, spec: VersionSpec, say: Say) -> None:
+        self._client = client
+        self._spec = spec
+        self._say = say
+        self._clock = SystemClock()
+        self._cuts = CutLog(client, spec.cuts_topic, keeps=False)
+        self._newest: Cut | None = last_cut(client, spec.cuts_topic)
+        self._speed: Speed | None = None
+        self._arrival: Arrival | None = Arrival()
+        self._places: list[TopicPartition] = []
+
+    def look(self, position: Mapping[TopicPartition, int]) -> None:
+        """`position`: of the last micro-batch, with or without a cut."""
+        found = self._cuts.poll()
+        self._newest = found[-1] if found else self._newest
+        if self._speed is None:
+            infos = self._client.metadata(list(self._spec.inputs))
+            self._places = [
+                (name, item.partition) for name, info in infos.items() for item in info.partitions
+            ]
+            starts = self._client.list_offsets(dict.fromkeys(self._places, EARLIEST))
+            self._speed = Speed({place: item.offset for place, item in starts.items()})
+        listed = self._client.list_offsets(dict.fromkeys(self._places, LATEST), read_committed=True)
+        ends = {place: item.offset for place, item in listed.items()}
+        now, cut = self._clock.monotonic_ms(), self._newest
+        reached = dict(cut.inputs) if cut is not None else {}
+        reached |= {place: max(offset, reached.get(place, 0)) for place, offset in position.items()}
+        progress = self._speed.progress(now, reached, ends)
+        self._say(
+            "progress",
+            done=progress.done,
+            total=progress.total,
+            rate=round(progress.rate, 1),
+            left_s=progress.left_s,
+            cut=None if cut is None else cut.number,
+        )
+        if self._arrival is None or cut is None:
+            return
+        if self._arrival.is_there(now, cut.inputs, self._target(ends)):
+            self._arrival = None
+            _take_part_fully()
+            self._say("ready")
+
+    def _target(self, ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """Where the leader is; without one, the inputs' ends."""
+        topic = self._spec.leader_cuts_topic
+        try:
+            leading = None if topic is None else last_cut(self._client, topic)
+        except UnknownTopicError:
+            leading = None  # it was retired
+        if leading is None:
+            return ends
+        return {place: offset for place, offset in leading.inputs.items() if place[0] in self._spec.inputs}
+
+
+def make_topics(client: Client, spec: VersionSpec, settings: RunSettings) -> None:
+    """The output topic and the cuts topic, unless they are there."""
+    if (
+        not {spec.output_topic, spec.cuts_topic}
+        - client.metadata([spec.output_topic, spec.cuts_topic]).keys()
+    ):
+        return
+    leading = (spec.leader_cuts_topic or "").removesuffix(".cuts")
+    found = client.metadata([leading] if leading else [])
+    if not found:  # as many as the widest input has; beside another version as many as that one
+        found = client.metadata(list(spec.inputs))
+    widest = max((len(info.partitions) for info in found.values()), default=1)
+    # An older cut can be read exactly as long as no record of it was compacted away. The lag is counted from a
+    # record's timestamp: by event time, records of years ago would be compacted at once.
+    compacted = {
+        "cleanup.policy": "compact",
+        "min.compaction.lag.ms": str(max(spec.history_ms, KEPT_UNCOMPACTED_MS)),
+        "message.timestamp.type": "LogAppendTime",
+    }
+    client.create_topics(
+        [
+            NewTopic(spec.output_topic, settings.output_partitions or widest, configs=compacted),
+            NewTopic(spec.cuts_topic, 1, configs=compacted | {"segment.bytes": str(CUTS_SEGMENT_BYTES)}),
+        ],
+        exist_ok=True,
+    )
+
+
+@contextlib.contextmanager
+def _alone(folder: Path, told: threading.Event) -> Iterator[None]:
+    """Waits until an earlier process of this folder, whose host was killed, is gone: a checkpoint is one query's."""
+    with (folder / LOCK).open("w") as file:
+        while not told.is_set():
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                told.wait(LOOK_S)
+        yield
+
+
+def _definition(spec: VersionSpec, code: Path) -> Any:
+    """Imported as any program imports its modules, so that Spark's workers can, too."""
+    file, _ = split_entry(spec.entry)
+    sys.path.insert(0, str(code))
+    if file.removesuffix(".py") in sys.modules:
+        raise UsageError(
+            f"{file} has the name of a module that is loaded already; give the file another name and deploy it again"
+        )
+    return definition_in(import_module(file.removesuffix(".py")), spec.entry)
+
+
+def _position(streams: KafkaStreams) -> Mapping[TopicPartition, int]:
+    from suiro.spark import Positions
+
+    progress = streams.query.lastProgress
+    if progress is None:
+        return {}
+    text = progress["sources"][0]["endOffset"]
+    value = text if isinstance(text, dict) else json.loads(text or "null")
+    return {} if value is None else Positions.from_json(value).offsets
+
+
+def _speaker() -> Say:
+    """Whatever else writes to standard output (the user's code, Java) writes to standard error from now on."""
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    lock = threading.Lock()
+
+    def say(event: str, **values: Any) -> None:
+        with lock, contextlib.suppress(BrokenPipeError):
+            print(json.dumps({"event": event, **values}), file=out, flush=True)
+
+    return say
+
+
+def _until_input_ends(told: threading.Event) -> None:
+    while os.read(0, 4096):
+        continue
+    told.set()
+    # Whoever started this is gone, perhaps with a successor on its way: Spark gets a moment to end in order.
+    threading.Timer(10.0, os._exit, args=[1]).start()
+
+
+def _take_part_fully() -> None:
+    """A version that was built at a low priority (`nice`) has the normal one from now on, where the system lets it."""
+    session = os.getsid(0)
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.getsid(int(entry.name)) == session:
+                for task in (entry / "task").iterdir():
+                    os.setpriority(os.PRIO_PROCESS, int(task.name), 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]).resolve()))

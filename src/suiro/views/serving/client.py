@@ -1,0 +1,291 @@
+"""`Views`: reading views and working on them, in Python, through a host.
+
+    views = Views("http://127.0.0.1:8085", caller="booking-service")
+    views.get("carrier_delays", "UA", "2013-07-04")
+
+A read is repeated while the host cannot be reached or says "try again": a host that is killed and started again costs a
+reader time, not an error. A command is not: it may have been done, and the answer lost; look, then decide.
+"""
+
+from __future__ import annotations
+
+import base64
+import getpass
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from suiro.errors import TransientError, UsageError
+from suiro.views.serving.requests import (
+    DEFAULT_URL,
+    READ_TIMEOUT_S,
+    START_ONE,
+    Attempts,
+    Following,
+    host_of,
+    params_of,
+    row_path,
+    said,
+)
+
+__all__ = ["DEFAULT_URL", "Views"]
+
+
+class Views:
+    """`caller` is who reads, for a shift: the same caller is always on the same side. Thread-safe; close it."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        caller: str | None = None,
+        timeout_s: float = READ_TIMEOUT_S,
+        who: str | None = None,
+    ) -> None:
+        self.url, login, headers = host_of(url, caller)
+        self._timeout_s = timeout_s
+        self._who = who or f"{getpass.getuser()}@{socket.gethostname()}"
+        self._http = httpx.Client(base_url=self.url, auth=login, headers=headers, timeout=timeout_s)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def get(self, view: str, *key: Any, **options: Any) -> dict[str, Any]:
+        """One row, under "row", None where there is none; with the version that answered and the offsets it reflects.
+
+        Options: `as_of` (a time, "cut:N" or "topic:partition:offset,..."), `min_offset` ("topic:partition:offset,...":
+        waits until the view reflects it), `timeout_ms` of that, `version`.
+        """
+        answer: dict[str, Any] = self._read(row_path(view, key), options)
+        return answer
+
+    def rows(self, view: str, **options: Any) -> dict[str, Any]:
+        """A page of rows, in order of key, under "rows"; "next" is the `after` of the next page.
+
+        Options: `from_`, `to`, `prefix`, `where` (a list of "column:operator:value"), `search`, `limit`, `after`, and
+        those of `get`.
+        """
+        answer: dict[str, Any] = self._read(f"/views/{view}/rows", options)
+        return answer
+
+    def changes(
+        self, view: str, *, after: str | int | None = None, **options: Any
+    ) -> Iterator[dict[str, Any]]:
+        """Changes from now on, or from after that cut, as they come; goes on by itself where the connection broke."""
+        following = Following(after)
+        while True:
+            try:
+                with self._http.stream(
+                    "GET",
+                    f"/views/{view}/changes",
+                    params=params_of(options),
+                    headers=following.headers,
+                    timeout=None,
+                ) as answer:
+                    if answer.is_error:
+                        answer.read()
+                    following.begin(answer)
+                    for line in answer.iter_lines():
+                        if (event := following.event(line)) is not None:
+                            yield event
+            except (httpx.TransportError, TransientError):
+                time.sleep(following.pause_s())
+
+    def topic(self, view: str, **options: Any) -> dict[str, Any]:
+        """Under "topic" the output topic of the version that answers this caller, or of `version`. A view's name is the
+        alias of its versions' topics: ask again where the routing may have changed."""
+        answer: dict[str, Any] = self._read(f"/views/{view}/topic", options)
+        return answer
+
+    def _read(self, path: str, options: Mapping[str, Any]) -> Any:
+        attempts = Attempts(self.url, self._timeout_s)
+        while True:
+            answer: httpx.Response | httpx.TransportError
+            try:
+                answer = self._http.get(path, params=params_of(options))
+            except httpx.TransportError as error:
+                answer = error
+            if isinstance(answer, httpx.Response) and attempts.is_last(answer):
+                return said(answer)
+            time.sleep(attempts.pause_s(answer))
+
+    # -- looking -------------------------------------------------------------------------------------------------
+
+    def views(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._ask("GET", "/views")
+        return found
+
+    def status(self, view: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._ask("GET", f"/views/{view}")
+        return found
+
+    def history(self, view: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._ask("GET", f"/views/{view}/history")
+        return found
+
+    def comparisons(self, view: str) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = self._ask("GET", f"/views/{view}/comparisons")
+        return found
+
+    # -- working -------------------------------------------------------------------------------------------------
+
+    def deploy(
+        self,
+        app: str,
+        *,
+        settings: Mapping[str, str] | None = None,
+        registry: str | None = None,
+        throttle: int | None = None,
+    ) -> dict[str, Any]:
+        """`app`: "path/app.py:function". The file and the modules it imports from beside it are sent to the host.
+        Returns when the version is being built; "deployed" is its number."""
+        from suiro.views.pipeline.archive import archive_of
+
+        path, _, function = app.rpartition(":")
+        if not path or not function.isidentifier():
+            raise UsageError(
+                f"{app!r}: expected APP.PY:FUNCTION, a file and the function in it that has @view"
+            )
+        if not Path(path).is_file():
+            raise UsageError(f"{path}: there is no such file")
+        made = {
+            "code": base64.b64encode(archive_of(Path(path))).decode(),
+            "entry": f"{Path(path).name}:{function}",
+            "settings": dict(settings or {}),
+            "registry": registry,
+            "throttle": throttle,
+        }
+        return self._do("/views", made)
+
+    def wait_until_built(self, view: str, version: int, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """Its status once it is ready; raises `UsageError` if it failed, `TransientError` after the time."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            status = self.status(view)
+            found = next(one for one in status["versions"] if one["version"] == version)
+            if found["state"] == "ready":
+                return status
+            if found["state"] != "building":
+                raise UsageError(
+                    f"version {version} of view {view} is {found['state']}: {found['error'] or 'it was retired'}"
+                )
+            if deadline is not None and time.monotonic() > deadline:
+                raise TransientError(
+                    f"version {version} of view {view} is not built after {timeout_s:g} s; it goes on: suiro view "
+                    f"status {view}"
+                )
+            time.sleep(0.2)
+
+    def compare(
+        self,
+        view: str,
+        *,
+        old: int | None = None,
+        new: int | None = None,
+        tolerances: Mapping[str, Any] | None = None,
+        ignored: Sequence[str] = (),
+        timeout_ms: int | None = None,
+    ) -> dict[str, Any]:
+        """ "result", "share" of rows that differ, and "text" to read; kept by the host under its "id". After the time
+        (None: an hour), or where this process ends before, the host ends the work too."""
+        return self._do(
+            f"/views/{view}/compare",
+            {
+                "old": old,
+                "new": new,
+                "tolerances": dict(tolerances or {}),
+                "ignored": list(ignored),
+                "timeout_ms": timeout_ms,
+            },
+        )
+
+    def explain(
+        self,
+        view: str,
+        *keys: Sequence[Any],
+        old: int | None = None,
+        new: int | None = None,
+        full: bool = False,
+        timeout_ms: int | None = None,
+    ) -> dict[str, Any]:
+        """Why these rows differ; without keys: examples of each group of the last comparison. Time as in `compare`."""
+        return self._do(
+            f"/views/{view}/explain",
+            {
+                "keys": [list(key) for key in keys],
+                "old": old,
+                "new": new,
+                "full": full,
+                "timeout_ms": timeout_ms,
+            },
+        )
+
+    def shift(
+        self,
+        view: str,
+        *percents: float,
+        hold_ms: int = 0,
+        guards: Mapping[str, float] | None = None,
+        max_lag_ms: int | None = None,
+    ) -> dict[str, Any]:
+        """So many percent of the callers move to the candidate; of several the host takes one after another."""
+        return self._do(
+            f"/views/{view}/shift",
+            {
+                "steps": list(percents),
+                "hold_ms": hold_ms,
+                "guards": dict(guards or {}),
+                "max_lag_ms": max_lag_ms,
+            },
+        )
+
+    def rollback(self, view: str) -> dict[str, Any]:
+        return self._do(f"/views/{view}/rollback", {})
+
+    def forward(self, view: str, *, max_lag_ms: int | None = None) -> dict[str, Any]:
+        return self._do(f"/views/{view}/forward", {"max_lag_ms": max_lag_ms})
+
+    def retire(self, view: str, version: int, *, yes: bool, last: bool = False) -> dict[str, Any]:
+        """Cannot be undone, and is done only with `yes=True`."""
+        return self._do(f"/views/{view}/retire", {"version": version, "yes": yes, "last": last})
+
+    def throttle(self, view: str, records_per_second: int | None) -> dict[str, Any]:
+        return self._do(f"/views/{view}/throttle", {"records_per_second": records_per_second})
+
+    def move_consumers(self, view: str, group: str, version: int) -> dict[str, Any]:
+        return self._do(f"/views/{view}/consumers", {"group": group, "version": version})
+
+    def _do(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = self._ask("POST", path, {**body, "who": self._who})
+        return found
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        timeout = httpx.Timeout(None, connect=self._timeout_s)
+        try:
+            answer = self._http.request(method, path, json=body, timeout=timeout)
+        except httpx.ConnectError as error:
+            raise TransientError(f"no host of views answers at {self.url}: {error}. {START_ONE}") from None
+        except httpx.TransportError as error:
+            raise TransientError(
+                f"the connection to {self.url} broke ({error}): it may have been done; look: suiro view status"
+            ) from None
+        except ValueError as error:
+            raise UsageError(
+                f"what is asked for cannot be said in JSON ({error}): NaN and infinity are no numbers there"
+            ) from None
+        return said(answer)

@@ -1,0 +1,116 @@
+"""What a reader writes into a URL, and the JSON it gets: no HTTP here.
+
+    ?as_of=2013-07-04T12:00:00Z | cut:17 | flights:0:1200,flights:1:900      ?min_offset=flights:0:1199
+
+Offsets in an answer are, like those of `as_of`, the next ones: what lies below them is in the answer. `min_offset` is
+the offset of a record, as a producer is told it: the answer reflects the record.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from suiro.errors import UsageError
+from suiro.views.pipeline.cuts import Cut
+from suiro.views.store import Change, Row, Store
+
+__all__ = ["PageToken", "as_of", "changes_text", "head_text", "offsets_of", "row_text", "rows_text"]
+
+TopicPartition = tuple[str, int]
+
+_OFFSETS = re.compile(r"([A-Za-z0-9._-]+):([0-9]{1,9}):([0-9]{1,18})")
+_CUT = re.compile(r"cut:([0-9]{1,18})")
+_TOKEN = re.compile(r"([0-9]{1,9})\.([0-9]{1,18})\.([A-Za-z0-9_-]*)")
+_MILLISECONDS = re.compile(r"[0-9]{1,18}")
+
+
+def offsets_of(text: str, name: str) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    for part in text.split(","):
+        match = _OFFSETS.fullmatch(part.strip())
+        if match is None:
+            raise UsageError(
+                f"{name}={text}: expected topic:partition:offset, or several with commas between them"
+            )
+        topic, partition, offset = match.groups()
+        found[topic, int(partition)] = int(offset)
+    return found
+
+
+def as_of(text: str, store: Store) -> Cut:
+    """The cut that is meant. Raises `UsageError`, `CutGoneError`."""
+    if match := _CUT.fullmatch(text):
+        return store.cut_at(number=int(match[1]))
+    if _MILLISECONDS.fullmatch(text):
+        return store.cut_at(time_ms=int(text))
+    try:
+        time = datetime.fromisoformat(text.replace(" ", "+"))  # what a plus in a query is read as
+    except ValueError:
+        pass
+    else:
+        time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+        return store.cut_at(time_ms=int(time.timestamp() * 1000))
+    try:
+        return store.cut_at(inputs=offsets_of(text, "as_of"))
+    except UsageError as error:
+        if not str(error).startswith("as_of="):
+            raise
+        raise UsageError(
+            f"as_of={text}: expected a time such as 2013-07-04T12:00:00Z or milliseconds, cut:NUMBER, or "
+            "topic:partition:offset,..."
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class PageToken:
+    """Where a page goes on: the same version, the same cut, so that the pages together are one state."""
+
+    version: int
+    cut: int
+    place: bytes
+
+    def __str__(self) -> str:
+        return f"{self.version}.{self.cut}.{base64.urlsafe_b64encode(self.place).decode().rstrip('=')}"
+
+    @classmethod
+    def parse(cls, text: str) -> PageToken:
+        match = _TOKEN.fullmatch(text)
+        try:
+            if match is None:
+                raise ValueError(text)
+            version, cut, place = match.groups()
+            return cls(int(version), int(cut), base64.urlsafe_b64decode(place + "=" * (-len(place) % 4)))
+        except ValueError:
+            raise UsageError(f"after={text[:200]!r} is not the `next` of a page") from None
+
+
+def head_text(view: str, version: int, cut: Cut) -> str:
+    """The beginning of every answer: who answers, and what it reflects."""
+    offsets: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(cut.inputs.items()):
+        offsets.setdefault(topic, {})[str(partition)] = offset
+    time = datetime.fromtimestamp(cut.time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    head = {"view": view, "version": version, "cut": cut.number, "time": time, "offsets": offsets}
+    return json.dumps(head, separators=(",", ":"))[:-1]
+
+
+def row_text(columns: tuple[str, ...], row: Row | Change) -> str:
+    """The value goes in as the text that it is, byte for byte."""
+    key = json.dumps(dict(zip(columns, row.key, strict=True)), ensure_ascii=False, separators=(",", ":"))
+    return f'{{"key":{key},"value":{"null" if row.value is None else row.value}}}'
+
+
+def rows_text(columns: tuple[str, ...], rows: Iterable[Row]) -> str:
+    return f"[{','.join(row_text(columns, row) for row in rows)}]"
+
+
+def changes_text(columns: tuple[str, ...], changes: Iterable[Change], more: Mapping[str, object]) -> str:
+    """`more`: what an event says besides."""
+    rows = ",".join(row_text(columns, change) for change in changes)
+    rest = "".join(f",{json.dumps(name)}:{json.dumps(value)}" for name, value in more.items())
+    return f',"changes":[{rows}]{rest}}}'

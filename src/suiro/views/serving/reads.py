@@ -1,0 +1,351 @@
+"""Reads over HTTP.
+
+| request | answers |
+|---|---|
+| `GET /views/V/rows/UA/2013-07-04` | `row`: the row of a key, null where there is none |
+| `GET /views/V/rows` | `rows`: a page by key, and `next` where there are more: give it back as `after` |
+| `GET /views/V/changes` | server-sent events: what each new cut changed |
+| `GET /views/V/topic` | `topic`: the output topic of the version that answers; the view's name is its alias |
+
+Of rows: `from`, `to` (both included), `prefix` (parts of the key, the last one perhaps a beginning; each part quoted as
+in a path), `where` (several, `column:operator:value`), `search` (words), `limit`, `after`. Of all: `as_of` (a time,
+`cut:N`, or `topic:partition:offset,...`), `min_offset` (the same: waits until the view reflects these records,
+`timeout_ms` at the most, then 504), `version`, and who reads: the header `Suiro-Caller`, or `caller`, or the address.
+
+Every answer begins with the version that gave it, its cut, and the input offsets it reflects; it is of that one cut.
+A page's `next` holds its version and cut: pages that follow each other are of one state.
+
+Events are explained in `subscriptions`. A topic is asked for with `version` and `caller` only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from suiro.errors import FatalError, SuiroError, TransientError, UsageError
+from suiro.views.control.state import UnknownViewError
+from suiro.views.pipeline.cuts import Cut
+from suiro.views.serving.read_metrics import ReadMetrics
+from suiro.views.serving.reading import PageToken, as_of, head_text, offsets_of, row_text, rows_text
+from suiro.views.serving.served import Served, waking
+from suiro.views.serving.subscriptions import Subscription, event_id
+from suiro.views.store import DEFAULT_LIMIT, Condition, CutGoneError, Store
+from suiro.views.store.key_text import key_of, parts_of
+
+__all__ = ["ReadMetrics", "Router", "Served", "routes"]
+
+READING_THREADS = 8
+# Of their own: whoever looks up a key does not wait for those who look through many, or back.
+SCANNING_THREADS = 4
+TELLING_THREADS = 4  # of their own: a cut wakes all who subscribed
+MAX_SUBSCRIBERS = 1_000
+DEFAULT_WAIT_MS = 10_000
+MAX_WAIT_MS = 60_000
+
+CALLER_HEADER = "suiro-caller"
+_COMMON = frozenset({"as_of", "min_offset", "timeout_ms", "version", "caller"})
+_OF_ROWS = _COMMON | {"from", "to", "prefix", "where", "search", "limit", "after"}
+_OF_CHANGES = frozenset({"after", "version", "caller"})
+_OF_TOPIC = frozenset({"version", "caller"})
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+class Router(Protocol):
+    """Both raise `UnknownViewError`, or `TransientError` for what cannot be read yet."""
+
+    def serving(self, view: str, caller: str) -> Served: ...
+    def version(self, view: str, number: int) -> Served: ...
+
+
+def routes(router: Router) -> list[Route]:
+    reads = _Reads(router)
+    return [
+        Route("/views/{view}/rows", reads.rows),
+        Route("/views/{view}/rows/{key:path}", reads.row),
+        Route("/views/{view}/changes", reads.changes),
+        Route("/views/{view}/topic", reads.topic),
+    ]
+
+
+class WaitedError(TransientError):
+    """The view did not reach what the reader wrote in time."""
+
+
+class _Question:
+    """The query of a request, each parameter as often as it may come."""
+
+    def __init__(self, request: Request, known: frozenset[str]) -> None:
+        self._values: dict[str, list[str]] = {}
+        for name, value in parse_qsl(_query(request), keep_blank_values=True):
+            self._values.setdefault(name, []).append(value)
+        for name, values in self._values.items():
+            if name not in known:
+                raise UsageError(f"unknown parameter {name!r}; there are {', '.join(sorted(known))}")
+            if len(values) > 1 and name != "where":
+                raise UsageError(f"{name} is given {len(values)} times, and counts once")
+
+    def text(self, name: str) -> str | None:
+        values = self._values.get(name)
+        return values[0] if values else None
+
+    def all(self, name: str) -> list[str]:
+        return self._values.get(name, [])
+
+    def number(self, name: str, default: int) -> int:
+        text = self.text(name)
+        if text is None:
+            return default
+        if not text.isdecimal() or len(text) > 18:
+            raise UsageError(f"{name}={text}: expected a whole number")
+        return int(text)
+
+
+class _Reads:
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._lookups = ThreadPoolExecutor(READING_THREADS, thread_name_prefix="views-read")
+        self._scans = ThreadPoolExecutor(SCANNING_THREADS, thread_name_prefix="views-scan")
+        self._telling = ThreadPoolExecutor(TELLING_THREADS, thread_name_prefix="views-tell")
+        self._subscribers = 0
+
+    # -- endpoints -------------------------------------------------------------------------------------------
+
+    async def row(self, request: Request) -> Response:
+        threads = self._scans if "as_of=" in _query(request) else None
+        return await self._answered(request, _COMMON, threads, _look_up)
+
+    async def rows(self, request: Request) -> Response:
+        is_scan = any(name in _query(request) for name in ("where=", "search=", "as_of="))
+        return await self._answered(request, _OF_ROWS, self._scans if is_scan else self._lookups, _page)
+
+    async def changes(self, request: Request) -> Response:
+        try:
+            question = _Question(request, _OF_CHANGES)
+            caller = _caller(request, question)
+            served = self._served(request, question, caller)
+            last = request.headers.get("last-event-id") or question.text("after")
+            after = None if last is None else event_id(last, served)
+            if self._subscribers >= MAX_SUBSCRIBERS:
+                raise TransientError(
+                    f"{MAX_SUBSCRIBERS:,} subscribers are connected, which is the most; try again"
+                )
+            await self._tell(served.store.newest)  # what is not to be had is said at once
+        except SuiroError as error:
+            return _error(error)
+        is_pinned = question.text("version") is not None
+
+        def follows() -> Served:
+            if is_pinned:  # as long as it lives
+                return self._router.version(served.view, served.version)
+            return self._router.serving(served.view, caller)
+
+        events = self._counted(Subscription(served, after, follows, self._tell).events())
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+
+    async def topic(self, request: Request) -> Response:
+        try:
+            question = _Question(request, _OF_TOPIC)
+            served = self._served(request, question, _caller(request, question))
+        except SuiroError as error:
+            return _error(error)
+        return JSONResponse({"view": served.view, "version": served.version, "topic": served.output_topic})
+
+    async def _counted(self, events: AsyncIterator[str]) -> AsyncIterator[str]:
+        self._subscribers += 1
+        try:
+            async for event in events:
+                yield event
+        finally:
+            self._subscribers -= 1
+
+    # -- answers ---------------------------------------------------------------------------------------------
+
+    async def _answered(
+        self,
+        request: Request,
+        known: frozenset[str],
+        threads: ThreadPoolExecutor | None,
+        answer: Callable[[Served, Request, _Question, PageToken | None], str],
+    ) -> Response:
+        """`threads` None: of a look-up, which needs none where the store has its rows at hand."""
+        served: Served | None = None
+        begun: float | None = (
+            None  # what fails before is the question, or a wait for offsets that may never come
+        )
+        try:
+            question = _Question(request, known)
+            after = question.text("after")
+            token = None if after is None else PageToken.parse(after)
+            served = self._served(request, question, _caller(request, question), token)
+            if question.text("min_offset") is not None:
+                await _reach(served, question)
+            begun = time.perf_counter()
+            if threads is None and served.store.looks_up_at_once:
+                text = answer(served, request, question, token)
+            else:
+                loop, threads = asyncio.get_running_loop(), threads or self._lookups
+                text = await loop.run_in_executor(threads, answer, served, request, question, token)
+        except SuiroError as error:
+            if served is not None and begun is not None and not isinstance(error, UsageError):
+                served.metrics.failed()
+            return _error(error)
+        except Exception as error:
+            logger.exception("%s %s", request.method, request.url.path)
+            if served is not None:
+                served.metrics.failed()
+            return _error(FatalError(f"the read failed: {type(error).__name__}; the host's log says more"))
+        served.metrics.answered((time.perf_counter() - begun) * 1000)
+        return Response(text, media_type="application/json")
+
+    def _served(
+        self, request: Request, question: _Question, caller: str, token: PageToken | None = None
+    ) -> Served:
+        view = request.path_params["view"]
+        number = question.number("version", -1)
+        if token is not None:
+            if number not in (-1, token.version):
+                raise UsageError(
+                    f"after= goes on in version {token.version}, and version={number} is asked for"
+                )
+            number = token.version
+        try:
+            return self._router.serving(view, caller) if number < 0 else self._router.version(view, number)
+        except UnknownViewError as error:
+            if token is None:
+                raise
+            raise UnknownViewError(f"{error}; begin again at the first page, without after=") from None
+
+    async def _tell(self, question: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._telling, question, *arguments)
+
+
+def _look_up(served: Served, request: Request, question: _Question, token: PageToken | None) -> str:
+    store = served.store
+    columns = served.spec.key
+    parts = parts_of(_raw_key(request))
+    if len(parts) != len(columns):
+        raise UsageError(
+            f"a key of view {served.view!r} is {'/'.join(columns)}; {len(parts)} parts were given"
+        )
+    with store.held():
+        cut = _asked_cut(store, question)
+        key = key_of(parts, columns, store.key_types())
+        found = store.get(key, as_of=None if cut is None else cut.number)
+    row = "null" if found.row is None else row_text(columns, found.row)
+    return f'{head_text(served.view, served.version, found.cut)},"row":{row}}}'
+
+
+def _page(served: Served, request: Request, question: _Question, token: PageToken | None) -> str:
+    store = served.store
+    columns = served.spec.key
+    cut = _asked_cut(store, question) if token is None else store.cut_at(number=token.cut)
+    types = store.key_types()
+
+    def key(name: str) -> tuple[Any, ...] | None:
+        text = question.text(name)
+        return None if text is None else key_of(parts_of(text), columns, types, is_prefix=name == "prefix")
+
+    page = store.rows(
+        first=key("from"),
+        last=key("to"),
+        prefix=key("prefix"),
+        where=[Condition.parse(text) for text in question.all("where")],
+        search=question.text("search"),
+        limit=question.number("limit", DEFAULT_LIMIT),
+        after=None if token is None else token.place,
+        as_of=None if cut is None else cut.number,
+    )
+    following = "null"
+    if page.next is not None:
+        following = json.dumps(str(PageToken(served.version, page.cut.number, page.next)))
+    head = head_text(served.view, served.version, page.cut)
+    return f'{head},"rows":{rows_text(columns, page.rows)},"next":{following}}}'
+
+
+def _asked_cut(store: Store, question: _Question) -> Cut | None:
+    text = question.text("as_of")
+    return None if text is None else as_of(text, store)
+
+
+async def _reach(served: Served, question: _Question) -> None:
+    """Waits until the version reflects the records that were named."""
+    wanted = offsets_of(question.text("min_offset") or "", "min_offset")
+    timeout_ms = question.number("timeout_ms", DEFAULT_WAIT_MS)
+    if timeout_ms > MAX_WAIT_MS:
+        raise UsageError(f"timeout_ms={timeout_ms}: the most is {MAX_WAIT_MS:,}")
+    loop = asyncio.get_running_loop()
+    changed = asyncio.Event()
+    stop_listening = served.follower.listen(waking(changed))
+    ends = loop.time() + timeout_ms / 1000
+    try:
+        while True:
+            changed.clear()
+            cut = served.follower.cut
+            if cut is not None:
+                unknown = {topic for topic, _ in wanted} - {topic for topic, _ in cut.inputs}
+                if unknown:
+                    names = ", ".join(sorted({topic for topic, _ in cut.inputs}))
+                    raise UsageError(
+                        f"min_offset: view {served.view!r} does not read {min(unknown)!r}; it reads {names}"
+                    )
+                if all(cut.inputs.get(place, 0) > offset for place, offset in wanted.items()):
+                    return
+            try:
+                await asyncio.wait_for(changed.wait(), max(0.0, ends - loop.time()))
+            except TimeoutError:
+                at = "no cut yet" if cut is None else f"cut {cut.number}"
+                raise WaitedError(
+                    f"version {served.version} of view {served.view!r} does not reflect {question.text('min_offset')} "
+                    f"after {timeout_ms} ms; it is at {at}. Is its pipeline running? (suiro view status)"
+                ) from None
+    finally:
+        stop_listening()
+
+
+def _query(request: Request) -> str:
+    text: bytes = request.scope["query_string"]
+    return text.decode("ascii", "replace")
+
+
+def _raw_key(request: Request) -> str:
+    """Still quoted, so that a part of the key may hold a slash."""
+    raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
+    return raw.partition(b"?")[0].decode("ascii", "replace").split("/", 4)[4]  # /views/VIEW/rows/KEY
+
+
+def _caller(request: Request, question: _Question) -> str:
+    given = request.headers.get(CALLER_HEADER) or question.text("caller")
+    return given or (request.client.host if request.client is not None else "")
+
+
+def _error(error: SuiroError) -> Response:
+    match error:
+        case UnknownViewError():
+            status = 404
+        case CutGoneError():
+            status = 410
+        case UsageError():
+            status = 400
+        case WaitedError():
+            status = 504
+        case TransientError():
+            status = 503
+        case _:
+            status = 500
+    body = json.dumps({"error_code": status, "message": str(error)})
+    return Response(body, status_code=status, media_type="application/json")

@@ -1,0 +1,148 @@
+"""What readers of views send to a host, and what its answers mean: for `client`, which blocks, and `async_client`."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from suiro.errors import SuiroError, TransientError, UsageError
+from suiro.views.control.state import RefusedChangeError, UnknownViewError
+
+__all__ = [
+    "DEFAULT_URL",
+    "READ_TIMEOUT_S",
+    "START_ONE",
+    "Attempts",
+    "Following",
+    "host_of",
+    "params_of",
+    "row_path",
+    "said",
+]
+
+DEFAULT_URL = "http://127.0.0.1:8085"
+URL_VARIABLE = "SUIRO_VIEWS_URL"
+READ_TIMEOUT_S = 30.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0
+TRY_AGAIN = (502, 503)
+START_ONE = (
+    "Start one: suiro view serve --bootstrap-servers HOST:PORT; or say where it is: --url or SUIRO_VIEWS_URL"
+)
+
+_ERRORS: Mapping[int, type[SuiroError]] = {
+    404: UnknownViewError,
+    409: RefusedChangeError,
+    503: TransientError,
+}
+
+
+def host_of(url: str | None, caller: str | None) -> tuple[str, tuple[str, str] | None, dict[str, str]]:
+    """The host's URL, which messages name, without its user; who logs in; headers of every request."""
+    given = httpx.URL((url or os.environ.get(URL_VARIABLE) or DEFAULT_URL).rstrip("/"))
+    login = (given.username, given.password) if given.userinfo else None
+    return str(given.copy_with(userinfo=b"")), login, {} if caller is None else {"Suiro-Caller": caller}
+
+
+def row_path(view: str, key: Sequence[Any]) -> str:
+    parts = (part if isinstance(part, str) else json.dumps(part) for part in key)
+    return f"/views/{view}/rows/{'/'.join(map(_quoted, parts))}"
+
+
+def params_of(options: Mapping[str, Any]) -> httpx.QueryParams:
+    found: list[tuple[str, str]] = []
+    for name, value in options.items():
+        if value is not None:
+            # `from` is a word of Python.
+            key = "from" if name == "from_" else name
+            found += [(key, str(one)) for one in (value if isinstance(value, list | tuple) else [value])]
+    return httpx.QueryParams(found)  # type: ignore[arg-type]
+
+
+def said(answer: httpx.Response) -> Any:
+    if answer.is_error:
+        raise _error_of(answer)
+    try:
+        return answer.json()
+    except ValueError:
+        raise UsageError(
+            f"{answer.url} answered something else than JSON: is that a host of views?"
+        ) from None
+
+
+class Attempts:
+    """Of one read, which is repeated until its time is over."""
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        self._url = url
+        self._deadline = time.monotonic() + timeout_s
+        self._pause_s = FIRST_PAUSE_S
+
+    def is_last(self, answer: httpx.Response) -> bool:
+        return answer.status_code not in TRY_AGAIN
+
+    def pause_s(self, answer: httpx.Response | httpx.TransportError) -> float:
+        """How long to wait before the next attempt. Raises where there is no time for one."""
+        if time.monotonic() + self._pause_s > self._deadline:
+            if isinstance(answer, httpx.Response):
+                raise _error_of(answer)
+            raise TransientError(f"no answer from {self._url}: {answer}. {START_ONE}")
+        pause_s, self._pause_s = self._pause_s, min(self._pause_s * 2, LONGEST_PAUSE_S)
+        return pause_s
+
+
+class Following:
+    """Where a reader of a view's changes is; it goes on from there when the connection broke."""
+
+    def __init__(self, after: str | int | None) -> None:
+        self._last = None if after is None else str(after)
+        self._pause_s = FIRST_PAUSE_S
+        self._data: list[str] = []
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Accept": "text/event-stream"} | ({} if self._last is None else {"Last-Event-ID": self._last})
+
+    def begin(self, answer: httpx.Response) -> None:
+        """An answer has come; its content was read if it says that something is wrong, which is raised."""
+        if answer.is_error:
+            raise _error_of(answer)
+        self._pause_s = FIRST_PAUSE_S
+        self._data, self._next = [], self._last
+
+    def event(self, line: str) -> dict[str, Any] | None:
+        """The event that this line of the stream ends."""
+        field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if field == "id":
+            self._next = value
+        elif field == "data":
+            self._data.append(value)
+        elif not line and self._data:
+            found: dict[str, Any] = json.loads("\n".join(self._data))
+            self._data, self._last = [], self._next
+            return found
+        return None
+
+    def pause_s(self) -> float:
+        pause_s, self._pause_s = self._pause_s, min(self._pause_s * 2, LONGEST_PAUSE_S)
+        return pause_s
+
+
+def _error_of(answer: httpx.Response) -> SuiroError:
+    try:
+        message = answer.json()["message"]
+    except (ValueError, KeyError, TypeError):
+        message = f"{answer.url} answered {answer.status_code}: {answer.text[:200]}"
+    kind = _ERRORS.get(answer.status_code, UsageError if answer.status_code < 500 else TransientError)
+    return kind(message)
+
+
+def _quoted(part: str) -> str:
+    """Of a path; "." and ".." too, which would be taken for folders."""
+    return part.replace(".", "%2E") if part in (".", "..") else quote(part, safe="")

@@ -1,0 +1,113 @@
+"""What each new cut changed, as server-sent events, for as long as a reader listens.
+
+    id: 2.17
+    data: {"view", "version", "cut", "time", "offsets", "changes": [{"key", "value"}], "part": "last"}
+
+A deleted row has the value null. A large cut comes in parts, "more", "more", ..., "last", and only the last one has the
+id: whoever comes back with it as `Last-Event-ID` gets whole cuts, none twice and none left out.
+
+An event with `"reset": true` and no changes is the first one, and comes again where changes cannot lead from what was
+told to what is: the caller was moved to another version, or what followed its last event is not kept any more. The
+reader then has the whole state from `rows?as_of=cut:N&version=V`, and goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from suiro.errors import SuiroError, UsageError
+from suiro.views.pipeline.cuts import Cut
+from suiro.views.serving.reading import changes_text, head_text
+from suiro.views.serving.served import Served, waking
+from suiro.views.store import CutGoneError
+
+__all__ = ["Subscription", "event_id"]
+
+LOOK_AGAIN_S = 1.0  # whether the version is still the caller's
+KEEP_ALIVE_LOOKS = 15
+NO_END = 2**62
+
+_ID = re.compile(r"(?:([0-9]{1,9})\.)?([0-9]{1,18})")
+
+
+def event_id(text: str, served: Served) -> int | None:
+    """The cut to go on after; None where the event was of another version."""
+    match = _ID.fullmatch(text)
+    if match is None:
+        raise UsageError(f"{text!r} is no event's id; it is VERSION.CUT, or the number of a cut")
+    return int(match[2]) if match[1] is None or int(match[1]) == served.version else None
+
+
+class Subscription:
+    """`follows()` gives the version that the caller belongs to now, and raises `SuiroError` where there is none any
+    more. `read` runs a question in a thread."""
+
+    def __init__(
+        self,
+        served: Served,
+        after: int | None,
+        follows: Callable[[], Served],
+        read: Callable[..., Awaitable[Any]],
+    ) -> None:
+        self._served = served
+        self._after = after
+        self._follows = follows
+        self._read = read
+
+    async def events(self) -> AsyncIterator[str]:
+        """Ends when there is nothing to follow any more; whoever connects again is told why."""
+        try:
+            while True:
+                async for event in self._of_version():
+                    yield event
+                self._served, self._after = self._follows(), None
+        except SuiroError as error:
+            yield f": {str(error).splitlines()[0]}\n\n"
+
+    async def _of_version(self) -> AsyncIterator[str]:
+        changed = asyncio.Event()
+        served = self._served
+        stop_listening = served.follower.listen(waking(changed))
+        start, silent = b"", 0
+        try:
+            while self._is_callers():
+                changed.clear()
+                if self._after is None:
+                    newest: Cut = await self._read(served.store.newest)
+                    self._after, start = newest.number, b""
+                    yield self._event(newest, (), {"reset": True}, has_id=True)
+                try:
+                    found = await self._read(served.store.changes, self._after, NO_END, start)
+                except CutGoneError:
+                    self._after = None
+                    continue
+                if found is not None:
+                    cut, changes, rest = found
+                    part = {"part": "last" if rest is None else "more"}
+                    yield self._event(cut, changes, part, has_id=rest is None)
+                    self._after, start = (cut.number, b"") if rest is None else (self._after, rest)
+                    silent = 0
+                    continue
+                # Who waits costs no look into the store: there may be a thousand of them.
+                while not changed.is_set() and self._is_callers():
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(changed.wait(), LOOK_AGAIN_S)
+                        break
+                    silent += 1
+                    if silent % KEEP_ALIVE_LOOKS == 0:
+                        yield ": nothing new\n\n"
+        finally:
+            stop_listening()
+
+    def _is_callers(self) -> bool:
+        return self._follows().version == self._served.version
+
+    def _event(self, cut: Cut, changes: Any, more: Mapping[str, object], *, has_id: bool) -> str:
+        served = self._served
+        data = head_text(served.view, served.version, cut) + changes_text(served.spec.key, changes, more)
+        name = f"id: {served.version}.{cut.number}\n" if has_id else ""
+        return f"{name}data: {data}\n\n"
