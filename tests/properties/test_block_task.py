@@ -12,10 +12,10 @@ from support.drawn_graphs import graphs
 
 from suiro.streams import StreamsBuilder
 from suiro.streams.errors import TopologyError
-from suiro.streams.nodes import Repartition
 from suiro.streams.records import Record
 from suiro.streams.task import TaskSettings
-from suiro.streams.topology import Topology
+from suiro.streams.topology.nodes import Repartition
+from suiro.streams.topology.topology import Topology
 
 SENT = st.lists(
     st.tuples(
@@ -78,7 +78,7 @@ def assert_same(found: Ran, expected: Ran) -> None:
 
 
 def _rows(topology: Topology) -> list[tuple[str, Any, Any]]:
-    from suiro.streams.nodes import GlobalTableSource
+    from suiro.streams.topology.nodes import GlobalTableSource
 
     return [
         (node.operator.store, key, f"row {key}")

@@ -12,10 +12,10 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from suiro.errors import UsageError
-from suiro.streams import expressions as e
-from suiro.streams.arrow_expressions import Columns, evaluate, result_type, supports
-from suiro.streams.expressions import Expression, ExpressionError, col, lit
-from suiro.streams.python_expressions import compile_expression
+from suiro.streams.expressions.expression import Expression, ExpressionError, col, lit
+from suiro.streams.expressions.expression import expression as e
+from suiro.streams.expressions.on_arrow import Columns, evaluate, result_type, supports
+from suiro.streams.expressions.on_python import compile_expression
 
 LONGS = st.integers(-3, 3) | st.sampled_from(
     [(1 << 63) - 1, -(1 << 63), 1 << 53, (1 << 53) + 1, 1 << 31, -(1 << 31)]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from suiro.streams.nodes import JoinType
-from suiro.streams.topology import Topology
+from suiro.streams.topology.nodes import JoinType
+from suiro.streams.topology.topology import Topology
 from suiro.streams.windows import JoinWindows
 from tests.support.join_topologies import Plan, Row, Run, pair
 

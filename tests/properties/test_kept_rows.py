@@ -13,8 +13,8 @@ from support.spark_streams import encoded
 from suiro.streams import StreamsBuilder, serdes
 from suiro.streams import task as task_module
 from suiro.streams.interpreter import Interpreter
-from suiro.streams.nodes import StoreSpec
 from suiro.streams.stores import OrderedMap, open_store
+from suiro.streams.topology.nodes import StoreSpec
 
 SERDES = {
     "json": serdes.json,

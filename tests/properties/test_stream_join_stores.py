@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suiro.streams import serdes
-from suiro.streams.nodes import StoreSpec
 from suiro.streams.stores import OrderedMap
 from suiro.streams.stores.stream_join import StreamJoinStore
 from suiro.streams.stores.versioned import VersionedStore
+from suiro.streams.topology.nodes import StoreSpec
 
 _KEYS = [b"a", b"a" + bytes(8), b"a" + bytes(12), b"b"]
 _HISTORY = 10

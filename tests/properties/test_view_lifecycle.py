@@ -1,4 +1,4 @@
-"""Any sequence of commands leaves a view in one of its positions, and every rule of `suiro.views.control.lifecycle` holds."""
+"""Any sequence of commands leaves a view in a known position, and the rules of `suiro.views.control.lifecycle` hold."""
 
 from __future__ import annotations
 

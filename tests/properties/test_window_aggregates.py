@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from suiro.streams.nodes import (
+from suiro.streams.topology.nodes import (
     Aggregation,
     SessionAggregate,
     SlidingAggregate,

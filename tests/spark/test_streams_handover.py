@@ -15,7 +15,7 @@ from suiro.handover import hand_over
 from suiro.kafka import KafkaCluster
 from suiro.node import NodeProcess
 from suiro.streams import Materialized, StreamsBuilder, serdes
-from suiro.streams.topology import Topology
+from suiro.streams.topology.topology import Topology
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.soak]
 

@@ -26,7 +26,7 @@ from suiro.streams import (
     serdes,
 )
 from suiro.streams.errors import CheckpointError
-from suiro.streams.topology import Topology
+from suiro.streams.topology.topology import Topology
 
 pytestmark = pytest.mark.spark
 

@@ -16,10 +16,10 @@ from suiro.errors import ConfigError
 from suiro.protocol.records import Record, encode_batch
 from suiro.registry import InProcessRegistry, RegistryClient, RegistryConfig
 from suiro.streams import KafkaStreams, StreamsBuilder, col, serdes
+from suiro.streams.dsl.registries import with_registry
 from suiro.streams.explanation import explain
 from suiro.streams.interpreter import Interpreter
-from suiro.streams.registries import with_registry
-from suiro.streams.topology import Topology
+from suiro.streams.topology.topology import Topology
 
 pytestmark = pytest.mark.spark
 

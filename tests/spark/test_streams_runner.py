@@ -26,7 +26,7 @@ from suiro.streams import (
     serdes,
 )
 from suiro.streams.records import Record
-from suiro.streams.topology import Topology
+from suiro.streams.topology.topology import Topology
 from suiro.streams_spark.driver_task import DriverTask
 
 pytestmark = pytest.mark.spark

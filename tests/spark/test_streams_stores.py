@@ -19,7 +19,7 @@ from suiro.streams import (
     TimeWindows,
     serdes,
 )
-from suiro.streams.topology import Topology
+from suiro.streams.topology.topology import Topology
 from suiro.streams_spark import ApplicationServer
 from suiro.testing import TopologyTestDriver
 

@@ -16,9 +16,9 @@ from support.spark_streams import Running, Sent, by_key, interpreted, last_by_ke
 from support.stream_cases import Case, Check, build, cases
 
 from suiro.streams import StreamsBuilder
-from suiro.streams.nodes import Sink
 from suiro.streams.records import Record
 from suiro.streams.serdes import json as json_serde
+from suiro.streams.topology.nodes import Sink
 
 pytestmark = pytest.mark.spark
 

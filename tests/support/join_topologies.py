@@ -7,7 +7,11 @@ from typing import Any
 
 from suiro.streams import serdes
 from suiro.streams.interpreter import Interpreter
-from suiro.streams.nodes import (
+from suiro.streams.operators.foreign_key_join import response_partition, response_serde, subscription_serde
+from suiro.streams.records import Origin, Record
+from suiro.streams.stores import OrderedMap
+from suiro.streams.task import TIMES, Task, TaskSettings
+from suiro.streams.topology.nodes import (
     ForeignKeyResolve,
     ForeignKeyRespond,
     ForeignKeySubscribe,
@@ -26,11 +30,7 @@ from suiro.streams.nodes import (
     TableTableJoin,
     ToStream,
 )
-from suiro.streams.operators.foreign_key_join import response_partition, response_serde, subscription_serde
-from suiro.streams.records import Origin, Record
-from suiro.streams.stores import OrderedMap
-from suiro.streams.task import TIMES, Task, TaskSettings
-from suiro.streams.topology import Topology
+from suiro.streams.topology.topology import Topology
 from suiro.streams.windows import JoinWindows
 
 JSON = serdes.json

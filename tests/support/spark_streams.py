@@ -16,8 +16,8 @@ from suiro.protocol import columnar
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.records import Record as LogRecord
 from suiro.protocol.records import encode_batch
-from suiro.streams.nodes import GlobalTableSource, Sink, Source
-from suiro.streams.topology import Topology
+from suiro.streams.topology.nodes import GlobalTableSource, Sink, Source
+from suiro.streams.topology.topology import Topology
 
 KEEP = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
 

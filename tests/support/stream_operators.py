@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from suiro.streams import serdes
-from suiro.streams.nodes import Aggregation, Node, Operator, Sink, Source, StoreSpec, TableTableJoin
 from suiro.streams.records import Origin, Record, Windowed
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES, Task, TaskSettings
-from suiro.streams.topology import Topology
+from suiro.streams.topology.nodes import Aggregation, Node, Operator, Sink, Source, StoreSpec, TableTableJoin
+from suiro.streams.topology.topology import Topology
 
 COUNT = Aggregation(kind="count")
 REDUCE = Aggregation(kind="reduce", aggregators=(lambda aggregate, value: f"{aggregate}+{value}",))

@@ -9,10 +9,10 @@ from typing import Any
 
 from suiro.streams import StreamsBuilder
 from suiro.streams.interpreter import Interpreter
-from suiro.streams.nodes import Sink
 from suiro.streams.provenance import Place
 from suiro.streams.serdes import Serde, SessionWindowedSerde, TimeWindowedSerde
-from suiro.streams.topology import Topology
+from suiro.streams.topology.nodes import Sink
+from suiro.streams.topology.topology import Topology
 from suiro.views.analysis.explain_inputs import InputRecord, global_topics, merged
 from suiro.views.analysis.explain_replay import OUTPUT, Side
 from support.drawn_topologies import Drawn

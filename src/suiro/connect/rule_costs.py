@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from suiro.streams.expressions import Call, Constant, Expression, Field, Root
+from suiro.streams.expressions.expression import Call, Constant, Expression, Field, Root
 
 __all__ = ["Cost", "cost_of"]
 

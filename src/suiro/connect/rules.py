@@ -19,7 +19,7 @@ from typing import Any
 
 from suiro.connect.rule_costs import Cost, cost_of
 from suiro.connect.settings import SettingError
-from suiro.streams import expressions
+from suiro.streams.expressions import expression as expressions
 
 __all__ = ["Rule", "rule"]
 

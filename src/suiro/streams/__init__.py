@@ -18,11 +18,30 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from suiro.streams import serdes
-    from suiro.streams.async_store_reader import AsyncReadOnlyStore
-    from suiro.streams.builder import StreamsBuilder
+    from suiro.streams.dsl.builder import StreamsBuilder
+    from suiro.streams.dsl.grouped import (
+        CogroupedKStream,
+        KGroupedStream,
+        KGroupedTable,
+        WindowedCogroupedKStream,
+        WindowedKStream,
+    )
+    from suiro.streams.dsl.kstream import BranchedKStream, KStream
+    from suiro.streams.dsl.ktable import GlobalKTable, KTable
+    from suiro.streams.dsl.named import (
+        Consumed,
+        Grouped,
+        Joined,
+        Materialized,
+        Named,
+        Produced,
+        Repartitioned,
+        StreamJoined,
+    )
+    from suiro.streams.dsl.suppressed import Suppressed
     from suiro.streams.errors import ProcessingError, TopologyError
     from suiro.streams.explanation import explain
-    from suiro.streams.expressions import (
+    from suiro.streams.expressions.expression import (
         Expression,
         aggregate,
         coalesce,
@@ -50,30 +69,11 @@ if TYPE_CHECKING:
         WallclockTimestampExtractor,
         field_timestamp,
     )
-    from suiro.streams.grouped import (
-        CogroupedKStream,
-        KGroupedStream,
-        KGroupedTable,
-        WindowedCogroupedKStream,
-        WindowedKStream,
-    )
-    from suiro.streams.kstream import BranchedKStream, KStream
-    from suiro.streams.ktable import GlobalKTable, KTable
-    from suiro.streams.named import (
-        Consumed,
-        Grouped,
-        Joined,
-        Materialized,
-        Named,
-        Produced,
-        Repartitioned,
-        StreamJoined,
-    )
     from suiro.streams.operators.processor_api import Processor, ProcessorContext
+    from suiro.streams.queries.async_store_reader import AsyncReadOnlyStore
+    from suiro.streams.queries.store_reader import Answer, ReadOnlyStore
     from suiro.streams.records import Change, Record, Windowed
-    from suiro.streams.store_reader import Answer, ReadOnlyStore
-    from suiro.streams.suppressed import Suppressed
-    from suiro.streams.topology import Topology
+    from suiro.streams.topology.topology import Topology
     from suiro.streams.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows
     from suiro.streams_spark import KafkaStreams
 
@@ -143,10 +143,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "async_store_reader": ["AsyncReadOnlyStore"],
-    "builder": ["StreamsBuilder"],
+    "queries.async_store_reader": ["AsyncReadOnlyStore"],
+    "dsl.builder": ["StreamsBuilder"],
     "errors": ["ProcessingError", "TopologyError"],
-    "expressions": [
+    "expressions.expression": [
         "Expression",
         "aggregate",
         "coalesce",
@@ -175,16 +175,16 @@ _HOMES = {
         "WallclockTimestampExtractor",
         "field_timestamp",
     ],
-    "grouped": [
+    "dsl.grouped": [
         "CogroupedKStream",
         "KGroupedStream",
         "KGroupedTable",
         "WindowedCogroupedKStream",
         "WindowedKStream",
     ],
-    "kstream": ["BranchedKStream", "KStream"],
-    "ktable": ["GlobalKTable", "KTable"],
-    "named": [
+    "dsl.kstream": ["BranchedKStream", "KStream"],
+    "dsl.ktable": ["GlobalKTable", "KTable"],
+    "dsl.named": [
         "Consumed",
         "Grouped",
         "Joined",
@@ -196,9 +196,9 @@ _HOMES = {
     ],
     "operators.processor_api": ["Processor", "ProcessorContext"],
     "records": ["Change", "Record", "Windowed"],
-    "store_reader": ["Answer", "ReadOnlyStore"],
-    "suppressed": ["Suppressed"],
-    "topology": ["Topology"],
+    "queries.store_reader": ["Answer", "ReadOnlyStore"],
+    "dsl.suppressed": ["Suppressed"],
+    "topology.topology": ["Topology"],
     "windows": ["EmitStrategy", "JoinWindows", "SessionWindows", "SlidingWindows", "TimeWindows"],
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from suiro.errors import ConfigError
 from suiro.streams.calls import Failed
-from suiro.streams.nodes import Columns, MapBatches
+from suiro.streams.topology.nodes import Columns, MapBatches
 
 if TYPE_CHECKING:
     import pyarrow as pa

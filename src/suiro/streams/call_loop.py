@@ -28,8 +28,8 @@ from typing import Any
 from suiro.clock import stopwatch_ns
 from suiro.errors import TransientError, UsageError
 from suiro.streams.calls import NOT_RETRIED, Failed
-from suiro.streams.nodes import AsyncCall
 from suiro.streams.serdes import natural
+from suiro.streams.topology.nodes import AsyncCall
 
 __all__ = ["BACKOFF_MAX_MS", "BLOCKED_MS", "Calls"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from suiro.errors import UsageError
-from suiro.streams.nodes import AsyncCall
+from suiro.streams.topology.nodes import AsyncCall
 
 __all__ = ["NOT_RETRIED", "Caller", "Failed"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from suiro.streams.blocks import block_plan
-from suiro.streams.nodes import AsyncCall, MapBatches, Node, Repartition, Sink, Source
 from suiro.streams.task import TaskSettings
-from suiro.streams.topology import SubTopology, Topology
+from suiro.streams.topology.nodes import AsyncCall, MapBatches, Node, Repartition, Sink, Source
+from suiro.streams.topology.topology import SubTopology, Topology
 from suiro.streams.vectorised.plan import Reason, twin_of
 
 __all__ = ["explain"]

@@ -17,7 +17,10 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from suiro.streams.interpreter import Emitted, Interpreter
-from suiro.streams.nodes import (
+from suiro.streams.records import Headers, Record
+from suiro.streams.stores import OrderedMap, Row
+from suiro.streams.task import Processing, TaskSettings
+from suiro.streams.topology.nodes import (
     ForeignKeyRespond,
     Node,
     Repartition,
@@ -28,10 +31,7 @@ from suiro.streams.nodes import (
     TableAggregate,
     TimeWindowAggregate,
 )
-from suiro.streams.records import Headers, Record
-from suiro.streams.stores import OrderedMap, Row
-from suiro.streams.task import Processing, TaskSettings
-from suiro.streams.topology import Topology, stores_of
+from suiro.streams.topology.topology import Topology, stores_of
 from suiro.streams.windows import EmitStrategy
 
 __all__ = ["Link", "Place", "TracingInterpreter", "sources_of"]

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from suiro.errors import ConfigError, RegistryError
 from suiro.streams.errors import ProcessingError
 from suiro.streams.extractors import FailOnInvalidTimestamp, SourceRecord
-from suiro.streams.nodes import Node, Repartition, Source
 from suiro.streams.records import Headers, Record
 from suiro.streams.serdes.block_forms import decode_rows
 from suiro.streams.times import UNKNOWN
+from suiro.streams.topology.nodes import Node, Repartition, Source
 
 if TYPE_CHECKING:
     import pyarrow as pa

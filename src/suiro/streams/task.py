@@ -15,7 +15,12 @@ from typing import Any, Protocol
 from suiro.errors import ConfigError, RegistryError
 from suiro.streams.calls import Caller
 from suiro.streams.errors import ProcessingError
-from suiro.streams.nodes import (
+from suiro.streams.operators import Rule, rule_of
+from suiro.streams.punctuation import Punctuators
+from suiro.streams.records import Origin, Record
+from suiro.streams.stores import OrderedMap, open_store
+from suiro.streams.times import UNKNOWN, OperatorTime
+from suiro.streams.topology.nodes import (
     Node,
     Repartition,
     SessionAggregate,
@@ -26,12 +31,7 @@ from suiro.streams.nodes import (
     Suppress,
     TimeWindowAggregate,
 )
-from suiro.streams.operators import Rule, rule_of
-from suiro.streams.punctuation import Punctuators
-from suiro.streams.records import Origin, Record
-from suiro.streams.stores import OrderedMap, open_store
-from suiro.streams.times import UNKNOWN, OperatorTime
-from suiro.streams.topology import SubTopology, Topology, stores_of
+from suiro.streams.topology.topology import SubTopology, Topology, stores_of
 from suiro.streams.windows import EmitStrategy
 
 __all__ = ["TIMES", "Around", "Context", "Outputs", "Processing", "Task", "TaskSettings", "in_turn"]

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from suiro.streams.nodes import Source
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES
+from suiro.streams.topology.nodes import Source
 from suiro.streams.vectorised.aggregate_twin import AggregateTwin
 from suiro.streams.vectorised.stateless import FALLBACK
 from suiro.streams.vectorised.stream_table_join import JoinTwin, LaneChunks

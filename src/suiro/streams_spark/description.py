@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from suiro.streams.errors import TopologyError
-from suiro.streams.nodes import Node
-from suiro.streams.topology import stores_of
+from suiro.streams.topology.nodes import Node
+from suiro.streams.topology.topology import stores_of
 from suiro.streams_spark.plan import Plan
 
 __all__ = ["FORMAT_VERSION", "Difference", "check_description", "compare", "describe_state"]

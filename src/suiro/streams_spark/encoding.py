@@ -7,11 +7,11 @@ from typing import Any
 
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.streams.blocks import Block, Parcel
-from suiro.streams.nodes import Repartition, Sink
 from suiro.streams.records import Headers, Windowed
 from suiro.streams.serdes import natural
 from suiro.streams.serdes.block_forms import Failed, encode_rows
 from suiro.streams.sources import DeadLetter
+from suiro.streams.topology.nodes import Repartition, Sink
 from suiro.streams_spark.changes import write_change
 
 __all__ = ["Failing", "carried_columns", "encoded_for", "one_record", "parcel_of"]

@@ -14,11 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from suiro.streams.nodes import Node, StoreSpec
 from suiro.streams.sources import DeadLetter, SourceReader
 from suiro.streams.stores import OrderedMap
 from suiro.streams.stores.decoded import Cells, Copy, copier_of
 from suiro.streams.stores.key_value import KeyValueStore
+from suiro.streams.topology.nodes import Node, StoreSpec
 from suiro.streams_spark.shuffle_message import Lane, headers_list
 
 __all__ = ["GlobalTable", "RowsRead", "global_table"]

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from suiro.errors import ConfigError, UsageError
 from suiro.spark import Positions, SinkOptions, SourceOptions
-from suiro.streams.registries import registry_for_run
+from suiro.streams.dsl.registries import registry_for_run
 from suiro.streams.task import TaskSettings
-from suiro.streams.topology import Topology
+from suiro.streams.topology.topology import Topology
 from suiro.streams_spark.reports import RunCounts
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from suiro.spark import FooterOf, Pace
-    from suiro.streams.store_reader import ReadOnlyStore
+    from suiro.streams.queries.store_reader import ReadOnlyStore
     from suiro.streams_spark.plan import Plan
     from suiro.streams_spark.rebuild import Boundary
 
@@ -258,7 +258,7 @@ class KafkaStreams:
         if self._state == "NOT_RUNNING":
             raise UsageError(
                 f"{self.application_id} is closed; open a copy of store {name!r} with "
-                "suiro.streams.store_reader.ReadOnlyStore"
+                "suiro.streams.queries.store_reader.ReadOnlyStore"
             )
         found = self._stores.get(name)
         if found is None:
@@ -267,7 +267,7 @@ class KafkaStreams:
 
     def open_store(self, name: str, *, max_bytes: int | None = None) -> ReadOnlyStore:
         """A copy of its own, which the caller closes. `max_bytes`: of rows that it may hold."""
-        from suiro.streams.store_reader import ReadOnlyStore
+        from suiro.streams.queries.store_reader import ReadOnlyStore
 
         bootstrap_servers, settings = self.cluster
         return ReadOnlyStore(
@@ -327,7 +327,7 @@ class KafkaStreams:
     def _prepared(self) -> tuple[Plan, Boundary | None]:
         """Looks whether everything fits, and only then makes the topics that are the topology's own."""
         from suiro.client import Client
-        from suiro.streams.checks import check_co_partitioned
+        from suiro.streams.dsl.checks import check_co_partitioned
         from suiro.streams_spark.description import check_description
         from suiro.streams_spark.plan import plan
         from suiro.streams_spark.rebuild import boundary_of

@@ -26,10 +26,10 @@ from suiro.spark import (
 from suiro.streams.blocks import BlockTask
 from suiro.streams.call_loop import Calls
 from suiro.streams.calls import Caller
-from suiro.streams.nodes import Node, Repartition
 from suiro.streams.sources import SourceReader
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES
+from suiro.streams.topology.nodes import Node, Repartition
 from suiro.streams.vectorised.stateless import FALLBACK
 from suiro.streams_spark.condition import TABLE, seen
 from suiro.streams_spark.outputs import Outputs, Topics

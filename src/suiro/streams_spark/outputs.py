@@ -20,10 +20,10 @@ from suiro.protocol import columnar
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.spark import StageOfTask
 from suiro.streams.blocks import Block, Parcel
-from suiro.streams.nodes import Node, Repartition, Sink
 from suiro.streams.records import Change, Headers, Origin, Record, Windowed
 from suiro.streams.serdes import natural
 from suiro.streams.sources import DeadLetter, SourceReader, dead_letter_headers
+from suiro.streams.topology.nodes import Node, Repartition, Sink
 from suiro.streams.vectorised.emission import Emission, changelog_columns
 from suiro.streams_spark.condition import Condition
 from suiro.streams_spark.encoding import Failing, carried_columns, encoded_for, one_record, parcel_of

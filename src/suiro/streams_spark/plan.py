@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from suiro.streams.checks import CoPartitioned
+from suiro.streams.dsl.checks import CoPartitioned
 from suiro.streams.errors import TopologyError
-from suiro.streams.nodes import (
+from suiro.streams.topology.nodes import (
     Filter,
     ForeignKeyResolve,
     ForeignKeyRespond,
@@ -27,7 +27,7 @@ from suiro.streams.nodes import (
     StreamAggregate,
     ToStream,
 )
-from suiro.streams.topology import SubTopology, Topology
+from suiro.streams.topology.topology import SubTopology, Topology
 
 __all__ = ["InternalTopic", "Plan", "SubPlan", "plan"]
 

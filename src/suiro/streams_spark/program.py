@@ -17,9 +17,9 @@ from typing import Any
 
 from suiro.spark import Pace, SinkOptions, SourceOptions
 from suiro.streams.errors import TopologyError
-from suiro.streams.nodes import Node
 from suiro.streams.task import TaskSettings
-from suiro.streams.topology import Topology
+from suiro.streams.topology.nodes import Node
+from suiro.streams.topology.topology import Topology
 from suiro.streams_spark.plan import Plan
 from suiro.streams_spark.rebuild import Boundary
 

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from suiro.streams.nodes import Repartition
 from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.serdes.block_forms import decode_rows
 from suiro.streams.sources import SourceReader
+from suiro.streams.topology.nodes import Repartition
 from suiro.streams_spark.changes import read_change
 from suiro.streams_spark.notes import NO_TIME
 from suiro.streams_spark.shuffle_message import Lane, headers_list

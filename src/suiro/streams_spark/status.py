@@ -22,11 +22,11 @@ from suiro.clock import Clock, SystemClock
 from suiro.errors import SuiroError, TransientError, UsageError
 from suiro.spark import query_metrics
 from suiro.streams.blocks import block_plan
-from suiro.streams.nodes import GlobalTableSource, Node, Repartition, Sink, Source
+from suiro.streams.queries.store_reader import READABLE, ReadOnlyStore, StoreTooLargeError, changelog_topic
 from suiro.streams.records import Windowed
-from suiro.streams.store_reader import READABLE, ReadOnlyStore, StoreTooLargeError, changelog_topic
 from suiro.streams.task import TaskSettings
-from suiro.streams.topology import Topology, stores_of
+from suiro.streams.topology.nodes import GlobalTableSource, Node, Repartition, Sink, Source
+from suiro.streams.topology.topology import Topology, stores_of
 from suiro.streams.vectorised.plan import Reason, twin_of
 from suiro.streams_spark.kafka_streams import KafkaStreams
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from suiro.streams.blocks import BlockTask
 from suiro.streams.call_loop import Calls
-from suiro.streams.nodes import GlobalTableSource, Node, Repartition, Source
 from suiro.streams.sources import SourceReader
 from suiro.streams.stores import open_store
 from suiro.streams.task import TIMES
+from suiro.streams.topology.nodes import GlobalTableSource, Node, Repartition, Source
 from suiro.streams_spark.condition import TaskCondition, seen
 from suiro.streams_spark.global_tables import global_table
 from suiro.streams_spark.held_records import HELD, HeldRecords

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from suiro.streams.blocks import BlockPlan, block_plan
 from suiro.streams.task import TaskSettings
-from suiro.streams.topology import Topology
+from suiro.streams.topology.topology import Topology
 from suiro.streams.vectorised.plan import Reason, Twin, twin_of
 
 __all__ = ["Twins", "twins_of"]

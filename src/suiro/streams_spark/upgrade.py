@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from suiro.streams.topology import Topology
+from suiro.streams.topology.topology import Topology
 from suiro.streams_spark.description import compare, describe_state
 from suiro.streams_spark.plan import plan
 

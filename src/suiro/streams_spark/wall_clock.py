@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 
-from suiro.streams.nodes import Node, Process
 from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.task import TIMES, Task, TaskSettings
-from suiro.streams.topology import SubTopology, Topology
+from suiro.streams.topology.nodes import Node, Process
+from suiro.streams.topology.topology import SubTopology, Topology
 
 __all__ = ["EVERY_MS_MIN", "clock_interval"]
 

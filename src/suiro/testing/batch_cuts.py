@@ -11,10 +11,10 @@ from suiro.errors import UsageError
 from suiro.streams.batches import BatchFunction
 from suiro.streams.calls import Failed
 from suiro.streams.interpreter import Interpreter
-from suiro.streams.nodes import MapBatches, Node
 from suiro.streams.records import Record
 from suiro.streams.task import Processing
-from suiro.streams.topology import Topology
+from suiro.streams.topology.nodes import MapBatches, Node
+from suiro.streams.topology.topology import Topology
 
 __all__ = ["BatchCuts", "BatchesDifferError"]
 

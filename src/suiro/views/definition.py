@@ -23,11 +23,11 @@ from uuid import UUID
 
 from suiro.errors import UsageError
 from suiro.streams import KTable, StreamsBuilder, Topology, Windowed, serdes
+from suiro.streams.dsl.registries import with_registry
 from suiro.streams.durations import milliseconds
 from suiro.streams.errors import TopologyError
-from suiro.streams.nodes import Sink
-from suiro.streams.registries import with_registry
 from suiro.streams.serdes import JsonSerde, Serde, SessionWindowedSerde, TimeWindowedSerde
+from suiro.streams.topology.nodes import Sink
 from suiro.views.analysis.arrival import by_arrival
 
 __all__ = ["RowCodec", "Serve", "VersionSpec", "ViewDefinition", "topology_of", "view"]

@@ -12,7 +12,7 @@ from suiro.demo.names import RAW, VIEW
 from suiro.demo.schemas import FLIGHT, FLIGHT_KEY
 from suiro.demo.view_figures import row_of
 from suiro.streams import explain, serdes
-from suiro.streams.registries import with_registry
+from suiro.streams.dsl.registries import with_registry
 from suiro.testing import TopologyTestDriver
 from suiro.views import topology_of
 from suiro.views.pipeline.archive import Code, archive_of

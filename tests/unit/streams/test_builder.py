@@ -26,7 +26,7 @@ from suiro.streams import (
     col,
     serdes,
 )
-from suiro.streams.nodes import (
+from suiro.streams.topology.nodes import (
     Repartition,
     Sink,
     Source,
@@ -36,7 +36,7 @@ from suiro.streams.nodes import (
     TableSource,
     TableTableJoin,
 )
-from suiro.streams.topology import stores_of
+from suiro.streams.topology.topology import stores_of
 from suiro.testing import TopologyTestDriver
 
 NEAR = JoinWindows.of_time_difference(10)

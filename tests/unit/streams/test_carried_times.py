@@ -14,11 +14,11 @@ from suiro.streams import (
     TimeWindows,
     serdes,
 )
-from suiro.streams.nodes import Node
 from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES, Task, TaskSettings
-from suiro.streams.topology import Topology
+from suiro.streams.topology.nodes import Node
+from suiro.streams.topology.topology import Topology
 
 
 class Outputs:

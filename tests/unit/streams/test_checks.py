@@ -21,7 +21,7 @@ from suiro.streams import (
     WallclockTimestampExtractor,
     col,
 )
-from suiro.streams.checks import check_co_partitioned
+from suiro.streams.dsl.checks import check_co_partitioned
 from suiro.streams_spark.program import check_picklable
 
 NEAR = JoinWindows.of_time_difference("1 minute")

@@ -10,7 +10,7 @@ from support.kafka_streams_topologies import TOPOLOGIES, by_value, joined, yes
 
 from suiro.errors import UsageError
 from suiro.streams import Materialized, StreamsBuilder, TimeWindows
-from suiro.streams.describe import unstable_names
+from suiro.streams.topology.describe import unstable_names
 
 _PRINTED = dict(
     entry.split("\n", 1)

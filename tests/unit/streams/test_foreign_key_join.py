@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from suiro.streams import serdes
-from suiro.streams.nodes import JoinType, Node, TableFilter
 from suiro.streams.operators.foreign_key_join import response_serde, subscription_serde
 from suiro.streams.operators.foreign_key_messages import (
     Instruction,
@@ -20,6 +19,7 @@ from suiro.streams.records import Origin, Record
 from suiro.streams.serdes import DeserializationError, SerializationError
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES, Task, TaskSettings
+from suiro.streams.topology.nodes import JoinType, Node, TableFilter
 from tests.support.join_topologies import Plan, Run
 
 

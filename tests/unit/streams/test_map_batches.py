@@ -16,7 +16,7 @@ from suiro.streams import StreamsBuilder, TopologyError, explain, serdes
 from suiro.streams.errors import ProcessingError
 from suiro.streams.records import Record
 from suiro.streams.task import TaskSettings
-from suiro.streams.topology import Topology
+from suiro.streams.topology.topology import Topology
 from suiro.testing import BatchesDifferError, TopologyTestDriver
 
 READS = {"amount": "float64", "article": "string"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from suiro.streams.nodes import (
+from suiro.streams.topology.nodes import (
     SessionAggregate,
     SlidingAggregate,
     Suppress,

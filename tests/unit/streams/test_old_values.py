@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from suiro.streams.nodes import Aggregation, StreamAggregate, TableAggregate
 from suiro.streams.records import Change
+from suiro.streams.topology.nodes import Aggregation, StreamAggregate, TableAggregate
 from tests.support.stream_operators import Operators, store
 
 

@@ -17,7 +17,7 @@ from suiro.errors import ConfigError, RegistryUnavailableError
 from suiro.registry import MOCK_SCHEME, Reference, Schema, registry_client
 from suiro.streams import KafkaStreams, Materialized, ProcessingError, StreamsBuilder, col, serdes
 from suiro.streams.serdes.registered import AvroInside
-from suiro.streams.topology import Topology
+from suiro.streams.topology.topology import Topology
 from suiro.testing import TopologyTestDriver
 
 FLIGHT: dict[str, Any] = {

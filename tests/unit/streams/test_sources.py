@@ -19,9 +19,9 @@ from suiro.streams.extractors import (
     SourceRecord,
     UsePartitionTimeOnInvalidTimestamp,
 )
-from suiro.streams.nodes import Node, Source
 from suiro.streams.records import Headers
 from suiro.streams.sources import SourceReader
+from suiro.streams.topology.nodes import Node, Source
 
 Cells = list[tuple[int, bytes | None, bytes | None]]
 

@@ -14,8 +14,8 @@ from suiro.errors import DeadlineExceededError, UsageError
 from suiro.node import InProcessNode
 from suiro.protocol.records import Record, encode_batch
 from suiro.streams import Materialized, SessionWindows, StreamsBuilder, TimeWindows, Windowed, serdes
-from suiro.streams.store_reader import ROW_BYTES, ReadOnlyStore, StoreTooLargeError, changelog_topic
-from suiro.streams.topology import Topology
+from suiro.streams.queries.store_reader import ROW_BYTES, ReadOnlyStore, StoreTooLargeError, changelog_topic
+from suiro.streams.topology.topology import Topology
 from suiro.testing import node
 
 TEXT = {"key": serdes.string, "value": serdes.string}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from suiro.streams.nodes import JoinType
 from suiro.streams.records import Record
+from suiro.streams.topology.nodes import JoinType
 from suiro.streams.windows import JoinWindows
 from tests.support.join_topologies import Plan, Run, Running
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from suiro.streams.nodes import JoinType
+from suiro.streams.topology.nodes import JoinType
 from tests.support.join_topologies import Plan, Run, Running
 
 

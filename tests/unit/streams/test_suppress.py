@@ -8,7 +8,8 @@ import pytest
 
 from suiro.streams import serdes
 from suiro.streams.errors import ProcessingError
-from suiro.streams.nodes import (
+from suiro.streams.records import Change
+from suiro.streams.topology.nodes import (
     SessionAggregate,
     SlidingAggregate,
     StoreSpec,
@@ -17,7 +18,6 @@ from suiro.streams.nodes import (
     TimeWindowAggregate,
     ToStream,
 )
-from suiro.streams.records import Change
 from suiro.streams.windows import SessionWindows, SlidingWindows, TimeWindows
 from tests.support.stream_operators import COUNT, Operators, store
 

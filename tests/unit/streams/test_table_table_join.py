@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from suiro.streams import serdes
-from suiro.streams.nodes import Aggregation, JoinType, Process, TimeWindowAggregate
 from suiro.streams.records import Change, Record, Windowed
+from suiro.streams.topology.nodes import Aggregation, JoinType, Process, TimeWindowAggregate
 from suiro.streams.windows import TimeWindows
 from tests.support.join_topologies import Plan, Run
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from suiro.streams import serdes
-from suiro.streams.nodes import StoreSpec
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.stores.buffer import TimeOrderedBuffer
+from suiro.streams.topology.nodes import StoreSpec
 
 SPEC = StoreSpec(name="s", kind="buffer", key=serdes.bytes, value=serdes.bytes)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from suiro.streams import serdes
-from suiro.streams.nodes import StoreSpec
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.stores.versioned import VersionedStore
+from suiro.streams.topology.nodes import StoreSpec
 
 _SPEC = StoreSpec(name="prices", kind="versioned", key=serdes.string, value=serdes.string, retention_ms=10)
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from suiro.streams.nodes import (
+from suiro.streams.records import Change, Windowed
+from suiro.streams.topology.nodes import (
     Aggregation,
     SessionAggregate,
     SlidingAggregate,
@@ -17,7 +18,6 @@ from suiro.streams.nodes import (
     Suppress,
     TimeWindowAggregate,
 )
-from suiro.streams.records import Change, Windowed
 from suiro.streams.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows
 from tests.support.stream_operators import AGGREGATE, COUNT, REDUCE, Operators, store
 

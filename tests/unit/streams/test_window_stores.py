@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 
 from suiro.streams import serdes
-from suiro.streams.nodes import StoreSpec
 from suiro.streams.records import Windowed
 from suiro.streams.stores import OrderedMap, open_store
+from suiro.streams.topology.nodes import StoreSpec
 
 SPEC = StoreSpec(name="s", kind="window", key=serdes.string, value=serdes.long, window_size_ms=10)
 

@@ -16,9 +16,9 @@ from suiro.clock import ManualClock
 from suiro.errors import BrokenConnectionError, TransientError, UsageError
 from suiro.streams import Consumed, JoinWindows, Materialized, StreamsBuilder, serdes
 from suiro.streams.explanation import explain
-from suiro.streams.store_reader import Answer, ReadOnlyStore, StoreTooLargeError
+from suiro.streams.queries.store_reader import Answer, ReadOnlyStore, StoreTooLargeError
 from suiro.streams.task import TaskSettings
-from suiro.streams.topology import Topology
+from suiro.streams.topology.topology import Topology
 from suiro.streams_spark import ApplicationServer, status
 from suiro.streams_spark.serving import ROWS_AT_ONCE, ROWS_WAITING
 from suiro.streams_spark.status import STORE_BYTES_MAX, STORE_COPIES, TOO_LARGE_KEPT_S, ApplicationStatus

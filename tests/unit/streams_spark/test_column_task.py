@@ -16,7 +16,7 @@ from suiro.protocol.columnar import HEADERS_TYPE
 from suiro.spark import OffsetRange, SinkOptions, SourceOptions
 from suiro.streams import StreamsBuilder, TimeWindows, left, record_key, record_value, right, serdes
 from suiro.streams.task import TaskSettings
-from suiro.streams.topology import Topology
+from suiro.streams.topology.topology import Topology
 from suiro.streams.vectorised.plan import Reason
 from suiro.streams_spark.lanes import lane_rows
 from suiro.streams_spark.outputs import Topics

@@ -21,7 +21,6 @@ from suiro.spark.reports import pack_commit, unpack_commit
 from suiro.spark.staging import StagedRecords, StagingWriter
 from suiro.streams import JoinWindows, StreamsBuilder, Suppressed, TimeWindows, serdes
 from suiro.streams.interpreter import Interpreter
-from suiro.streams.nodes import StoreSpec
 from suiro.streams.operators import waiting
 from suiro.streams.operators.foreign_key_messages import (
     Instruction,
@@ -32,6 +31,7 @@ from suiro.streams.operators.foreign_key_messages import (
 )
 from suiro.streams.records import Change
 from suiro.streams.stores import OrderedMap, open_store
+from suiro.streams.topology.nodes import StoreSpec
 from suiro.streams_spark import description, rebuild
 from suiro.streams_spark.changes import read_change, write_change
 from suiro.streams_spark.description import check_description

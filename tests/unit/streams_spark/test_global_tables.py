@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from suiro.protocol.columnar import HEADERS_TYPE
 from suiro.streams import StreamsBuilder, serdes
-from suiro.streams.nodes import StoreSpec
 from suiro.streams.stores import OrderedMap, open_store
-from suiro.streams.topology import Topology
+from suiro.streams.topology.nodes import StoreSpec
+from suiro.streams.topology.topology import Topology
 from suiro.streams_spark.global_tables import GlobalTable
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.reports import DroppedRecords, unpack_reports

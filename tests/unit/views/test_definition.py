@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from suiro.errors import ConfigError, UsageError
 from suiro.streams import Materialized, SessionWindows, StreamsBuilder, TimeWindows, Windowed, col, serdes
 from suiro.streams.errors import TopologyError
-from suiro.streams.nodes import Sink
+from suiro.streams.topology.nodes import Sink
 from suiro.views import Cut, RowCodec, VersionSpec, topology_of, view
 from suiro.views.definition import ViewDefinition
 

@@ -36,7 +36,7 @@ from suiro.connect.settings import SettingError, read_settings
 from suiro.connect.values import plain_json
 from suiro.errors import TransientError
 from suiro.foundation.http import ask, is_temporary, retry_after_ms, said
-from suiro.streams.expressions import ExpressionError
+from suiro.streams.expressions.expression import ExpressionError
 
 __all__ = ["WebhookSink"]
 

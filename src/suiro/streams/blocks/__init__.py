@@ -9,7 +9,7 @@ from suiro.streams.blocks.leaving import BlockOutputs, Parcel
 from suiro.streams.blocks.plan import BlockPlan, plan_of
 from suiro.streams.blocks.steps import has_step
 from suiro.streams.blocks.task import BlockTask, Taken
-from suiro.streams.topology import SubTopology, Topology
+from suiro.streams.topology.topology import SubTopology, Topology
 
 __all__ = ["Block", "BlockOutputs", "BlockPlan", "BlockTask", "Parcel", "Taken", "block_plan"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from suiro.streams.blocks.block import Block
-from suiro.streams.nodes import StreamAggregate, TimeWindowAggregate
 from suiro.streams.operators.aggregate import Update, update_of
 from suiro.streams.operators.row_expiry import RowExpiry
 from suiro.streams.records import Change, Windowed
 from suiro.streams.times import UNKNOWN
+from suiro.streams.topology.nodes import StreamAggregate, TimeWindowAggregate
 from suiro.streams.windows import EmitStrategy
 
 if TYPE_CHECKING:

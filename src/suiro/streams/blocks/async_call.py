@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from suiro.streams.calls import Failed
-from suiro.streams.nodes import AsyncCall
+from suiro.streams.topology.nodes import AsyncCall
 
 if TYPE_CHECKING:
     from suiro.streams.blocks.block import Block

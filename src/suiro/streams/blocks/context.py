@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from suiro.streams.blocks.old_values import needs_old
-from suiro.streams.topology import SubTopology, Topology
+from suiro.streams.topology.topology import SubTopology, Topology
 
 if TYPE_CHECKING:
     from suiro.streams.blocks.block import Block
     from suiro.streams.blocks.plan import Edge
     from suiro.streams.blocks.task import BlockTask
     from suiro.streams.calls import Caller
-    from suiro.streams.nodes import Node
     from suiro.streams.task import TaskSettings
     from suiro.streams.times import OperatorTime
+    from suiro.streams.topology.nodes import Node
 
 __all__ = ["BlockContext"]
 

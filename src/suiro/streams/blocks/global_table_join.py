@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from suiro.streams.nodes import StreamGlobalTableJoin
 from suiro.streams.operators.functions import callable_of
+from suiro.streams.topology.nodes import StreamGlobalTableJoin
 
 if TYPE_CHECKING:
     from suiro.streams.blocks.block import Block

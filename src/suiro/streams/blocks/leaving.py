@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from suiro.streams.blocks.block import Block
-from suiro.streams.nodes import Node
 from suiro.streams.records import Headers, Origin, Record
+from suiro.streams.topology.nodes import Node
 
 __all__ = ["BlockOutputs", "Parcel", "merged_parcels"]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from suiro.streams.batches import BatchFunction
 from suiro.streams.calls import Failed
-from suiro.streams.nodes import MapBatches
+from suiro.streams.topology.nodes import MapBatches
 
 if TYPE_CHECKING:
     from suiro.streams.blocks.block import Block

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from suiro.streams.nodes import Node, TableFilter, TableMapValues, ToStream
-from suiro.streams.topology import Topology
+from suiro.streams.topology.nodes import Node, TableFilter, TableMapValues, ToStream
+from suiro.streams.topology.topology import Topology
 
 __all__ = ["needs_old"]
 

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from suiro.streams.nodes import Node, Process, Repartition, Sink
-from suiro.streams.topology import SubTopology, Topology, stores_of
+from suiro.streams.topology.nodes import Node, Process, Repartition, Sink
+from suiro.streams.topology.topology import SubTopology, Topology, stores_of
 
 __all__ = ["PATHS_MAX", "BlockPlan", "Edge", "Unit", "plan_of"]
 

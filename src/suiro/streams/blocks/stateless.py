@@ -8,8 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from suiro.streams.nodes import Branch, Filter, FlatMap, FlatMapValues, Map, MapValues, Peek, SelectKey
 from suiro.streams.operators.functions import callable_of
+from suiro.streams.topology.nodes import (
+    Branch,
+    Filter,
+    FlatMap,
+    FlatMapValues,
+    Map,
+    MapValues,
+    Peek,
+    SelectKey,
+)
 
 if TYPE_CHECKING:
     from suiro.streams.blocks.block import Block

@@ -9,7 +9,7 @@ from suiro.streams.blocks.aggregate import StreamAggregateStep, TimeWindowAggreg
 from suiro.streams.blocks.async_call import AsyncCallStep
 from suiro.streams.blocks.global_table_join import StreamGlobalTableJoinStep
 from suiro.streams.blocks.map_batches import MapBatchesStep
-from suiro.streams.nodes import (
+from suiro.streams.topology.nodes import (
     AsyncCall,
     Branch,
     Filter,
@@ -33,7 +33,7 @@ from suiro.streams.nodes import (
     TimeWindowAggregate,
     ToStream,
 )
-from suiro.streams.topology import Topology
+from suiro.streams.topology.topology import Topology
 
 if TYPE_CHECKING:
     from suiro.streams.blocks.block import Block

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from suiro.streams.blocks.block import Block
 from suiro.streams.blocks.stateless import called
-from suiro.streams.nodes import TableFilter, TableMapValues, TableSource, ToStream
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.keys import distinct
 from suiro.streams.records import Change
+from suiro.streams.topology.nodes import TableFilter, TableMapValues, TableSource, ToStream
 
 if TYPE_CHECKING:
     from suiro.streams.blocks.context import BlockContext

@@ -23,13 +23,13 @@ from suiro.streams.blocks.plan import BlockPlan, Edge
 from suiro.streams.blocks.steps import Step, step_of
 from suiro.streams.calls import Caller
 from suiro.streams.errors import ProcessingError
-from suiro.streams.nodes import Node, Process, Repartition, Sink
 from suiro.streams.operators import Rule
 from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import Task, TaskSettings, in_turn
 from suiro.streams.times import UNKNOWN
-from suiro.streams.topology import SubTopology, Topology
+from suiro.streams.topology.nodes import Node, Process, Repartition, Sink
+from suiro.streams.topology.topology import SubTopology, Topology
 
 __all__ = ["BlockTask", "Taken"]
 

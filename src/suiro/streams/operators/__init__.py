@@ -10,8 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
-from suiro.streams.nodes import Operator
 from suiro.streams.records import Record
+from suiro.streams.topology.nodes import Operator
 
 if TYPE_CHECKING:
     from suiro.streams.task import Context

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from suiro.streams.nodes import Aggregation, StreamAggregate
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.records import Change, Record
+from suiro.streams.topology.nodes import Aggregation, StreamAggregate
 
 if TYPE_CHECKING:
     from suiro.streams.task import Context

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from suiro.streams.calls import Failed
-from suiro.streams.nodes import AsyncCall
 from suiro.streams.records import Record
+from suiro.streams.topology.nodes import AsyncCall
 
 if TYPE_CHECKING:
     from suiro.streams.task import Context

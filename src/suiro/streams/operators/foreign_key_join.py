@@ -17,7 +17,6 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from suiro.streams.nodes import ForeignKeyResolve, ForeignKeyRespond, ForeignKeySubscribe
 from suiro.streams.operators.foreign_key_messages import (
     Instruction,
     Response,
@@ -30,6 +29,7 @@ from suiro.streams.operators.foreign_key_messages import (
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.rows import row_of
 from suiro.streams.records import Change, Record
+from suiro.streams.topology.nodes import ForeignKeyResolve, ForeignKeyRespond, ForeignKeySubscribe
 
 if TYPE_CHECKING:
     from suiro.streams.task import Context

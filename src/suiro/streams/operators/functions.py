@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from suiro.streams.expressions import Expression
-from suiro.streams.nodes import Function
+from suiro.streams.expressions.expression import Expression
+from suiro.streams.topology.nodes import Function
 
 __all__ = ["callable_of"]
 

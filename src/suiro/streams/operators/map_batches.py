@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from suiro.streams.batches import BatchFunction
 from suiro.streams.calls import Failed
-from suiro.streams.nodes import MapBatches
 from suiro.streams.records import Record
+from suiro.streams.topology.nodes import MapBatches
 
 if TYPE_CHECKING:
     from suiro.streams.task import Context

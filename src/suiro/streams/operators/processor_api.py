@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from suiro.errors import UsageError
-from suiro.streams.checks import check_processor
+from suiro.streams.dsl.checks import check_processor
 from suiro.streams.durations import milliseconds
-from suiro.streams.nodes import Process
 from suiro.streams.punctuation import Cancellable, PunctuationType
 from suiro.streams.records import Origin, Record
+from suiro.streams.topology.nodes import Process
 from suiro.streams.windows import Duration
 
 if TYPE_CHECKING:

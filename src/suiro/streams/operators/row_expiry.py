@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from suiro.streams.nodes import TableTableJoin
+from suiro.streams.topology.nodes import TableTableJoin
 
 if TYPE_CHECKING:
     from suiro.streams.stores.session import SessionStore
     from suiro.streams.stores.window import WindowStore
     from suiro.streams.times import OperatorTime
-    from suiro.streams.topology import SubTopology
+    from suiro.streams.topology.topology import SubTopology
 
 __all__ = ["RowExpiry"]
 

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from suiro.streams.errors import TopologyError
-from suiro.streams.nodes import SessionAggregate
 from suiro.streams.operators.aggregate import update_of
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.row_expiry import RowExpiry
 from suiro.streams.records import Change, Headers, Record, Windowed
+from suiro.streams.topology.nodes import SessionAggregate
 from suiro.streams.windows import EmitStrategy
 
 if TYPE_CHECKING:

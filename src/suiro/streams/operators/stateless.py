@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from suiro.streams.nodes import Branch, Filter, FlatMap, FlatMapValues, Map, MapValues, Peek, SelectKey
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.records import Record
+from suiro.streams.topology.nodes import (
+    Branch,
+    Filter,
+    FlatMap,
+    FlatMapValues,
+    Map,
+    MapValues,
+    Peek,
+    SelectKey,
+)
 
 if TYPE_CHECKING:
     from suiro.streams.task import Context

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from suiro.streams.nodes import StreamStreamJoin
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.waiting import pack, unpack
 from suiro.streams.records import Record
 from suiro.streams.stores.stream_join import StreamJoinStore
+from suiro.streams.topology.nodes import StreamStreamJoin
 
 if TYPE_CHECKING:
     from suiro.streams.task import Context

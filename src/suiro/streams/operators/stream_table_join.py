@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from suiro.streams.nodes import StreamGlobalTableJoin, StreamTableJoin
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.rows import row_of
 from suiro.streams.operators.waiting import pack, unpack
 from suiro.streams.records import Record
 from suiro.streams.times import UNKNOWN
+from suiro.streams.topology.nodes import StreamGlobalTableJoin, StreamTableJoin
 
 if TYPE_CHECKING:
     from suiro.streams.task import Context

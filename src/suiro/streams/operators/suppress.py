@@ -13,9 +13,9 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from suiro.streams.errors import ProcessingError
-from suiro.streams.nodes import StoreSpec, Suppress
 from suiro.streams.records import Change, Headers, Record, Windowed
 from suiro.streams.serdes import SessionWindowedSerde, TimeWindowedSerde
+from suiro.streams.topology.nodes import StoreSpec, Suppress
 
 if TYPE_CHECKING:
     from suiro.streams.stores.buffer import TimeOrderedBuffer

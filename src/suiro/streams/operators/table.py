@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
-from suiro.streams.nodes import GlobalTableSource, TableFilter, TableMapValues, TableSource, ToStream
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.keys import distinct
 from suiro.streams.records import Change, Record
+from suiro.streams.topology.nodes import GlobalTableSource, TableFilter, TableMapValues, TableSource, ToStream
 
 if TYPE_CHECKING:
     from suiro.streams.task import Context

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from suiro.streams.errors import TopologyError
-from suiro.streams.nodes import TableAggregate, TableGroupBy
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.records import Change, Record
+from suiro.streams.topology.nodes import TableAggregate, TableGroupBy
 
 if TYPE_CHECKING:
     from suiro.streams.task import Context

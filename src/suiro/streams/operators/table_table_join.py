@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from suiro.streams.nodes import TableTableJoin
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.rows import row_of
 from suiro.streams.records import Change, Record
+from suiro.streams.topology.nodes import TableTableJoin
 
 if TYPE_CHECKING:
     from suiro.streams.task import Context

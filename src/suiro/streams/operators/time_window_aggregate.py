@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from suiro.streams.nodes import TimeWindowAggregate
 from suiro.streams.operators.aggregate import update_of
 from suiro.streams.operators.row_expiry import RowExpiry
 from suiro.streams.records import Change, Headers, Record, Windowed
+from suiro.streams.topology.nodes import TimeWindowAggregate
 from suiro.streams.windows import EmitStrategy
 
 if TYPE_CHECKING:

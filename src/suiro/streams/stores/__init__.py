@@ -9,8 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from suiro.streams.nodes import StoreSpec
 from suiro.streams.stores.ordered import OrderedMap, Row
+from suiro.streams.topology.nodes import StoreSpec
 
 __all__ = ["OrderedMap", "Row", "open_store"]
 

@@ -11,8 +11,8 @@ import struct
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 
-from suiro.streams.nodes import StoreSpec
 from suiro.streams.stores.ordered import OrderedMap
+from suiro.streams.topology.nodes import StoreSpec
 
 __all__ = ["Entry", "TimeOrderedBuffer"]
 

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
-from suiro.streams.nodes import StoreSpec
 from suiro.streams.serdes import (
     BooleanSerde,
     BytesSerde,
@@ -29,6 +28,7 @@ from suiro.streams.serdes import (
     TaggedSerde,
 )
 from suiro.streams.stores.ordered import OrderedMap
+from suiro.streams.topology.nodes import StoreSpec
 
 __all__ = ["Cells", "Copy", "copier_of", "reader_of"]
 

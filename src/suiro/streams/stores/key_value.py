@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from suiro.streams.nodes import StoreSpec
 from suiro.streams.serdes.block_forms import Failed, encode_rows
 from suiro.streams.stores.decoded import Cells
 from suiro.streams.stores.ordered import OrderedMap
+from suiro.streams.topology.nodes import StoreSpec
 
 __all__ = ["KeyValueStore"]
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from sortedcontainers import SortedDict
 
-from suiro.streams.nodes import StoreSpec
 from suiro.streams.records import Windowed
 from suiro.streams.stores.decoded import Cells
 from suiro.streams.stores.ordered import OrderedMap
+from suiro.streams.topology.nodes import StoreSpec
 
 __all__ = ["SessionStore"]
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from suiro.streams.nodes import StoreSpec
 from suiro.streams.stores.ordered import OrderedMap
+from suiro.streams.topology.nodes import StoreSpec
 
 __all__ = ["StreamJoinStore"]
 

@@ -12,11 +12,11 @@ from typing import Any, overload
 
 from sortedcontainers import SortedDict
 
-from suiro.streams.nodes import StoreSpec
 from suiro.streams.records import Windowed
 from suiro.streams.serdes.block_forms import Failed, encode_rows
 from suiro.streams.stores.decoded import Cells
 from suiro.streams.stores.ordered import OrderedMap
+from suiro.streams.topology.nodes import StoreSpec
 
 __all__ = ["WindowStore"]
 

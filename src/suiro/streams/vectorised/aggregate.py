@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from suiro.errors import FatalError
-from suiro.streams.arrow_expressions import Columns, evaluate
 from suiro.streams.errors import ProcessingError
+from suiro.streams.expressions.on_arrow import Columns, evaluate
 from suiro.streams.serdes import NotColumnarError
 from suiro.streams.vectorised import kernels
 from suiro.streams.vectorised.columns import Chunk

@@ -15,7 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from suiro.streams.errors import ProcessingError
-from suiro.streams.nodes import (
+from suiro.streams.records import Origin, Record
+from suiro.streams.serdes import TimeWindowedSerde
+from suiro.streams.sources import SourceReader
+from suiro.streams.stores import OrderedMap
+from suiro.streams.task import TaskSettings
+from suiro.streams.times import UNKNOWN
+from suiro.streams.topology.nodes import (
     Node,
     Repartition,
     Sink,
@@ -25,13 +31,7 @@ from suiro.streams.nodes import (
     TimeWindowAggregate,
     ToStream,
 )
-from suiro.streams.records import Origin, Record
-from suiro.streams.serdes import TimeWindowedSerde
-from suiro.streams.sources import SourceReader
-from suiro.streams.stores import OrderedMap
-from suiro.streams.task import TaskSettings
-from suiro.streams.times import UNKNOWN
-from suiro.streams.topology import SubTopology, Topology
+from suiro.streams.topology.topology import SubTopology, Topology
 from suiro.streams.vectorised import kernels
 from suiro.streams.vectorised.aggregate import Inputs, NumberRows, Updates, combine, inputs_of
 from suiro.streams.vectorised.by_rules import Failures, RulePath, headers_array, headers_of

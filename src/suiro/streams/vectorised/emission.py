@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from suiro.streams.nodes import Node, Repartition, Sink
 from suiro.streams.serdes import TimeWindowedSerde
-from suiro.streams.topology import Topology
+from suiro.streams.topology.nodes import Node, Repartition, Sink
+from suiro.streams.topology.topology import Topology
 from suiro.streams.vectorised import kernels
 from suiro.streams.vectorised.columns import Chunk
 from suiro.streams.vectorised.key_index import BinaryView, binary_array, read_only

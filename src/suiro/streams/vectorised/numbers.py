@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from suiro.streams.arrow_expressions import result_type
-from suiro.streams.expressions import Call, Expression, Root, record_value
-from suiro.streams.nodes import Aggregation, StoreSpec
+from suiro.streams.expressions.expression import Call, Expression, Root, record_value
+from suiro.streams.expressions.on_arrow import result_type
 from suiro.streams.serdes import DoubleSerde, LongSerde
+from suiro.streams.topology.nodes import Aggregation, StoreSpec
 from suiro.streams.vectorised import kernels
 from suiro.streams.vectorised.stateless import Reason, Types
 

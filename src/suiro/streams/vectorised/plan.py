@@ -11,9 +11,9 @@ from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
-from suiro.streams.nodes import Node, Sink, StreamAggregate, StreamTableJoin, TimeWindowAggregate
 from suiro.streams.task import TaskSettings
-from suiro.streams.topology import SubTopology, Topology
+from suiro.streams.topology.nodes import Node, Sink, StreamAggregate, StreamTableJoin, TimeWindowAggregate
+from suiro.streams.topology.topology import SubTopology, Topology
 from suiro.streams.vectorised.aggregate_twin import AggregateTwin, aggregate_twin
 from suiro.streams.vectorised.emission import Emission, emissions
 from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input

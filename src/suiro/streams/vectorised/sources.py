@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from suiro.streams.extractors import FailOnInvalidTimestamp
-from suiro.streams.nodes import Node, Repartition, Source
 from suiro.streams.serdes import BytesSerde, NotColumnarError, Serde
+from suiro.streams.topology.nodes import Node, Repartition, Source
 from suiro.streams.vectorised.columns import Chunk, Column, is_usable
 from suiro.streams.vectorised.stateless import Reason, Types
 

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from suiro.errors import UsageError
-from suiro.streams.arrow_expressions import Columns, evaluate, result_type
-from suiro.streams.expressions import Expression
-from suiro.streams.nodes import (
+from suiro.streams.expressions.expression import Expression
+from suiro.streams.expressions.on_arrow import Columns, evaluate, result_type
+from suiro.streams.serdes import NaturalSerde, NotColumnarError, Serde
+from suiro.streams.topology.nodes import (
     Branch,
     Filter,
     Function,
@@ -30,8 +31,7 @@ from suiro.streams.nodes import (
     Source,
     ToStream,
 )
-from suiro.streams.serdes import NaturalSerde, NotColumnarError, Serde
-from suiro.streams.topology import Topology
+from suiro.streams.topology.topology import Topology
 from suiro.streams.vectorised.columns import Chunk, Column, is_usable, type_of
 
 __all__ = ["FALLBACK", "Chain", "Reason", "Types", "joined"]

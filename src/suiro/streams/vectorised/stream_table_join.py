@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from suiro.streams.arrow_expressions import Columns, evaluate, result_type
 from suiro.streams.errors import ProcessingError
-from suiro.streams.expressions import Expression
-from suiro.streams.nodes import Node, StoreSpec, StreamTableJoin, TableSource
+from suiro.streams.expressions.expression import Expression
+from suiro.streams.expressions.on_arrow import Columns, evaluate, result_type
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TaskSettings
 from suiro.streams.times import UNKNOWN
-from suiro.streams.topology import SubTopology, Topology
+from suiro.streams.topology.nodes import Node, StoreSpec, StreamTableJoin, TableSource
+from suiro.streams.topology.topology import SubTopology, Topology
 from suiro.streams.vectorised.by_rules import Failures
 from suiro.streams.vectorised.columns import Chunk, Column, is_exact, is_usable, type_of
 from suiro.streams.vectorised.emission import Emission

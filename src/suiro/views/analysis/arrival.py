@@ -8,7 +8,7 @@ says it. Everything else depends on the records alone, wherever micro-batches we
 from __future__ import annotations
 
 from suiro.streams import Topology
-from suiro.streams.nodes import StreamGlobalTableJoin, StreamTableJoin
+from suiro.streams.topology.nodes import StreamGlobalTableJoin, StreamTableJoin
 
 __all__ = ["by_arrival", "note_of"]
 

@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 from suiro.client import Client
 from suiro.errors import UsageError
-from suiro.streams.nodes import Source
 from suiro.streams.provenance import Place
 from suiro.streams.task import TaskSettings
-from suiro.streams.topology import Topology
+from suiro.streams.topology.nodes import Source
+from suiro.streams.topology.topology import Topology
 from suiro.views.analysis.compare_values import ABSENT, Tolerance, Yardstick, columns_of, plain
 from suiro.views.analysis.explain_inputs import InputRecord, Inputs, Log, source_of
 from suiro.views.analysis.explain_kinds import Deed, Group, Sorted, sort_records

@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 
 from suiro.client import EARLIEST, Client
 from suiro.errors import DataLossError
-from suiro.streams.nodes import GlobalTableSource, Node, Source
 from suiro.streams.provenance import Place
 from suiro.streams.records import Headers
 from suiro.streams.sources import SourceReader
-from suiro.streams.topology import Topology
+from suiro.streams.topology.nodes import GlobalTableSource, Node, Source
+from suiro.streams.topology.topology import Topology
 from suiro.views.pipeline.committed import committed
 
 __all__ = ["InputRecord", "Inputs", "Log", "global_topics", "merged", "source_of"]

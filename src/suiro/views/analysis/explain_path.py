@@ -10,11 +10,11 @@ from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
-from suiro.streams.expressions import Expression
+from suiro.streams.expressions.expression import Expression
 from suiro.streams.interpreter import Emitted
-from suiro.streams.nodes import Node, Process, Repartition, Sink, Source
 from suiro.streams.provenance import Link, Place, TracingInterpreter
 from suiro.streams.records import Change, Record, Windowed
+from suiro.streams.topology.nodes import Node, Process, Repartition, Sink, Source
 from suiro.views.analysis.compare_values import shortened
 from suiro.views.analysis.explain_inputs import InputRecord
 from suiro.views.analysis.explain_replay import Side, pipe

@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from suiro.errors import UsageError
-from suiro.streams.expressions import Expression
-from suiro.streams.nodes import (
+from suiro.streams.expressions.expression import Expression
+from suiro.streams.operators.functions import callable_of
+from suiro.streams.topology.nodes import (
     Filter,
     Map,
     MapValues,
@@ -26,8 +27,7 @@ from suiro.streams.nodes import (
     SelectKey,
     Source,
 )
-from suiro.streams.operators.functions import callable_of
-from suiro.streams.topology import Topology
+from suiro.streams.topology.topology import Topology
 from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
 from suiro.streams.vectorised.stateless import Chain
 from suiro.views.analysis.explain_inputs import InputRecord

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from suiro.streams.nodes import (
+from suiro.streams.topology.nodes import (
     AsyncCall,
     Branch,
     Filter,
@@ -41,7 +41,7 @@ from suiro.streams.nodes import (
     TimeWindowAggregate,
     ToStream,
 )
-from suiro.streams.topology import Topology, stores_of
+from suiro.streams.topology.topology import Topology, stores_of
 
 __all__ = ["Gates", "gates_of"]
 

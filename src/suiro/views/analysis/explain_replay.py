@@ -1,8 +1,8 @@
 """One version's rows of some keys, made once more from the log, step by step, with the records that each comes from.
 
 `replay` runs the version's topology over its whole input in the interpreter, with provenance; records that cannot
-belong to a key that was asked for are left out where that is known (`explain_gate`). What it finds is then tried: the
-records it names, alone, must make the same row (`reproduces`).
+belong to a key that was asked for are left out where that is known (`explain_rekey_point`). What it finds is then
+tried: the records it names, alone, must make the same row (`reproduces`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from itertools import repeat
 from typing import Any, Protocol
 
 from suiro.streams.interpreter import Emitted, Interpreter
-from suiro.streams.nodes import Node, Sink
 from suiro.streams.provenance import Link, Place, TracingInterpreter, sources_of
 from suiro.streams.records import Record, Windowed
 from suiro.streams.serdes import natural
 from suiro.streams.task import TaskSettings
-from suiro.streams.topology import Topology
+from suiro.streams.topology.nodes import Node, Sink
+from suiro.streams.topology.topology import Topology
 from suiro.views.analysis.explain_inputs import InputRecord, Log, global_topics
 from suiro.views.analysis.explain_prefilter import Sieve
 from suiro.views.analysis.explain_rekey_point import Gates, gates_of

@@ -1,6 +1,6 @@
 """The follower's work: from a version's topics into its store, cut by cut.
 
-    python -m suiro.views.pipeline.applying        # what to follow as JSON on the first line of stdin; ends at stdin's end
+    python -m suiro.views.pipeline.applying    # what to follow: JSON, the first line of stdin; ends at stdin's end
 
 It runs in a process of its own, because it runs the user's code and is busy while a version is built, and look-ups
 should notice neither. `follower` starts it and reads what it says, a JSON object a line.

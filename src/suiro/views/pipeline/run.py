@@ -1,4 +1,4 @@
-"""One version of a view on Spark: `python -m suiro.views.pipeline.run FOLDER`, a process of its own (`process` starts it).
+"""One version of a view on Spark: `python -m suiro.views.pipeline.run FOLDER`, started by `process`.
 
 The first line of standard input says where Kafka is; the process ends when the input does, since then whoever started
 it is gone. `FOLDER` has the version's `spec.json` and its code, and gets its state. What happens is said on standard

@@ -12,7 +12,7 @@ from suiro.streams.blocks import BlockPlan, block_plan
 from suiro.streams.errors import ProcessingError
 from suiro.streams.records import Record
 from suiro.streams.task import TaskSettings
-from suiro.streams.topology import Topology
+from suiro.streams.topology.topology import Topology
 from suiro.testing import TopologyTestDriver
 
 

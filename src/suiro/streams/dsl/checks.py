@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from suiro.streams.errors import TopologyError
-from suiro.streams.expressions import Expression
-from suiro.streams.nodes import (
+from suiro.streams.expressions.expression import Expression
+from suiro.streams.topology.nodes import (
     Function,
     Process,
     Repartition,
@@ -22,7 +22,7 @@ from suiro.streams.nodes import (
     TableTableJoin,
     TimeWindowAggregate,
 )
-from suiro.streams.topology import Topology
+from suiro.streams.topology.topology import Topology
 
 __all__ = [
     "CoPartitioned",

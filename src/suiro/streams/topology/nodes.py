@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from suiro.streams.expressions import Expression
+from suiro.streams.expressions.expression import Expression
 from suiro.streams.serdes import Serde
 from suiro.streams.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows
 

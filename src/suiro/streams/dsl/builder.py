@@ -7,13 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from suiro.streams import serdes
-from suiro.streams.checks import CoPartitioned, check_topology
+from suiro.streams.dsl.checks import CoPartitioned, check_topology
+from suiro.streams.dsl.graph import Graph
+from suiro.streams.dsl.kstream import KStream
+from suiro.streams.dsl.ktable import GlobalKTable, KTable, table_store
+from suiro.streams.dsl.named import Consumed, Materialized, Name, name_of
+from suiro.streams.dsl.registries import with_serdes_placed
 from suiro.streams.errors import TopologyError
-from suiro.streams.graph import Graph
-from suiro.streams.kstream import KStream
-from suiro.streams.ktable import GlobalKTable, KTable, table_store
-from suiro.streams.named import Consumed, Materialized, Name, name_of
-from suiro.streams.nodes import (
+from suiro.streams.serdes import Serde
+from suiro.streams.topology.nodes import (
     GlobalTableSource,
     Node,
     Repartition,
@@ -24,9 +26,7 @@ from suiro.streams.nodes import (
     StreamTableJoin,
     TableSource,
 )
-from suiro.streams.registries import with_serdes_placed
-from suiro.streams.serdes import Serde
-from suiro.streams.topology import Topology
+from suiro.streams.topology.topology import Topology
 
 __all__ = ["StreamsBuilder"]
 

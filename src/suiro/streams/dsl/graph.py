@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from suiro.streams import serdes
+from suiro.streams.dsl.naming import Names, is_generated, legal_name
 from suiro.streams.errors import TopologyError
-from suiro.streams.naming import Names, is_generated, legal_name
-from suiro.streams.nodes import (
+from suiro.streams.serdes import Serde
+from suiro.streams.topology.nodes import (
     ForeignKeyResolve,
     Node,
     Operator,
@@ -25,7 +26,6 @@ from suiro.streams.nodes import (
     TableSource,
     TableTableJoin,
 )
-from suiro.streams.serdes import Serde
 
 __all__ = ["Graph", "TableRows", "common_key", "known"]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from suiro.streams.nodes import (
+from suiro.streams.topology.nodes import (
     ForeignKeyResolve,
     GlobalTableSource,
     Node,
@@ -99,7 +99,7 @@ class Topology:
 
     def describe(self, style: str = "text") -> str:
         """As Kafka Streams prints it; `"mermaid"`: a picture."""
-        from suiro.streams.describe import describe
+        from suiro.streams.topology.describe import describe
 
         return describe(self, style)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from suiro.foundation.in_threads import InThreads
-from suiro.streams.store_reader import Answer, ReadOnlyStore
+from suiro.streams.queries.store_reader import Answer, ReadOnlyStore
 
 __all__ = ["AsyncReadOnlyStore"]
 

@@ -23,12 +23,12 @@ from suiro.errors import (
     UsageError,
 )
 from suiro.protocol import columnar
-from suiro.streams.nodes import GlobalTableSource, Node, Source, StoreSpec
 from suiro.streams.records import Headers
 from suiro.streams.sources import SourceReader
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.stores.ordered import Row
-from suiro.streams.topology import Topology
+from suiro.streams.topology.nodes import GlobalTableSource, Node, Source, StoreSpec
+from suiro.streams.topology.topology import Topology
 
 __all__ = ["Answer", "ReadOnlyStore", "StoreTooLargeError", "changelog_topic"]
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from suiro.streams import serdes
-from suiro.streams.checks import function
+from suiro.streams.dsl.checks import function
+from suiro.streams.dsl.graph import common_key, known
+from suiro.streams.dsl.kstream import KStream
+from suiro.streams.dsl.ktable import GlobalKTable, KTable, table_store
+from suiro.streams.dsl.named import Joined, Materialized, Name, StreamJoined, name_of
 from suiro.streams.durations import milliseconds
 from suiro.streams.errors import TopologyError
-from suiro.streams.graph import common_key, known
-from suiro.streams.kstream import KStream
-from suiro.streams.ktable import GlobalKTable, KTable, table_store
-from suiro.streams.named import Joined, Materialized, Name, StreamJoined, name_of
-from suiro.streams.nodes import (
+from suiro.streams.serdes import Serde
+from suiro.streams.topology.nodes import (
     ForeignKeyResolve,
     ForeignKeyRespond,
     ForeignKeySubscribe,
@@ -28,7 +29,6 @@ from suiro.streams.nodes import (
     StreamTableJoin,
     TableTableJoin,
 )
-from suiro.streams.serdes import Serde
 from suiro.streams.windows import Duration, JoinWindows
 
 __all__ = ["join_stream", "join_tables"]

@@ -10,12 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
 from suiro.streams import serdes
-from suiro.streams.checks import function, processor_supplier, python_function
-from suiro.streams.errors import TopologyError
-from suiro.streams.graph import Graph
-from suiro.streams.kstream_async import AsyncOperators
-from suiro.streams.kstream_batches import BatchOperators
-from suiro.streams.named import (
+from suiro.streams.dsl.checks import function, processor_supplier, python_function
+from suiro.streams.dsl.graph import Graph
+from suiro.streams.dsl.kstream_async import AsyncOperators
+from suiro.streams.dsl.kstream_batches import BatchOperators
+from suiro.streams.dsl.named import (
     Grouped,
     Joined,
     Materialized,
@@ -26,8 +25,10 @@ from suiro.streams.named import (
     StreamJoined,
     name_of,
 )
-from suiro.streams.naming import legal_name
-from suiro.streams.nodes import (
+from suiro.streams.dsl.naming import legal_name
+from suiro.streams.errors import TopologyError
+from suiro.streams.serdes import Serde, SessionWindowedSerde, TimeWindowedSerde
+from suiro.streams.topology.nodes import (
     Branch,
     Filter,
     FlatMap,
@@ -43,12 +44,11 @@ from suiro.streams.nodes import (
     Sink,
     TableSource,
 )
-from suiro.streams.serdes import Serde, SessionWindowedSerde, TimeWindowedSerde
 from suiro.streams.windows import Duration, JoinWindows
 
 if TYPE_CHECKING:
-    from suiro.streams.grouped import KGroupedStream
-    from suiro.streams.ktable import GlobalKTable, KTable
+    from suiro.streams.dsl.grouped import KGroupedStream
+    from suiro.streams.dsl.ktable import GlobalKTable, KTable
 
 __all__ = ["BranchedKStream", "KStream"]
 
@@ -286,7 +286,7 @@ class KStream(AsyncOperators, BatchOperators):
 
         >>> flights.group_by(col("carrier"), key=serdes.string).count()
         """
-        from suiro.streams.grouped import KGroupedStream
+        from suiro.streams.dsl.grouped import KGroupedStream
 
         grouped = grouped or Grouped()
         given = name_of(name) or grouped.name
@@ -309,7 +309,7 @@ class KStream(AsyncOperators, BatchOperators):
 
         >>> flights.group_by_key().count()
         """
-        from suiro.streams.grouped import KGroupedStream
+        from suiro.streams.dsl.grouped import KGroupedStream
 
         grouped = grouped or Grouped()
         stream = KStream(
@@ -333,7 +333,7 @@ class KStream(AsyncOperators, BatchOperators):
 
         >>> latest = positions.to_table(materialized=Materialized.as_("latest"))
         """
-        from suiro.streams.ktable import KTable, table_store
+        from suiro.streams.dsl.ktable import KTable, table_store
 
         graph = self.graph
         stored = materialized or Materialized()
@@ -399,7 +399,7 @@ class KStream(AsyncOperators, BatchOperators):
         >>> delays.join(weather, lambda delay, wind: (delay, wind), JoinWindows.of(before="1 hour", after=0))
         >>> flights.join(carriers, lambda flight, carrier: {**flight, "carrier": carrier["name"]})
         """
-        from suiro.streams.joins import join_stream
+        from suiro.streams.dsl.joins import join_stream
 
         return join_stream("inner", self, other, *arguments, **options)
 
@@ -438,7 +438,7 @@ class KStream(AsyncOperators, BatchOperators):
 
         >>> flights.left_join(carriers, lambda flight, carrier: {**flight, "known": carrier is not None})
         """
-        from suiro.streams.joins import join_stream
+        from suiro.streams.dsl.joins import join_stream
 
         return join_stream("left", self, other, *arguments, **options)
 
@@ -458,7 +458,7 @@ class KStream(AsyncOperators, BatchOperators):
 
         >>> departures.outer_join(arrivals, lambda left, right: (left, right), JoinWindows.of_time_difference("1 day"))
         """
-        from suiro.streams.joins import join_stream
+        from suiro.streams.dsl.joins import join_stream
 
         if not isinstance(other, KStream):
             raise TopologyError(f"outer_join takes a stream, not {other!r}; left_join() takes tables")

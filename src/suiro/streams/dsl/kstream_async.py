@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal
 
-from suiro.streams.checks import async_function
+from suiro.streams.dsl.checks import async_function
+from suiro.streams.dsl.named import Name
 from suiro.streams.durations import milliseconds
 from suiro.streams.errors import TopologyError
-from suiro.streams.named import Name
-from suiro.streams.nodes import AsyncCall, CallKind, CallSettings, Operator
 from suiro.streams.serdes import Serde
+from suiro.streams.topology.nodes import AsyncCall, CallKind, CallSettings, Operator
 from suiro.streams.windows import Duration
 
 if TYPE_CHECKING:
-    from suiro.streams.kstream import KStream
+    from suiro.streams.dsl.kstream import KStream
 
 __all__ = ["AsyncOperators"]
 

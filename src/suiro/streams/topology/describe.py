@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from suiro.errors import UsageError
-from suiro.streams.naming import moves_with_its_place
-from suiro.streams.nodes import (
+from suiro.streams.dsl.naming import moves_with_its_place
+from suiro.streams.topology.nodes import (
     ForeignKeyResolve,
     ForeignKeyRespond,
     GlobalTableSource,
@@ -30,7 +30,7 @@ from suiro.streams.nodes import (
     TableTableJoin,
     TimeWindowAggregate,
 )
-from suiro.streams.topology import SubTopology, Topology, stores_of
+from suiro.streams.topology.topology import SubTopology, Topology, stores_of
 
 __all__ = ["describe", "unstable_names"]
 

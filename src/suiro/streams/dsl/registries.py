@@ -14,10 +14,10 @@ from typing import Any
 
 from suiro.errors import ConfigError
 from suiro.registry import MOCK_SCHEME
-from suiro.streams.nodes import Node, Repartition, Sink, Source
 from suiro.streams.serdes import AvroSerde, Serde, tagged
 from suiro.streams.serdes.registered import ENVIRONMENT, AvroInside, RegisteredSerde
-from suiro.streams.topology import Topology
+from suiro.streams.topology.nodes import Node, Repartition, Sink, Source
+from suiro.streams.topology.topology import Topology
 
 __all__ = ["registry_for_run", "with_registry", "with_registry_of", "with_serdes_placed"]
 

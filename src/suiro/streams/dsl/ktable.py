@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from suiro.streams.checks import function
+from suiro.streams.dsl.checks import function
+from suiro.streams.dsl.graph import Graph, known
+from suiro.streams.dsl.kstream import KStream
+from suiro.streams.dsl.named import Grouped, Materialized, Name, name_of
+from suiro.streams.dsl.suppressed import Suppressed
 from suiro.streams.errors import TopologyError
-from suiro.streams.graph import Graph, known
-from suiro.streams.kstream import KStream
-from suiro.streams.named import Grouped, Materialized, Name, name_of
-from suiro.streams.nodes import (
+from suiro.streams.serdes import Serde
+from suiro.streams.topology.nodes import (
     Function,
     SelectKey,
     SessionAggregate,
@@ -25,11 +27,9 @@ from suiro.streams.nodes import (
     TimeWindowAggregate,
     ToStream,
 )
-from suiro.streams.serdes import Serde
-from suiro.streams.suppressed import Suppressed
 
 if TYPE_CHECKING:
-    from suiro.streams.grouped import KGroupedTable
+    from suiro.streams.dsl.grouped import KGroupedTable
 
 __all__ = ["GlobalKTable", "KTable", "table_store"]
 
@@ -118,7 +118,7 @@ class KTable:
 
         >>> planes.group_by(lambda tail, plane: (plane["maker"], plane)).count()
         """
-        from suiro.streams.grouped import KGroupedTable
+        from suiro.streams.dsl.grouped import KGroupedTable
 
         grouped = grouped or Grouped()
         given = name_of(name) or grouped.name
@@ -192,7 +192,7 @@ class KTable:
         >>> planes.join(engines, lambda plane, engine: {**plane, **engine})
         >>> flights.join(planes, lambda flight, plane: (flight, plane), foreign_key=col("tail"))
         """
-        from suiro.streams.joins import join_tables
+        from suiro.streams.dsl.joins import join_tables
 
         return join_tables(
             "inner", self, other, joiner, foreign_key, value=value, materialized=materialized, name=name
@@ -212,7 +212,7 @@ class KTable:
 
         >>> planes.left_join(engines, lambda plane, engine: {**plane, "engine": engine})
         """
-        from suiro.streams.joins import join_tables
+        from suiro.streams.dsl.joins import join_tables
 
         return join_tables(
             "left", self, other, joiner, foreign_key, value=value, materialized=materialized, name=name
@@ -231,7 +231,7 @@ class KTable:
 
         >>> planned.outer_join(flown, lambda plan, flight: (plan, flight))
         """
-        from suiro.streams.joins import join_tables
+        from suiro.streams.dsl.joins import join_tables
 
         return join_tables(
             "outer", self, other, joiner, None, value=value, materialized=materialized, name=name

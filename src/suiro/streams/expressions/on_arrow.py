@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from suiro.errors import UsageError
-from suiro.streams.expressions import (
+from suiro.streams.expressions.expression import (
     Call,
     Constant,
     Expression,
@@ -27,7 +27,7 @@ from suiro.streams.expressions import (
     Struct,
     When,
 )
-from suiro.streams.python_expressions import SPACES, cast_value, compile_expression
+from suiro.streams.expressions.on_python import SPACES, cast_value, compile_expression
 
 __all__ = ["Columns", "evaluate", "result_type", "supports"]
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from suiro.extras import is_installed, require
 from suiro.streams.batches import KEY, TIMESTAMP, VALUE, arrow_type
-from suiro.streams.checks import python_function
+from suiro.streams.dsl.checks import python_function
+from suiro.streams.dsl.named import Name
 from suiro.streams.errors import TopologyError
-from suiro.streams.named import Name
-from suiro.streams.nodes import BatchFormat, Columns, MapBatches, Operator
 from suiro.streams.serdes import Serde
+from suiro.streams.topology.nodes import BatchFormat, Columns, MapBatches, Operator
 
 if TYPE_CHECKING:
-    from suiro.streams.kstream import KStream
+    from suiro.streams.dsl.kstream import KStream
 
 __all__ = ["BatchOperators"]
 

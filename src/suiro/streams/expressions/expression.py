@@ -108,7 +108,7 @@ class Expression:
 
         Raises ExpressionError.
         """
-        from suiro.streams.python_expressions import compile_expression
+        from suiro.streams.expressions.on_python import compile_expression
 
         names: tuple[RootName, ...] = ("key", "value", "timestamp", "left", "right", "aggregate")
         return compile_expression(self, names)(key, value, timestamp, left, right, aggregate)
@@ -118,7 +118,7 @@ class Expression:
 
         Raises UsageError where the expression needs what such a callable is not given.
         """
-        from suiro.streams.python_expressions import callable_of
+        from suiro.streams.expressions.on_python import callable_of
 
         return callable_of(self, kind)
 

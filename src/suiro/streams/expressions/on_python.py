@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from suiro.errors import UsageError
-from suiro.streams.expressions import (
+from suiro.streams.expressions.expression import (
     _ROOTS,
     Call,
     CallableKind,

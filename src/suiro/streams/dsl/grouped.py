@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from suiro.streams import serdes
-from suiro.streams.checks import function, python_function
+from suiro.streams.dsl.checks import function, python_function
+from suiro.streams.dsl.graph import Graph, common_key, known
+from suiro.streams.dsl.kstream import KStream
+from suiro.streams.dsl.ktable import KTable
+from suiro.streams.dsl.named import Materialized, Name, name_of
 from suiro.streams.errors import TopologyError
-from suiro.streams.graph import Graph, common_key, known
-from suiro.streams.kstream import KStream
-from suiro.streams.ktable import KTable
-from suiro.streams.named import Materialized, Name, name_of
-from suiro.streams.nodes import (
+from suiro.streams.serdes import Serde
+from suiro.streams.topology.nodes import (
     Aggregation,
     Function,
     Operator,
@@ -28,7 +29,6 @@ from suiro.streams.nodes import (
     TableAggregate,
     TimeWindowAggregate,
 )
-from suiro.streams.serdes import Serde
 from suiro.streams.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows, Windows
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
+from suiro.streams.dsl.named import Name, name_of
 from suiro.streams.errors import TopologyError
-from suiro.streams.named import Name, name_of
 
 __all__ = ["Names", "is_generated", "legal_name", "moves_with_its_place"]
 

@@ -1,0 +1,1 @@
+"""What users build topologies with: streams, tables, groups, joins, and Kafka Streams' names for what they build."""

@@ -1,0 +1,1 @@
+"""Expressions over columns: a tree, and its two evaluators, on Python values and on Arrow columns."""

@@ -1,0 +1,1 @@
+"""Interactive queries: reading a named store while its application runs."""

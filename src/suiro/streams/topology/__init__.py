@@ -1,0 +1,1 @@
+"""A topology as data: nodes, stores, sub-topologies, and its description."""
