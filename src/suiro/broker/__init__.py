@@ -42,8 +42,8 @@ _MODULES = {
     "handing_over": "handover",
     "node_id_of": "handover",
     "ScramUser": "security.scram_store",
-    "ImportedTopic": "topic_import",
-    "import_topics": "topic_import",
+    "ImportedTopic": "storage.topic_import",
+    "import_topics": "storage.topic_import",
 }
 
 

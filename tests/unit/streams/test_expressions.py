@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from suiro.errors import UsageError
+from suiro.streams.expressions import expression as e
 from suiro.streams.expressions.expression import Expression, ExpressionError, col, lit, struct, when
-from suiro.streams.expressions.expression import expression as e
 from suiro.streams.expressions.on_arrow import Columns, evaluate, result_type, supports
 from suiro.streams.records import Windowed
 

@@ -111,8 +111,16 @@ class ConsoleApplication:
         if self._login is not None and self._login.is_place(path):
             answer = await self._login.answer(scope)
         else:
-            answer = self._files.answer(scope["method"], path, _header(scope, b"if-none-match"))
+            answer = self._page_file(scope)
         await answer(scope, receive, send)
+
+    def _page_file(self, scope: Scope) -> Response:
+        return self._files.answer(
+            scope["method"],
+            scope["path"],
+            _header(scope, b"if-none-match"),
+            _header(scope, b"accept-encoding"),
+        )
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
@@ -121,7 +129,7 @@ class ConsoleApplication:
             await self._login.logout(scope)(scope, receive, send)
             return
         if not path.startswith("/api/"):
-            await self._files.answer(method, path, _header(scope, b"if-none-match"))(scope, receive, send)
+            await self._page_file(scope)(scope, receive, send)
             return
         if _header(scope, b"sec-fetch-site") not in ("", "none", "same-origin"):
             await _error(403, "the API is not for web pages of others")(scope, receive, send)

@@ -40,8 +40,8 @@ class PageFiles:
             found["/"] = found["/page/index.html"]
         return cls(found)
 
-    def answer(self, method: str, path: str, known: str) -> Response:
-        """`known`: the ETag that the asker has."""
+    def answer(self, method: str, path: str, known: str, accepted: str) -> Response:
+        """`known`: the ETag that the client has (If-None-Match). `accepted`: its Accept-Encoding."""
         file = self._files.get(path)
         if file is None:
             return Response(
@@ -49,12 +49,24 @@ class PageFiles:
             )
         if method not in ("GET", "HEAD"):
             return Response("GET only\n", status_code=405, media_type="text/plain")
-        headers = {"etag": file.etag, "cache-control": "no-cache"}
+        headers = {"etag": file.etag, "cache-control": "no-cache", "vary": "accept-encoding"}
         if known == file.etag:
             return Response(status_code=304, headers=headers)
+        content = file.content
         if file.packed:
-            headers["content-encoding"] = "gzip"  # every browser takes it
-        return Response(file.content, headers=headers, media_type=file.media_type)
+            if _takes_gzip(accepted):
+                headers["content-encoding"] = "gzip"
+            else:  # browsers all take it; curl and scripts ask for nothing
+                content = gzip.decompress(content)
+        return Response(content, headers=headers, media_type=file.media_type)
+
+
+def _takes_gzip(accepted: str) -> bool:
+    for each in accepted.lower().split(","):
+        coding, _, weight = each.partition(";")
+        if coding.strip() in ("gzip", "x-gzip", "*"):
+            return weight.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
 
 
 def _collect(folder: Traversable, path: str, found: dict[str, _File]) -> None:

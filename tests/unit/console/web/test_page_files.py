@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import suiro
+from suiro.console.web.files import PageFiles
 
 PAGE = Path(suiro.__file__).parent / "console" / "web" / "page"
 VENDOR = PAGE / "vendor"
@@ -116,3 +118,22 @@ def test_text_can_be_read_in_both_themes() -> None:
             brighter, darker = sorted((_luminance(colours[text]), _luminance(colours[ground])), reverse=True)
             contrast = (brighter + 0.05) / (darker + 0.05)
             assert contrast >= READABLE, f"{theme}: {text} on {ground} has a contrast of {contrast:.2f}"
+
+
+@pytest.mark.parametrize(
+    ("accepted", "packed"),
+    [
+        ("gzip, deflate, br", True),
+        ("*", True),
+        ("GZIP;q=0.5", True),
+        ("", False),
+        ("identity", False),
+        ("br, gzip;q=0", False),
+    ],
+)
+def test_files_are_compressed_for_those_who_take_it(accepted: str, packed: bool) -> None:
+    answer = PageFiles.read().answer("GET", "/", "", accepted)
+    assert answer.headers.get("content-encoding") == ("gzip" if packed else None)
+    content = gzip.decompress(answer.body) if packed else bytes(answer.body)
+    assert content == (PAGE / "index.html").read_bytes()
+    assert answer.headers["vary"] == "accept-encoding", "a cache keeps both apart"
