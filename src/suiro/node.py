@@ -13,7 +13,6 @@ import gc
 import json
 import logging
 import os
-import select
 import shutil
 import signal
 import socket
@@ -21,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -32,6 +30,7 @@ from suiro.clock import Clock, SystemClock
 from suiro.config import NodeSettings, parse_address
 from suiro.errors import ConfigError, SuiroError, TransientError
 from suiro.extras import require
+from suiro.foundation.process import first_line, kill, start_service, stop
 from suiro.foundation.readiness import say_ready
 
 if TYPE_CHECKING:
@@ -256,25 +255,17 @@ class NodeProcess:
             temporary = Path(tempfile.mkdtemp(prefix="suiro-node-"))
         log_path = Path(log) if log is not None else (temporary or Path()) / "node.log"
         data_path = Path(data) if data is not None else (temporary or Path()) / "data"
-        command = [sys.executable, "-m", "suiro.cli", "node", "--data", str(data_path), *options]
+        arguments = ["node", "--data", str(data_path), *options]
         if listen is not None or "listeners" not in (settings or {}):
-            command += ["--listen", listen or FREE_ADDRESS]
-        command.append("--while-stdin-is-open")  # the pipe below closes with this process, however it ends
+            arguments += ["--listen", listen or FREE_ADDRESS]
         for name, value in (settings or {}).items():
-            command += ["--set", f"{name}={value}"]
+            arguments += ["--set", f"{name}={value}"]
         with open(log_path, "ab") as log_file:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log_file,
-                start_new_session=True,
-            )
+            process = start_service(arguments, stdout=subprocess.PIPE, stderr=log_file)
         try:
             ready = _read_ready_line(process, log_path, timeout_s)
         except BaseException:
-            process.kill()
-            process.wait()
+            kill(process)
             if temporary is not None:
                 shutil.rmtree(temporary, ignore_errors=True)
             raise
@@ -290,21 +281,11 @@ class NodeProcess:
 
     def kill(self) -> None:
         """kill -9: no goodbye, as in a crash."""
-        self._process.kill()
-        self._process.wait()
+        kill(self._process)
 
     def stop(self) -> int:
         """Stop cleanly; returns the exit code. Kills what does not stop in time, and says so in the code."""
-        if self.is_running:
-            self._process.send_signal(signal.SIGTERM)
-        try:
-            code = self._process.wait(STOP_TIMEOUT_S * 2)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            code = self._process.returncode
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        code = stop(self._process, STOP_TIMEOUT_S * 2)
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
         return code
@@ -317,21 +298,15 @@ class NodeProcess:
 
 
 def _read_ready_line(process: subprocess.Popen[bytes], log: Path, timeout_s: float) -> dict[str, Any]:
-    assert process.stdout is not None
-    deadline = time.monotonic() + timeout_s
-    line = b""
-    while not line.endswith(b"\n"):
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise TransientError(f"the node did not answer within {timeout_s:g} s; its log is {log}")
-        if select.select([process.stdout], [], [], left)[0]:
-            part = os.read(process.stdout.fileno(), 4096)
-            if not part:
-                said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-                raise ConfigError(
-                    f"the node did not start (exit {process.wait()}): {said[-1] if said else 'it said nothing'}"
-                )
-            line += part
+    try:
+        line = first_line(process, timeout_s)
+    except TimeoutError:
+        raise TransientError(f"the node did not answer within {timeout_s:g} s; its log is {log}") from None
+    if not line:
+        said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        raise ConfigError(
+            f"the node did not start (exit {process.wait()}): {said[-1] if said else 'it said nothing'}"
+        )
     return dict(json.loads(line))
 
 

@@ -7,10 +7,8 @@ none outlives the demo.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from suiro.errors import FatalError
+from suiro.foundation import process
 from suiro.kafka import KafkaProcess
 from suiro.node import NodeProcess
 
@@ -179,15 +178,8 @@ class Child(Session):
         self.events: list[dict[str, Any]] = []
         self._heard = threading.Condition()
         self._is_silent = False
-        with log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-                env=os.environ | environment,
-            )
+        command = [sys.executable, "-m", module, *arguments]
+        self._process = process.start_command(command, log=log_path, environment=environment)
         super().__init__(self._process.pid)
         self._listener = threading.Thread(target=self._listen, name=f"demo-{module}", daemon=True)
         self._listener.start()
@@ -205,9 +197,7 @@ class Child(Session):
         raise FatalError(f"{self.what} did not begin within {READY_TIMEOUT_S} s, or ended; {self.tail()}")
 
     def tell(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(line.encode() + b"\n")
-        self._process.stdin.flush()
+        process.tell(self._process, line)
 
     def kill(self) -> None:
         super().kill()
@@ -218,14 +208,12 @@ class Child(Session):
         """A clean stop: its input closes. Raises `FatalError` if it had failed or does not end."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        try:
-            code = self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise FatalError(f"{self.what} did not end within {STOP_TIMEOUT_S} s; {self.tail()}") from None
+        ended = process.wait_or_kill(self._process, STOP_TIMEOUT_S)
         self._signal_all(signal.SIGKILL)  # a worker that a JVM left behind
         self._close()
-        if code != 0:
+        if not ended:
+            raise FatalError(f"{self.what} did not end within {STOP_TIMEOUT_S} s; {self.tail()}")
+        if (code := self._process.returncode) != 0:
             raise FatalError(f"{self.what} ended with exit code {code}; {self.tail()}")
 
     def tail(self) -> str:
@@ -233,25 +221,14 @@ class Child(Session):
         return f"the end of {self.log_path}:\n" + "\n".join(lines)
 
     def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(event, dict):
-                with self._heard:
-                    self.events.append(event)
-                    self._heard.notify_all()
+        for event in process.events(self._process):
+            with self._heard:
+                self.events.append(event)
+                self._heard.notify_all()
         with self._heard:
             self._is_silent = True
             self._heard.notify_all()
 
     def _close(self) -> None:
         self._listener.join(STOP_TIMEOUT_S)
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            try:
-                pipe.close()
-            except BrokenPipeError:
-                continue
+        process.close_pipes(self._process)

@@ -1,74 +1,23 @@
-"""A service of suiro as a child process: by itself, or beside another for as long as that runs.
-
-The child stops, cleanly, when this process ends, be it by kill -9: it ends with its standard input. Light to import.
-"""
+"""A service of suiro as a child process beside another, for as long as that runs. Light to import."""
 
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import IO
 
 from suiro.errors import ConfigError
-from suiro.foundation.readiness import NOTIFY_SOCKET
+from suiro.foundation.process import STOP_TIMEOUT_S, Backoff, close_pipes, start_service, stop
 
-__all__ = ["Beside", "close_pipes", "start_child", "stop_child"]
+__all__ = ["Beside"]
 
 TRY_LATER = 75  # the exit code of a child that may run later; sysexits.h calls it EX_TEMPFAIL
-STOP_TIMEOUT_S = 5.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 
 logger = logging.getLogger(__name__)
-
-
-def start_child(
-    arguments: Sequence[str],
-    *,
-    stdout: int,
-    stderr: IO[bytes] | None = None,
-    listener: socket.socket | None = None,
-) -> subprocess.Popen[bytes]:
-    """`suiro ARGUMENTS`, over a socket that listens already."""
-    command = [sys.executable, "-m", "suiro.cli", *arguments]
-    command.append("--while-stdin-is-open")  # the pipe below closes with this process, however it ends
-    if listener is not None:
-        command += ["--listen-fd", str(listener.fileno())]
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=stdout,
-        stderr=stderr,
-        pass_fds=() if listener is None else (listener.fileno(),),
-        # Who is ready is the parent, and not one of its children.
-        env={name: value for name, value in os.environ.items() if name != NOTIFY_SOCKET},
-        start_new_session=True,
-    )
-
-
-def stop_child(process: subprocess.Popen[bytes]) -> int:
-    """Stops it cleanly; returns the exit code."""
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-    try:
-        code = process.wait(STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        code = process.wait()
-    close_pipes(process)
-    return code
-
-
-def close_pipes(process: subprocess.Popen[bytes]) -> None:
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()
 
 
 class Beside:
@@ -97,12 +46,12 @@ class Beside:
         self._thread.start()
 
     def _keep(self) -> None:
-        pause_s = FIRST_PAUSE_S
+        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while True:
             with self._lock:
                 if self._stopping.is_set():
                     return
-                process = self._process = start_child(
+                process = self._process = start_service(
                     self._arguments, stdout=subprocess.DEVNULL, listener=self._listener
                 )
             started = time.monotonic()
@@ -117,10 +66,10 @@ class Beside:
                     )
                 )
                 return
-            logger.error("the %s ended (%d); it is started again in %g s", self._name, code, pause_s)
-            self._stopping.wait(pause_s)
-            lived_long = time.monotonic() - started > LONGEST_PAUSE_S * 2
-            pause_s = FIRST_PAUSE_S if lived_long else min(pause_s * 2, LONGEST_PAUSE_S)
+            if time.monotonic() - started > LONGEST_PAUSE_S * 2:
+                backoff.reset()
+            logger.error("the %s ended (%d); it is started again in %g s", self._name, code, backoff.pause_s)
+            backoff.wait(self._stopping)
 
     @property
     def pid(self) -> int | None:
@@ -129,13 +78,13 @@ class Beside:
     def tell_to_stop(self) -> None:
         with self._lock:
             self._stopping.set()
-            if self._process is not None and self._process.poll() is None:
-                self._process.send_signal(signal.SIGTERM)
+            if self._process is not None:
+                self._process.terminate()
 
     def stop(self) -> None:
         """Safe to call again."""
         self.tell_to_stop()
         if self._process is not None:
-            stop_child(self._process)
+            stop(self._process)
         self._thread.join(STOP_TIMEOUT_S)
         self._listener.close()

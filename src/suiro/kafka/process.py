@@ -12,7 +12,6 @@ import fcntl
 import os
 import re
 import shutil
-import signal
 import socket
 import struct
 import subprocess
@@ -26,6 +25,7 @@ from threading import Event
 
 from suiro.clock import SystemClock
 from suiro.errors import TransientError, UsageError
+from suiro.foundation import process
 
 KAFKA_VERSION = "4.3.1"
 MINIMUM_JAVA = 17
@@ -179,29 +179,21 @@ class KafkaProcess:
     def ask_to_stop(self) -> None:
         """SIGTERM, without waiting."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
+            self._process.terminate()
 
     def stop(self) -> None:
         """A clean stop (SIGTERM), or kill -9 if that takes longer than `STOP_TIMEOUT_S`."""
-        process = self._process
-        if process is None:
+        if self._process is None:
             return
-        self.ask_to_stop()
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.stop(self._process, STOP_TIMEOUT_S)
         self._process = None
         atexit.unregister(self.kill)
 
     def kill(self) -> None:
         """kill -9, as a crash would."""
-        process = self._process
-        if process is None:
+        if self._process is None:
             return
-        process.kill()
-        process.wait()
+        process.kill(self._process)
         self._process = None
         atexit.unregister(self.kill)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 from suiro.errors import ConfigError
-from suiro.foundation.beside import close_pipes, start_child, stop_child
+from suiro.foundation.process import first_line, kill, start_service, stop
 
 __all__ = ["RegistryProcess"]
 
@@ -37,7 +36,7 @@ class RegistryProcess:
     ) -> Self:
         """Waits until it answers. `options` are further ones of the command. Raises `ConfigError`."""
         with open(log or os.devnull, "ab") as stderr:
-            process = start_child(
+            process = start_service(
                 ["registry", "--bootstrap", bootstrap_servers, "--listen", listen, *options],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -45,8 +44,7 @@ class RegistryProcess:
         try:
             return cls(process, _ready_url(process, log, timeout_s))
         except BaseException:
-            process.kill()
-            process.wait()
+            kill(process)
             raise
 
     @property
@@ -55,13 +53,11 @@ class RegistryProcess:
 
     def kill(self) -> None:
         """kill -9: no goodbye, as in a crash."""
-        self._process.kill()
-        self._process.wait()
-        close_pipes(self._process)
+        kill(self._process)
 
     def stop(self) -> int:
         """Stop cleanly; returns the exit code."""
-        return stop_child(self._process)
+        return stop(self._process)
 
     def __enter__(self) -> Self:
         return self
@@ -71,12 +67,12 @@ class RegistryProcess:
 
 
 def _ready_url(process: subprocess.Popen[bytes], log: Path | None, timeout_s: float) -> str:
-    assert process.stdout is not None
-    readable, _, _ = select.select([process.stdout], [], [], timeout_s)
-    line = process.stdout.readline() if readable else b""
-    if line:
-        url: str = json.loads(line)["registry"]
-        return url
+    why = f"it said nothing within {timeout_s:g} s"
+    try:
+        if line := first_line(process, timeout_s):
+            url: str = json.loads(line)["registry"]
+            return url
+    except TimeoutError:
+        pass
     said = log.read_text(errors="replace").strip().splitlines()[-1:] if log is not None else []
-    why = said[0] if said else f"it said nothing within {timeout_s:g} s"
-    raise ConfigError(f"the registry did not start: {why}")
+    raise ConfigError(f"the registry did not start: {said[0] if said else why}")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from suiro.errors import FatalError
+from suiro.foundation.process import wait_or_kill
 from suiro.spark.java import JavaHome, cache_directory, use_java
 
 if TYPE_CHECKING:
@@ -78,12 +79,8 @@ def recorded(
 
 
 def _wait(java: subprocess.Popen[bytes]) -> None:
-    try:
-        java.wait(EXIT_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        java.kill()
-        java.wait()
-        raise FatalError(f"Java did not write its archive within {EXIT_TIMEOUT_S} s; try again") from None
+    if not wait_or_kill(java, EXIT_TIMEOUT_S):
+        raise FatalError(f"Java did not write its archive within {EXIT_TIMEOUT_S} s; try again")
 
 
 def _place(java: JavaHome, environment: Mapping[str, str]) -> tuple[Path, str]:

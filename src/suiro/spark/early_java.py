@@ -24,6 +24,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from suiro.foundation.process import kill
+
 __all__ = ["started_early", "take"]
 
 LOOK_S = 0.01
@@ -52,11 +54,7 @@ class _Started:
         return None
 
     def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        if self.process.stdin is not None:
-            with suppress(OSError):
-                self.process.stdin.close()
+        kill(self.process)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -36,6 +36,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from suiro.foundation.process import wait_or_kill
 from suiro.spark import python_stub
 from suiro.spark.java import cache_directory, write_script
 from suiro.spark.python_stub import NUMBER_BYTES, SERVER
@@ -164,11 +165,7 @@ class _Server:
             with suppress(OSError):
                 process.stdin.write(b".")  # a fork of this process may hold the pipe's other end, too
                 process.stdin.close()
-            try:
-                process.wait(END_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            wait_or_kill(process, END_S)
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,0 +1,78 @@
+"""Child processes: what they say is heard, and none is left behind."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from suiro.foundation import process
+
+DEADLINE_S = 60
+
+Start = Callable[..., process.Process]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started: list[process.Process] = []
+
+    def begin(code: str, given: object = None) -> process.Process:
+        command = [sys.executable, "-S", "-c", code]
+        started.append(process.start_command(command, log=tmp_path / "log", given=given, folder=tmp_path))
+        return started[-1]
+
+    yield begin
+    for one in started:
+        process.kill(one)
+
+
+def test_events_are_the_objects_on_stdout(start: Start, tmp_path: Path) -> None:
+    child = start(
+        "import sys; print('{\"a\": ', end=''); print(sys.stdin.readline().strip() + '}')\n"
+        "print('no JSON'); print('[1]'); print('{}'); print('to the log', file=sys.stderr)",
+        given={"b": 1},
+    )
+    assert list(process.events(child)) == [{"a": {"b": 1}}, {}]
+    assert process.wait_or_kill(child, DEADLINE_S)
+    assert (tmp_path / "log").read_text() == "to the log\n"
+
+
+def test_the_first_line_is_waited_for(start: Start) -> None:
+    child = start("import sys; sys.stdin.readline(); print('ready'); sys.stdin.readline()")
+    with pytest.raises(TimeoutError):
+        process.first_line(child, 0)
+    process.tell(child, "go on")
+    assert process.first_line(child, DEADLINE_S) == b"ready\n"
+    process.tell(child, "end")
+    assert process.first_line(child, DEADLINE_S) == b""
+    process.wait_or_kill(child, DEADLINE_S)
+    process.tell(child, "nobody hears it")
+
+
+def test_a_child_that_does_not_stop_is_killed(start: Start) -> None:
+    child = start(
+        "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print(1, flush=True); sys.stdin.read()"
+    )
+    process.first_line(child, DEADLINE_S)
+    assert process.stop(child, 0.01) == -signal.SIGKILL
+    assert child.stdin is not None
+    assert child.stdin.closed
+    assert process.stop(child) == -signal.SIGKILL
+
+
+def test_pauses_are_twice_as_long_until_it_got_somewhere() -> None:
+    stopping = threading.Event()
+    stopping.set()
+    backoff = process.Backoff(1, 5)
+    pauses = []
+    for _ in range(4):
+        pauses.append(backoff.pause_s)
+        backoff.wait(stopping)
+    backoff.reset()
+    assert [*pauses, backoff.pause_s] == [1, 2, 4, 5, 1]
