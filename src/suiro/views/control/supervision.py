@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from suiro.foundation.process import Backoff
+
 __all__ = ["FAILURES", "Child", "Supervisor"]
 
 FAILURES = 3
@@ -92,20 +94,20 @@ class Supervisor:
             self._thread.join()
 
     def _keep(self) -> None:
-        failures, pause_s = 0, FIRST_PAUSE_S
+        failures, backoff = 0, Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while not self._stopping.is_set():
             before = self._progress()
             error, counts = self._run_once()
             if self._stopping.is_set():
                 return
             if self._progress() != before:
-                failures, pause_s = 0, FIRST_PAUSE_S
+                failures = 0
+                backoff.reset()
             failures += counts
-            logger.error("%s ended: %s; it is started again in %g s", self.name, error, pause_s)
+            logger.error("%s ended: %s; it is started again in %g s", self.name, error, backoff.pause_s)
             if counts and failures == FAILURES and not self._gave_up(error):
                 return
-            self._stopping.wait(pause_s)
-            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+            backoff.wait(self._stopping)
 
     def _run_once(self) -> tuple[str, bool]:
         """Until it ends: why, and whether that counts as a failure."""

@@ -6,7 +6,6 @@ child ends with the host, however that ends, because a pipe to it closes.
 
 from __future__ import annotations
 
-import json
 import logging
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from suiro.errors import DeadlineExceededError, FatalError, SuiroError, TransientError
+from suiro.foundation import process
 from suiro.views.control.cpus import apart
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.cuts import Cut
@@ -79,10 +79,7 @@ class Follower:
             self._changed.notify_all()
         if child is not None:
             child.terminate()
-            try:
-                child.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                child.kill()
+            process.wait_or_kill(child, STOP_TIMEOUT_S)
         if self._thread is not None:
             self._thread.join()
 
@@ -144,7 +141,7 @@ class Follower:
     # -- the child -----------------------------------------------------------------------------------------
 
     def _keep(self) -> None:
-        pause_s = FIRST_PAUSE_S
+        backoff = process.Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while not self._stopping.is_set():
             before = self.cut
             try:
@@ -164,40 +161,25 @@ class Follower:
             with self._changed:
                 is_lasting = isinstance(self._error, FatalError)
                 self._failures = 0 if self._cut != before else self._failures + is_lasting
-            pause_s = FIRST_PAUSE_S if self.cut != before else min(pause_s * 2, LONGEST_PAUSE_S)
-            self._stopping.wait(pause_s)
+            if self.cut != before:
+                backoff.reset()
+            backoff.wait(self._stopping)
 
     def _run(self) -> None:
         path = self._folder / LOG_NAME
         if path.exists() and path.stat().st_size > LOG_LIMIT_BYTES:
             path.replace(path.with_suffix(".log.old"))
-        with path.open("ab") as log:
-            child = subprocess.Popen(
-                apart([sys.executable, "-m", "suiro.views.pipeline.applying"]),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-            )
+        command = apart([sys.executable, "-m", "suiro.views.pipeline.applying"])
+        child = process.start_command(command, log=path, given=self._given)
         with self._changed:
             self._child = child
         if self._stopping.is_set():
             child.terminate()
-        assert child.stdin is not None
-        assert child.stdout is not None
         try:
-            child.stdin.write(json.dumps(self._given).encode() + b"\n")
-            child.stdin.flush()
-            for line in child.stdout:
-                self._hear(json.loads(line))
-        except (BrokenPipeError, ValueError):
-            pass  # it died on the way
+            for event in process.events(child):
+                self._hear(event)
         finally:
-            for pipe in (child.stdin, child.stdout):
-                try:
-                    pipe.close()
-                except BrokenPipeError:
-                    pass
+            process.close_pipes(child)
             child.wait()
             with self._changed:
                 self._child = None

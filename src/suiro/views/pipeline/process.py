@@ -6,14 +6,14 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Literal, Self
+from typing import Any, Literal, Self
 
+from suiro.foundation import process
 from suiro.views.control.cpus import apart
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.archive import Code
@@ -40,10 +40,10 @@ class PipelineStatus:
 class PipelineProcess:
     """Made by `start`. A second one of the same version fences the first."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
+    def __init__(self, started: process.Process) -> None:
+        self._process = started
         self._status = PipelineStatus()
-        self._heard = threading.Thread(target=self._hear, name=f"pipeline-{process.pid}", daemon=True)
+        self._heard = threading.Thread(target=self._hear, name=f"pipeline-{started.pid}", daemon=True)
         self._heard.start()
 
     @classmethod
@@ -64,23 +64,9 @@ class PipelineProcess:
         fresh = folder / f"{SPEC}.{os.getpid()}"
         fresh.write_text(json.dumps(spec.to_json(), indent=1) + "\n", encoding="utf-8")
         fresh.replace(folder / SPEC)
-        with (folder / LOG).open("ab") as log:
-            process = subprocess.Popen(
-                apart(
-                    ["nice", "-n", str(nice), sys.executable, "-m", "suiro.views.pipeline.run", str(folder)]
-                ),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                cwd=folder,
-                start_new_session=True,
-            )
+        command = ["nice", "-n", str(nice), sys.executable, "-m", "suiro.views.pipeline.run", str(folder)]
         where = {"bootstrap_servers": bootstrap_servers, "client_settings": dict(client_settings or {})}
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it ended already; the status will say so
-            process.stdin.write(json.dumps(where).encode() + b"\n")
-            process.stdin.flush()
-        return cls(process)
+        return cls(process.start_command(apart(command), log=folder / LOG, given=where, folder=folder))
 
     @property
     def pid(self) -> int:
@@ -98,10 +84,7 @@ class PipelineProcess:
         """Returns when it is gone: after the micro-batch in hand, or by force."""
         if self.is_alive:
             self._process.terminate()
-            try:
-                self._process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                pass
+            process.wait_or_kill(self._process, STOP_S)
         return self.kill()
 
     def kill(self) -> PipelineStatus:
@@ -110,18 +93,12 @@ class PipelineProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._heard.join()
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
+        process.close_pipes(self._process)
         return self._status
 
     def _hear(self) -> None:
-        out: IO[bytes] | None = self._process.stdout
-        assert out is not None
-        for line in out:
-            with contextlib.suppress(ValueError):
-                self._status = _after(self._status, json.loads(line))
-        out.close()
+        for event in process.events(self._process):
+            self._status = _after(self._status, event)
         code = self._process.wait()
         if self._status.state not in ("failed", "ended"):
             how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
