@@ -1,4 +1,4 @@
-"""The only module that reads time. Rules get a `Clock` passed in, so tests can turn it by hand."""
+"""The only module that reads time; a lint rule holds the others to it. Rules take a `Clock`, so tests can turn it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from typing import Protocol
 
 stopwatch_ns = time.perf_counter_ns
 """Nanoseconds from an unknown start, for what a piece of work took. No rule depends on it."""
+
+monotonic_s = time.monotonic
+"""Seconds that never go backwards, for deadlines of waits that no test has to turn by hand; else take a `Clock`."""
+
+sleep_s = time.sleep
+"""Sleep. The thread must be one that may block."""
 
 
 class Clock(Protocol):

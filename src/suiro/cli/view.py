@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from suiro.cli.view_output import (
     watch_build,
     watch_steps,
 )
+from suiro.clock import monotonic_s
 
 if TYPE_CHECKING:
     from suiro.views import Views
@@ -383,9 +383,9 @@ def shift(
 def rollback(name: _View, url: _Url = None, as_json: _Json = False) -> None:
     """All callers are answered by the serving version again, at once: it was fed all the time."""
     with _host(url) as views:
-        started = time.monotonic()
+        started = monotonic_s()
         found = views.rollback(name)
-        took = time.monotonic() - started
+        took = monotonic_s() - started
     done(found, as_json, f" ({took * 1000:.0f} ms)")
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from suiro.clock import sleep_s
 
 if TYPE_CHECKING:
     from suiro.views import Views
@@ -152,7 +153,7 @@ def watch_build(views: Views, name: str, number: int, *, quiet: bool) -> dict[st
                 raise UsageError(
                     f"version {number} of {name} is {one['state']}: {one['error'] or 'it was retired'}"
                 )
-            time.sleep(POLL_S)
+            sleep_s(POLL_S)
 
 
 def watch_steps(views: Views, name: str, found: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
@@ -165,7 +166,7 @@ def watch_steps(views: Views, name: str, found: dict[str, Any], *, quiet: bool) 
         seen = routing["share"]
         if routing["guide"] is None:
             break
-        time.sleep(POLL_S)
+        sleep_s(POLL_S)
         found = views.status(name)
     tripped = [event for event in views.history(name)[-1:] if event["command"] == "trip"]
     for event in tripped:

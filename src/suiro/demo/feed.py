@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import psycopg
 import pyarrow as pa
 
+from suiro.clock import monotonic_s
 from suiro.demo.database import insert
 
 __all__ = ["Feed", "Pace"]
@@ -60,7 +60,7 @@ class Feed:
         return len(self._rows)
 
     def go_on(self, pace: Pace) -> None:
-        self._pace = (pace, self.inserted, time.monotonic())
+        self._pace = (pace, self.inserted, monotonic_s())
 
     def start(self) -> None:
         self._thread.start()
@@ -74,7 +74,7 @@ class Feed:
             with psycopg.connect(self._dsn, autocommit=True) as connection:
                 while self.inserted < len(self._rows) and not self._ended.is_set():
                     pace, since, began = self._pace
-                    count = pace.allowed(self.inserted, since, time.monotonic() - began)
+                    count = pace.allowed(self.inserted, since, monotonic_s() - began)
                     if not count or self._before + self.inserted - self._processed() > self._ahead:
                         self._ended.wait(LOOK_EVERY_S)
                         continue

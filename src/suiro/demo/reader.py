@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 import threading
-import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from suiro.clock import monotonic_s, sleep_s
 from suiro.demo.names import RAW, VIEW
 from suiro.errors import FatalError, SuiroError
 
@@ -136,7 +136,7 @@ class _Door:
 
     def get(self, carrier: str, caller: str) -> dict[str, Any]:
         """Raises `SuiroError`."""
-        ends_s = time.monotonic() + TIMEOUT_S
+        ends_s = monotonic_s() + TIMEOUT_S
         while True:
             try:
                 self._http.request("GET", f"/views/{VIEW}/rows/{carrier}?caller={caller}")
@@ -152,9 +152,9 @@ class _Door:
                 failure = f"status {status}: {body.decode(errors='replace')}"
                 if status not in TRY_AGAIN:
                     raise FatalError(failure)
-            if time.monotonic() > ends_s:
+            if monotonic_s() > ends_s:
                 raise FatalError(failure)
-            time.sleep(PAUSE_S)
+            sleep_s(PAUSE_S)
 
 
 class _Reading:
@@ -184,21 +184,21 @@ class _Reading:
             return self._notes.summary() | {"turns": list(self._turns)}
 
     def _read(self, lane: int, callers: Sequence[str]) -> None:
-        due_s = time.monotonic()
+        due_s = monotonic_s()
         with _Door(self._url) as door:
             for turn in count():
-                if self._ended.wait(max(0.0, due_s - time.monotonic())):
+                if self._ended.wait(max(0.0, due_s - monotonic_s())):
                     return
                 caller = callers[turn % len(callers)]
                 carrier = CARRIERS[(turn + turn // len(callers)) % len(CARRIERS)]
-                begun_s = time.monotonic()
+                begun_s = monotonic_s()
                 try:
                     answer = door.get(carrier, caller)
                 except SuiroError as error:
                     with self._lock:
                         self._notes.failed(f"{caller}: {type(error).__name__}: {error}")
                 else:
-                    now_s = time.monotonic()
+                    now_s = monotonic_s()
                     with self._lock:
                         self._notes.answered(caller, carrier, answer, now_s - begun_s, now_s)
                 self._turns[lane] = turn + 1

@@ -6,9 +6,9 @@ import logging
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Sequence
 
+from suiro.clock import monotonic_s
 from suiro.errors import ConfigError
 from suiro.foundation.process import STOP_TIMEOUT_S, Backoff, close_pipes, start_service, stop
 
@@ -54,7 +54,7 @@ class Beside:
                 process = self._process = start_service(
                     self._arguments, stdout=subprocess.DEVNULL, listener=self._listener
                 )
-            started = time.monotonic()
+            started = monotonic_s()
             code = process.wait()
             close_pipes(process)
             if self._stopping.is_set():
@@ -66,7 +66,7 @@ class Beside:
                     )
                 )
                 return
-            if time.monotonic() - started > LONGEST_PAUSE_S * 2:
+            if monotonic_s() - started > LONGEST_PAUSE_S * 2:
                 backoff.reset()
             logger.error("the %s ended (%d); it is started again in %g s", self._name, code, backoff.pause_s)
             backoff.wait(self._stopping)

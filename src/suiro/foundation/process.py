@@ -13,11 +13,11 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from suiro.clock import monotonic_s
 from suiro.foundation.readiness import NOTIFY_SOCKET
 
 __all__ = [
@@ -107,10 +107,10 @@ def events(process: Process) -> Iterator[dict[str, Any]]:
 def first_line(process: Process, timeout_s: float) -> bytes:
     """Of its stdout; empty where it ended without one. Raises `TimeoutError`."""
     assert process.stdout is not None
-    deadline = time.monotonic() + timeout_s
+    deadline = monotonic_s() + timeout_s
     line = b""
     while not line.endswith(b"\n"):
-        left = deadline - time.monotonic()
+        left = deadline - monotonic_s()
         if left <= 0:
             raise TimeoutError(f"it said nothing within {timeout_s:g} s")
         if select.select([process.stdout], [], [], left)[0]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from suiro.clock import monotonic_s, sleep_s
 from suiro.errors import CorruptRecordError
 from suiro.log.compaction import CLEANED_SUFFIX, MAX_INT, CleaningJob, SegmentSource
 from suiro.log.files import FileHandle, write_all
@@ -34,8 +34,8 @@ class Throttle:
         self,
         bytes_per_second: float,
         *,
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = sleep_s,
+        clock: Callable[[], float] = monotonic_s,
     ) -> None:
         self._rate = bytes_per_second
         self._sleep = sleep

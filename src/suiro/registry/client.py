@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ssl
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, Self, TypeVar
@@ -19,7 +18,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import httpx
 
-from suiro.clock import SystemClock
+from suiro.clock import SystemClock, sleep_s
 from suiro.errors import (
     ConfigError,
     IncompatibleSchemaError,
@@ -205,7 +204,7 @@ class RegistryClient:
                 if not isinstance(failure, RegistryUnavailableError):
                     raise failure
             if attempt < self._retries:
-                time.sleep(pause_s)
+                sleep_s(pause_s)
                 pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
         raise failure
 

@@ -16,7 +16,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from suiro.clock import monotonic_s, sleep_s
 from suiro.foundation.process import kill
 
 __all__ = ["started_early", "take"]
@@ -44,13 +44,13 @@ class _Started:
     def reached_by(self) -> tuple[int, str] | None:
         """Its port and secret; None where it ended."""
         path = Path(self.folder, "connection")
-        deadline = time.monotonic() + START_S
-        while self.process.poll() is None and time.monotonic() < deadline:
+        deadline = monotonic_s() + START_S
+        while self.process.poll() is None and monotonic_s() < deadline:
             if path.is_file():
                 data = path.read_bytes()
                 port, length = int.from_bytes(data[:4], "big"), int.from_bytes(data[4:8], "big")
                 return port, data[8 : 8 + length].decode()
-            time.sleep(LOOK_S)
+            sleep_s(LOOK_S)
         return None
 
     def end(self) -> None:

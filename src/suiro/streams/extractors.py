@@ -8,12 +8,12 @@ negative timestamp is left out.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any, Protocol, runtime_checkable
 
+from suiro.clock import SystemClock
 from suiro.streams.errors import ProcessingError
 from suiro.streams.records import Headers
 
@@ -96,7 +96,7 @@ class WallclockTimestampExtractor:
     crash: results are written once, but state and what follows may have the later time."""
 
     def extract(self, record: SourceRecord, partition_time: int) -> int:
-        return time.time_ns() // 1_000_000
+        return SystemClock().wall_ms()
 
 
 @dataclass(frozen=True, slots=True)

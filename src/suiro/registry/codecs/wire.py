@@ -8,11 +8,11 @@ with. Ids are kept for good, latest versions for a minute.
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from suiro.clock import monotonic_s
 from suiro.errors import SchemaNotFoundError, UsageError
 from suiro.registry.formats import Import
 from suiro.registry.in_memory import registry_client
@@ -153,7 +153,7 @@ class WireFormat:
 
     def _latest_of(self, subject: str) -> tuple[int, Schema]:
         kept = self._latest.get(subject)
-        now = time.monotonic()
+        now = monotonic_s()
         if kept is None or now - kept[0] > LATEST_KEPT_S:
             try:
                 latest = registry_client(self.settings.registry).latest(subject)

@@ -14,12 +14,12 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from suiro.clock import sleep_s
 from suiro.errors import FatalError, SuiroError, TransientError, UsageError
 from suiro.views.control.cpus import apart
 from suiro.views.control.limit import Limit
@@ -211,7 +211,7 @@ TASKS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
 def _end_with(host: int) -> None:
     """However it ends: a user's code may never."""
     while os.getppid() == host:
-        time.sleep(LOOK_S)
+        sleep_s(LOOK_S)
     os._exit(1)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 
+from suiro.clock import monotonic_s
 from suiro.errors import TransientError
 
 __all__ = ["Limit"]
@@ -29,7 +29,7 @@ class Limit:
         self.seconds = seconds
         self._gone = gone
         self._longer = longer
-        self._begun = time.monotonic()
+        self._begun = monotonic_s()
 
     @property
     def is_over(self) -> bool:
@@ -43,7 +43,7 @@ class Limit:
 
     @property
     def elapsed_s(self) -> float:
-        return time.monotonic() - self._begun
+        return monotonic_s() - self._begun
 
     def _why(self) -> str | None:
         if self._stopping.is_set():

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from suiro.clock import Clock
+from suiro.clock import Clock, monotonic_s
 from suiro.errors import SuiroError, TransientError
 from suiro.views.control import lifecycle
 from suiro.views.control import rollback_conditions as guards
@@ -135,7 +134,7 @@ class Keeper:
         routing = view.to_json()["routing"]
         held = self._held
         if held is not None and view.routing.guide is not None:
-            routing["guide"]["held_ms"] = int((time.monotonic() - held.since) * 1000)
+            routing["guide"]["held_ms"] = int((monotonic_s() - held.since) * 1000)
         sample = None if held is None else held.sample
         return {
             "view": self.name,
@@ -307,7 +306,7 @@ class Keeper:
             return
         held = self._held
         if held is None or held.revision != view.revision:
-            begun = time.monotonic()
+            begun = monotonic_s()
             first = (begun, candidate.metrics.snapshot())
             held = self._held = _Held(revision=view.revision, since=begun, looks=deque([first]))
         number = candidate.spec.version
@@ -317,7 +316,7 @@ class Keeper:
                 target=self._compare_for, args=(held, routing.serving, number), daemon=True
             ).start()
         reads = candidate.metrics.snapshot()
-        since = reads - held.window(time.monotonic(), reads)
+        since = reads - held.window(monotonic_s(), reads)
         lag_ms = self.lag_ms(number)
         sample = held.sample = guards.Sample(
             reads=since.reads,
@@ -330,7 +329,7 @@ class Keeper:
         if reason is not None:
             self._fall_back(reason)
             return
-        if routing.guide is None or (time.monotonic() - held.since) * 1000 < routing.guide.hold_ms:
+        if routing.guide is None or (monotonic_s() - held.since) * 1000 < routing.guide.hold_ms:
             return
         if routing.guards.difference is not None and held.difference is None:
             return  # the step is held until it is compared

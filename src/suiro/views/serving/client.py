@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import getpass
 import socket
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +19,7 @@ from typing import Any, Self
 
 import httpx
 
+from suiro.clock import monotonic_s, sleep_s
 from suiro.errors import TransientError, UsageError
 from suiro.views.serving.requests import (
     DEFAULT_URL,
@@ -104,7 +104,7 @@ class Views:
                         if (event := following.event(line)) is not None:
                             yield event
             except (httpx.TransportError, TransientError):
-                time.sleep(following.pause_s())
+                sleep_s(following.pause_s())
 
     def topic(self, view: str, **options: Any) -> dict[str, Any]:
         """Under "topic" the output topic of the version that answers this caller, or of `version`. A view's name is the
@@ -122,7 +122,7 @@ class Views:
                 answer = error
             if isinstance(answer, httpx.Response) and attempts.is_last(answer):
                 return said(answer)
-            time.sleep(attempts.pause_s(answer))
+            sleep_s(attempts.pause_s(answer))
 
     # -- looking -------------------------------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class Views:
 
     def wait_until_built(self, view: str, version: int, *, timeout_s: float | None = None) -> dict[str, Any]:
         """Its status once it is ready; raises `UsageError` if it failed, `TransientError` after the time."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = None if timeout_s is None else monotonic_s() + timeout_s
         while True:
             status = self.status(view)
             found = next(one for one in status["versions"] if one["version"] == version)
@@ -184,12 +184,12 @@ class Views:
                 raise UsageError(
                     f"version {version} of view {view} is {found['state']}: {found['error'] or 'it was retired'}"
                 )
-            if deadline is not None and time.monotonic() > deadline:
+            if deadline is not None and monotonic_s() > deadline:
                 raise TransientError(
                     f"version {version} of view {view} is not built after {timeout_s:g} s; it goes on: suiro view "
                     f"status {view}"
                 )
-            time.sleep(0.2)
+            sleep_s(0.2)
 
     def compare(
         self,

@@ -23,7 +23,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
@@ -33,6 +32,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from suiro.clock import stopwatch_ns
 from suiro.errors import FatalError, SuiroError, TransientError, UsageError
 from suiro.views.control.state import UnknownViewError
 from suiro.views.pipeline.cuts import Cut
@@ -194,7 +194,7 @@ class _Reads:
             served = self._served(request, question, _caller(request, question), token)
             if question.text("min_offset") is not None:
                 await _reach(served, question)
-            begun = time.perf_counter()
+            begun = stopwatch_ns()
             if threads is None and served.store.looks_up_at_once:
                 text = answer(served, request, question, token)
             else:
@@ -209,7 +209,7 @@ class _Reads:
             if served is not None:
                 served.metrics.failed()
             return _error(FatalError(f"the read failed: {type(error).__name__}; the host's log says more"))
-        served.metrics.answered((time.perf_counter() - begun) * 1000)
+        served.metrics.answered((stopwatch_ns() - begun) / 1e6)
         return Response(text, media_type="application/json")
 
     def _served(

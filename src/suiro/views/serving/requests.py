@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 
+from suiro.clock import monotonic_s
 from suiro.errors import SuiroError, TransientError, UsageError
 from suiro.views.control.state import RefusedChangeError, UnknownViewError
 
@@ -80,7 +80,7 @@ class Attempts:
 
     def __init__(self, url: str, timeout_s: float) -> None:
         self._url = url
-        self._deadline = time.monotonic() + timeout_s
+        self._deadline = monotonic_s() + timeout_s
         self._pause_s = FIRST_PAUSE_S
 
     def is_last(self, answer: httpx.Response) -> bool:
@@ -88,7 +88,7 @@ class Attempts:
 
     def pause_s(self, answer: httpx.Response | httpx.TransportError) -> float:
         """How long to wait before the next attempt. Raises where there is no time for one."""
-        if time.monotonic() + self._pause_s > self._deadline:
+        if monotonic_s() + self._pause_s > self._deadline:
             if isinstance(answer, httpx.Response):
                 raise _error_of(answer)
             raise TransientError(f"no answer from {self._url}: {answer}. {START_ONE}")

@@ -9,12 +9,12 @@ from __future__ import annotations
 import queue
 import sqlite3
 import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+from suiro.clock import monotonic_s
 from suiro.views.pipeline.cuts import Cut
 from suiro.views.store.conditions import Condition, SearchWord
 from suiro.views.store.json_text import canonical
@@ -156,9 +156,9 @@ class SqliteStore(TableStore):
                     raise StoreUnavailableError(f"the store {self._path} is closed; ask again") from None
                 connection = self._connect(READER_CACHE_KIB)
                 connection.execute("PRAGMA query_only = ON")
-            ends = time.monotonic() + QUESTION_LIMIT_S
+            ends = monotonic_s() + QUESTION_LIMIT_S
             if limited:
-                connection.set_progress_handler(lambda: time.monotonic() > ends, STEPS_BETWEEN_LOOKS)
+                connection.set_progress_handler(lambda: monotonic_s() > ends, STEPS_BETWEEN_LOOKS)
             try:
                 connection.execute("BEGIN")
                 yield lambda statement, *parameters: connection.execute(statement, parameters).fetchall()
