@@ -234,6 +234,6 @@ def test_it_uses_the_demos_topics_and_no_other() -> None:
     }
 
 
-def test_the_readme_shows_it_as_it_is() -> None:
-    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
-    assert inspect.getsource(build) in readme
+def test_the_page_of_the_demo_shows_it_as_it_is() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "demo.md").read_text(encoding="utf-8")
+    assert inspect.getsource(build) in page
