@@ -14,12 +14,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from suiro.client.admin import NewTopic
-from suiro.client.cluster import PartitionInfo, TopicInfo, TopicPartition
+from suiro.client.cluster import PartitionInfo, TopicInfo
 from suiro.client.fetch import Fetched
 from suiro.client.kafka_client import Client
 from suiro.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, CommittedOffset, ListedOffset
 from suiro.client.settings import ClientSettings
 from suiro.client.transaction import ProducerIdentity, TransactionalBatch, TransactionalProducer
+from suiro.foundation.types import TopicPartition
 
 if TYPE_CHECKING:
     from suiro.client.access import (

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from suiro.client import access, configs, groups, partitions
 from suiro.client.access import Acl, AclFilter, Quota, ScramUser
-from suiro.client.cluster import Cluster, TopicPartition
+from suiro.client.cluster import Cluster
 from suiro.client.configs import ConfigEntry
 from suiro.client.groups import GroupDescription, ListedGroup
 from suiro.client.partitions import ClusterDescription
+from suiro.foundation.types import TopicPartition
 
 __all__ = ["Admin"]
 

@@ -18,12 +18,12 @@ from suiro.client.security import check
 from suiro.client.settings import ClientSettings
 from suiro.clock import Clock
 from suiro.errors import BrokenConnectionError, ConfigError, KafkaError
+from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
 
-__all__ = ["Cluster", "PartitionInfo", "TopicInfo", "TopicPartition"]
+__all__ = ["Cluster", "PartitionInfo", "TopicInfo"]
 
 T = TypeVar("T")
-TopicPartition = tuple[str, int]
 
 GROUP = 0
 TRANSACTION = 1

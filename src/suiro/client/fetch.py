@@ -12,11 +12,12 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from suiro.client.cluster import Cluster, TopicPartition
+from suiro.client.cluster import Cluster
 from suiro.client.connection import Connection
 from suiro.client.error_codes import error_for
 from suiro.client.leaders import ask_leaders, by_topic
 from suiro.errors import BrokenConnectionError, KafkaError, OffsetOutOfRangeError, SuiroError
+from suiro.foundation.types import TopicPartition
 from suiro.protocol import file_regions
 from suiro.protocol.compact import read_uvarint, uvarint
 from suiro.protocol.file_regions import FileRegion, FileUnreachableError

@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from suiro.client.cluster import GROUP, Cluster, TopicPartition
+from suiro.client.cluster import GROUP, Cluster
 from suiro.client.connection import Connection, build
 from suiro.client.error_codes import raise_for
 from suiro.client.leaders import by_topic
 from suiro.errors import RefusedError, UnsupportedVersionError
+from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from suiro.client import admin
 from suiro.client.admin import NewTopic
-from suiro.client.cluster import Cluster, TopicInfo, TopicPartition
+from suiro.client.cluster import Cluster, TopicInfo
 from suiro.client.connection import Buffer
 from suiro.client.fetch import Fetched, fetch
 from suiro.client.offsets import CommittedOffset, ListedOffset, list_offsets, offset_commit, offset_fetch
@@ -15,6 +15,7 @@ from suiro.client.produce import produce
 from suiro.client.settings import ClientSettings
 from suiro.client.transaction import TransactionalProducer
 from suiro.clock import Clock, SystemClock
+from suiro.foundation.types import TopicPartition
 
 if TYPE_CHECKING:
     from suiro.client.administration import Admin

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from suiro.client.cluster import Cluster, TopicPartition
+from suiro.client.cluster import Cluster
 from suiro.client.connection import Connection
 from suiro.client.error_codes import error_for
 from suiro.client.retry import RETRIED
 from suiro.errors import BrokenConnectionError, KafkaError, RetriableKafkaError
+from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
 __all__ = ["ask_leaders", "by_topic"]

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from suiro.client.cluster import GROUP, Cluster, TopicPartition
+from suiro.client.cluster import GROUP, Cluster
 from suiro.client.connection import Connection, build
 from suiro.client.error_codes import error_for, raise_for
 from suiro.client.leaders import ask_leaders, by_topic
 from suiro.client.settings import OFFSET_METADATA_MAX_CHARS
 from suiro.errors import KafkaError, UsageError
+from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
 
 __all__ = [

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from suiro.client.cluster import Cluster, TopicPartition
+from suiro.client.cluster import Cluster
 from suiro.client.connection import Connection, build
 from suiro.client.error_codes import error_for, raise_for
 from suiro.client.leaders import ask_leaders, by_topic
 from suiro.errors import KafkaError, RetriableKafkaError
+from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
 
 __all__ = [

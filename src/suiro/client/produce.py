@@ -18,11 +18,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from suiro.client.cluster import Cluster, TopicPartition
+from suiro.client.cluster import Cluster
 from suiro.client.connection import Buffer, Connection
 from suiro.client.error_codes import error_for
 from suiro.client.retry import RETRIED
 from suiro.errors import AbortableError, BrokenConnectionError, RetriableKafkaError, UsageError
+from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import API_KEYS, ErrorCode
 
 __all__ = ["Outgoing", "produce"]

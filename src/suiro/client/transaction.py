@@ -30,13 +30,14 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from suiro.client.cluster import GROUP, TRANSACTION, Cluster, TopicPartition
+from suiro.client.cluster import GROUP, TRANSACTION, Cluster
 from suiro.client.connection import Buffer, Connection, build
 from suiro.client.error_codes import error_for, raise_for
 from suiro.client.leaders import by_topic
 from suiro.client.offsets import check_metadata
 from suiro.client.produce import produce
 from suiro.errors import FencedError, KafkaError, RetriableKafkaError, UsageError
+from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
 from suiro.protocol.record_batch import with_producer
 

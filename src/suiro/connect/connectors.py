@@ -18,6 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from suiro.clock import Clock
 from suiro.errors import TransientError, UsageError
+from suiro.foundation.types import TopicPartition
 
 __all__ = [
     "About",
@@ -32,11 +33,9 @@ __all__ = [
     "SinkRecord",
     "Source",
     "SourceRecord",
-    "TopicPartition",
     "check_expected",
 ]
 
-TopicPartition = tuple[str, int]
 Headers = tuple[tuple[str, bytes | None], ...]
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from suiro.client import EARLIEST, LATEST, Client, Fetched, NewTopic
 from suiro.errors import DataLossError, OffsetOutOfRangeError, UsageError
+from suiro.foundation.types import TopicPartition
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.record_batch import iter_headers
 from suiro.protocol.records import control_type, decode_batch
@@ -138,14 +139,14 @@ def _parsed(name: str, value: bytes) -> Position:
     return position
 
 
-def _bounds(client: Client, target: tuple[str, int]) -> tuple[int, int]:
+def _bounds(client: Client, target: TopicPartition) -> tuple[int, int]:
     first = client.list_offsets({target: EARLIEST})[target].offset
     end = client.list_offsets({target: LATEST}, read_committed=True)[target].offset
     return first, end
 
 
 def _records(
-    client: Client, target: tuple[str, int], start: int, end: int
+    client: Client, target: TopicPartition, start: int, end: int
 ) -> Iterator[tuple[bytes | None, bytes | None]]:
     """Keys and values of the committed records with start <= offset < end, in order."""
     fetch_bytes = _FETCH_BYTES

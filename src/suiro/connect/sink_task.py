@@ -20,6 +20,7 @@ from suiro.connect.settings import SettingError
 from suiro.connect.task import Ended, Outgoing, TaskContext, Topics, batches_of, one_transaction
 from suiro.connect.values import FORMATS, decoder
 from suiro.errors import DataLossError, OffsetOutOfRangeError, UnknownTopicError
+from suiro.foundation.types import TopicPartition
 from suiro.protocol import columnar, compression
 
 __all__ = ["SinkSettings", "SinkTask"]
@@ -32,8 +33,6 @@ LARGEST_FETCH_BYTES = 1 << 30
 TRANSACTION_TIMEOUT_MS = 60_000
 LOOK_FOR_PARTITIONS_MS = 30_000
 FROM = {"earliest": EARLIEST, "latest": LATEST}
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

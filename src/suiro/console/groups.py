@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from suiro.client import EARLIEST, LATEST, Client, GroupMember, ListedGroup, TopicPartition
+from suiro.client import EARLIEST, LATEST, Client, GroupMember, ListedGroup
 from suiro.console.records import records_of
 from suiro.console.topics import topic_info
 from suiro.errors import KafkaError, RefusedError, UsageError
+from suiro.foundation.types import TopicPartition
 
 __all__ = [
     "GroupDetails",
@@ -114,7 +115,7 @@ def describe_group(client: Client, group: str, *, now_ms: int | None = None) -> 
 
 
 def _waited_ms(
-    client: Client, place: tuple[str, int], offset: int | None, lag: int | None, now_ms: int | None
+    client: Client, place: TopicPartition, offset: int | None, lag: int | None, now_ms: int | None
 ) -> int | None:
     if now_ms is None or offset is None or lag is None:
         return None
@@ -200,7 +201,7 @@ def plan_reset(
     return tuple(planned)
 
 
-def _places(client: Client, topics: Mapping[str, Sequence[int] | None]) -> list[tuple[str, int]]:
+def _places(client: Client, topics: Mapping[str, Sequence[int] | None]) -> list[TopicPartition]:
     places = []
     for topic, partitions in topics.items():
         known = [one.partition for one in topic_info(client, topic).partitions]

@@ -15,6 +15,7 @@ from typing import Literal
 from suiro.client import EARLIEST, LATEST, Client, Fetched
 from suiro.console.records import BATCH_BYTES_MAX, LogRecord
 from suiro.errors import CorruptRecordError
+from suiro.foundation.types import TopicPartition
 from suiro.protocol.record_batch import BatchHeader, iter_headers, verify
 from suiro.protocol.records import control_type, decode_batch, iter_batch
 
@@ -172,7 +173,7 @@ class _Reading:
 
     def _entries(
         self,
-        place: tuple[str, int],
+        place: TopicPartition,
         at: int,
         fetched: Fetched,
         most: int | None,
@@ -204,7 +205,7 @@ class _Reading:
 
     def _of_batch(
         self,
-        place: tuple[str, int],
+        place: TopicPartition,
         at: int,
         fetched: Fetched,
         position: int,

@@ -46,6 +46,7 @@ from suiro.console.records import LogRecord, read_records
 from suiro.console.text import iso_time
 from suiro.errors import SuiroError, UsageError
 from suiro.foundation.nesting import parse_json
+from suiro.foundation.types import TopicPartition
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.records import Record, encode_batch
 
@@ -86,14 +87,14 @@ class Plan:
     group: str
     records: int
     done_before: int
-    targets: Mapping[tuple[str, int], int]
+    targets: Mapping[TopicPartition, int]
     refused: Mapping[str, int]
     complete: bool = True
 
 
 @dataclass(slots=True)
 class _Counts:
-    targets: dict[tuple[str, int], int] = field(default_factory=dict)
+    targets: dict[TopicPartition, int] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
     done_before: int = 0
 
@@ -102,7 +103,7 @@ class _Counts:
             reason = "other reasons"
         self.refused[reason] = self.refused.get(reason, 0) + records
 
-    def send(self, target: tuple[str, int]) -> None:
+    def send(self, target: TopicPartition) -> None:
         self.targets[target] = self.targets.get(target, 0) + 1
 
     def plan(self, topic: str, group: str, *, complete: bool = True) -> Plan:
@@ -126,7 +127,7 @@ class _Targets:
         self._only = only
         self._topics: dict[str, TopicInfo | None] = {}
 
-    def of(self, letter: DeadLetter) -> tuple[str, int] | str:
+    def of(self, letter: DeadLetter) -> TopicPartition | str:
         """The target, or why there is none."""
         if letter.refusal is not None or letter.origin is None:
             return letter.refusal or ""
@@ -296,11 +297,11 @@ class _Redrive:
         self.total = 0
         self.records = 0
         self.size = 0
-        self._outgoing: dict[tuple[str, int], list[LogRecord]] = {}
+        self._outgoing: dict[TopicPartition, list[LogRecord]] = {}
         self._taken: dict[int, list[tuple[int, int]]] = {}
         self._is_renewed = True
 
-    def take(self, letter: DeadLetter, target: tuple[str, int], first: int) -> None:
+    def take(self, letter: DeadLetter, target: TopicPartition, first: int) -> None:
         record = letter.record
         self._outgoing.setdefault(target, []).append(record)
         self._taken.setdefault(record.partition, []).append((first, record.offset + 1))

@@ -12,6 +12,7 @@ from typing import Any
 
 from suiro.demo.expected import Departures
 from suiro.demo.reading import Read
+from suiro.foundation.types import TopicPartition
 
 __all__ = ["FlightLog", "mean_of", "place_of", "row_of"]
 
@@ -63,7 +64,7 @@ class FlightLog:
     """The topic of flights, as it was read back: record by record, each partition in order."""
 
     def __init__(self, records: Iterable[Read] = ()) -> None:
-        self._lanes: dict[tuple[str, int], _Lane] = {}
+        self._lanes: dict[TopicPartition, _Lane] = {}
         for record in records:
             self.note(record)
 

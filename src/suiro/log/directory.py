@@ -23,6 +23,7 @@ from uuid import UUID
 
 from suiro.clock import Clock
 from suiro.errors import ConfigError
+from suiro.foundation.types import TopicPartition
 from suiro.log.checkpoints import (
     DamagedFileError,
     id_text,
@@ -89,7 +90,7 @@ class DataDirectory:
         self.cluster_id = cluster_id
         self.node_id = node_id
         self.clean_shutdown = clean
-        self.logs: dict[tuple[str, int], PartitionLog] = {}
+        self.logs: dict[TopicPartition, PartitionLog] = {}
         self.graveyard = Graveyard()
         self._lock: FileHandle | None = lock
         self._recovery_points = (
@@ -99,7 +100,7 @@ class DataDirectory:
         self._cleaner_offsets = (
             self._offsets_or_none(CLEANER_OFFSETS, "compacted logs are cleaned anew") or {}
         )
-        self._gaps: dict[tuple[str, int], int] | None = None
+        self._gaps: dict[TopicPartition, int] | None = None
         if (path / GAP_OFFSETS).exists():
             self._gaps = self._offsets_or_none(GAP_OFFSETS, "gaps that the logs have now count as cleaning's")
 
@@ -292,7 +293,7 @@ class DataDirectory:
             log.delete()
         self._forget(key)
 
-    def _forget(self, key: tuple[str, int]) -> None:
+    def _forget(self, key: TopicPartition) -> None:
         """Have no checkpoint name a partition that is gone."""
         if key in self._recovery_points or key in self._log_starts:
             self._recovery_points.pop(key, None)
@@ -348,12 +349,12 @@ class DataDirectory:
         rows = _rows({key: offset for key, offset in self._gaps.items() if offset})
         write_checkpoint(self.path / GAP_OFFSETS, rows, sync=True)
 
-    def _offsets_or_none(self, name: str, then: str) -> dict[tuple[str, int], int] | None:
+    def _offsets_or_none(self, name: str, then: str) -> dict[TopicPartition, int] | None:
         """None where the file was damaged, and set aside."""
         rows = read_or_set_aside(self.path / name, columns=3, then=then)
         return None if rows is None else _offsets(rows)
 
-    def _read_log_starts(self) -> dict[tuple[str, int], int]:
+    def _read_log_starts(self) -> dict[TopicPartition, int]:
         try:
             return _offsets_in(self.path / LOG_STARTS)
         except DamagedFileError as error:
@@ -363,17 +364,17 @@ class DataDirectory:
                 "start without: deleted records whose segments are still there can be read again then"
             ) from error
 
-    def _write_offsets(self, name: str, offsets: dict[tuple[str, int], int]) -> None:
+    def _write_offsets(self, name: str, offsets: dict[TopicPartition, int]) -> None:
         write_checkpoint(self.path / name, _rows(offsets))
 
 
-def _rows(offsets: Mapping[tuple[str, int], int]) -> list[str]:
+def _rows(offsets: Mapping[TopicPartition, int]) -> list[str]:
     return [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
 
 
-def _offsets_in(path: Path) -> dict[tuple[str, int], int]:
+def _offsets_in(path: Path) -> dict[TopicPartition, int]:
     return _offsets(read_checkpoint(path, columns=3))
 
 
-def _offsets(rows: Sequence[Sequence[str]]) -> dict[tuple[str, int], int]:
+def _offsets(rows: Sequence[Sequence[str]]) -> dict[TopicPartition, int]:
     return {(topic, int(partition)): int(offset) for topic, partition, offset in rows}

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 
 from suiro.client import Client, NewTopic
 from suiro.errors import UsageError
+from suiro.foundation.types import TopicPartition
 from suiro.spark.checkpoint import PlannedOffsets, names_in, read_planned, read_text
 from suiro.spark.committer import MARKER_TOPIC, Destination
 from suiro.spark.decide import Marker
 from suiro.spark.offsets import Positions
 
 __all__ = ["Adopted", "adopt"]
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ from typing import Any
 
 from suiro.clock import Clock, SystemClock
 from suiro.errors import FatalError, FencedError, SuiroError, TransientError, UsageError
+from suiro.foundation.types import TopicPartition
 from suiro.spark.committer import (
     ATTEMPTS,
     Batch,
@@ -36,7 +37,6 @@ from suiro.spark.committer import (
     Destination,
     KafkaCluster,
     Outcome,
-    TopicPartition,
     Transactions,
     offsets_with_marker,
     read_marker,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from suiro.errors import ConfigError, FatalError
+from suiro.foundation.types import TopicPartition
 from suiro.spark.offsets import Positions, digest
 
 if TYPE_CHECKING:
@@ -52,9 +53,9 @@ def read_planned(checkpoint_location: str, batch_id: int) -> PlannedOffsets | No
     return PlannedOffsets(sources=tuple(None if line == "-" else line for line in lines[2:]))
 
 
-def same_cluster_offsets(planned: PlannedOffsets, topic_ids: dict[str, str]) -> dict[tuple[str, int], int]:
+def same_cluster_offsets(planned: PlannedOffsets, topic_ids: dict[str, str]) -> dict[TopicPartition, int]:
     """Ends of those sources of ours that read the cluster with these topic ids (random, so: the same cluster)."""
-    found: dict[tuple[str, int], int] = {}
+    found: dict[TopicPartition, int] = {}
     for positions in _ours(planned):
         for (topic, partition), offset in positions.offsets.items():
             known = positions.topic_ids.get(topic)

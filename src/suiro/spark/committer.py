@@ -22,6 +22,7 @@ from typing import Any, Protocol, assert_never
 
 from suiro.clock import Clock, SystemClock
 from suiro.errors import AbortableError, FatalError, FencedError, TransientError, UsageError
+from suiro.foundation.types import TopicPartition
 from suiro.spark.decide import (
     Fail,
     Marker,
@@ -55,7 +56,6 @@ __all__ = [
 MARKER_TOPIC = "__txn_markers"
 ATTEMPTS = 5  # of a transaction that the brokers end although they are there, each after a fence
 
-TopicPartition = tuple[str, int]
 Batch = tuple[str, int, Any, int]  # topic, partition, record batch, records in it
 
 

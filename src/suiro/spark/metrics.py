@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from suiro.clock import SystemClock
 from suiro.errors import UsageError
+from suiro.foundation.types import TopicPartition
 from suiro.spark.offsets import Positions
 from suiro.spark.private_folder import private_folder
 
@@ -138,7 +139,7 @@ class QueryMetrics:
 
     query: str
     values: Mapping[str, float]
-    lag: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    lag: Mapping[TopicPartition, int] = field(default_factory=dict)
     sinks: tuple[SinkCounts, ...] = ()
 
 
@@ -157,7 +158,7 @@ def query_metrics(query: Any) -> QueryMetrics:
         "input_rows_per_second": float(progress["inputRowsPerSecond"] or 0),
         "processed_rows_per_second": float(progress["processedRowsPerSecond"] or 0),
     }
-    lag: dict[tuple[str, int], int] = {}
+    lag: dict[TopicPartition, int] = {}
     for source in progress["sources"]:
         lag |= _lag(source["endOffset"], source["latestOffset"])
     return QueryMetrics(query=query.name or query_id, values=values, lag=lag, sinks=sinks)
@@ -210,7 +211,7 @@ def _samples(item: QueryMetrics, name: str) -> Iterator[tuple[list[str], float]]
         yield [], item.values[name]
 
 
-def _lag(end: Any, latest: Any) -> dict[tuple[str, int], int]:
+def _lag(end: Any, latest: Any) -> dict[TopicPartition, int]:
     """Of sources of ours; the offsets of others mean something else."""
     try:
         done, there = (

@@ -23,9 +23,9 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-__all__ = ["Positions", "digest", "evenly_limited", "limited", "split_range"]
+from suiro.foundation.types import TopicPartition
 
-TopicPartition = tuple[str, int]
+__all__ = ["Positions", "digest", "evenly_limited", "limited", "split_range"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

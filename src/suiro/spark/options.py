@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from suiro.errors import ConfigError
+from suiro.foundation.types import TopicPartition
 from suiro.spark.connector import OPTIONS, Fate, client_settings
 from suiro.spark.decide import MissingCheckpoint, MissingMarker
 
@@ -59,7 +60,7 @@ class Subscription:
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    assigned: tuple[tuple[str, int], ...] = ()
+    assigned: tuple[TopicPartition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +71,8 @@ class Bound:
     """
 
     default: int = LATEST
-    offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    timestamps: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    timestamps: Mapping[TopicPartition, int] = field(default_factory=dict)
     timestamp: int | None = None
     none_is_latest: bool = True
     """Of times: where no record is as young, the end; otherwise an error."""
@@ -329,7 +330,7 @@ def _bound(given: Mapping[str, str], word: str) -> Bound | None:
     return bound
 
 
-def _positions(name: str, text: str, *, low: int) -> dict[tuple[str, int], int]:
+def _positions(name: str, text: str, *, low: int) -> dict[TopicPartition, int]:
     parsed = _json(name, text)
     try:
         found = {

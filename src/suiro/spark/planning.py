@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from suiro.clock import Clock
 from suiro.errors import ConfigError, DataLossError, SuiroError, UnknownTopicError
+from suiro.foundation.types import TopicPartition
 from suiro.spark.offsets import Positions, evenly_limited, limited, split_range
 from suiro.spark.options import EARLIEST, LATEST, Bound, SourceOptions
 
@@ -28,7 +29,6 @@ SETTLE_WAIT_S = 0.05
 METADATA_MAX_AGE_MS = 1_000
 SHORT_WAIT_MS = 25
 
-TopicPartition = tuple[str, int]
 _log = logging.getLogger(__name__)
 
 

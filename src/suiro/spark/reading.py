@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from suiro.clock import Clock
 from suiro.errors import DataLossError, DeadlineExceededError, OffsetOutOfRangeError
+from suiro.foundation.types import TopicPartition
 from suiro.protocol import columnar
 from suiro.protocol.record_batch import iter_headers
 from suiro.spark.planning import OffsetRange
@@ -59,13 +60,13 @@ class FetchesRecords(Protocol):
 
     def fetch(
         self,
-        offsets: Mapping[tuple[str, int], int],
+        offsets: Mapping[TopicPartition, int],
         *,
         read_committed: bool,
         max_bytes: int,
         partition_max_bytes: int,
         max_wait_ms: int,
-    ) -> Mapping[tuple[str, int], Any]: ...
+    ) -> Mapping[TopicPartition, Any]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 
 from suiro.clock import SystemClock
 from suiro.errors import FatalError
+from suiro.foundation.types import TopicPartition
 from suiro.spark import faults, staging
 from suiro.spark.barrier import BarrierCommitter, Report
 from suiro.spark.checkpoint import PlannedOffsets, names_in, read_planned, same_cluster_offsets, source_topics
@@ -52,7 +53,6 @@ __all__ = [
 ]
 
 
-TopicPartition = tuple[str, int]
 Settle = Callable[[PlannedOffsets, Mapping[TopicPartition, int]], Mapping[TopicPartition, tuple[int, str]]]
 """What was planned, and the source offsets that this gives -> the (offset, metadata) to commit instead."""
 FooterOf = Callable[[PlannedOffsets], Footer | None]
@@ -385,7 +385,7 @@ class _Sink:
             )
         self._has_marker_topic = True
 
-    def _source_offsets(self, planned: PlannedOffsets) -> dict[tuple[str, int], int]:
+    def _source_offsets(self, planned: PlannedOffsets) -> dict[TopicPartition, int]:
         """Of sources on this very cluster. A topic's id is asked for once: a new topic of that name has another."""
         new = source_topics(planned) - self._asked
         if new:

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from suiro.errors import FatalError, UsageError
+from suiro.foundation.types import TopicPartition
 from suiro.spark.private_folder import private_folder
 
 __all__ = [
@@ -50,7 +51,7 @@ class StagedRecords:
     """
 
     topics: tuple[str, ...] = ()
-    partitions: tuple[tuple[str, int], ...] = ()
+    partitions: tuple[TopicPartition, ...] = ()
     record_count: int = 0
     size_bytes: int = 0
     path: str | None = None
@@ -101,7 +102,7 @@ class StagedWrites:
     tasks: Sequence[StagedRecords]
 
     @property
-    def partitions(self) -> Sequence[tuple[str, int]]:
+    def partitions(self) -> Sequence[TopicPartition]:
         return sorted({place for task in self.tasks for place in task.partitions})
 
     @property
@@ -130,7 +131,7 @@ class StagingWriter:
         self._file: Any = None
         self._inline = bytearray()
         self._topics: dict[str, int] = {}
-        self._partitions: dict[tuple[str, int], None] = {}
+        self._partitions: dict[TopicPartition, None] = {}
         self._records = 0
         self._size = 0
         self._digests = bytearray()

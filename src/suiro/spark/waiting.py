@@ -21,6 +21,7 @@ from suiro.errors import (
     RetriableKafkaError,
     TransientError,
 )
+from suiro.foundation.types import TopicPartition
 
 __all__ = ["AWAY", "WAITED_FOR", "PatientClient", "Waiting"]
 
@@ -33,7 +34,6 @@ AWAY = (BrokenConnectionError, DeadlineExceededError, RetriableKafkaError, HostN
 TOLD_EVERY_MS = 60_000
 PAUSE_MS, PAUSE_MAX_MS = 50, 1_000  # for failures that come at once; most calls have waited by themselves
 
-TopicPartition = tuple[str, int]
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 

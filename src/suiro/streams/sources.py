@@ -12,6 +12,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from suiro.errors import ConfigError, RegistryError
+from suiro.foundation.types import TopicPartition
 from suiro.streams.errors import ProcessingError
 from suiro.streams.extractors import FailOnInvalidTimestamp, SourceRecord
 from suiro.streams.records import Headers, Record
@@ -71,7 +72,7 @@ class SourceReader:
         self._plain = isinstance(extractor, FailOnInvalidTimestamp)
         self._drop = drop
         self._dead_letter = dead_letter
-        self._times: dict[tuple[str, int], int] = {}
+        self._times: dict[TopicPartition, int] = {}
 
     def read(
         self,
@@ -191,11 +192,11 @@ class SourceReader:
             rows=rows,
         )
 
-    def state(self) -> dict[tuple[str, int], int]:
+    def state(self) -> dict[TopicPartition, int]:
         """Partition times, by (topic, partition)."""
         return dict(self._times)
 
-    def restore(self, times: Iterable[tuple[tuple[str, int], int]]) -> None:
+    def restore(self, times: Iterable[tuple[TopicPartition, int]]) -> None:
         self._times.update(times)
 
     def _event_time(

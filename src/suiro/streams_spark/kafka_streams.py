@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from suiro.errors import ConfigError, UsageError
+from suiro.foundation.types import TopicPartition
 from suiro.spark import Positions, SinkOptions, SourceOptions
 from suiro.streams.dsl.registries import registry_for_run
 from suiro.streams.task import TaskSettings
@@ -414,7 +415,7 @@ _OF_SINK = {
 }
 
 
-def _has_reached(progress: Any, ends: Mapping[tuple[str, int], int]) -> bool:
+def _has_reached(progress: Any, ends: Mapping[TopicPartition, int]) -> bool:
     """`progress`: of Spark's last micro-batch."""
     if progress is None:
         return False

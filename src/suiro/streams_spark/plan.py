@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from suiro.foundation.types import TopicPartition
 from suiro.streams.dsl.checks import CoPartitioned
 from suiro.streams.errors import TopologyError
 from suiro.streams.topology.nodes import (
@@ -106,7 +107,7 @@ class Plan:
     def topics(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.inputs, *self.global_inputs)))
 
-    def require_known(self, places: Iterable[tuple[str, int]]) -> None:
+    def require_known(self, places: Iterable[TopicPartition]) -> None:
         """Raises `TopologyError` for a partition that has no task, being younger than the query's start."""
         for topic, partition in places:
             for sub, _ in self.inputs.get(topic, ()):

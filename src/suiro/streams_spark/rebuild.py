@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from suiro.foundation.types import TopicPartition
 from suiro.spark import Positions, SinkOptions
 from suiro.streams.errors import CheckpointError
 
@@ -30,7 +31,6 @@ NOT_READ = "-1"
 """The metadata of a committed offset, where the next record was there but not read. Of one that was read and waited,
 its time."""
 
-TopicPartition = tuple[str, int]
 _log = logging.getLogger(__name__)
 
 

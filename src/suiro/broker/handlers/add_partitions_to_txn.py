@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from suiro.broker.coordination.transactions.state import V1, V2, TopicPartition
+from suiro.broker.coordination.transactions.state import V1, V2
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
 

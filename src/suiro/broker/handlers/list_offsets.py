@@ -23,6 +23,7 @@ from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
 from suiro.broker.storage.topics import Partition
 from suiro.errors import TransientError
+from suiro.foundation.types import TopicPartition
 from suiro.log import LogError, TimeLookup
 from suiro.protocol.messages import ErrorCode
 
@@ -48,7 +49,6 @@ _NOWHERE = (-1, -1)
 _TOGETHER = 64
 """Partitions that are looked up in one call of a thread."""
 
-_Place: TypeAlias = tuple[str, int]
 _Result: TypeAlias = tuple[int, int] | ErrorCode | None
 """(offset, timestamp) of what was found by its time, None, or why the look-up failed."""
 
@@ -66,9 +66,11 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     return None
 
 
-def _asked_by_time(broker: Broker, exchange: Exchange, request: Any) -> dict[_Place, tuple[Partition, int]]:
+def _asked_by_time(
+    broker: Broker, exchange: Exchange, request: Any
+) -> dict[TopicPartition, tuple[Partition, int]]:
     """The partitions whose records must be looked at, and for which time."""
-    found: dict[_Place, tuple[Partition, int]] = {}
+    found: dict[TopicPartition, tuple[Partition, int]] = {}
     for topic in request.topics:
         for entry in topic.partitions:
             if entry.timestamp < 0 and entry.timestamp != MAX_TIMESTAMP:
@@ -88,13 +90,13 @@ def _is_known(exchange: Exchange, timestamp: int) -> bool:
 
 
 async def _answer_by_time(
-    broker: Broker, exchange: Exchange, request: Any, asked: Mapping[_Place, tuple[Partition, int]]
+    broker: Broker, exchange: Exchange, request: Any, asked: Mapping[TopicPartition, tuple[Partition, int]]
 ) -> None:
     try:
         in_tier = {place: one for place, one in asked.items() if _is_in_tier(broker, *one)}
         here = [(place, *one) for place, one in asked.items() if place not in in_tier]
         looking = {place: broker.loop.create_task(_in_tier(broker, *one)) for place, one in in_tier.items()}
-        found: dict[_Place, _Result] = {}
+        found: dict[TopicPartition, _Result] = {}
         try:
             for first in range(0, len(here), _TOGETHER):
                 found |= await _look_up_here(broker, here[first : first + _TOGETHER])
@@ -115,13 +117,13 @@ def _is_in_tier(broker: Broker, partition: Partition, timestamp: int) -> bool:
 
 
 async def _look_up_here(
-    broker: Broker, asked: Sequence[tuple[_Place, Partition, int]]
-) -> dict[_Place, _Result]:
+    broker: Broker, asked: Sequence[tuple[TopicPartition, Partition, int]]
+) -> dict[TopicPartition, _Result]:
     """All of them a step at a time: a step is a segment of each that has not found its record yet."""
-    found: dict[_Place, _Result] = {}
+    found: dict[TopicPartition, _Result] = {}
     left = {place: (partition, _lookups(partition, timestamp)) for place, partition, timestamp in asked}
     while left:
-        jobs: dict[_Place, TimeLookup] = {}
+        jobs: dict[TopicPartition, TimeLookup] = {}
         for place, (partition, lookups) in left.items():
             try:
                 job = None if partition.deleted else next(lookups, None)
@@ -147,8 +149,10 @@ def _lookups(partition: Partition, timestamp: int) -> Iterator[TimeLookup]:
     return log.lookups_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.lookups_by_time(timestamp)
 
 
-def _run(jobs: Mapping[_Place, TimeLookup]) -> dict[_Place, tuple[int, int] | LogError | OSError | None]:
-    results: dict[_Place, tuple[int, int] | LogError | OSError | None] = {}
+def _run(
+    jobs: Mapping[TopicPartition, TimeLookup],
+) -> dict[TopicPartition, tuple[int, int] | LogError | OSError | None]:
+    results: dict[TopicPartition, tuple[int, int] | LogError | OSError | None] = {}
     for place, job in jobs.items():
         try:
             results[place] = job.run()
@@ -176,13 +180,15 @@ async def _in_tier(broker: Broker, partition: Partition, timestamp: int) -> _Res
         return ErrorCode.unknown_server_error
 
 
-def _answer(broker: Broker, exchange: Exchange, request: Any, by_time: Mapping[_Place, _Result]) -> Any:
+def _answer(
+    broker: Broker, exchange: Exchange, request: Any, by_time: Mapping[TopicPartition, _Result]
+) -> Any:
     # Only a consumer's view ends at its isolation level; others see all that is there.
     read_committed = request.replica_id == -1 and getattr(request, "isolation_level", 0) == 1
     asked = Counter(
         (topic.name, part.partition_index) for topic in request.topics for part in topic.partitions
     )
-    answered: set[tuple[str, int]] = set()
+    answered: set[TopicPartition] = set()
     topics = []
     for topic in request.topics:
         allowed = exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
@@ -232,7 +238,7 @@ def _one(
     entry: Any,
     *,
     read_committed: bool,
-    by_time: Mapping[_Place, _Result],
+    by_time: Mapping[TopicPartition, _Result],
 ) -> tuple[ErrorCode, tuple[int, int]]:
     """(error, (offset, timestamp))."""
     if not _is_known(exchange, entry.timestamp):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from suiro.broker.coordination.groups.offsets import TopicPartition
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE, whole_ms
 from suiro.broker.handlers.shared.offset_commits import commit_known
 from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
+from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 10

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.coordination.groups.offsets import TopicPartition
 from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.broker.dispatch import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
+from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
 

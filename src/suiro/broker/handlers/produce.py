@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from suiro.broker.coordination.transactions.admission import admit_writes, is_open_in
-from suiro.broker.coordination.transactions.state import V1, V2, TopicPartition
+from suiro.broker.coordination.transactions.state import V1, V2
 from suiro.broker.dispatch import Exchange, RawResponse
 from suiro.broker.fields import array_length, string
 from suiro.broker.handlers.shared.produced_records import (
@@ -31,6 +31,7 @@ from suiro.broker.handlers.shared.recompression import UnreadableBatchError, rec
 from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
 from suiro.broker.storage.topics import Partition, Topic
+from suiro.foundation.types import TopicPartition
 from suiro.log import Appended, LogConfig, LogError
 from suiro.log.errors import InvalidTimestampError
 from suiro.protocol.messages import ErrorCode

@@ -15,6 +15,7 @@ from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.handlers.shared.offset_commits import commit_offsets, refuse_all
 from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
+from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
 
@@ -46,7 +47,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     return exchange.response(throttle_time=NO_THROTTLE, topics=topics)
 
 
-def _commit(broker: Broker, exchange: Exchange, request: Any) -> dict[tuple[str, int], ErrorCode]:
+def _commit(broker: Broker, exchange: Exchange, request: Any) -> dict[TopicPartition, ErrorCode]:
     if not exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         return refuse_all(request.topics, ErrorCode.transactional_id_authorization_failed)
     if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):

@@ -34,6 +34,7 @@ from suiro.connect.positions import (
 from suiro.connect.postgres.batches import Batch, Pair, batch_of, encode
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.errors import SuiroError
+from suiro.foundation.types import TopicPartition
 from suiro.protocol.compression import codec_id
 
 __all__ = ["Delivery", "binary_column"]
@@ -81,7 +82,7 @@ class Delivery:
         self._compression = codec_id(options.compression)
         self._partition_counts: dict[str, int] = {}
         self._position_partition = 0
-        self._joined: set[tuple[str, int]] = set()
+        self._joined: set[TopicPartition] = set()
         self._waiting: list[TransactionalBatch] = []
         self._waiting_bytes = 0
         self.records = 0

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from suiro.client import EARLIEST, LATEST, Client
 from suiro.errors import OffsetOutOfRangeError
+from suiro.foundation.types import TopicPartition
 
 __all__ = ["OLD", "KeyedValues", "ends", "load", "load_older", "scan"]
 
@@ -48,7 +49,7 @@ def scan(client: Client, topic: str, partitions: int) -> Iterator[tuple[int, pa.
 
 
 def _read(
-    client: Client, place: tuple[str, int], start: int, end: int, committed: bool
+    client: Client, place: TopicPartition, start: int, end: int, committed: bool
 ) -> Iterator[pa.RecordBatch]:
     if start >= end:
         return

@@ -23,10 +23,11 @@ from typing import Any
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from suiro.connect.connectors import About, SinkBatch, TopicPartition, check_expected
+from suiro.connect.connectors import About, SinkBatch, check_expected
 from suiro.connect.settings import SettingError
 from suiro.connect.sinks.columns import FEW_LARGE_FILES, ColumnsSettings, settings_and_columns
 from suiro.errors import TransientError, UsageError
+from suiro.foundation.types import TopicPartition
 
 __all__ = ["DeltaSink"]
 

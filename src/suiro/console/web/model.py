@@ -23,11 +23,12 @@ from urllib.parse import quote
 
 import msgspec
 
-from suiro.client import EARLIEST, LATEST, Broker, Client, ListedGroup, TopicInfo, TopicPartition
+from suiro.client import EARLIEST, LATEST, Broker, Client, ListedGroup, TopicInfo
 from suiro.clock import Clock
 from suiro.console.groups import first_waits_since
 from suiro.console.web.events import event
 from suiro.errors import KafkaError, SuiroError, UnknownTopicError
+from suiro.foundation.types import TopicPartition
 
 __all__ = ["GroupNow", "Model", "Overview", "Problem", "TopicNow"]
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from suiro.foundation.types import TopicPartition
 from suiro.views.analysis.compare import Comparison, OnlyThere
 from suiro.views.analysis.compare_tally import ColumnDifferences, Kind, Pattern
 from suiro.views.pipeline.cuts import Cut
@@ -136,7 +137,7 @@ def share_text(part: int, whole: int) -> str:
     return f"{share:.2f} %" if 0 < share < 1 or 99 < share < 100 else f"{share:.1f} %"
 
 
-def inputs_text(cut: Cut | Mapping[tuple[str, int], int]) -> str:
+def inputs_text(cut: Cut | Mapping[TopicPartition, int]) -> str:
     """Partition by partition, or topic by topic where there are many."""
     inputs = cut.inputs if isinstance(cut, Cut) else cut
     if len(inputs) <= 4:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from suiro.client import Client
 from suiro.errors import UsageError
+from suiro.foundation.types import TopicPartition
 from suiro.streams.provenance import Place
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology.nodes import Source
@@ -57,7 +58,7 @@ def explain(
     old: Side,
     new: Side,
     client: Client,
-    inputs: Mapping[tuple[str, int], int],
+    inputs: Mapping[TopicPartition, int],
     *,
     tolerances: Mapping[str, Tolerance | float | str] | None = None,
     ignored: Iterable[str] = (),

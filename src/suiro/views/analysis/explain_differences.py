@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from suiro.client import Client
+from suiro.foundation.types import TopicPartition
 from suiro.views.analysis.compare import PATTERNS_EXPLAINED, Comparison
 from suiro.views.analysis.compare_text import key_text, rows_text, share_text
 from suiro.views.analysis.compare_values import Yardstick
@@ -89,7 +90,7 @@ class Explained:
 
 
 def explain_differences(
-    comparison: Comparison, old: Side, new: Side, client: Client, inputs: Mapping[tuple[str, int], int]
+    comparison: Comparison, old: Side, new: Side, client: Client, inputs: Mapping[TopicPartition, int]
 ) -> Explained:
     """`inputs`: of the cut of the comparison. The sides should have the rows of `comparison.example_keys()`."""
     return explain_comparison(comparison, old, new, Inputs(client, inputs))

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from suiro.client import EARLIEST, Client
 from suiro.errors import DataLossError
+from suiro.foundation.types import TopicPartition
 from suiro.streams.provenance import Place
 from suiro.streams.records import Headers
 from suiro.streams.sources import SourceReader
@@ -24,7 +25,6 @@ from suiro.views.pipeline.committed import committed
 
 __all__ = ["InputRecord", "Inputs", "Log", "global_topics", "merged", "source_of"]
 
-TopicPartition = tuple[str, int]
 Header = tuple[str, bytes | None]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from suiro.foundation.types import TopicPartition
 from suiro.streams.provenance import Place
 from suiro.views.analysis.compare_values import Difference, plain
 from suiro.views.analysis.explain_kinds import Effect
@@ -64,7 +65,7 @@ class Explanation:
     key_names: tuple[str, ...]
     old_version: int
     new_version: int
-    inputs: Mapping[tuple[str, int], int]
+    inputs: Mapping[TopicPartition, int]
     old_row: Mapping[str, Any] | None
     new_row: Mapping[str, Any] | None
     differences: tuple[Difference, ...]

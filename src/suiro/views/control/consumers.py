@@ -16,6 +16,7 @@ from typing import Any
 
 from suiro.client import LATEST, Client
 from suiro.errors import KafkaError, UsageError
+from suiro.foundation.types import TopicPartition
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.committed import committed
 from suiro.views.pipeline.cuts import Cut, CutLog, require_topic
@@ -23,8 +24,6 @@ from suiro.views.pipeline.cuts import Cut, CutLog, require_topic
 __all__ = ["Moved", "matching_cuts", "move_group"]
 
 HAS_MEMBERS = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS")
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from suiro.client import Client
 from suiro.errors import DeadlineExceededError
+from suiro.foundation.types import TopicPartition
 from suiro.protocol import columnar
 
 __all__ = ["committed"]
@@ -18,7 +19,7 @@ FETCHES_MAX = 20
 
 
 def committed(
-    client: Client, place: tuple[str, int], position: int, end: int, *, headers: bool = False
+    client: Client, place: TopicPartition, position: int, end: int, *, headers: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """Batches may be empty: ends of transactions and what compaction removed have offsets, too. Raises
     `DeadlineExceededError` where the log gives nothing."""

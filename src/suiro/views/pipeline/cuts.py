@@ -18,6 +18,7 @@ from typing import Any
 from suiro.client import EARLIEST, LATEST, Client
 from suiro.clock import Clock, SystemClock
 from suiro.errors import FatalError, UnknownTopicError
+from suiro.foundation.types import TopicPartition
 from suiro.protocol import columnar
 from suiro.protocol.records import Record, encode_batch
 from suiro.spark import Footer, PlannedOffsets
@@ -27,8 +28,6 @@ __all__ = ["KEYS", "Cut", "CutLog", "CutWriter", "last_cut"]
 KEYS = 100_000
 FORMAT_VERSION = 1
 LOOK_BACK = 64  # offsets, of the first look for the last cut
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

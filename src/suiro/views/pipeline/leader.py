@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from suiro.clock import Clock, SystemClock
 from suiro.errors import TransientError, UnknownTopicError
+from suiro.foundation.types import TopicPartition
 from suiro.spark import Allowance, evenly_limited
 from suiro.views.pipeline.stride import Stride
 from suiro.views.pipeline.throttle import Budget, read_throttle
@@ -36,7 +37,6 @@ LOOK_FOR_TOPIC_MS = 2_000
 CUTS_MAX = 100_000
 _log = logging.getLogger(__name__)
 
-TopicPartition = tuple[str, int]
 Offsets = Mapping[TopicPartition, int]
 
 

@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from suiro.foundation.types import TopicPartition
+
 __all__ = ["Arrival", "Progress", "Speed"]
 
 READY_WITHIN_MS = 10_000
 WINDOW_MS = 15_000
 
-TopicPartition = tuple[str, int]
 Offsets = Mapping[TopicPartition, int]
 
 

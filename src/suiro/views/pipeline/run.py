@@ -33,6 +33,7 @@ from typing import Any
 from suiro.client import EARLIEST, LATEST, Client, NewTopic
 from suiro.clock import SystemClock
 from suiro.errors import SuiroError, TransientError, UnknownTopicError, UsageError
+from suiro.foundation.types import TopicPartition
 from suiro.spark import java_started_early
 from suiro.streams import KafkaStreams
 from suiro.streams_spark.rebuild import begins_anew
@@ -52,7 +53,6 @@ LOOK_S = 0.5
 KEPT_UNCOMPACTED_MS = 3_600_000
 CUTS_SEGMENT_BYTES = 8 * 1024 * 1024
 
-TopicPartition = tuple[str, int]
 Say = Callable[..., None]
 
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from suiro.errors import UsageError
+from suiro.foundation.types import TopicPartition
 from suiro.views.pipeline.cuts import Cut
 from suiro.views.store import Change, Row, Store
 
 __all__ = ["PageToken", "as_of", "changes_text", "head_text", "offsets_of", "row_text", "rows_text"]
 
-TopicPartition = tuple[str, int]
 
 _OFFSETS = re.compile(r"([A-Za-z0-9._-]+):([0-9]{1,9}):([0-9]{1,18})")
 _CUT = re.compile(r"cut:([0-9]{1,18})")

@@ -23,6 +23,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar, Protocol, Self
 
 from suiro.errors import UsageError
+from suiro.foundation.types import TopicPartition
 from suiro.views.pipeline.cuts import Cut
 from suiro.views.store.buckets import Digest
 from suiro.views.store.conditions import DEFAULT_LIMIT, Condition, Query, SearchWord
@@ -155,7 +156,7 @@ class TableStore(ABC):
         *,
         number: int | None = None,
         time_ms: int | None = None,
-        inputs: Mapping[tuple[str, int], int] | None = None,
+        inputs: Mapping[TopicPartition, int] | None = None,
     ) -> Cut:
         """The cut of this number; or the newest that was made until then; or the newest that reflects nothing of these
         input partitions from these offsets on. Raises `CutGoneError` where no kept one is so old, `UsageError` for

@@ -35,6 +35,7 @@ from suiro.broker.coordination.groups.records import GroupKey, OffsetKey
 from suiro.broker.coordination.groups.refusals import code_of
 from suiro.broker.fields import MAX_STRING_BYTES
 from suiro.broker.storage.topics import OFFSETS_TOPIC, Partition
+from suiro.foundation.types import TopicPartition
 from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
 from suiro.protocol.records import Record, control_type
@@ -246,7 +247,7 @@ class GroupCoordinator:
             return code_of(error)
         return ErrorCode.none
 
-    def remove(self, group: AnyGroup, places: set[tuple[str, int]]) -> None:
+    def remove(self, group: AnyGroup, places: set[TopicPartition]) -> None:
         """The group is over, with these offsets of it. Raises LogError."""
         group_id = group.group_id
         gone: list[KeyedRecord] = [

@@ -11,9 +11,10 @@ from uuid import UUID
 from suiro.broker.coordination.groups import records
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.group import Group, GroupState
-from suiro.broker.coordination.groups.offsets import CommittedOffset, OffsetStore, TopicPartition
+from suiro.broker.coordination.groups.offsets import CommittedOffset, OffsetStore
 from suiro.broker.coordination.groups.records import OffsetValue
 from suiro.broker.coordination.groups.refusals import GroupRefusal, code_of
+from suiro.foundation.types import TopicPartition
 from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from suiro.broker.coordination.groups.records import OffsetValue
-
-TopicPartition: TypeAlias = tuple[str, int]
+from suiro.foundation.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

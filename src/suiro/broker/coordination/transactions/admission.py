@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from suiro.broker.coordination.transactions.state import V2, TopicPartition
+from suiro.broker.coordination.transactions.state import V2
 from suiro.broker.storage.topics import Partition
+from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:

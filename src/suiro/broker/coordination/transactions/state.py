@@ -25,9 +25,9 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, TypeAlias
 
+from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
-TopicPartition: TypeAlias = tuple[str, int]
 NewProducerId: TypeAlias = Callable[[], int]
 
 NO_PRODUCER_ID = -1

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from suiro.broker.coordination.groups.offsets import TopicPartition
 from suiro.broker.coordination.groups.records import OffsetValue
 from suiro.broker.coordination.groups.refusals import code_of
+from suiro.foundation.types import TopicPartition
 from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
 

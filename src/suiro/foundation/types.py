@@ -1,0 +1,10 @@
+"""Words of Kafka's that every layer says."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+__all__ = ["TopicPartition"]
+
+TopicPartition: TypeAlias = tuple[str, int]
+"""A topic's name and a partition's number."""
