@@ -12,15 +12,12 @@ import hmac
 import os
 import re
 import ssl
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from suiro.client.error_codes import raise_for
 from suiro.client.settings import ClientSettings
 from suiro.errors import ConfigError, RefusedError
 from suiro.protocol.messages import API_KEYS, ErrorCode, request_class
-
-if TYPE_CHECKING:
-    from suiro.client.connection import Connection
 
 __all__ = ["authenticate", "check", "tls_context"]
 
@@ -62,7 +59,14 @@ def tls_context(settings: ClientSettings) -> ssl.SSLContext | None:
     return context
 
 
-def authenticate(connection: Connection, settings: ClientSettings, deadline_ms: int) -> None:
+class _Connection(Protocol):
+    @property
+    def address(self) -> str: ...
+
+    def call(self, request: Any, *, deadline_ms: int) -> Any: ...
+
+
+def authenticate(connection: _Connection, settings: ClientSettings, deadline_ms: int) -> None:
     """SaslHandshake and SaslAuthenticate; nothing without SASL. Raises `RefusedError` on a wrong password."""
     if not settings.security_protocol.startswith("SASL"):
         return

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from suiro.errors import UsageError
 from suiro.registry.formats.budget import MAX_COMPARED_STEPS, MAX_STEPS, Budget, TooComplex
+from suiro.registry.formats.parsed import READER, WRITER, Import, Incompatibility, InvalidSchema, Parsed
 from suiro.registry.schemas import AVRO, JSON, PROTOBUF
 
 __all__ = [
@@ -37,55 +36,11 @@ CACHE_SIZE = 1_000
 CACHE_CHARS = 32 << 20
 """Of the texts whose parsed form is kept, and of what they refer to."""
 
-READER, WRITER = "\u27eareader\u27eb", "\u27eawriter\u27eb"
-"""Stand in a description for "new" and "old", or the other way round where the old schema is the one that reads."""
-
-
-class InvalidSchema(UsageError):
-    """The text is not a schema of its language. The message says where and why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Import:
-    """A schema that another one refers to by `name`."""
-
-    name: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Incompatibility:
-    """Why a reader cannot read. `kind` is Confluent's name for it, `path` a place in the schema."""
-
-    kind: str
-    path: str
-    description: str
-
-    def told(self, *, reader_is_new: bool) -> str:
-        """In the form in which Confluent's registry tells it."""
-        reader, writer = ("new", "old") if reader_is_new else ("old", "new")
-        description = self.description.replace(READER, reader).replace(WRITER, writer)
-        return f"{{errorType:'{self.kind}', description:'{description}', additionalInfo:'{self.path}'}}"
-
-
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """`canonical` is what is stored: the same for texts that differ in layout only. `model` is the format's own."""
-
-    type: str
-    canonical: str
-    normalized: str
-    model: Any
-
 
 class Format(Protocol):
     def parse(self, text: str, imports: Sequence[Import], *, strict: bool, budget: Budget) -> Parsed:
         """Raises `InvalidSchema` and `TooComplex`. What is registered already is not parsed strictly: it may be older
         than a check."""
-        ...
-
-    def incompatibilities(self, reader: Parsed, writer: Parsed, budget: Budget) -> list[Incompatibility]:
-        """Why data written with `writer` cannot be read with `reader`; empty: it can. Raises `TooComplex`."""
         ...
 
     def formatted(self, parsed: Parsed, form: str) -> str:
@@ -137,11 +92,30 @@ def parse(
 
 
 def compare(reader: Parsed, writer: Parsed, budget: Budget | None = None) -> list[Incompatibility]:
-    """Of two schemas of one language. Raises `TooComplex`: nothing is known then."""
+    """Why data written with `writer` cannot be read with `reader`, two schemas of one language. Empty: it can be read.
+
+    Raises `TooComplex`: nothing is known then.
+    """
     try:
-        return format_of(reader.type).incompatibilities(reader, writer, budget or Budget(MAX_COMPARED_STEPS))
+        return _rules_of(reader.type)(reader.model, writer.model, budget or Budget(MAX_COMPARED_STEPS))
     except RecursionError:
         raise TooComplex("the schemas are nested too deeply to be compared") from None
+
+
+def _rules_of(type_: str) -> Callable[[Any, Any, Budget], list[Incompatibility]]:
+    """Loads the language's modules on first use."""
+    match type_:
+        case "AVRO":
+            from suiro.registry.formats import avro_rules
+
+            return avro_rules.incompatibilities
+        case "JSON":
+            from suiro.registry.formats import json_rules
+
+            return json_rules.incompatibilities
+    from suiro.registry.formats import protobuf_rules
+
+    return protobuf_rules.incompatibilities
 
 
 _Key = tuple[str, str, tuple[Import, ...], bool]

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from suiro.registry.formats import Budget, Import, Incompatibility, InvalidSchema, Parsed
+from suiro.registry.formats.budget import Budget
+from suiro.registry.formats.parsed import Import, InvalidSchema, Parsed
 from suiro.registry.records import compact_json
 from suiro.registry.schemas import AVRO
 
@@ -96,11 +97,6 @@ class AvroFormat:
             normalized=compact_json(_write(node, None, set(known), ordered=True)),
             model=node,
         )
-
-    def incompatibilities(self, reader: Parsed, writer: Parsed, budget: Budget) -> list[Incompatibility]:
-        from suiro.registry.formats.avro_rules import incompatibilities
-
-        return incompatibilities(reader.model, writer.model, budget)
 
     def formatted(self, parsed: Parsed, form: str) -> str:
         """`resolved`: with what it refers to written out."""

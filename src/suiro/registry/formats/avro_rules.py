@@ -11,9 +11,10 @@ field without default whose type is an enum with one by looking the enum up in t
 
 from __future__ import annotations
 
-from suiro.registry.formats import READER, WRITER, Budget, Incompatibility
 from suiro.registry.formats.avro_format import PRIMITIVES, Field, Node
+from suiro.registry.formats.budget import Budget
 from suiro.registry.formats.pairs import Pairs
+from suiro.registry.formats.parsed import READER, WRITER, Incompatibility
 
 __all__ = ["incompatibilities"]
 

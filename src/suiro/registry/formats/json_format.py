@@ -20,8 +20,9 @@ from referencing import Registry, Resource
 from referencing.exceptions import NoSuchAnchor, PointerToNowhere, Unresolvable
 from referencing.jsonschema import DRAFT7, specification_with
 
-from suiro.registry.formats import Budget, Import, Incompatibility, InvalidSchema, Parsed
+from suiro.registry.formats.budget import Budget
 from suiro.registry.formats.json_values import Validator
+from suiro.registry.formats.parsed import Import, InvalidSchema, Parsed
 from suiro.registry.records import compact_json
 from suiro.registry.schemas import JSON
 
@@ -86,11 +87,6 @@ class JsonFormat:
             normalized=compact_json(_sorted(schema)),
             model=place_of_root,
         )
-
-    def incompatibilities(self, reader: Parsed, writer: Parsed, budget: Budget) -> list[Incompatibility]:
-        from suiro.registry.formats.json_rules import incompatibilities
-
-        return incompatibilities(reader.model, writer.model, budget)
 
     def formatted(self, parsed: Parsed, form: str) -> str:
         raise InvalidSchema(f"format={form}: a JSON Schema has one format only; leave it out")

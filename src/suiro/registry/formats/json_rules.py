@@ -31,10 +31,11 @@ import math
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from suiro.registry.formats import READER, WRITER, Budget, Incompatibility, TooComplex
+from suiro.registry.formats.budget import Budget, TooComplex
 from suiro.registry.formats.json_format import STEPS_OF_A_REFERENCE, Place
 from suiro.registry.formats.json_values import json_key
 from suiro.registry.formats.pairs import Pairs
+from suiro.registry.formats.parsed import READER, WRITER, Incompatibility
 from suiro.registry.formats.patterns import InvalidPattern, search
 
 __all__ = ["incompatibilities"]

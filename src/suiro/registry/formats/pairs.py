@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from suiro.registry.formats.budget import Budget
 
 if TYPE_CHECKING:
-    from suiro.registry.formats import Incompatibility
+    from suiro.registry.formats.parsed import Incompatibility
 
 __all__ = ["Pairs"]
 

@@ -26,7 +26,8 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
-from suiro.registry.formats import Budget, Import, Incompatibility, InvalidSchema, Parsed, TooComplex
+from suiro.registry.formats.budget import Budget, TooComplex
+from suiro.registry.formats.parsed import Import, InvalidSchema, Parsed
 from suiro.registry.schemas import PROTOBUF
 
 __all__ = ["ProtobufFormat", "ProtobufModel", "compiled"]
@@ -73,11 +74,6 @@ class ProtobufFormat:
             normalized=write(file, known, normalized=True),
             model=model,
         )
-
-    def incompatibilities(self, reader: Parsed, writer: Parsed, budget: Budget) -> list[Incompatibility]:
-        from suiro.registry.formats.protobuf_rules import incompatibilities
-
-        return incompatibilities(reader.model, writer.model, budget)
 
     def formatted(self, parsed: Parsed, form: str) -> str:
         if form == "serialized":

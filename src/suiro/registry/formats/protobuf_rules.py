@@ -26,8 +26,9 @@ from typing import Any
 
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 
-from suiro.registry.formats import READER, WRITER, Budget, Incompatibility
+from suiro.registry.formats.budget import Budget
 from suiro.registry.formats.pairs import Pairs
+from suiro.registry.formats.parsed import READER, WRITER, Incompatibility
 from suiro.registry.formats.protobuf_format import ProtobufModel
 
 __all__ = ["incompatibilities"]
