@@ -12,8 +12,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from suiro.errors import UsageError
+from suiro.streams.expressions import expression as e
 from suiro.streams.expressions.expression import Expression, ExpressionError, col, lit
-from suiro.streams.expressions.expression import expression as e
 from suiro.streams.expressions.on_arrow import Columns, evaluate, result_type, supports
 from suiro.streams.expressions.on_python import compile_expression
 
