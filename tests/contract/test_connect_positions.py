@@ -11,6 +11,7 @@ from suiro.connect import positions
 from suiro.connect.positions import POSITIONS_TOPIC, part_record, position_record, read_parts, read_position
 from suiro.errors import DataLossError, FencedError, UsageError
 from suiro.protocol.records import Record, encode_batch
+from suiro.topic_table import reading
 
 
 def _write(
@@ -34,7 +35,7 @@ def _batch(partition: int, records: list[tuple[bytes, bytes | None]]) -> Transac
 @pytest.fixture(params=["one by one", "as columns"])
 def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "as columns":
-        monkeypatch.setattr(positions, "_FEW_BYTES", -1)
+        monkeypatch.setattr(reading, "FEW_BYTES", -1)
 
 
 @pytest.mark.usefixtures("both_ways")
@@ -58,7 +59,7 @@ def test_a_position_far_back_is_found(client: Client, unique: str, monkeypatch: 
 
 
 def test_a_large_position_is_read(client: Client, unique: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positions, "_FETCH_BYTES", 1_000)
+    monkeypatch.setattr(reading, "FETCH_BYTES", 1_000)
     large = {"files": ["x" * 100] * 1_000}
     _write(client, unique, [position_record(unique, large)])
     assert read_position(client, unique) == large

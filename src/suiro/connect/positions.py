@@ -11,15 +11,12 @@ source lie in one partition, that of its name.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
-from suiro.client import EARLIEST, LATEST, Client, Fetched, NewTopic
-from suiro.errors import DataLossError, OffsetOutOfRangeError, UsageError
-from suiro.foundation.types import TopicPartition
+from suiro.client import EARLIEST, LATEST, Client, NewTopic
+from suiro.errors import DataLossError, UsageError
 from suiro.protocol.murmur2 import partition_for_key
-from suiro.protocol.record_batch import iter_headers
-from suiro.protocol.records import control_type, decode_batch
+from suiro.topic_table import pairs, slices_from_the_end
 
 __all__ = [
     "POSITIONS_TOPIC",
@@ -39,13 +36,8 @@ PARTITIONS = 8
 CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "16777216", "min.cleanable.dirty.ratio": "0.2"}
 
 _FIRST_LOOK = 1_000  # offsets; each look back is twice as long as the one before
-_FETCH_BYTES = 8 * 1024 * 1024
-_LARGEST_FETCH_BYTES = 1 << 30
-# So few are read one by one, in milliseconds; more are worth the half second that kernels take to load.
-_FEW_BYTES = 1 << 18
 
 Position = dict[str, Any]
-_Pair = tuple[bytes | None, bytes | None]
 
 
 def transactional_id(name: str) -> str:
@@ -85,18 +77,10 @@ def read_position(client: Client, name: str) -> Position | None:
     """
     key = _key(name)
     target = (POSITIONS_TOPIC, position_partition(client, name))
-    first, end = _bounds(client, target)
-    look = _FIRST_LOOK
-    while end > first:
-        start = max(first, end - look)
-        found: bytes | None = None
-        seen = False
-        for record_key, value in _records(client, target, start, end):
-            if record_key == key:
-                found, seen = value, True
-        if seen:
-            return None if found is None else _parsed(name, found)
-        end, look = start, look * 2
+    for part in slices_from_the_end(client, target, _FIRST_LOOK):
+        values = [value for record_key, value in part if record_key == key]
+        if values:
+            return None if values[-1] is None else _parsed(name, values[-1])
     return None
 
 
@@ -104,9 +88,10 @@ def read_parts(client: Client, name: str) -> dict[str, Any]:
     """{part: value} of all that `part_record` wrote and nobody forgot. Reads the whole partition."""
     prefix = _key(name) + b"#"
     target = (POSITIONS_TOPIC, position_partition(client, name))
-    first, end = _bounds(client, target)
+    first = client.list_offsets({target: EARLIEST})[target].offset
+    end = client.list_offsets({target: LATEST}, read_committed=True)[target].offset
     found: dict[str, bytes] = {}
-    for key, value in _records(client, target, first, end):
+    for key, value in pairs(client, target, first, end):
         if key is not None and key.startswith(prefix):
             part = key[len(prefix) :].decode()
             if value is None:
@@ -137,64 +122,3 @@ def _parsed(name: str, value: bytes) -> Position:
             "else wrote there; write the right position, or a tombstone to start from the beginning"
         )
     return position
-
-
-def _bounds(client: Client, target: TopicPartition) -> tuple[int, int]:
-    first = client.list_offsets({target: EARLIEST})[target].offset
-    end = client.list_offsets({target: LATEST}, read_committed=True)[target].offset
-    return first, end
-
-
-def _records(
-    client: Client, target: TopicPartition, start: int, end: int
-) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Keys and values of the committed records with start <= offset < end, in order."""
-    fetch_bytes = _FETCH_BYTES
-    while start < end:
-        try:
-            fetched = client.fetch({target: start}, max_bytes=fetch_bytes, partition_max_bytes=fetch_bytes)
-        except OffsetOutOfRangeError as error:
-            if error.log_start_offset <= start:
-                raise
-            start = (
-                error.log_start_offset
-            )  # what lay before was cleaned away: there is a later record of each key
-            continue
-        part = fetched[target]
-        read = _one_by_one if len(part.data) <= _FEW_BYTES else _as_columns
-        found, next_offset = read(part, start, end)
-        yield from found
-        if next_offset > start:
-            start = next_offset
-        elif len(part.data) and fetch_bytes < _LARGEST_FETCH_BYTES:
-            fetch_bytes *= 2  # a batch larger than what was asked for
-
-
-def _as_columns(part: Fetched, start: int, end: int) -> tuple[list[_Pair], int]:
-    from suiro.protocol import columnar  # compiled kernels: half a second that a start does without if it can
-
-    rows = columnar.decode(part.data, start_offset=start, end_offset=end, aborted=part.aborted)
-    keys, values = (rows.batch.column(name).to_pylist() for name in ("key", "value"))
-    return list(zip(keys, values, strict=True)), rows.next_offset
-
-
-def _one_by_one(part: Fetched, start: int, end: int) -> tuple[list[_Pair], int]:
-    """The same: what was aborted is left out, from a transaction's first offset to the marker that ends it."""
-    found: list[_Pair] = []
-    next_offset = start
-    waiting = sorted(part.aborted, key=lambda transaction: transaction[1])
-    aborting: set[int] = set()
-    for place, header in iter_headers(part.data):
-        if header.base_offset >= end:
-            return found, end
-        while waiting and waiting[0][1] <= header.last_offset:
-            aborting.add(waiting.pop(0)[0])
-        next_offset = max(next_offset, min(header.next_offset, end))
-        if header.is_control:
-            markers = decode_batch(part.data, place)  # none, where the cleaner left only the batch
-            if any(control_type(marker) == "abort" for marker in markers):
-                aborting.discard(header.producer_id)
-        elif header.next_offset > start and not (header.is_transactional and header.producer_id in aborting):
-            records = decode_batch(part.data, place)
-            found += [(one.key, one.value) for one in records if start <= one.offset < end]
-    return found, next_offset

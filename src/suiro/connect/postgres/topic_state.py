@@ -18,15 +18,12 @@ from typing import Any
 import pyarrow as pa
 
 from suiro.client import EARLIEST, LATEST, Client
-from suiro.errors import OffsetOutOfRangeError
-from suiro.foundation.types import TopicPartition
+from suiro.topic_table import batches
 
 __all__ = ["OLD", "KeyedValues", "ends", "load", "load_older", "scan"]
 
 OLD = b"\1"  # in place of a value that nobody may rely on
 
-FETCH_BYTES = 8 << 20
-LARGEST_FETCH_BYTES = 1 << 30
 CACHE_PAGES = -8_192  # KiB, of SQLite
 
 
@@ -44,41 +41,9 @@ def scan(client: Client, topic: str, partitions: int) -> Iterator[tuple[int, pa.
         stable = client.list_offsets({place: LATEST}, read_committed=True)[place].offset
         end = client.list_offsets({place: LATEST})[place].offset
         for first, last, committed in ((start, stable, True), (stable, end, False)):
-            for batch in _read(client, place, first, last, committed):
-                yield partition, batch
-
-
-def _read(
-    client: Client, place: TopicPartition, start: int, end: int, committed: bool
-) -> Iterator[pa.RecordBatch]:
-    if start >= end:
-        return
-    from suiro.protocol import columnar  # compiled kernels: half a second that a first start does without
-
-    size = FETCH_BYTES
-    while start < end:
-        try:
-            fetched = client.fetch(
-                {place: start}, read_committed=committed, max_bytes=size, partition_max_bytes=size
-            )[place]
-        except OffsetOutOfRangeError as error:
-            if error.log_start_offset <= start:
-                raise
-            start = error.log_start_offset  # the cleaner was there: of each key there is a later record
-            continue
-        decoded = columnar.decode(
-            fetched.data,
-            start_offset=start,
-            end_offset=end,
-            aborted=fetched.aborted,
-            read_committed=committed,
-        )
-        if decoded.batch.num_rows:
-            yield decoded.batch
-        if decoded.next_offset > start:
-            start = decoded.next_offset
-        elif len(fetched.data) and size < LARGEST_FETCH_BYTES:
-            size *= 2  # a batch larger than what was asked for
+            for batch in batches(client, place, first, last, compacted=True, read_committed=committed):
+                if batch.num_rows:
+                    yield partition, batch
 
 
 class KeyedValues:

@@ -21,7 +21,7 @@ from suiro.streams.records import Headers
 from suiro.streams.sources import SourceReader
 from suiro.streams.topology.nodes import GlobalTableSource, Node, Source
 from suiro.streams.topology.topology import Topology
-from suiro.views.pipeline.committed import committed
+from suiro.topic_table import batches
 
 __all__ = ["InputRecord", "Inputs", "Log", "global_topics", "merged", "source_of"]
 
@@ -94,7 +94,7 @@ class Inputs:
 
     def _lane(self, place: TopicPartition, position: int, end: int) -> Iterator[InputRecord]:
         topic, partition = place
-        for batch in committed(self._client, place, position, end, headers=True):
+        for batch in batches(self._client, place, position, end, compacted=False, headers=True):
             columns = [batch.column(name).to_pylist() for name in ("offset", "timestamp", "key", "value")]
             for offset, timestamp, key, value, headers in zip(*columns, _headers(batch), strict=False):
                 yield InputRecord(topic, partition, offset, timestamp, key, value, headers)

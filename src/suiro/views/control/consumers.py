@@ -17,8 +17,8 @@ from typing import Any
 from suiro.client import LATEST, Client
 from suiro.errors import KafkaError, UsageError
 from suiro.foundation.types import TopicPartition
+from suiro.topic_table import batches
 from suiro.views.definition import VersionSpec
-from suiro.views.pipeline.committed import committed
 from suiro.views.pipeline.cuts import Cut, CutLog, require_topic
 
 __all__ = ["Moved", "matching_cuts", "move_group"]
@@ -147,7 +147,7 @@ def _next_record(client: Client, topic: str, partition: int, position: int) -> i
     transactions, what compaction removed) counts for nothing."""
     place = (topic, partition)
     end = client.list_offsets({place: LATEST}, read_committed=True)[place].offset
-    for batch in committed(client, place, position, end):
+    for batch in batches(client, place, position, end, compacted=False):
         if batch.num_rows:
             return int(batch.column("offset")[0].as_py())
     return end

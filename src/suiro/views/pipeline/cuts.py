@@ -11,7 +11,7 @@ where lost state of a join is rebuilt: records that had waited for others are re
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +19,9 @@ from suiro.client import EARLIEST, LATEST, Client
 from suiro.clock import Clock, SystemClock
 from suiro.errors import FatalError, UnknownTopicError
 from suiro.foundation.types import TopicPartition
-from suiro.protocol import columnar
 from suiro.protocol.records import Record, encode_batch
 from suiro.spark import Footer, PlannedOffsets
+from suiro.topic_table import Pair, decode_pairs, slices_from_the_end
 
 __all__ = ["KEYS", "Cut", "CutLog", "CutWriter", "last_cut"]
 
@@ -205,24 +205,9 @@ class _CutFooter:
 
 def last_cut(client: Client, topic: str) -> Cut | None:
     """The newest committed one, without reading all of them."""
-    place = (topic, 0)
-    end = client.list_offsets({place: LATEST}, read_committed=True)[place].offset
-    first = client.list_offsets({place: EARLIEST})[place].offset
-    back = LOOK_BACK
-    while end > first:
-        position, cuts = max(first, end - back), list[Cut]()
-        begun = position
-        while position < end:
-            more, after, _ = read_cuts(client, topic, position, 0)
-            cuts += more
-            if after == position:
-                break
-            position = after
-        if cuts:
+    for part in slices_from_the_end(client, (topic, 0), LOOK_BACK):
+        if cuts := _parsed(part):
             return max(cuts, key=lambda cut: cut.number)
-        if begun == first:
-            return None
-        back *= 8
     return None
 
 
@@ -230,16 +215,12 @@ def read_cuts(client: Client, topic: str, position: int, max_wait_ms: int) -> tu
     """(cuts, the offset to go on at, the last stable offset then)."""
     place = (topic, 0)
     fetched = client.fetch({place: position}, read_committed=True, max_wait_ms=max_wait_ms)[place]
-    decoded = columnar.decode(
-        fetched.data,
-        start_offset=position,
-        end_offset=fetched.last_stable_offset,
-        aborted=fetched.aborted,
-        read_committed=True,
-    )
-    values = decoded.batch.column("value").to_pylist()
-    cuts = [Cut.from_json(json.loads(value)) for value in values if value is not None]
-    return cuts, max(position, decoded.next_offset), fetched.last_stable_offset
+    found, following = decode_pairs(fetched, position, fetched.last_stable_offset)
+    return _parsed(found), max(position, following), fetched.last_stable_offset
+
+
+def _parsed(found: Iterable[Pair]) -> list[Cut]:
+    return [Cut.from_json(json.loads(value)) for _, value in found if value is not None]
 
 
 def require_topic(client: Client, topic: str) -> None:
