@@ -9,17 +9,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from threading import Condition, Event, Thread
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from suiro.client import EARLIEST, LATEST, Client
-from suiro.clock import Clock, SystemClock
+from suiro.client import LATEST, Client, Fetched
+from suiro.clock import Clock
 from suiro.errors import (
     DeadlineExceededError,
-    OffsetOutOfRangeError,
     SuiroError,
-    TransientError,
     UsageError,
 )
 from suiro.protocol import columnar
@@ -29,11 +26,10 @@ from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.stores.ordered import Row
 from suiro.streams.topology.nodes import GlobalTableSource, Node, Source, StoreSpec
 from suiro.streams.topology.topology import Topology
+from suiro.topic_table import TopicTable
 
 __all__ = ["Answer", "ReadOnlyStore", "StoreTooLargeError", "changelog_topic"]
 
-FETCH_WAIT_MS = 250
-LOOK_AGAIN_S = 0.2
 ROW_BYTES = 200
 """What a row takes in memory beside the bytes of its key and its value, about."""
 READABLE = ("key-value", "global", "window", "session", "versioned")
@@ -106,18 +102,22 @@ class ReadOnlyStore:
         self._topic = changelog_topic(topology, application_id, name)
         self._topology = topology
         self._max_bytes = max_bytes
-        self._copy = self._empty()
         self._bootstrap_servers = bootstrap_servers
         self._settings = dict(settings or {})
-        self._clock = clock or SystemClock()
+        self._clock = clock
         self._timeout_ms = timeout_ms
-        self._changed = Condition()
-        self._positions: dict[int, int] = {}
-        self._first_end: dict[int, int] | None = None
-        self._failure: Exception | None = None
-        self._stopping = Event()
-        self._thread = Thread(target=self._follow, name=f"suiro-store-{name}", daemon=True)
-        self._thread.start()
+        self._needs_headers = _global_source(topology, name) is not None
+        self._table = TopicTable(
+            self._topic,
+            connect=self._client,
+            empty=self._empty,
+            decode=self._decode,
+            apply=lambda copy, partition, batch: copy.apply(partition, batch),
+            name=f"suiro-store-{name}",
+            forgets=True,  # two copies would be more than `max_bytes`
+            retries=False,
+        )
+        self._table.start()
 
     # -- questions ---------------------------------------------------------------------------------------
 
@@ -158,14 +158,12 @@ class ReadOnlyStore:
 
     @property
     def offsets(self) -> Mapping[int, int]:
-        with self._changed:
-            return dict(self._positions)
+        with self._table.changed:
+            return dict(self._table.positions)
 
     def wait_for(self, offsets: Mapping[int, int], *, timeout_ms: int | None = None) -> None:
         """Until the copy reflects these changelog offsets, of the partitions named."""
-        self._wait(
-            lambda: all(self._positions.get(p, -1) >= offset for p, offset in offsets.items()), timeout_ms
-        )
+        self._wait(lambda: self._table.has_read(offsets), timeout_ms)
 
     def catch_up(self, *, timeout_ms: int | None = None) -> None:
         """Until the copy reflects everything that is committed now."""
@@ -174,10 +172,7 @@ class ReadOnlyStore:
 
     def close(self) -> None:
         """Whoever waits for an answer is told that it is closed."""
-        self._stopping.set()
-        with self._changed:
-            self._changed.notify_all()
-        self._thread.join()
+        self._table.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -195,99 +190,41 @@ class ReadOnlyStore:
                 f"store {self._spec.name!r} is a {self._spec.kind} store; this question is for "
                 f"{', '.join(kinds)} stores"
             )
-        self._wait(self._has_reached_first_end, None)
-        with self._changed:
-            return Answer(question(self._copy.store), dict(self._positions))
-
-    def _has_reached_first_end(self) -> bool:
-        ends = self._first_end
-        return ends is not None and all(self._positions.get(p, 0) >= end for p, end in ends.items())
+        with self._table.changed:
+            self._wait(lambda: self._table.is_current, None)
+            return Answer(question(self._table.state.store), dict(self._table.positions))
 
     def _wait(self, reached: Callable[[], bool], timeout_ms: int | None) -> None:
         limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
-        with self._changed:
-            self._changed.wait_for(
-                lambda: reached() or self._failure is not None or self._stopping.is_set(), limit_ms / 1000
-            )
-            if self._failure is not None:
-                raise self._failure
-            if not reached():
-                if self._stopping.is_set():
-                    raise UsageError(
-                        f"the copy of store {self._spec.name!r} was closed before it could answer"
-                    )
-                raise DeadlineExceededError(
-                    f"the copy of store {self._spec.name!r} did not reach its changelog's end within {limit_ms} ms; "
-                    f"it is at {self._positions or 'no partition'} of topic {self._topic!r}. Is the pipeline running?"
-                )
+        if self._table.wait(reached, limit_ms):
+            return
+        failure = self._table.failure
+        if failure is not None:
+            is_told = isinstance(failure, SuiroError)
+            raise failure if is_told else UsageError(f"the copy of a store stopped: {failure!r}")
+        if self._table.is_stopping:
+            raise UsageError(f"the copy of store {self._spec.name!r} was closed before it could answer")
+        raise DeadlineExceededError(
+            f"the copy of store {self._spec.name!r} did not reach its changelog's end within {limit_ms} ms; "
+            f"it is at {self._table.positions or 'no partition'} of topic {self._topic!r}. Is the pipeline running?"
+        )
 
     def _client(self) -> Client:
-        return Client(self._bootstrap_servers, settings=self._settings)
-
-    def _follow(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                try:
-                    self._read_on()
-                except OffsetOutOfRangeError:
-                    self._forget()  # retention was faster; what is left of the topic is all there is
-                except TransientError:
-                    self._stopping.wait(LOOK_AGAIN_S)  # those who ask wait as long as they like
-        except Exception as error:  # told to whoever asks
-            with self._changed:
-                self._copy = self._empty()  # nobody asks it any more
-                self._failure = (
-                    error
-                    if isinstance(error, SuiroError)
-                    else UsageError(f"the copy of a store stopped: {error!r}")
-                )
-                self._changed.notify_all()
-
-    def _read_on(self) -> None:
-        with self._client() as client:
-            if self._positions or self._begin(client):
-                while not self._stopping.is_set():
-                    self._read(client)
-
-    def _forget(self) -> None:
-        with self._changed:
-            self._copy, self._positions, self._first_end = self._empty(), {}, None
+        return Client(self._bootstrap_servers, settings=self._settings, clock=self._clock)
 
     def _empty(self) -> _Copy | _VersionedCopy | _GlobalCopy:
         return _copy(self._topology, self._spec, _Held(self._spec.name, self._max_bytes))
 
-    def _begin(self, client: Client) -> bool:
-        """Waits for the topic, which the pipeline makes at its first start."""
-        while self._topic not in client.metadata([self._topic]):
-            if self._stopping.wait(LOOK_AGAIN_S):
-                return False
-        ends = _ends(client, self._topic)
-        starts = client.list_offsets({(self._topic, p): EARLIEST for p in ends})
-        with self._changed:
-            self._positions = {p: starts[self._topic, p].offset for p in ends}
-            self._first_end = ends
-            self._changed.notify_all()
-        return True
-
-    def _read(self, client: Client) -> None:
-        wanted = {(self._topic, p): offset for p, offset in self._positions.items()}
-        fetched = client.fetch(wanted, read_committed=True, max_wait_ms=FETCH_WAIT_MS)
-        for (_, partition), found in fetched.items():
-            if not len(found.data):
-                continue
-            position = self._positions[partition]
-            decoded = columnar.decode(
-                found.data,
-                start_offset=position,
-                end_offset=found.last_stable_offset,
-                aborted=found.aborted,
-                read_committed=True,
-                headers=self._copy.needs_headers,
-            )
-            with self._changed:
-                self._copy.apply(partition, decoded.batch)
-                self._positions[partition] = decoded.next_offset
-                self._changed.notify_all()
+    def _decode(self, found: Fetched, position: int) -> tuple[Any, int]:
+        decoded = columnar.decode(
+            found.data,
+            start_offset=position,
+            end_offset=found.last_stable_offset,
+            aborted=found.aborted,
+            read_committed=True,
+            headers=self._needs_headers,
+        )
+        return decoded.batch, decoded.next_offset
 
 
 class _Held:
@@ -333,8 +270,6 @@ class _Copy:
     """Rows as the changelog has them. Windowed stores hold what they derive from the rows, so they are opened again
     when the rows were changed under them."""
 
-    needs_headers = False
-
     def __init__(self, spec: StoreSpec, held: _Held) -> None:
         self._spec = spec
         self._rows = _CountedMap(held)
@@ -361,8 +296,6 @@ class _Copy:
 
 class _VersionedCopy:
     """Each partition has a time of its own, which says how far back its history goes."""
-
-    needs_headers = False
 
     def __init__(self, spec: StoreSpec, held: _Held) -> None:
         self._spec = spec
@@ -391,8 +324,6 @@ class _VersionedCopy:
 
 class _GlobalCopy:
     """Made from the records of its source topic, as the pipeline makes it; those that cannot be read are left out."""
-
-    needs_headers = True
 
     def __init__(self, spec: StoreSpec, source: Node, held: _Held) -> None:
         self.store = open_store(spec, _CountedMap(held))
