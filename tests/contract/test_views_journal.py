@@ -23,11 +23,6 @@ from suiro.views.control.state import Change, RefusedChangeError, UnknownViewErr
 KEYS = Keys.of(b"the secret of all hosts in these tests")
 
 
-@pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("suiro.views.control.journal.FETCH_WAIT_MS", 20)  # a stop waits for as long
-
-
 @pytest.fixture
 def topic() -> str:
     return f"_views-{uuid4().hex[:8]}"
@@ -214,19 +209,19 @@ def test_while_the_topic_is_read_anew_readers_know_what_was_known(
 ) -> None:
     journal = start()
     two(journal)
-    fetch, again, go_on = Journal._fetch, threading.Event(), threading.Event()
+    read, again, go_on = journal._table._read, threading.Event(), threading.Event()
     failed: list[int] = []
 
-    def fail_once(self: Journal, client: Client, known: Any) -> None:
+    def fail_once(client: Client) -> None:
         if not failed:
             failed.append(1)
             raise OffsetOutOfRangeError("delays", 0, 7, log_start_offset=0, log_end_offset=3)
-        if known is not self._known:
+        if not journal._table.is_current:
             again.set()
             assert go_on.wait(60)
-        fetch(self, client, known)
+        read(client)
 
-    monkeypatch.setattr(Journal, "_fetch", fail_once)
+    monkeypatch.setattr(journal._table, "_read", fail_once)
     assert again.wait(60)
     assert [version.number for version in journal.view("delays").versions] == [1, 2]
     go_on.set()

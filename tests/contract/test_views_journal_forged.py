@@ -39,7 +39,6 @@ KEYS = Keys.of(OLD)
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("suiro.views.control.journal.FETCH_WAIT_MS", 20)
     monkeypatch.setattr("suiro.views.control.journal.MEND_PAUSE_S", 0.1)
 
 
@@ -362,18 +361,18 @@ def test_a_host_that_runs_reads_on_and_changes_nothing_until_what_is_gone_is_set
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It has to read the topic anew, in many small pieces, and finds that records are missing."""
-    monkeypatch.setattr("suiro.views.control.journal.MAX_CODE_BYTES", 1)
-    monkeypatch.setattr("suiro.views.control.journal.GONE_PAUSE_S", 0.1)
+    monkeypatch.setattr(decided._table, "_partition_fetch_bytes", 1)
+    monkeypatch.setattr("suiro.topic_table.table.REFUSED_PAUSE_S", 0.1)
     lose_code()
-    fetch, failed = Journal._fetch, list[int]()
+    read, failed = decided._table._read, list[int]()
 
-    def fail_once(self: Journal, client: Client, known: Any) -> None:
-        if self is decided and not failed:
+    def fail_once(client: Client) -> None:
+        if not failed:
             failed.append(1)
             raise OffsetOutOfRangeError("delays", 0, 7, log_start_offset=0, log_end_offset=3)
-        fetch(self, client, known)
+        read(client)
 
-    monkeypatch.setattr(Journal, "_fetch", fail_once)
+    monkeypatch.setattr(decided._table, "_read", fail_once)
     wait_until(lambda: decided.status()["error"] is not None, what="the host to miss it")
     with pytest.raises(JournalNotTrustedError, match="lacks records"):
         decided.change("delays", lifecycle.rollback, who="ada")

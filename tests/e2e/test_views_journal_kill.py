@@ -23,7 +23,7 @@ from suiro.views.control.state import Change, View
 CHANGE = """
 import os, signal, sys
 from suiro.client import TransactionalProducer
-from suiro.views import lifecycle
+from suiro.views.control import lifecycle
 from suiro.views.control.journal import Journal
 from suiro.views.control.journal_keys import Keys
 

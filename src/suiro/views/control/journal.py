@@ -42,22 +42,22 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
 
-from suiro.client import EARLIEST, LATEST, Client, NewTopic, TransactionalBatch, TransactionalProducer
+import pyarrow as pa
+
+from suiro.client import LATEST, Client, Fetched, TopicInfo, TransactionalBatch, TransactionalProducer
 from suiro.clock import Clock, SystemClock
 from suiro.errors import (
     AbortableError,
-    ConfigError,
     DeadlineExceededError,
     FatalError,
     FencedError,
-    OffsetOutOfRangeError,
     SuiroError,
     TransientError,
-    UnknownTopicError,
     UsageError,
 )
 from suiro.protocol import columnar
 from suiro.protocol.records import Record, encode_batch
+from suiro.topic_table import BROKERS_DEFAULT, TopicTable, one_compacted_partition
 from suiro.views.control.journal_doubts import (
     JournalNotTrustedError,
     Seen,
@@ -85,10 +85,8 @@ __all__ = ["JOURNAL_TOPIC", "MAX_CODE_BYTES", "ConcurrentChangeError", "Journal"
 
 JOURNAL_TOPIC = "_suiro_views"
 PARTITION = 0
-BROKERS_DEFAULT = -1
 MAX_CODE_BYTES = 8 * 1024 * 1024
 CONFIGS = {
-    "cleanup.policy": "compact",
     "segment.bytes": "67108864",
     "max.message.bytes": str(2 * MAX_CODE_BYTES),
 }
@@ -97,8 +95,7 @@ MAX_BATCH_BYTES = 2 * MAX_CODE_BYTES - 1024 * 1024
 TRANSACTION_TIMEOUT_MS, LONG_TRANSACTION_TIMEOUT_MS = 10_000, 60_000
 """Of a change; of all records at once."""
 DEFAULT_TIMEOUT_MS = 30_000
-FETCH_WAIT_MS = 500
-RETRY_PAUSE_S, GONE_PAUSE_S, MEND_PAUSE_S = 0.2, 10.0, 10.0
+MEND_PAUSE_S = 10.0
 TRIES = 5
 KEPT_COMPARISONS = 20
 
@@ -146,17 +143,29 @@ class Journal:
         self._clock = clock or SystemClock()
         self._writer = self._new_client()  # under `_writing`
         self._writing = threading.Lock()
-        self._read_on = threading.Condition()  # guards `_known`
-        self._known = Known()  # while the topic is read anew: what was known before
-        self._is_current = False
+        self._has_news = False
+        self._table = TopicTable(
+            topic,
+            connect=self._new_client,
+            empty=self._empty,
+            decode=_decode,
+            apply=self._apply,
+            name="views-journal",
+            check=self._require,
+            whole=self._judge,
+            refusals=(JournalGoneError, JournalNotTrustedError),
+            taken=self._tell,
+            partition_fetch_bytes=4 * MAX_CODE_BYTES,
+        )
+        self._read_on = self._table.changed  # guards what is known, and what follows
         self._doubt: str | None = None
+        self._judged: Known | None = None
+        self._judged_head = -1
         self._host: dict[str, Any] | None = None  # once this one has taken over
         self._refused_records = 0
         self._looked_to = -1  # refused records below this offset were told already
         self.topic_id: UUID | None = None
         """Of the topic, since `start`; None where the brokers are older than such ids."""
-        self._stopping = False
-        self._reader: threading.Thread | None = None
         self._mender: threading.Thread | None = None
 
     def _new_client(self) -> Client:
@@ -169,43 +178,33 @@ class Journal:
         where what is in it is not what hosts with these keys wrote."""
         with self._writing:
             self._ensure_topic()
-            self._reader = threading.Thread(target=self._follow, name="views-journal", daemon=True)
-            self._reader.start()
+            self._table.start()
             self._catch_up()
 
     def stop(self) -> None:
-        with self._read_on:
-            self._stopping = True
-            self._read_on.notify_all()
-        if self._reader is not None:
-            self._reader.join(FETCH_WAIT_MS / 1000 + 5)
+        self._table.stop()
         if self._mender is not None:
             self._mender.join(self._timeout_ms / 1000)
         self._writer.close()
 
     def _ensure_topic(self) -> None:
-        found = self._writer.metadata([self.topic])
-        if self.topic not in found:
-            topic = NewTopic(self.topic, 1, self._replication_factor, CONFIGS)
-            self._writer.create_topics([topic], exist_ok=True)
-            found = self._writer.metadata([self.topic])
-        self.topic_id = found[self.topic].topic_id
-        partitions = len(found[self.topic].partitions)
-        if partitions != 1:
-            raise ConfigError(
-                f"topic {self.topic} has {partitions} partitions; what is decided about views is in one, because its "
-                "order counts. Delete the topic if it is not ours"
-            )
-        policy = self._writer.describe_configs([self.topic])[self.topic].get("cleanup.policy") or ""
-        if policy.replace(" ", "") != "compact":
-            raise ConfigError(
-                f"topic {self.topic} has cleanup.policy={policy}: views in it would expire. Set it to compact: "
-                f"kafka-configs --alter --topic {self.topic} --add-config cleanup.policy=compact"
-            )
+        found = one_compacted_partition(
+            self._writer,
+            self.topic,
+            why_one=(
+                "what is decided about views is in one, because its order counts. Delete the topic if it is not ours"
+            ),
+            rows="views",
+            configs=CONFIGS,
+            replication_factor=self._replication_factor,
+        )
+        self.topic_id = found.topic_id
 
     def _require_topic(self, client: Client) -> None:
+        self._require(client.metadata([self.topic]).get(self.topic))
+
+    def _require(self, found: TopicInfo | None) -> None:
         """Raises `JournalGoneError`."""
-        found = client.metadata([self.topic]).get(self.topic)
         if found is not None and found.topic_id == self.topic_id:
             return
         what = "was deleted" if found is None else "was deleted and made anew"
@@ -398,9 +397,13 @@ class Journal:
         while True:
             with self._read_on:
                 self._read_on.wait_for(
-                    lambda: self._stopping or self._is_over() or (self._known.shadowed and not self._doubt)
+                    lambda: (
+                        self._table.is_stopping
+                        or self._is_over()
+                        or (self._known.shadowed and not self._doubt)
+                    )
                 )
-                if self._stopping or self._is_over():
+                if self._table.is_stopping or self._is_over():
                     return
             try:
                 with self._writing:
@@ -411,7 +414,7 @@ class Journal:
                         logger.warning("%d records of topic %s were written again", len(records), self.topic)
             except SuiroError as error:
                 logger.warning("writing records of topic %s again: %s", self.topic, error)
-            self._pause(MEND_PAUSE_S)
+            self._table.pause(MEND_PAUSE_S)
 
     def _taken_over(self, *, timeout_ms: int = TRANSACTION_TIMEOUT_MS) -> TransactionalProducer:
         """Everybody else who writes under this id is fenced, and all that they wrote is read."""
@@ -468,18 +471,13 @@ class Journal:
         coordinator ends it."""
         target = (self.topic, PARTITION)
         end = self._writer.list_offsets({target: LATEST}, timeout_ms=self._timeout_ms)[target].offset
+        ends = {PARTITION: end}
+        self._table.wait(lambda: self._table.has_read(ends) or self._doubt is not None, self._timeout_ms)
         with self._read_on:
-
-            def is_read() -> bool:
-                return self._is_current and self._known.position >= end
-
-            self._read_on.wait_for(
-                lambda: is_read() or self._stopping or self._doubt is not None, self._timeout_ms / 1000
-            )
             if self._doubt is not None:
                 raise JournalNotTrustedError(self._doubt)
-            if not is_read():
-                position = self._known.position if self._is_current else "?"
+            if not self._table.has_read(ends):
+                position = self._table.positions[PARTITION] if self._table.is_current else "?"
                 raise DeadlineExceededError(
                     f"topic {self.topic} was read up to offset {position}, not {end}, within "
                     f"{self._timeout_ms} ms; does the log answer, and does a transaction hang in that topic?"
@@ -487,83 +485,38 @@ class Journal:
 
     # -- reading -----------------------------------------------------------------------------------------------
 
-    def _follow(self) -> None:
-        target = (self.topic, PARTITION)
-        client = self._new_client()
-        known: Known | None = None
-        try:
-            while not self._stopping:
-                try:
-                    if known is None:
-                        self._require_topic(client)
-                        first = client.list_offsets({target: EARLIEST})[target].offset
-                        known = Known(position=first)
-                    self._fetch(client, known)
-                except OffsetOutOfRangeError as error:
-                    logger.warning("topic %s is read again from its start: %s", self.topic, error)
-                    known = None
-                    self._is_stale()
-                except UnknownTopicError:
-                    known = None
-                    self._is_stale()
-                except JournalGoneError as error:
-                    logger.error("%s", error)
-                    self._pause(GONE_PAUSE_S)
-                except JournalNotTrustedError:
-                    known = None
-                    self._pause(GONE_PAUSE_S)
-                except TransientError as error:
-                    logger.warning("reading %s: %s", self.topic, error)
-                    self._pause(RETRY_PAUSE_S)
-                except Exception:
-                    logger.exception("reading %s", self.topic)
-                    self._pause(RETRY_PAUSE_S * 5)
-        finally:
-            client.close()
+    @property
+    def _known(self) -> Known:
+        """While the topic is read anew: what was known before."""
+        return self._table.state
 
-    def _fetch(self, client: Client, known: Known) -> None:
-        target = (self.topic, PARTITION)
-        position = known.position
-        part = client.fetch(
-            {target: position},
-            max_wait_ms=FETCH_WAIT_MS,
-            partition_max_bytes=4 * MAX_CODE_BYTES,
-            timeout_ms=5_000,
-        )[target]
-        rows = columnar.decode(
-            part.data,
-            start_offset=position,
-            end_offset=part.last_stable_offset,
-            aborted=part.aborted,
-            headers=True,
-        )
-        columns = ("offset", "key", "value", "headers")
-        found = zip(*(rows.batch.column(name).to_pylist() for name in columns), strict=True)
+    def _empty(self) -> Known:
+        self._has_news = True
+        return Known()
+
+    def _apply(self, known: Known, partition: int, rows: pa.RecordBatch) -> None:
         signer = None if self._trust == "all" else self._signer()
+        columns = (rows.column(name).to_pylist() for name in ("offset", "key", "value", "headers"))
+        refused = 0
         with self._read_on:
-            is_ours, refused, head = False, 0, known.head_offset
-            for offset, key, value, headers in found:
+            for offset, key, value, headers in zip(*columns, strict=True):
                 before = known.refusals
-                is_ours |= apply(known, signer, offset, key, value, _signature(headers))
-                refused += known.refusals > before and offset >= self._looked_to
-            known.position = max(position, rows.next_offset)
-            self._looked_to = max(self._looked_to, known.position)
+                self._has_news |= apply(known, signer, offset, key, value, _signature(headers))
+                if offset >= self._looked_to:
+                    refused += known.refusals > before
+                    self._looked_to = offset + 1
             self._refused_records += refused
-            is_all = known.position >= part.last_stable_offset
-            is_judged = is_all and (known is not self._known or known.head_offset != head)
-            if is_judged:
-                self._doubt = self._doubt_of(known)
-            if is_all and known is not self._known and self._doubt is None:
-                self._known, self._is_current, is_ours = known, True, True
-            self._read_on.notify_all()
-            is_ours &= known is self._known
         if refused:
             logger.error("%s", said_of(self.topic, refused, known))
-        if is_judged and self._doubt is not None:
-            logger.error("%s", self._doubt)
+
+    def _judge(self, known: Known) -> None:
+        """All was read. Raises `JournalNotTrustedError`."""
+        if known is self._judged and known.head_offset == self._judged_head:
+            return
+        self._judged, self._judged_head = known, known.head_offset
+        self._doubt = self._doubt_of(known)
+        if self._doubt is not None:
             raise JournalNotTrustedError(self._doubt)
-        if is_ours:
-            self._changed()
 
     def _doubt_of(self, known: Known) -> str | None:
         if self._trust != "whole":
@@ -571,13 +524,22 @@ class Journal:
         seen = -1 if self._seen is None else self._seen.offset(str(self.topic_id or ""))
         return doubt_of(self.topic, known, self.keys, seen)
 
-    def _is_stale(self) -> None:
+    def _tell(self) -> None:
         with self._read_on:
-            self._is_current = False
+            has_news, self._has_news = self._has_news, False
+        if has_news:
+            self._changed()
 
-    def _pause(self, seconds: float) -> None:
-        with self._read_on:
-            self._read_on.wait_for(lambda: self._stopping, seconds)
+
+def _decode(part: Fetched, position: int) -> tuple[pa.RecordBatch, int]:
+    rows = columnar.decode(
+        part.data,
+        start_offset=position,
+        end_offset=part.last_stable_offset,
+        aborted=part.aborted,
+        headers=True,
+    )
+    return rows.batch, rows.next_offset
 
 
 def _signature(headers: Sequence[Mapping[str, Any]] | None) -> bytes | None:

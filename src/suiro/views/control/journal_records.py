@@ -71,7 +71,6 @@ class Known:
     codes: dict[str, bytes] = field(default_factory=dict)  # by what follows `code/` in their keys
     comparisons: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     host: dict[str, Any] | None = None
-    position: int = 0
     head: str | None = None
     """The digest that the last head told, and where it is."""
     head_offset: int = -1
