@@ -19,7 +19,7 @@ from suiro.connect import About
 from suiro.connect.sources.rest import RestSource
 from suiro.errors import UsageError
 from suiro.foundation.http.answers import (
-    SAID_BYTES,
+    SUMMARY_BYTES,
     TIMEOUTS_IN_ALL,
     AnswerTooLargeError,
     ask,
@@ -62,9 +62,9 @@ def test_a_packed_answer_is_unpacked_as_far_as_it_may(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "kind", "said"),
     [
-        (b"no gzip", "gzip", "it is no gzip"),
-        (gzip.compress(b"[1, 2, 3]", mtime=0)[:-10], "gzip", "has no end"),
-        (b"[]", "zstd", "'zstd', which was not asked for"),
+        (b"no gzip", "gzip", "not valid gzip"),
+        (gzip.compress(b"[1, 2, 3]", mtime=0)[:-10], "gzip", "ends early"),
+        (b"[]", "zstd", "Content-Encoding 'zstd'; only gzip"),
     ],
 )
 def test_what_cannot_be_unpacked_is_said(tmp_path: Path, body: bytes, kind: str, said: str) -> None:
@@ -112,7 +112,7 @@ def test_an_answer_to_a_sink_is_read_as_far_as_it_is_shown() -> None:
     with HttpPeer(lambda asked: Answer(400, b"x" * (64 << 20))) as peer, httpx.Client() as http:
         response = ask(http, "POST", peer.url, clock=SystemClock(), max_bytes=None, content=b"{}")
         assert response.status_code == 400
-        assert SAID_BYTES <= len(response.content) < 2 * SAID_BYTES
+        assert SUMMARY_BYTES <= len(response.content) < 2 * SUMMARY_BYTES
 
 
 def test_an_answer_that_comes_for_ever_is_given_up() -> None:

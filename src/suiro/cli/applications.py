@@ -139,7 +139,7 @@ def _ask(url: str, path: str) -> Any:
 
     from suiro.clock import SystemClock
     from suiro.errors import TransientError, UsageError
-    from suiro.foundation.http import ask, said
+    from suiro.foundation.http import ask, summary_of
 
     try:
         with httpx.Client(timeout=TIMEOUT_S) as http:
@@ -152,12 +152,14 @@ def _ask(url: str, path: str) -> Any:
     except httpx.HTTPError as error:
         raise TransientError(f"{url[:200]} does not answer: {error}") from None
     except (ValueError, RecursionError):
-        raise UsageError(f"{url[:200]} does not answer as an application does: {said(answer)}") from None
+        raise UsageError(
+            f"{url[:200]} does not answer as an application does: {summary_of(answer)}"
+        ) from None
     if answer.status_code != 200:
         message = body.get("message") if isinstance(body, dict) else None
-        raise UsageError(str(message) if message else said(answer))
+        raise UsageError(str(message) if message else summary_of(answer))
     if not isinstance(body, dict):
-        raise UsageError(f"{url[:200]} does not answer as an application does: {said(answer)}")
+        raise UsageError(f"{url[:200]} does not answer as an application does: {summary_of(answer)}")
     return body
 
 

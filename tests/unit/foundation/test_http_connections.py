@@ -78,24 +78,24 @@ async def settled() -> None:
 
 def test_one_request_after_another() -> None:
     async def act(connection: Connection, transport: Transport, released: asyncio.Event) -> None:
-        assert connection.place_in_line()[0] == HEAD
+        assert connection.eviction_order()[0] == HEAD
         connection.data_received(b"GET / HTTP/1.1\r\n")
-        assert connection.place_in_line()[0] == HEAD
+        assert connection.eviction_order()[0] == HEAD
         connection.data_received(b"Content-Length: 2\r\n\r\n")
-        assert connection.place_in_line()[0] == BODY
+        assert connection.eviction_order()[0] == BODY
         connection.data_received(b"ab")
-        assert connection.place_in_line()[0] == ANSWER
+        assert connection.eviction_order()[0] == ANSWER
         later(connection, 1e9)  # what takes long is ours
         connection.data_received(b"GE")  # the next one begins before this is answered
-        assert connection.place_in_line()[0] == ANSWER
+        assert connection.eviction_order()[0] == ANSWER
         later(connection, 1e9)
         assert not transport.ended
         released.set()
         await settled()
-        assert connection.place_in_line()[0] == HEAD
+        assert connection.eviction_order()[0] == HEAD
         connection.data_received(b"T / HTTP/1.1\r\n\r\n")
         await settled()
-        assert connection.place_in_line()[0] == IDLE
+        assert connection.eviction_order()[0] == IDLE
         later(connection, 900)
         assert not transport.ended
         later(connection, 1_100)

@@ -64,7 +64,7 @@ def test_what_is_refused_is_refused_before_anything_else_is_done(users: Users) -
             assert (await http.get("/", headers={"Host": "pages.example"})).status_code == 403
             large = await http.post("/", content=b"[" * 11, headers={"Content-Type": "application/json"})
             assert large.status_code == 413
-            assert large.json() == {"error_code": 413, "message": "The request has more than 10 bytes"}
+            assert large.json() == {"error_code": 413, "message": "The request body has more than 10 bytes"}
 
             async def parts() -> Any:
                 for _ in range(3):
@@ -93,9 +93,9 @@ def test_guesses_push_out_guesses_only(users: Users, monkeypatch: pytest.MonkeyP
     assert users.admit(basic("ada", "secret")["Authorization"])
     calls: list[str] = []
     monkeypatch.setattr(module, "_scrypt", lambda given, salt: calls.append(given) or b"")
-    for number in range(2 * module._REMEMBERED + 1):
+    for number in range(2 * module._CACHED + 1):
         assert not users.admit(basic("ada", f"guess {number}")["Authorization"])
-    assert len(users._judged) <= 2 * module._REMEMBERED
+    assert len(users._judged) <= 2 * module._CACHED
     calls.clear()
     assert users.admit(basic("ada", "secret")["Authorization"])
     assert calls == []

@@ -37,7 +37,7 @@ def test_what_cannot_listen_is_named(tmp_path: Path) -> None:
         port = listener.getsockname()[1]
         with pytest.raises(ConfigError, match=f"the other cannot listen on 127.0.0.1:{port}"):
             listen_on("127.0.0.1", port, name="the other")
-    with pytest.raises(ConfigError, match="TLS takes both: --certificate and --key"):
+    with pytest.raises(ConfigError, match="TLS needs both --certificate and --key"):
         Tls.of(tmp_path / "c", None, options="--certificate and --key")
     with pytest.raises(ConfigError, match=r"TLS: .*No such file"):
         Tls(tmp_path / "c", tmp_path / "k").context()

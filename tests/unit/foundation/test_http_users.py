@@ -55,7 +55,7 @@ def test_hashes_are_salted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("", "names none"), ("a\n", "line 1"), ("a:one\nb:\n", "line 2")]
+    ("text", "message"), [("", "has no users"), ("a\n", "line 1"), ("a:one\nb:\n", "line 2")]
 )
 def test_a_file_that_says_nothing(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):

@@ -30,7 +30,7 @@ from suiro.connect.connectors import About, SinkBatch, SinkRecord
 from suiro.connect.settings import SettingError, read_settings
 from suiro.connect.values import plain_json
 from suiro.errors import TransientError, UsageError
-from suiro.foundation.http import ask, is_temporary, retry_after_ms, said
+from suiro.foundation.http import ask, is_temporary, retry_after_ms, summary_of
 from suiro.foundation.nesting import parse_json
 
 __all__ = ["SearchSink"]
@@ -148,13 +148,13 @@ class SearchSink:
             if response.is_success:
                 items, failure = self._sorted(batch, items, response)
             elif is_temporary(response):
-                failure = said(response)
+                failure = summary_of(response)
                 wait_ms = max(
                     wait_ms, min(retry_after_ms(response, self._about.clock.wall_ms()) or 0, LONGEST_WAIT_MS)
                 )
             else:
                 raise UsageError(
-                    f"{self._about.name}: {self._settings.url} refuses the request: {said(response)}"
+                    f"{self._about.name}: {self._settings.url} refuses the request: {summary_of(response)}"
                 )
         if items:
             raise TransientError(

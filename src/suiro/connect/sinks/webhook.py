@@ -35,7 +35,7 @@ from suiro.connect.rules import rule
 from suiro.connect.settings import SettingError, read_settings
 from suiro.connect.values import plain_json
 from suiro.errors import TransientError
-from suiro.foundation.http import ask, is_temporary, retry_after_ms, said
+from suiro.foundation.http import ask, is_temporary, retry_after_ms, summary_of
 from suiro.streams.expressions.expression import ExpressionError
 
 __all__ = ["WebhookSink"]
@@ -167,7 +167,7 @@ class WebhookSink:
                 continue
             if response.is_success:
                 return None
-            failure = said(response)
+            failure = summary_of(response)
             if not is_temporary(response):
                 return f"{settings.url} refuses it: {failure}"
             asked_ms = retry_after_ms(response, self._about.clock.wall_ms())

@@ -38,7 +38,7 @@ import httpx
 from suiro.connect.connectors import About, Polled, SourceRecord
 from suiro.connect.settings import SettingError, read_settings
 from suiro.errors import UsageError
-from suiro.foundation.http import ask, is_temporary, retry_after_ms, said
+from suiro.foundation.http import ask, is_temporary, retry_after_ms, summary_of
 from suiro.foundation.nesting import parse_json
 
 __all__ = ["RestSource"]
@@ -126,7 +126,7 @@ class RestSource:
             return None
         if not response.is_success:
             raise UsageError(
-                f"{self._about.name}: {response.url} answers {said(response)}; mend url, headers or parameters"
+                f"{self._about.name}: {response.url} answers {summary_of(response)}; mend url, headers or parameters"
             )
         self._failures = 0
         return self._taken(response)

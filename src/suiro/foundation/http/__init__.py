@@ -1,10 +1,11 @@
-"""How everything that answers HTTP listens: registry, connect, views, metrics; and how others are asked (`answers`).
+"""HTTP for all services: registry, connect, views, console and metrics.
 
 - `listening`: sockets, addresses, TLS. `limits`: every limit, with its name.
-- `server`: an ASGI application on a thread of its own. `connections`: who is kept when too many come, and for how long.
-- `guard`: what each request passes before an application sees it: `origins` (what web pages may not do), `users`
-  (a file of names and passwords), `bodies` (how much is held for whom).
-- `page`: one page without a web framework, for metrics.
+- `server`: runs an ASGI application on its own thread. `connections`: accepts connections and closes them at limits.
+- `guard`: checks every request before the application runs: `origins` (requests from web pages), `users` (a file of
+  names and passwords), `bodies` (memory for request bodies).
+- `page`: the metrics page, without a web framework.
+- `answers`: requests to other servers, with limits on the response.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 from suiro.foundation.http.listening import Tls, is_loopback, listen_on, url_of
 
 if TYPE_CHECKING:
-    from suiro.foundation.http.answers import AnswerTooLargeError, ask, is_temporary, retry_after_ms, said
+    from suiro.foundation.http.answers import (
+        AnswerTooLargeError,
+        ask,
+        is_temporary,
+        retry_after_ms,
+        summary_of,
+    )
     from suiro.foundation.http.guard import Guard, not_allowed
     from suiro.foundation.http.limits import HttpLimits
     from suiro.foundation.http.origins import Origins
@@ -41,13 +48,13 @@ __all__ = [
     "listen_on",
     "not_allowed",
     "retry_after_ms",
-    "said",
     "serve_metrics_page",
+    "summary_of",
     "url_of",
     "warn_if_open_to_all",
 ]
 
-# A node with a metrics page loads no web framework.
+# Loaded on first use, so that a node with a metrics page does not load a web framework.
 _MODULES = {
     "AnswerTooLargeError": "answers",
     "Guard": "guard",
@@ -63,7 +70,7 @@ _MODULES = {
     "is_temporary": "answers",
     "not_allowed": "guard",
     "retry_after_ms": "answers",
-    "said": "answers",
+    "summary_of": "answers",
     "serve_metrics_page": "page",
     "warn_if_open_to_all": "server",
 }

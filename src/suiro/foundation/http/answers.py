@@ -1,7 +1,7 @@
-"""Answers of other people's servers: read under limits, and what they say of when to ask again.
+"""Requests to other servers, with limits on the response, and their `Retry-After`.
 
-An answer may unpack to a thousand times what was sent, or come a byte at a time for ever. So it is unpacked here, piece
-by piece, up to a number of bytes, and all of it has a time. Only gzip is asked for.
+A response may decompress to a thousand times its size, or arrive one byte at a time forever. This module decompresses
+it piece by piece, up to a maximum size, and limits the total time. It accepts gzip only.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import httpx
 from suiro.clock import Clock
 from suiro.errors import UsageError
 
-__all__ = ["AnswerTooLargeError", "ask", "is_temporary", "retry_after_ms", "said"]
+__all__ = ["AnswerTooLargeError", "ask", "is_temporary", "retry_after_ms", "summary_of"]
 
 TIMEOUTS_IN_ALL = 10
-"""All of an answer may take so many times what a part of it may."""
-SAID_BYTES = 64 * 1024  # of answers that are for people to read
+"""Limit for the whole response, as a multiple of the read timeout."""
+SUMMARY_BYTES = 64 * 1024  # read of a response that is only shown to people
 _PIECE_BYTES = 64 * 1024
 _GZIP = zlib.MAX_WBITS | 16
 _PACKED = ("gzip", "x-gzip")
 _TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _SECONDS = re.compile(r"[0-9]{1,12}")
-_SAID_CHARS = 300
+_SUMMARY_CHARS = 300
 
 
 class AnswerTooLargeError(UsageError):
-    """An answer unpacks to more than it may."""
+    """A response decompresses to more than the maximum size."""
 
 
 def ask(
@@ -45,8 +45,11 @@ def ask(
     headers: Mapping[str, str] | None = None,
     **request: Any,
 ) -> httpx.Response:
-    """The answer with its content. With `max_bytes` None only the beginning of that, for people. Raises
-    `httpx.TransportError`, also where it takes too long, and `AnswerTooLargeError`."""
+    """Send a request and return the response with its content, decompressed.
+
+    `max_bytes` limits the content; with None, only the first `SUMMARY_BYTES` are read and the rest is dropped. Raises
+    `httpx.TransportError` if the server cannot be reached or takes too long, and `AnswerTooLargeError`.
+    """
     timeout_ms = (http.timeout.read or 0.0) * 1_000 * TIMEOUTS_IN_ALL
     ends_ms = clock.monotonic_ms() + timeout_ms
     content = bytearray()
@@ -54,15 +57,15 @@ def ask(
     with http.stream(method, url, headers=accepted, **request) as response:
         for piece in _unpacked(response):
             content += piece
-            if max_bytes is None and len(content) >= SAID_BYTES:
+            if max_bytes is None and len(content) >= SUMMARY_BYTES:
                 break
             if max_bytes is not None and len(content) > max_bytes:
-                raise AnswerTooLargeError(f"{response.url} answers with more than {max_bytes} bytes")
+                raise AnswerTooLargeError(f"{response.url} sent more than {max_bytes} bytes")
             if timeout_ms and clock.monotonic_ms() > ends_ms:
-                raise httpx.ReadTimeout(f"the answer did not end in {timeout_ms / 1_000:g} s")
+                raise httpx.ReadTimeout(f"the response did not end within {timeout_ms / 1_000:g} s")
         rest = [
             (name, value)
-            for name, value in response.headers.raw  # of any bytes
+            for name, value in response.headers.raw  # may contain any bytes
             if name.lower() not in (b"content-encoding", b"content-length", b"transfer-encoding")
         ]
         return httpx.Response(
@@ -71,7 +74,7 @@ def ask(
 
 
 def _unpacked(response: httpx.Response) -> Iterator[bytes]:
-    if response.is_stream_consumed:  # of a server in this process, which gave all of it at once
+    if response.is_stream_consumed:  # a server in this process returns it as a whole
         yield response.content
         return
     kind = response.headers.get("content-encoding", "identity").strip().lower()
@@ -79,7 +82,7 @@ def _unpacked(response: httpx.Response) -> Iterator[bytes]:
         yield from response.iter_raw(_PIECE_BYTES)
         return
     if kind not in _PACKED:
-        raise httpx.DecodingError(f"it is packed with {kind[:100]!r}, which was not asked for")
+        raise httpx.DecodingError(f"the response has Content-Encoding {kind[:100]!r}; only gzip was accepted")
     unpacker, began = zlib.decompressobj(_GZIP), False
     for packed in response.iter_raw(_PIECE_BYTES):
         began = began or bool(packed)
@@ -87,10 +90,10 @@ def _unpacked(response: httpx.Response) -> Iterator[bytes]:
             try:
                 yield unpacker.decompress(packed, _PIECE_BYTES)
             except zlib.error as error:
-                raise httpx.DecodingError(f"it is no {kind}: {error}") from None
+                raise httpx.DecodingError(f"the response is not valid {kind}: {error}") from None
             packed = unpacker.unconsumed_tail
     if began and not unpacker.eof:  # a 304 has none
-        raise httpx.DecodingError(f"its {kind} has no end")
+        raise httpx.DecodingError(f"the {kind} data of the response ends early")
 
 
 def is_temporary(response: httpx.Response) -> bool:
@@ -98,8 +101,10 @@ def is_temporary(response: httpx.Response) -> bool:
 
 
 def retry_after_ms(response: httpx.Response, now_ms: int) -> int | None:
-    """What `Retry-After` says, in seconds or as a date (RFC 9110, 10.2.3); None where it says nothing. It may be any
-    time: whoever waits has a limit."""
+    """Return the wait in ms that `Retry-After` asks for, in seconds or as a date (RFC 9110, 10.2.3), or None.
+
+    The server chooses the value: the caller must limit it.
+    """
     text = response.headers.get("retry-after", "").strip()
     if _SECONDS.fullmatch(text):
         return int(text) * 1_000
@@ -108,11 +113,16 @@ def retry_after_ms(response: httpx.Response, now_ms: int) -> int | None:
         if at.tzinfo is None:
             at = at.replace(tzinfo=UTC)
         return max(0, int((at - datetime.fromtimestamp(now_ms / 1_000, UTC)).total_seconds() * 1_000))
-    except (ValueError, TypeError, IndexError, OverflowError):  # not a date, in the ways of that module
+    except (
+        ValueError,
+        TypeError,
+        IndexError,
+        OverflowError,
+    ):  # the ways in which `email.utils` refuses a date
         return None
 
 
-def said(response: httpx.Response) -> str:
-    """Status and the beginning of the body, for messages."""
-    body = response.text[:_SAID_CHARS].strip()
+def summary_of(response: httpx.Response) -> str:
+    """Return the status and the first characters of the body, for messages."""
+    body = response.text[:_SUMMARY_CHARS].strip()
     return f"{response.status_code} {response.reason_phrase}" + (f": {body}" if body else "")

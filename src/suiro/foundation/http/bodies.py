@@ -1,8 +1,8 @@
-"""How much of requests' bodies a server holds, and for whom.
+"""Limits the memory for request bodies of one server.
 
-Bytes count from the first that comes, before anybody is known by a password or a signature, until the request is
-answered. Where they become too many, the body that has been on its way for longest is given up: whoever sends at an
-ordinary pace is through before that is theirs, and whoever holds half of a request back loses it to those who come.
+Bytes count from the first byte received, before authentication, until the request is answered. When the limit is
+reached, the incomplete body that began first is dropped. A client with an ordinary connection has finished before its
+body is the oldest; a client that withholds half of a request loses it to new requests.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ __all__ = ["Bodies", "Body", "CutOffError", "TooLargeError", "TooManyError"]
 
 
 class TooLargeError(Exception):
-    """Of one request."""
+    """One body is larger than its limit."""
 
 
 class TooManyError(Exception):
-    """Of all requests together."""
+    """All bodies together are larger than the server's limit."""
 
 
 class CutOffError(Exception):
-    """Its sender is gone."""
+    """The client disconnected."""
 
 
 class Body:
-    """What is held for one request. `close` it once that is answered."""
+    """The memory held for one request. Call `close` when the request is answered."""
 
     def __init__(self, bodies: Bodies) -> None:
         self._bodies = bodies
@@ -37,7 +37,7 @@ class Body:
         self.given_up = False
 
     async def read(self, receive: Receive, max_bytes: int) -> bytes:
-        """All of it. Raises the errors above."""
+        """Read the whole body. Raises `TooLargeError`, `TooManyError` and `CutOffError`."""
         parts: list[bytes] = []
         self._bodies.unfinished[self] = None
         try:
@@ -73,7 +73,7 @@ class Body:
 
 
 class Bodies:
-    """Of one server. All of it happens on one event loop."""
+    """The bodies of one server. Use it on one event loop only."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes

@@ -1,10 +1,10 @@
-"""The connections of a server: taken here, so that each counts from its first moment on, before TLS and before HTTP.
+"""Accepts the connections of a server, and closes those that exceed a limit.
 
-Where all places are taken, whoever says nothing makes room for whoever comes: first connections whose TLS handshake or
-whose request's head is not complete, then those that are idle between two requests, then those whose body is on its
-way; of each the one that waits longest. A request that is being answered is never ended for another. So a thousand
-silent connections keep nobody out. Once in a while all are looked at, and those that are over a limit of `HttpLimits`
-are closed: no timer per request.
+Connections count from the moment they are accepted, before TLS and HTTP. When the maximum is reached, a new connection
+replaces a silent one: first those with an incomplete TLS handshake or request head, then idle ones, then those that
+send a body; in each group, the one that has waited longest. A request that is being answered is never interrupted. So a
+thousand silent connections do not lock anyone out. One periodic check closes connections that exceed a limit of
+`HttpLimits`, instead of a timer for each request.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from suiro.foundation.http.limits import HttpLimits, Places
+from suiro.foundation.http.limits import ConnectionShares, HttpLimits
 
 __all__ = ["Connection", "Connections"]
 
-LONGEST_LOOK_S = 1.0  # between two looks at all connections
+LONGEST_CHECK_S = 1.0  # between two checks of all connections
 ACCEPT_PAUSE_S = 0.1  # after a failure, such as no descriptor left
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
-HEAD, IDLE, BODY, ANSWER = range(4)  # in the order in which they make room
+HEAD, IDLE, BODY, ANSWER = range(4)  # in the order in which they are closed for new connections
 
 logger = logging.getLogger(__name__)
 
 
 class Connection(HttpToolsProtocol):
-    """Uvicorn's, which also knows what it waits for, and since when."""
+    """Uvicorn's connection, plus the state it is in and since when."""
 
     def __init__(
         self, config: Config, state: ServerState, limits: HttpLimits, loop: asyncio.AbstractEventLoop
@@ -45,10 +45,10 @@ class Connection(HttpToolsProtocol):
         self._limits = limits
         self._waits_for = HEAD
         self._since = loop.time()
-        self._answering = 0  # requests; several where they are pipelined
+        self._answering = 0  # requests; more than one if the client pipelines
         self._head_bytes = 0
         self._body_bytes = 0
-        self._unsent = 0  # at the last look
+        self._unsent = 0  # at the last check
         self._unsent_since = 0.0
 
     def data_received(self, data: bytes) -> None:
@@ -87,14 +87,14 @@ class Connection(HttpToolsProtocol):
         self._waits_for = waits_for
         self._since = self.loop.time()
 
-    # -- what the server decides -----------------------------------------------------------------------------
+    # -- called by the server ---------------------------------------------------------------------------------
 
-    def place_in_line(self) -> tuple[int, float]:
-        """Whose turn it is to make room: the least. ANSWER never does."""
-        return ANSWER if self._is_for_us_to_go_on() else self._waits_for, self._since
+    def eviction_order(self) -> tuple[int, float]:
+        """The lowest value is closed first. A connection in ANSWER is never closed."""
+        return ANSWER if self._waits_for_server() else self._waits_for, self._since
 
-    def _is_for_us_to_go_on(self) -> bool:
-        """An earlier request is being answered, or we do not take what is sent."""
+    def _waits_for_server(self) -> bool:
+        """An earlier request is being answered, or the server has paused reading."""
         earlier = self._answering - (self._waits_for == BODY)
         return earlier > 0 or (self._waits_for == BODY and self.flow.read_paused)
 
@@ -102,7 +102,7 @@ class Connection(HttpToolsProtocol):
         if self._is_stuck(now):
             self.transport.abort()
             return
-        if self.transport.is_closing() or self._is_for_us_to_go_on():
+        if self.transport.is_closing() or self._waits_for_server():
             return
         limits, waited_ms = self._limits, (now - self._since) * 1_000
         match self._waits_for:
@@ -118,7 +118,7 @@ class Connection(HttpToolsProtocol):
                     self._close_late()
 
     def _is_stuck(self, now: float) -> bool:
-        """It takes nothing of what is sent to it."""
+        """The client does not read its response."""
         unsent = self.transport.get_write_buffer_size()
         if not unsent or unsent < self._unsent or not self._unsent:
             self._unsent, self._unsent_since = unsent, now
@@ -133,13 +133,13 @@ class Connection(HttpToolsProtocol):
 
 
 def _close_unless_begun(peer: socket.socket, task: asyncio.Task[None]) -> None:
-    """A task that is cancelled before its first step runs nothing of `_begin`, and nobody else knows of the peer."""
+    """A task that is cancelled before its first step never runs `_begin`, so its socket is closed here."""
     if task.cancelled():
         peer.close()
 
 
 class Connections:
-    """Takes connections from a socket that listens, until `close`."""
+    """Accepts connections from a listening socket until `close`."""
 
     def __init__(
         self,
@@ -156,14 +156,14 @@ class Connections:
         self._limits = limits
         self._tls = tls
         self._loop = asyncio.get_running_loop()
-        self._handshakes: dict[asyncio.Task[None], float] = {}  # since when, in the order in which they came
+        self._handshakes: dict[asyncio.Task[None], float] = {}  # start times, oldest first
         self._warned_at: float | None = None
         listener.setblocking(False)
-        Places.share(self)  # from now on there is one more
-        self._tasks = [self._loop.create_task(work()) for work in (self._accept, self._look)]
+        ConnectionShares.share(self)  # registers this server
+        self._tasks = [self._loop.create_task(work()) for work in (self._accept, self._check_limits)]
 
     def close(self) -> None:
-        Places.give_back(self)
+        ConnectionShares.give_back(self)
         for task in (*self._tasks, *self._handshakes):
             task.cancel()
 
@@ -176,19 +176,17 @@ class Connections:
                 self._make_room()
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
-            limit = min(self._limits.max_connections, Places.share(self))
+            limit = min(self._limits.max_connections, ConnectionShares.share(self))
             while self._taken() >= limit and self._make_room():
                 pass
             if self._taken() >= limit:
-                self._warn(
-                    "all %d connections have requests that are being answered; others are closed", limit
-                )
+                self._warn("all %d connections have requests in progress; new connections are closed", limit)
                 peer.close()
                 continue
             task = self._loop.create_task(self._begin(peer))
             task.add_done_callback(partial(_close_unless_begun, peer))
             if self._tls is None:
-                await task  # takes no time
+                await task  # returns at once
             else:
                 self._handshakes[task] = self._loop.time()
                 task.add_done_callback(lambda done: self._handshakes.pop(done, None))
@@ -201,16 +199,16 @@ class Connections:
         try:
             await self._loop.connect_accepted_socket(self._made, peer, ssl=self._tls, **timeout)
         except (OSError, asyncio.CancelledError):
-            peer.close()  # no TLS, or not in time
-        except Exception:  # whatever it is, it is of one connection, and the others are to be taken
-            logger.exception("a connection could not begin")
+            peer.close()  # not TLS, or too slow
+        except Exception:  # an error of one connection must not stop the server
+            logger.exception("a connection could not be set up")
             peer.close()
 
     def _made(self) -> Connection:
         return Connection(self._config, self._state, self._limits, self._loop)
 
     def _make_room(self) -> bool:
-        place: Callable[[Connection], tuple[int, float]] = Connection.place_in_line
+        place: Callable[[Connection], tuple[int, float]] = Connection.eviction_order
         first = min(self._open, key=place, default=None)
         state, since = (ANSWER, 0.0) if first is None else place(first)
         task = next(iter(self._handshakes), None)
@@ -224,19 +222,19 @@ class Connections:
         first.transport.abort()
         return True
 
-    async def _look(self) -> None:
+    async def _check_limits(self) -> None:
         limits = self._limits
         shortest_ms = min(
             limits.head_timeout_ms, limits.body_timeout_ms, limits.idle_timeout_ms, limits.write_timeout_ms
         )
         while True:
-            await asyncio.sleep(min(LONGEST_LOOK_S, shortest_ms / 2_000))
+            await asyncio.sleep(min(LONGEST_CHECK_S, shortest_ms / 2_000))
             now = self._loop.time()
             for connection in list(self._open):
                 connection.close_if_over_a_limit(now)
 
     def _warn(self, message: str, *values: object) -> None:
-        """Once a minute: a line for each refused connection would be one more thing to fill."""
+        """At most once a minute, so that refused connections cannot fill the log."""
         now = self._loop.time()
         if self._warned_at is None or now - self._warned_at > 60:
             self._warned_at = now

@@ -1,8 +1,8 @@
-"""What each request passes before an application sees it: what pages may not do, who calls, how large its body is.
+"""Checks every request before the application runs: its origin, its user and the size of its body.
 
-The body is whole when the application is called, and counted until it has answered. A user's name is then in
-`scope["suiro.user"]`, and what they may do in `scope["suiro.role"]`. Refusals are `{"error_code": status, "message":
-what, and what to do}`.
+The application receives the complete body, which counts against the limit until the response is sent. The user's name
+is in `scope["suiro.user"]` and the role in `scope["suiro.role"]`. A refusal is
+`{"error_code": status, "message": text}`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from suiro.foundation.http.users import REFUSED, Role, Users, Verdict
 
 __all__ = ["Guard", "Sessions", "not_allowed"]
 
-LOGIN_THREADS = 2  # of their own: guesses keep each other waiting, and nobody who is known
-MAX_WAITING_LOGINS = 64  # beyond them, 503 for those that have waited longest
+LOGIN_THREADS = 2  # only for checking passwords: guesses delay each other, but not users who are logged in
+MAX_WAITING_LOGINS = 64  # beyond it, the request that has waited longest gets a 503
 
-# What is looked at here and in `origins`; requests have many more, and each read passes here.
+# The headers that are read here and in `origins`. Only these are decoded, because every request passes here.
 _HEADERS = {
     name.encode(): name
     for name in (
@@ -43,18 +43,19 @@ _HEADERS = {
 
 
 class Sessions(Protocol):
-    """Who logged in elsewhere, by a cookie of the request. Asked on the event loop, at each request without an
-    Authorization."""
+    """Logins by cookie. Called on the event loop for each request without an Authorization header."""
 
     login_path: str
-    """Where a browser logs in; said to whom nobody knows."""
+    """Where a browser logs in; part of the refusal."""
 
     def known(self, cookie: str) -> Verdict | None: ...
 
 
 class Guard:
-    """`max_body_bytes` is of one request; `realm` and `unknown` what is said to whom neither the users nor the
-    sessions know."""
+    """Wraps an ASGI application.
+
+    `max_body_bytes` limits one request. `realm` and `unknown` are sent to clients that fail authentication.
+    """
 
     def __init__(
         self,
@@ -79,8 +80,8 @@ class Guard:
         self._unknown = unknown
         self._media_type = media_type
         self._logins = ThreadPoolExecutor(LOGIN_THREADS, thread_name_prefix="http-login")
-        self._logins_checked = 0  # at this moment
-        self._waiting_logins: deque[asyncio.Future[bool]] = deque()  # true: it is your turn
+        self._logins_checked = 0  # in progress
+        self._waiting_logins: deque[asyncio.Future[bool]] = deque()  # True: check yours now; False: give up
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -110,7 +111,7 @@ class Guard:
         await self._with_body(headers.get("content-length", ""), scope, receive, send)
 
     async def _verdict(self, headers: Mapping[str, str]) -> Verdict | None:
-        """None: too many others wait for theirs."""
+        """Return None if too many logins are waiting."""
         if self._sessions is not None and "authorization" not in headers:
             return self._sessions.known(headers.get("cookie", "")) or REFUSED
         if self._users is None:
@@ -118,14 +119,13 @@ class Guard:
         return await self._login(self._users, headers.get("authorization", ""))
 
     def _unauthorized(self, headers: Mapping[str, str]) -> JSONResponse:
-        if (
-            self._sessions is not None and "authorization" not in headers
-        ):  # a browser would ask for a password
+        if self._sessions is not None and "authorization" not in headers:
+            # Without `www-authenticate`, on which a browser would ask for a password.
             return self._refuse(401, self._unknown, login=self._sessions.login_path)
         return self._refuse(401, self._unknown, **{"www-authenticate": f'Basic realm="{self._realm}"'})
 
     async def _login(self, users: Users, header: str) -> Verdict | None:
-        """None: too many others wait for theirs."""
+        """Return None if too many logins are waiting."""
         verdict = users.recall(header)
         if verdict is not None:
             return verdict
@@ -137,8 +137,8 @@ class Guard:
             self._next_login()
 
     async def _turn_to_login(self) -> bool:
-        """Who came last is first: those who guess wait for each other, and who logs in for those only that are being
-        checked. Where too many wait, the first that came is told to try again."""
+        """The newest request goes first, so that guesses wait for each other and a real login waits only for those in
+        progress. If too many wait, the oldest one gives up."""
         if self._logins_checked < LOGIN_THREADS:
             self._logins_checked += 1
             return True
@@ -171,11 +171,11 @@ class Guard:
         except CutOffError:
             pass
         except TooLargeError:
-            too_large = self._refuse(413, f"The request has more than {self._max_body_bytes} bytes")
+            too_large = self._refuse(413, f"The request body has more than {self._max_body_bytes} bytes")
             await too_large(scope, receive, send)
         except TooManyError:
             again = {"retry-after": "1", "connection": "close"}
-            busy = self._refuse(503, "the bodies of too many requests are held; send it again", **again)
+            busy = self._refuse(503, "too many request bodies are in memory; try again", **again)
             await busy(scope, receive, send)
         finally:
             body.close()

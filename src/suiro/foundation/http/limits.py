@@ -1,4 +1,4 @@
-"""The limits of a server, each with its name: what one peer may hold, and for how long."""
+"""The limits of an HTTP server, and how the servers of a process share its connections."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from typing import ClassVar
 
 from suiro import descriptors
 
-__all__ = ["HttpLimits", "Places"]
+__all__ = ["ConnectionShares", "HttpLimits"]
 
-FEWEST_PLACES = 8
+MIN_CONNECTIONS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
     max_connections: int = 1_000
-    """Of one server; fewer where the process may open few files (`Places`)."""
+    """Per server. Lower if the process may open few files (`ConnectionShares`)."""
     head_timeout_ms: int = 10_000
-    """From the connection, or the first byte of a further request, to the end of its head; and of a TLS handshake."""
+    """From the connection, or the first byte of a further request, to the end of the head. Also for a TLS handshake."""
     max_head_bytes: int = 64 * 1024
     body_timeout_ms: int = 20_000
-    """For a request's body, and more by its size: a millisecond for each `body_bytes_per_ms` of it."""
+    """For a request body, plus one millisecond for every `body_bytes_per_ms` bytes received."""
     body_bytes_per_ms: int = 2
     write_timeout_ms: int = 30_000
-    """A peer that takes nothing of its answer for so long is given up."""
+    """A client that reads nothing of its response for this long is disconnected."""
     idle_timeout_ms: int = 75_000
-    """Between two requests of a connection. Longer than clients keep idle connections, so that they find them open."""
+    """Between two requests of a connection. Longer than clients keep idle connections, so that they close first."""
     held_body_bytes: int = 64 * 1024 * 1024
-    """Of all requests together, from their first byte on until they are answered."""
+    """For all requests together, from the first byte until the response."""
 
 
-class Places:
-    """How many connections a server may have: those of this process share what `descriptors` gives to connections."""
+class ConnectionShares:
+    """The servers of a process share the file descriptors that `descriptors` reserves for connections."""
 
     _lock: ClassVar = threading.Lock()
     _holders: ClassVar[weakref.WeakSet[object]] = weakref.WeakSet()
 
     @classmethod
     def share(cls, holder: object) -> int:
-        """What `holder` may have now. All that asked and are still there have the same."""
+        """Return the maximum of `holder`. All live holders get the same share."""
         with cls._lock:
             cls._holders.add(holder)
             holders = len(cls._holders)
-        return max(FEWEST_PLACES, descriptors.for_connections() // holders)
+        return max(MIN_CONNECTIONS, descriptors.for_connections() // holders)
 
     @classmethod
     def give_back(cls, holder: object) -> None:

@@ -1,4 +1,4 @@
-"""Sockets that listen, their addresses, and TLS. Light to import."""
+"""Listening sockets, their addresses, and TLS. Light to import."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BACKLOG = 512
 
 
 def listen_on(host: str, port: int, *, name: str) -> socket.socket:
-    """Raises `ConfigError` that says who cannot listen there."""
+    """Bind and listen. Raises `ConfigError` with `name`, the service that cannot listen."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -39,7 +39,7 @@ def url_of(listener: socket.socket, *, tls: bool = False) -> str:
 
 @lru_cache(maxsize=64)
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address is that of this machine for itself."""
+    """Whether a host name or an address is a loopback address."""
     if host.lower() == "localhost":
         return True
     with contextlib.suppress(ValueError):
@@ -56,18 +56,18 @@ class Tls:
 
     @classmethod
     def of(cls, certificate: Path | None, key: Path | None, *, options: str) -> Tls | None:
-        """None for neither. Raises `ConfigError` for one of two; `options` are their names."""
+        """Return None if neither is given. Raises `ConfigError` if only one is; `options` are the names of both."""
         if certificate is None and key is None:
             return None
         if certificate is None or key is None:
-            raise ConfigError(f"TLS takes both: {options}")
+            raise ConfigError(f"TLS needs both {options}")
         return cls(certificate, key)
 
     def context(self) -> ssl.SSLContext:
-        """Raises `ConfigError` for files that do not serve."""
+        """Load the files. Raises `ConfigError` if that fails."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         try:
             context.load_cert_chain(self.certificate, self.key)
-        except OSError as error:  # an ssl.SSLError is one
+        except OSError as error:  # includes ssl.SSLError
             raise ConfigError(f"TLS: {self.certificate}, {self.key}: {error}") from None
         return context

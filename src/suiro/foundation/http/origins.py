@@ -1,10 +1,13 @@
-"""What a web page may not do: have the browser of somebody at this machine give commands to a server.
+"""Protection against requests that a web page of another site makes a browser send.
 
-On the loopback address nobody is asked who they are; but a page from anywhere can make a browser send requests there,
-and a page whose name is made to point here (DNS rebinding) can read the answers too. So where no users are asked for, a
-request must call the server by a name of the loopback address, which no page has. And nowhere is anything done for a
-request from a page of another origin (Origin, Sec-Fetch-Site), or with a body of a type that a page can send unasked.
-Pages that the server itself serves are of its own origin. No HTTP library here: every server has this one rule.
+A server on a loopback address needs no login. But any web page can make a browser send requests to that address, and a
+page whose host name resolves to it (DNS rebinding) can also read the responses. Therefore:
+
+- Without users, the Host header must name a loopback address.
+- Changing requests from a page of another origin (Origin, Sec-Fetch-Site) are refused.
+- Changing requests need a body type that a page cannot send without a CORS preflight.
+
+The module uses no HTTP library, so that every server follows the same rules.
 """
 
 from __future__ import annotations
@@ -24,15 +27,15 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origins:
     loopback_only: bool
-    """Without users on the loopback address: it must be called by a name of that address."""
+    """The server has no users: the Host header must name a loopback address."""
     instead: str = "name users"
-    """What lets others call it."""
+    """What the administrator can do to let others call the server; part of the message."""
     body_types: tuple[str, ...] = ("application/json",)
-    """Of bodies that change something; "" for a body whose type is not said."""
+    """Allowed Content-Types of changing requests; "" allows a missing one."""
 
     def refusal(self, method: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
-        """Status and message, or None. `headers` have names in lower case."""
-        host = headers.get("host")  # every browser sends it
+        """Return the status and message of a refusal, or None. Names in `headers` are lower-case."""
+        host = headers.get("host")  # every browser sends one
         if self.loopback_only and host is not None and not is_loopback(_name(host)):
             return 403, (
                 "without users this server answers under the names of this machine only (localhost, 127.0.0.1), not as "

@@ -1,8 +1,8 @@
-"""`/metrics` over HTTP: one page without arguments, for which a web framework would cost more than all else.
+"""Serves `/metrics`, one page without arguments, without the cost of a web framework.
 
-It speaks just enough HTTP/1.1: GET and HEAD, one answer, close. The text is made on a thread, because ten thousand
-partitions make many lines. Scrapers are few, so places are, too; where all are taken, the connection that has waited
-longest without a whole request makes room for the one that comes.
+It implements a minimum of HTTP/1.1: GET and HEAD, one response, close. The text is rendered on a thread, because ten
+thousand partitions make many lines. The number of connections is small; when it is reached, a new connection replaces
+the one that has waited longest without a complete request.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ __all__ = ["MetricsPage", "serve_metrics_page"]
 
 PATH = "/metrics"
 HEAD_LIMIT_BYTES = 16 << 10
-TIMEOUT_S = 10.0  # for all of it: the request, and the answer to be taken
+TIMEOUT_S = 10.0  # for the request and the response
 CONNECTIONS = 16  # at once
 
 logger = logging.getLogger(__name__)
 
 
 class MetricsPage:
-    """Serves on the loop that `listen` runs on, until `stop`. `render` makes the text, on a thread; `prepare` is called
-    before, on the loop, and gives what is rendered."""
+    """Serves on the event loop on which `listen` is called, until `stop`.
+
+    For each request, `prepare` runs on the loop and `render` then turns its result into text on a thread.
+    """
 
     def __init__(
         self, listener: socket.socket, *, prepare: Callable[[], Any], render: Callable[[Any], bytes]
@@ -42,9 +44,7 @@ class MetricsPage:
             instead="listen on an address that others reach",
         )
         self._server: asyncio.Server | None = None
-        self._open: dict[
-            asyncio.StreamWriter, bool
-        ] = {}  # in the order in which they came; true: it has asked
+        self._open: dict[asyncio.StreamWriter, bool] = {}  # oldest first; True if the request has arrived
         self.url = url_of(listener) + PATH
 
     async def listen(self) -> None:
@@ -68,9 +68,9 @@ class MetricsPage:
         try:
             await asyncio.wait_for(self._answer(reader, writer), TIMEOUT_S)
         except TimeoutError:
-            writer.transport.abort()  # closing would wait for who takes nothing to take the page
+            writer.transport.abort()  # closing would wait for the client to read the page
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # who asked is gone, or does not speak HTTP
+            pass  # the client is gone, or does not speak HTTP
         except Exception:
             logger.exception("cannot answer a request for %s", PATH)
         finally:
@@ -106,8 +106,10 @@ class MetricsPage:
 
 
 def serve_metrics_page(collector: Any, host: str, port: int, *, name: str) -> str:
-    """Serves what a collector of `prometheus_client` says, from a thread, for as long as the process lives; returns the
-    URL. Raises `ConfigError`."""
+    """Serve the metrics of a `prometheus_client` collector on a daemon thread, and return the URL.
+
+    Raises `ConfigError` if the address cannot be used.
+    """
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry(auto_describe=False)

@@ -1,4 +1,4 @@
-"""An ASGI application served from a thread of its own, under limits: uvicorn over `Connections`."""
+"""Runs an ASGI application on its own thread, with limits: uvicorn over `Connections`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class HttpServer:
-    """Serves once it is made, at `url`. `loop` is the event loop of its thread. Raises `ConfigError` for TLS."""
+    """Serves at `url` from construction on. `loop` is its event loop. Raises `ConfigError` for unusable TLS files."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class HttpServer:
             access_log=False,
             lifespan="off",
             ws="none",
-            proxy_headers=False,  # what a peer says of itself is not believed
+            proxy_headers=False,  # X-Forwarded-* headers can be forged
             server_header=False,
             timeout_graceful_shutdown=int(STOP_TIMEOUT_S),
-            timeout_keep_alive=limits.idle_timeout_ms // 1_000 + 1,  # `Connections` is there before
+            timeout_keep_alive=limits.idle_timeout_ms // 1_000 + 1,  # `Connections` closes it first
         )
         self._started = threading.Event()
         self._server = _Server(config, listener, limits, context, self._started)
@@ -73,14 +73,14 @@ class HttpServer:
         await self._server.serve()
 
     def stop(self) -> None:
-        """Safe to call again."""
+        """Stop serving. May be called more than once."""
         self._server.should_exit = True
         self._thread.join(STOP_TIMEOUT_S + 1)
         self._listener.close()
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn's, with connections of ours and without its signals."""
+    """Uvicorn's server with our connections and without its signal handlers."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class _Server(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._listening = (listener, limits, tls)
-        self._tell = started
+        self._on_started = started
         self._connections: Connections | None = None
 
     @contextlib.contextmanager
@@ -103,7 +103,7 @@ class _Server(uvicorn.Server):
         self.servers = []
         self._connections = Connections(self.config, self.server_state, *self._listening)
         self.started = True
-        self._tell.set()
+        self._on_started.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         assert self._connections is not None
@@ -112,11 +112,11 @@ class _Server(uvicorn.Server):
 
 
 def warn_if_open_to_all(listener: socket.socket, *, what: str, advice: str) -> None:
-    """For a server without users: says so, where others than this machine can reach it."""
+    """Log a warning if a server without users listens beyond the loopback address."""
     host = str(listener.getsockname()[0])
     if not is_loopback(host):
         logger.warning(
-            "%s listens on %s WITHOUT USERS: everybody who reaches this address may read and change all of it. %s",
+            "%s listens on %s WITHOUT USERS: everyone who can reach this address can read and change everything. %s",
             what,
             "all addresses of this machine" if host in ("0.0.0.0", "::") else host,
             advice,

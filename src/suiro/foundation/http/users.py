@@ -1,12 +1,12 @@
-"""Who may call a server: HTTP basic authentication against a file of users.
+"""HTTP basic authentication against a file of users.
 
-One user a line, `name:password`, or `name:scrypt:SALT:HASH` as `hash_password` writes it; `#` begins a comment. A line
-`[viewer]`, `[operator]` or `[admin]` says what those that follow may do; users before the first such line are admins. A
-file that changes counts at once.
+The file has one user per line, `name:password` or `name:scrypt:SALT:HASH` (see `hash_password`); `#` begins a comment.
+A line `[viewer]`, `[operator]` or `[admin]` sets the role of the users after it; users before the first such line are
+admins. Changes of the file take effect at once.
 
-A refusal says nothing of why, not by its time either: whatever name it has, and however that one's password is kept, it
-costs one scrypt. Because scrypt takes its time, pairs that were judged are remembered as keyed hashes, right ones and
-wrong ones, and `verify` is for a thread that nobody else waits for.
+A refusal does not reveal its reason, also not by its duration: it always costs one scrypt, for known and unknown names
+and for both kinds of passwords. Since scrypt is slow, results are cached as keyed hashes, positive and negative, and
+`verify` must run on a thread that may block.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ __all__ = ["REFUSED", "Role", "Users", "Verdict", "hash_password"]
 
 _PREFIX = "scrypt:"
 _COST = {"n": 1 << 14, "r": 8, "p": 1}
-_REMEMBERED = 1_000  # right pairs, and as many wrong ones
-_NOBODY = os.urandom(16)  # the salt of names that are not in the file
+_CACHED = 1_000  # accepted pairs, and as many refused ones
+_NOBODY = os.urandom(16)  # salt for names that are not in the file
 
 
 def hash_password(password: str) -> str:
@@ -41,20 +41,20 @@ def _scrypt(password: str, salt: bytes) -> bytes:
 
 
 class Role(IntEnum):
-    """Who has one may do what the roles before it may."""
+    """Each role includes those before it."""
 
     VIEWER = 1
-    """Looks."""
+    """Reads."""
     OPERATOR = 2
-    """Changes what can be changed back."""
+    """Makes reversible changes."""
     ADMIN = 3
-    """Deletes, runs code, and says who may do what."""
+    """Deletes, runs code, and changes permissions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     name: str | None
-    """The user; None: nobody is let in."""
+    """The user, or None if the login is refused."""
     role: Role = Role.VIEWER
 
 
@@ -64,7 +64,7 @@ _SECTIONS = {f"[{role.name.lower()}]": role for role in Role}
 
 @dataclass(frozen=True, slots=True)
 class _User:
-    password: str  # as it stands in the file
+    password: str  # as written in the file
     role: Role
 
     @property
@@ -73,14 +73,14 @@ class _User:
 
 
 class Users:
-    """Raises `ConfigError` for a file that cannot be read; later changes that cannot be read leave the old users."""
+    """The users of a file. Raises `ConfigError` if it cannot be read; later, the last readable version stays."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
         self._secret = os.urandom(32)
         self._judged: dict[bytes, Verdict] = {}
-        self._wrong = 0  # how many of them
+        self._wrong = 0  # refused entries in `_judged`
         self._stamp, self._users = self._read()
 
     def _read(self) -> tuple[tuple[int, int], dict[str, _User]]:
@@ -88,7 +88,7 @@ class Users:
             stat = self._path.stat()
             lines = self._path.read_text().splitlines()
         except OSError as error:
-            raise ConfigError(f"the file of users {self._path}: {error.strerror}") from None
+            raise ConfigError(f"cannot read the file of users {self._path}: {error.strerror}") from None
         users: dict[str, _User] = {}
         role = Role.ADMIN
         for number, line in enumerate(lines, 1):
@@ -106,11 +106,11 @@ class Users:
                 )
             users[name.strip()] = _User(password.strip(), role)
         if not users:
-            raise ConfigError(f"the file of users {self._path} names none, so nobody could call it")
+            raise ConfigError(f"the file of users {self._path} has no users, so nobody could log in")
         return (stat.st_mtime_ns, stat.st_size), users
 
     def recall(self, header: str) -> Verdict | None:
-        """At once; None for a pair that only `verify` can judge. `header` is the request's Authorization."""
+        """Return the cached verdict at once, or None if only `verify` can tell. `header` is the Authorization."""
         pair = _pair(header)
         if pair is None:
             return REFUSED
@@ -124,7 +124,7 @@ class Users:
         return known
 
     def verify(self, header: str) -> Verdict:
-        """Takes as long as a scrypt, unless the pair is remembered."""
+        """Check a login. Takes one scrypt (about 50 ms) unless the result is cached."""
         known, pair = self.recall(header), _pair(header)
         if known is not None or pair is None:
             return known or REFUSED
@@ -146,11 +146,11 @@ class Users:
         return hmac.digest(self._secret, header.encode(), "sha256")
 
     def _remember(self, proof: bytes, verdict: Verdict) -> None:
-        """Guesses push out guesses, and never who was let in."""
+        """Refused entries replace refused entries only, so that guesses cannot evict users."""
         if proof in self._judged:
             return
         is_wrong = verdict.name is None
-        if (self._wrong if is_wrong else len(self._judged) - self._wrong) >= _REMEMBERED:
+        if (self._wrong if is_wrong else len(self._judged) - self._wrong) >= _CACHED:
             self._judged = {
                 other: found for other, found in self._judged.items() if (found.name is None) != is_wrong
             }
@@ -165,7 +165,7 @@ class Users:
                 self._stamp, self._users = self._read()
                 self._judged, self._wrong = {}, 0
         except (OSError, ConfigError):
-            pass  # being written just now
+            pass  # it may be in the middle of being written
 
 
 def _pair(header: str) -> tuple[str, str] | None:
@@ -184,13 +184,13 @@ def _same(one: str, other: str) -> bool:
 
 
 def _matches(password: str, expected: str | None) -> bool:
-    """One scrypt, whatever is expected."""
+    """Costs one scrypt in all cases."""
     salt, digest = _NOBODY, b""
     if expected is not None and expected.startswith(_PREFIX):
         salt_text, _, digest_text = expected.removeprefix(_PREFIX).partition(":")
         try:
             salt, digest = bytes.fromhex(salt_text), bytes.fromhex(digest_text)
         except ValueError:
-            pass  # no hash of ours: nobody is let in by it
-    # A password that stands in the file as it is was compared by `recall`.
+            pass  # not a valid hash: it matches no password
+    # `recall` has compared a plain-text password already.
     return hmac.compare_digest(_scrypt(password, salt), digest)
