@@ -78,7 +78,7 @@ SECTIONS: list[Section] = [
     ),
     ("Reference", ["reference/README.md", ("Python", ["reference/python"]), "reference"]),
     ("Explanation", ["explain", "glossary.md", ("Decisions", ["decisions"])]),
-    ("Coming from", ["migrate/README.md", "migrate/kafka-streams.md", "migrate"]),
+    ("Migration", ["migrate/README.md", "migrate/kafka-streams.md", "migrate"]),
     ("Contributing", ["architecture.md", "contributing.md", ("Tour", ["tour"])]),
 ]
 """A page, or a folder for all of its pages that are not named elsewhere. What is not there yet is left out."""
