@@ -15,21 +15,26 @@ An error is `{"error_code": status, "message": what, and what to do}`.
 from __future__ import annotations
 
 import hmac
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from suiro.connect.runtime import Runtime, UnknownConnectorError
 from suiro.foundation.http import Guard, HttpServer, Origins, Role, Tls, Users, listen_on, not_allowed
+from suiro.foundation.metrics import CONTENT_TYPE, Kind, family, render
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 __all__ = ["serve_control"]
 
 MAX_BODY_BYTES = 64 * 1024  # no request has anything to say there
 STATES = ("RUNNING", "PAUSED", "RESTARTING", "FAILED")
-METRICS = (
+METRICS: tuple[tuple[str, str, Kind, str], ...] = (
     ("records", "suiro_connect_records_total", "counter", "Records written by a source or taken by a sink."),
     ("rejected", "suiro_connect_rejected_total", "counter", "Records put aside."),
     ("commits", "suiro_connect_commits_total", "counter", "Batches committed."),
@@ -65,7 +70,7 @@ def serve_control(
         return Response(status_code=202)
 
     async def metrics(request: Request) -> Response:
-        return PlainTextResponse(_metrics(runtime.status()), media_type="text/plain; version=0.0.4")
+        return Response(render(_metrics(runtime.status())), media_type=CONTENT_TYPE)
 
     def guarded(endpoint: Any, role: Role = Role.VIEWER) -> Any:
         async def checked(request: Request) -> Response:
@@ -111,18 +116,17 @@ def _error(code: int, message: str) -> Response:
     return JSONResponse({"error_code": code, "message": message}, status_code=code)
 
 
-def _metrics(status: list[dict[str, Any]]) -> str:
-    lines: list[str] = []
+def _metrics(status: list[dict[str, Any]]) -> Iterator[Metric]:
     for key, name, kind, text in METRICS:
-        lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-        lines += [
-            f'{name}{{connector="{item["name"]}"}} {item[key]}' for item in status if item[key] is not None
-        ]
-    name = "suiro_connect_state"
-    lines += [f"# HELP {name} 1 for the state that a connector is in.", f"# TYPE {name} gauge"]
+        metric = family(kind, name, text, ["connector"])
+        for item in status:
+            if item[key] is not None:
+                metric.add_metric([item["name"]], item[key])
+        yield metric
+    states = family(
+        "gauge", "suiro_connect_state", "1 for the state that a connector is in.", ["connector", "state"]
+    )
     for item in status:
         for state in STATES:
-            lines.append(
-                f'{name}{{connector="{item["name"]}",state="{state}"}} {int(item["state"] == state)}'
-            )
-    return "\n".join(lines) + "\n"
+            states.add_metric([item["name"], state], item["state"] == state)
+    yield states

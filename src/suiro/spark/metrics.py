@@ -14,21 +14,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from suiro.clock import SystemClock
 from suiro.errors import UsageError
+from suiro.foundation.metrics import Kind, family
 from suiro.foundation.types import TopicPartition
 from suiro.spark.offsets import Positions
 from suiro.spark.private_folder import private_folder
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 __all__ = ["HELP", "QueryMetrics", "SinkCounts", "query_metrics", "serve_metrics"]
 
 ABANDONED_AFTER_S = 7 * 24 * 3600
 _log = logging.getLogger(__name__)
 
-HELP: Mapping[str, tuple[str, str]] = {
+HELP: Mapping[str, tuple[Kind, str]] = {
     "lag_records": ("gauge", "Offsets between what the query has read and the end, when it last looked."),
     "input_rows": ("gauge", "Rows that the last micro-batch read."),
     "input_rows_per_second": ("gauge", "Rows that arrive in a second."),
@@ -177,27 +181,20 @@ def serve_metrics(queries: Callable[[], Iterable[Any]], host: str, port: int) ->
     """
     from suiro.foundation.http import serve_metrics_page
 
-    return serve_metrics_page(_Collector(queries), host, port, name="the metrics page")
+    return serve_metrics_page(lambda: _families(queries()), host, port)
 
 
-class _Collector:
-    def __init__(self, queries: Callable[[], Iterable[Any]]) -> None:
-        self._queries = queries
-
-    def collect(self) -> Iterator[Any]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        found = [query_metrics(query) for query in self._queries()]
-        for name, (kind, text) in HELP.items():
-            family = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
-            labels = ["query"]
-            labels += ["topic", "partition"] if name == "lag_records" else []
-            labels += ["transactional_id"] if name in _OF_SINK else []
-            metric = family(f"suiro_query_{name}", text, labels=labels)
-            for item in found:
-                for values, number in _samples(item, name):
-                    metric.add_metric([item.query, *values], number)
-            yield metric
+def _families(queries: Iterable[Any]) -> Iterator[Metric]:
+    found = [query_metrics(query) for query in queries]
+    for name, (kind, text) in HELP.items():
+        labels = ["query"]
+        labels += ["topic", "partition"] if name == "lag_records" else []
+        labels += ["transactional_id"] if name in _OF_SINK else []
+        metric = family(kind, f"suiro_query_{name}", text, labels)
+        for item in found:
+            for values, number in _samples(item, name):
+                metric.add_metric([item.query, *values], number)
+        yield metric
 
 
 def _samples(item: QueryMetrics, name: str) -> Iterator[tuple[list[str], float]]:

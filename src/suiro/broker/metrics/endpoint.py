@@ -6,11 +6,12 @@ The numbers are taken on the loop's thread and made into text by `prometheus-cli
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from suiro.broker.metrics.metrics import QUANTILES, FamilySnapshot, HistogramView, Metrics
 from suiro.broker.net.server import bind_socket
+from suiro.foundation import metrics
 from suiro.foundation.http import MetricsPage
 
 if TYPE_CHECKING:
@@ -51,38 +52,24 @@ class MetricsEndpoint:
 
 def render(snapshot: Iterable[FamilySnapshot]) -> bytes:
     """Prometheus' text of the numbers. Any thread may do it."""
-    from prometheus_client.exposition import generate_latest
-    from prometheus_client.registry import Collector, CollectorRegistry
-
-    families = [_family(shown) for shown in snapshot]
-
-    class Snapshot(Collector):
-        def collect(self) -> Iterator[Metric]:
-            yield from families
-
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(Snapshot())
-    return generate_latest(registry)
+    return metrics.render(map(_family, snapshot))
 
 
 def _family(shown: FamilySnapshot) -> Metric:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
-
     name, doc, labels = shown.family.name, shown.family.doc, shown.family.labels
-    made: Metric
     if shown.family.kind == "histogram":
-        summary = made = SummaryMetricFamily(name, doc, labels=labels)
+        from prometheus_client.core import SummaryMetricFamily
+
+        summary = SummaryMetricFamily(name, doc, labels=labels)
         for values, view in shown.samples:
             assert isinstance(view, HistogramView)
             summary.add_metric(values, count_value=view.count, sum_value=view.total)
             for quantile, value in zip(QUANTILES, view.quantiles, strict=True):
                 named = dict(zip(labels, values, strict=True)) | {"quantile": f"{quantile:g}"}
                 summary.add_sample(name, named, value)
-        return made
-    single = made = (CounterMetricFamily if shown.family.kind == "counter" else GaugeMetricFamily)(
-        name, doc, labels=labels
-    )
+        return summary
+    single = metrics.family(shown.family.kind, name, doc, labels)
     for values, number in shown.samples:
         if not isinstance(number, HistogramView):
             single.add_metric(values, number)
-    return made
+    return single

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING
+
+from suiro.foundation.metrics import Kind, family
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 __all__ = ["CaptureStatus", "serve_metrics"]
 
@@ -45,23 +50,16 @@ class CaptureStatus:
     restarts: int = 0
 
 
-class _Collector:
-    def __init__(self, status: CaptureStatus, name: str) -> None:
-        self._status = status
-        self._name = name
-
-    def collect(self) -> Iterator[Any]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        for one in fields(self._status):
-            family = CounterMetricFamily if one.name in _COUNTERS else GaugeMetricFamily
-            metric = family(f"suiro_capture_{one.name}", _HELP[one.name], labels=["name"])
-            metric.add_metric([self._name], float(getattr(self._status, one.name)))
-            yield metric
-
-
 def serve_metrics(status: CaptureStatus, name: str, host: str, port: int) -> str:
     """Serves /metrics; returns its URL."""
     from suiro.foundation.http import serve_metrics_page
 
-    return serve_metrics_page(_Collector(status, name), host, port, name="the metrics page")
+    return serve_metrics_page(lambda: _families(status, name), host, port)
+
+
+def _families(status: CaptureStatus, name: str) -> Iterator[Metric]:
+    for one in fields(status):
+        kind: Kind = "counter" if one.name in _COUNTERS else "gauge"
+        metric = family(kind, f"suiro_capture_{one.name}", _HELP[one.name], ["name"])
+        metric.add_metric([name], float(getattr(status, one.name)))
+        yield metric

@@ -11,11 +11,15 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from suiro.foundation.http.listening import is_loopback, listen_on, url_of
 from suiro.foundation.http.origins import Origins
+from suiro.foundation.metrics import CONTENT_TYPE, render
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 __all__ = ["MetricsPage", "serve_metrics_page"]
 
@@ -95,7 +99,7 @@ class MetricsPage:
         else:
             prepared = self._prepare()
             body = await asyncio.get_running_loop().run_in_executor(None, self._render, prepared)
-            kind = "text/plain; version=0.0.4; charset=utf-8"
+            kind = CONTENT_TYPE
         writer.write(
             f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
             "Connection: close\r\n\r\n".encode()
@@ -105,16 +109,16 @@ class MetricsPage:
         await writer.drain()
 
 
-def serve_metrics_page(collector: Any, host: str, port: int, *, name: str) -> str:
-    """Serve the metrics of a `prometheus_client` collector on a daemon thread, and return the URL.
+def serve_metrics_page(
+    families: Callable[[], Iterable[Metric]], host: str, port: int, *, name: str = "the metrics page"
+) -> str:
+    """Serve metric families on a daemon thread, and return the URL. `families` is called at every scrape.
 
     Raises `ConfigError` if the address cannot be used.
     """
-    from prometheus_client import CollectorRegistry, generate_latest
-
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(collector)
-    page = MetricsPage(listen_on(host, port, name=name), prepare=lambda: registry, render=generate_latest)
+    page = MetricsPage(
+        listen_on(host, port, name=name), prepare=lambda: None, render=lambda _: render(families())
+    )
 
     async def serve() -> None:
         await page.listen()

@@ -43,7 +43,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, Counter, Gauge, generate_latest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -52,6 +51,7 @@ from starlette.types import ASGIApp
 
 from suiro.errors import SuiroError, TransientError, UsageError
 from suiro.foundation.http import Guard, Origins, Role, Users, not_allowed
+from suiro.foundation.metrics import CONTENT_TYPE, family, render
 from suiro.views.control.host import Host
 from suiro.views.control.journal import MAX_CODE_BYTES, ConcurrentChangeError
 from suiro.views.control.state import Guards, RefusedChangeError, UnknownViewError
@@ -171,20 +171,19 @@ class _Operations:
 
     def _metrics(self, request: Request) -> Response:
         journal = self._host.journal()
-        registry = CollectorRegistry()
-        refused = Counter(
+        refused = family(
+            "counter",
             "suiro_views_journal_refused_records",
             "Records of the topic of decisions that no host with these keys signed, since the start",
-            registry=registry,
         )
-        refused.inc(journal["refused_records"])
-        trusted = Gauge(
+        refused.add_metric([], journal["refused_records"])
+        trusted = family(
+            "gauge",
             "suiro_views_journal_trusted",
             "1: the topic of decisions is believed; 0: records of it are missing, and nothing is changed",
-            registry=registry,
         )
-        trusted.set(journal["error"] is None)
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+        trusted.add_metric([], journal["error"] is None)
+        return Response(render([refused, trusted]), media_type=CONTENT_TYPE)
 
     def _look(self, look: Callable[[str], Any]) -> Any:
         async def answer(request: Request) -> Response:

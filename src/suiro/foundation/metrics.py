@@ -1,0 +1,39 @@
+"""Metrics in Prometheus' text format. `prometheus_client` makes it, and is loaded when somebody asks for metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+__all__ = ["CONTENT_TYPE", "Kind", "family", "render"]
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Kind = Literal["counter", "gauge"]
+
+
+def family(
+    kind: Kind, name: str, text: str, labels: Sequence[str] = ()
+) -> CounterMetricFamily | GaugeMetricFamily:
+    """To be given its samples by `add_metric(values of the labels, number)`."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    return (CounterMetricFamily if kind == "counter" else GaugeMetricFamily)(name, text, labels=labels)
+
+
+def render(families: Iterable[Metric]) -> bytes:
+    from prometheus_client.exposition import generate_latest
+
+    return generate_latest(_Collected(families))
+
+
+@dataclass(frozen=True, slots=True)
+class _Collected:
+    families: Iterable[Metric]
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self.families
