@@ -791,16 +791,6 @@ def parse(name: str, text: str, *, source: str) -> Any:
     return text
 
 
-def parse_address(text: str, *, option: str = "--listen") -> tuple[str, int]:
-    """`host:port`; an IPv6 host in brackets. Raises `ConfigError`."""
-    host, found, port = text.rpartition(":")
-    if not found or not port.isdigit() or int(port) > 65_535:
-        raise ConfigError(
-            f"{option} {text!r}: expected HOST:PORT, such as 127.0.0.1:9092 (port 0: a free one)"
-        )
-    return host.strip("[]") or "0.0.0.0", int(port)
-
-
 def read_properties(path: Path) -> dict[str, str]:
     """A Java properties file as `server.properties` uses it: `name=value` lines, `#` comments; a line that ends with
     a backslash goes on in the next, and before any other character a backslash takes it as it is."""

@@ -27,11 +27,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from suiro.clock import Clock, SystemClock
-from suiro.config import NodeSettings, parse_address
+from suiro.config import NodeSettings
 from suiro.errors import ConfigError, SuiroError, TransientError
 from suiro.extras import require
 from suiro.foundation.process import first_line, kill, start_service, stop
 from suiro.foundation.readiness import say_ready
+from suiro.foundation.settings import parse_address
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

@@ -42,6 +42,7 @@ from suiro.broker.storage.workers import Workers
 from suiro.clock import Clock, SystemClock
 from suiro.config import MAX_LONG, NodeSettings
 from suiro.errors import ConfigError
+from suiro.foundation.settings import host_and_port
 from suiro.log import DataDirectory, LogError
 
 if TYPE_CHECKING:
@@ -288,11 +289,11 @@ class Broker:
             return
         from suiro.broker.metrics.endpoint import MetricsEndpoint
 
-        host, _, port = address.rpartition(":")
-        if not port.isdigit() or int(port) > 65_535:
+        found = host_and_port(address, port_suffices=True)
+        if found is None:
             raise ConfigError(f"metrics.listen = {address}: expected HOST:PORT, such as 127.0.0.1:9404")
         self.metrics_endpoint = MetricsEndpoint(
-            self.metrics, loop=self.loop, host=host.strip("[]") or "0.0.0.0", port=int(port)
+            self.metrics, loop=self.loop, host=found[0] or "0.0.0.0", port=found[1]
         )
         self.metrics_endpoint.start()
 

@@ -44,6 +44,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _postgres(options: argparse.Namespace) -> int:
     from suiro.connect import CaptureOptions, PostgresCapture, serve_capture_metrics
+    from suiro.foundation.settings import host_and_port
 
     chosen = CaptureOptions(
         dsn=options.dsn,
@@ -70,10 +71,10 @@ def _postgres(options: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: capture.stop())
     if options.metrics is not None:
-        host, _, port = options.metrics.rpartition(":")
-        if not port.isdigit():
+        address = host_and_port(options.metrics, port_suffices=True)
+        if address is None:
             raise ConfigError(f"--metrics {options.metrics}: expected HOST:PORT")
-        url = serve_capture_metrics(capture.status, chosen.name, host or "127.0.0.1", int(port))
+        url = serve_capture_metrics(capture.status, chosen.name, address[0] or "127.0.0.1", address[1])
         logging.getLogger(__name__).info("metrics: %s", url)
     capture.run()
     return 0

@@ -132,9 +132,9 @@ def console_(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     with reporting():
-        from suiro.config import parse_address
         from suiro.console.web import ConsoleSettings, Masks, serve
         from suiro.foundation.http import Tls
+        from suiro.foundation.settings import parse_address
 
         address, settings = connection_settings(bootstrap, profile, command_config)
         host, port = parse_address(listen, option="--listen")

@@ -112,9 +112,9 @@ def registry_parser() -> argparse.ArgumentParser:
 
 
 def _address(text: str) -> tuple[str, int]:
-    from suiro.config import parse_address
+    from suiro.foundation.settings import host_and_port
 
-    try:
-        return parse_address(text)
-    except ConfigError:
-        raise ConfigError(f"--listen {text}: expected HOST:PORT, such as 127.0.0.1:8081") from None
+    address = host_and_port(text)
+    if address is None:
+        raise ConfigError(f"--listen {text}: expected HOST:PORT, such as 127.0.0.1:8081")
+    return address[0] or "0.0.0.0", address[1]

@@ -148,7 +148,7 @@ def _explain(app: Path, emit: str) -> None:
 
 
 def _serve(address: str, streams: Any) -> None:
-    from suiro.config import parse_address
+    from suiro.foundation.settings import parse_address
     from suiro.spark import serve_metrics
 
     host, port = parse_address(address, option="--metrics")
@@ -164,7 +164,7 @@ def _console(address: str | None, streams: KafkaStreams) -> Iterator[None]:
     if address is None:
         yield
         return
-    from suiro.config import parse_address
+    from suiro.foundation.settings import parse_address
     from suiro.streams_spark import ApplicationServer
 
     host, port = parse_address(address, option="--console")

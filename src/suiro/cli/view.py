@@ -125,7 +125,8 @@ def serve(
     """Run the host of views until SIGTERM or SIGINT; one JSON line says where it answers. Started again, it goes on."""
     # kio looks for Hypothesis, and importing that where tests are installed would double the start.
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
-    from suiro.config import parse_address, read_properties
+    from suiro.config import read_properties
+    from suiro.foundation.settings import parse_address
     from suiro.views import HostConfig, Listen
     from suiro.views import serve as serve_host
 

@@ -18,6 +18,7 @@ from suiro.client.security import check
 from suiro.client.settings import ClientSettings
 from suiro.clock import Clock
 from suiro.errors import BrokenConnectionError, ConfigError, KafkaError
+from suiro.foundation.settings import host_and_port
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
 
@@ -288,10 +289,10 @@ def parse_bootstrap_servers(bootstrap_servers: str) -> tuple[tuple[str, int], ..
     """`host:port,host:port` (IPv6 in brackets). Raises `ConfigError`."""
     addresses = []
     for part in filter(None, (item.strip() for item in bootstrap_servers.split(","))):
-        host, colon, port = part.rpartition(":")
-        if not colon or not port.isdigit() or not 0 < int(port) < 65_536 or not host.strip("[]"):
+        address = host_and_port(part)
+        if address is None or not all(address):
             raise ConfigError(f"bootstrap.servers is a list of host:port, got {part!r}")
-        addresses.append((host.strip("[]"), int(port)))
+        addresses.append(address)
     if not addresses:
         raise ConfigError("bootstrap.servers is empty; give one host:port at least")
     return tuple(addresses)

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from suiro.extras import require
+from suiro.foundation.settings import SettingError, read_settings
 
 if TYPE_CHECKING:
     from suiro.connect.configuration import Configuration, Connector, read_configuration
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from suiro.connect.postgres.status import serve_metrics as serve_capture_metrics
     from suiro.connect.rules import rule
     from suiro.connect.runtime import Runtime, UnknownConnectorError, summary
-    from suiro.connect.settings import SettingError, read_settings
     from suiro.connect.values import plain_json
 
 __all__ = [
@@ -90,7 +90,6 @@ _PLACES = {
     **{name: ("connectors", name) for name in _CONNECTORS},
     **{name: ("configuration", name) for name in ("Configuration", "Connector", "read_configuration")},
     **{name: ("runtime", name) for name in ("Runtime", "UnknownConnectorError", "summary")},
-    **{name: ("settings", name) for name in ("SettingError", "read_settings")},
     "serve_control": ("control", "serve_control"),
     "plain_json": ("values", "plain_json"),
     "rule": ("rules", "rule"),

@@ -27,11 +27,17 @@ from typing import Any
 
 from suiro.clock import Clock, SystemClock
 from suiro.connect.connectors import About
-from suiro.connect.settings import SettingError, check_names, read_settings, with_environment
 from suiro.connect.sink_task import SinkSettings, SinkTask
 from suiro.connect.source_task import SourceSettings, SourceTask
 from suiro.connect.task import Task
 from suiro.errors import ConfigError
+from suiro.foundation.settings import (
+    SettingError,
+    check_names,
+    host_and_port,
+    read_settings,
+    with_environment,
+)
 
 __all__ = ["SINKS", "SOURCES", "Configuration", "Connector", "read_configuration"]
 
@@ -69,10 +75,10 @@ class ConnectSettings:
 
     @property
     def address(self) -> tuple[str, int]:
-        host, found, port = self.listen.rpartition(":")
-        if not found or not port.isdigit() or int(port) > 65_535:
+        address = host_and_port(self.listen)
+        if address is None:
             raise SettingError("listen", f"expected HOST:PORT, got {self.listen!r}")
-        return host.strip("[]"), int(port)
+        return address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from suiro.connect.rule_costs import Cost, cost_of
-from suiro.connect.settings import SettingError
+from suiro.foundation.settings import SettingError
 from suiro.streams.expressions import expression as expressions
 
 __all__ = ["Rule", "rule"]

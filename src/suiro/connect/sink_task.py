@@ -16,10 +16,10 @@ import pyarrow as pa
 from suiro.client import EARLIEST, LATEST, Client
 from suiro.connect.connectors import BadRecordError, HoldsOffsets, Sink, SinkBatch, SinkRecord
 from suiro.connect.positions import transactional_id
-from suiro.connect.settings import SettingError
 from suiro.connect.task import Ended, Outgoing, TaskContext, Topics, batches_of, one_transaction
 from suiro.connect.values import FORMATS, decoder
 from suiro.errors import DataLossError, OffsetOutOfRangeError, UnknownTopicError
+from suiro.foundation.settings import SettingError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol import columnar, compression
 

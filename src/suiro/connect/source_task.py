@@ -31,9 +31,9 @@ from suiro.connect.positions import (
     read_position,
     transactional_id,
 )
-from suiro.connect.settings import SettingError
 from suiro.connect.task import Outgoing, TaskContext, Topics, batches_of, one_transaction
 from suiro.connect.values import FORMATS, Encoder, encoder
+from suiro.foundation.settings import SettingError
 from suiro.protocol import compression
 
 __all__ = ["SourceSettings", "SourceTask"]

@@ -23,8 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from suiro.connect.settings import SettingError
 from suiro.foundation.nesting import parse_json
+from suiro.foundation.settings import SettingError
 from suiro.registry import Schema
 from suiro.registry.codecs import CodecSettings, Undecodable, Unencodable, codec_of
 

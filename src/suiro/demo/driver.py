@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from suiro.config import parse_address
 from suiro.demo.names import APPLICATION
 from suiro.demo.pipeline import build
 from suiro.errors import ConfigError
+from suiro.foundation.settings import parse_address
 from suiro.spark import java_started_early, spark_session
 from suiro.streams import KafkaStreams, StreamsBuilder
 from suiro.streams_spark import ApplicationServer

@@ -20,8 +20,9 @@ from threading import Event
 
 from suiro.client import LATEST, Client
 from suiro.clock import SystemClock
-from suiro.config import parse_address, read_properties
+from suiro.config import read_properties
 from suiro.errors import KafkaError, TransientError, UsageError
+from suiro.foundation.settings import parse_address
 from suiro.kafka.process import (
     ATTEMPTS,
     START_TIMEOUT_S,

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from suiro.config import parse_address
 from suiro.errors import ConfigError
+from suiro.foundation.settings import parse_address
 
 LOOPBACK = "127.0.0.1"
 CONTROLLER, BROKERS = "CONTROLLER", "BROKERS"

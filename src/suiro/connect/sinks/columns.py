@@ -27,8 +27,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from suiro.connect.connectors import SinkBatch, SinkRecord
-from suiro.connect.settings import SettingError, read_settings
 from suiro.connect.values import plain_json
+from suiro.foundation.settings import SettingError, read_settings
 
 __all__ = ["FEW_LARGE_FILES", "Columns", "ColumnsSettings", "settings_and_columns"]
 

@@ -24,9 +24,9 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from suiro.connect.connectors import About, SinkBatch, check_expected
-from suiro.connect.settings import SettingError
 from suiro.connect.sinks.columns import FEW_LARGE_FILES, ColumnsSettings, settings_and_columns
 from suiro.errors import TransientError, UsageError
+from suiro.foundation.settings import SettingError
 from suiro.foundation.types import TopicPartition
 
 __all__ = ["DeltaSink"]

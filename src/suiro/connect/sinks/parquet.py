@@ -25,9 +25,9 @@ from uuid import uuid4
 import pyarrow.parquet as pq
 
 from suiro.connect.connectors import About, SinkBatch, check_expected
-from suiro.connect.settings import SettingError
 from suiro.connect.sinks.columns import FEW_LARGE_FILES, ColumnsSettings, settings_and_columns
 from suiro.errors import DataLossError, TransientError
+from suiro.foundation.settings import SettingError
 from suiro.foundation.types import TopicPartition
 
 __all__ = ["ParquetSink"]

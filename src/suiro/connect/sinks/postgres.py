@@ -27,10 +27,10 @@ import psycopg
 from psycopg import sql
 
 from suiro.connect.connectors import About, SinkBatch, SinkRecord, check_expected
-from suiro.connect.settings import SettingError, read_settings
 from suiro.connect.values import plain_json
 from suiro.errors import TransientError, UsageError
 from suiro.foundation.nesting import parse_json
+from suiro.foundation.settings import SettingError, read_settings
 from suiro.foundation.types import TopicPartition
 
 __all__ = ["PostgresSink"]

@@ -27,11 +27,11 @@ from typing import Any
 import httpx
 
 from suiro.connect.connectors import About, SinkBatch, SinkRecord
-from suiro.connect.settings import SettingError, read_settings
 from suiro.connect.values import plain_json
 from suiro.errors import TransientError, UsageError
 from suiro.foundation.http import ask, is_temporary, retry_after_ms, summary_of
 from suiro.foundation.nesting import parse_json
+from suiro.foundation.settings import SettingError, read_settings
 
 __all__ = ["SearchSink"]
 

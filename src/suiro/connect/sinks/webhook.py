@@ -32,10 +32,10 @@ import httpx
 
 from suiro.connect.connectors import About, SinkBatch, SinkRecord
 from suiro.connect.rules import rule
-from suiro.connect.settings import SettingError, read_settings
 from suiro.connect.values import plain_json
 from suiro.errors import TransientError
 from suiro.foundation.http import ask, is_temporary, retry_after_ms, summary_of
+from suiro.foundation.settings import SettingError, read_settings
 from suiro.streams.expressions.expression import ExpressionError
 
 __all__ = ["WebhookSink"]

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 from suiro.connect.connectors import About, Polled, SourceRecord
-from suiro.connect.settings import SettingError, read_settings
 from suiro.connect.sources.file_formats import (
     CSV_TYPES,
     Item,
@@ -41,6 +40,7 @@ from suiro.connect.sources.file_formats import (
 )
 from suiro.connect.sources.file_identity import FileState, Look, fingerprints, fits, look_at
 from suiro.errors import TransientError
+from suiro.foundation.settings import SettingError, read_settings
 
 __all__ = ["FilesSource"]
 

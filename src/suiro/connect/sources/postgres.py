@@ -21,8 +21,8 @@ from typing import Any
 from suiro.connect.connectors import About
 from suiro.connect.postgres.capture import PostgresCapture
 from suiro.connect.postgres.options import CaptureOptions
-from suiro.connect.settings import SettingError, read_settings
 from suiro.connect.task import TaskContext
+from suiro.foundation.settings import SettingError, read_settings
 
 __all__ = ["PostgresCaptureTask"]
 

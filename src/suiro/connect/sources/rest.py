@@ -36,10 +36,10 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 
 from suiro.connect.connectors import About, Polled, SourceRecord
-from suiro.connect.settings import SettingError, read_settings
 from suiro.errors import UsageError
 from suiro.foundation.http import ask, is_temporary, retry_after_ms, summary_of
 from suiro.foundation.nesting import parse_json
+from suiro.foundation.settings import SettingError, read_settings
 
 __all__ = ["RestSource"]
 

@@ -40,9 +40,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from suiro.connect.connectors import About, Headers, Polled, SourceRecord
-from suiro.connect.settings import SettingError, read_settings
 from suiro.foundation.http import Guard, HttpLimits, HttpServer, Tls, listen_on
 from suiro.foundation.nesting import parse_json
+from suiro.foundation.settings import SettingError, host_and_port, read_settings
 
 __all__ = ["WebhookSource"]
 
@@ -69,9 +69,12 @@ class WebhookSettings:
     certificate: Path | None = None
     certificate_key: Path | None = None
 
+    @property
+    def address(self) -> tuple[str, int]:
+        return host_and_port(self.listen) or ("", 0)
+
     def check(self) -> None:
-        host, found, port = self.listen.rpartition(":")
-        if not found or not host or not port.isdigit() or int(port) > 65_535:
+        if not self.address[0]:
             raise SettingError("listen", f"expected HOST:PORT, got {self.listen!r}")
         if not self.path.startswith("/"):
             raise SettingError("path", f"begins with /, not {self.path!r}")
@@ -130,7 +133,6 @@ class WebhookSource:
     def open(self, position: dict[str, Any] | None) -> None:
         self._next = 0 if position is None else position["next"]
         settings = self._settings
-        host, _, port = settings.listen.rpartition(":")
         tls = None
         if settings.certificate is not None and settings.certificate_key is not None:
             folder = self._about.folder
@@ -144,7 +146,7 @@ class WebhookSource:
             limits=HttpLimits(held_body_bytes=WAITING_BYTES),
         )
         name = f"webhook-{self._about.name}"
-        listener = listen_on(host.strip("[]"), int(port), name=self._about.name)
+        listener = listen_on(*settings.address, name=self._about.name)
         self._server = HttpServer(guard, listener, name=name, tls=tls)
 
     def poll(self) -> Polled | None:

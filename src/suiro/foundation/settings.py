@@ -1,4 +1,4 @@
-"""Settings of connectors: from tables of a TOML file to frozen dataclasses, with errors that name file, section, key.
+"""Settings: tables of a TOML file become frozen dataclasses, with errors that name the key; addresses.
 
 A settings class is a frozen dataclass; `read_settings` takes the keys by the fields' names and types (str, int, float,
 bool, tuple[str, ...], dict[str, str], Path, and these or None). `${env:NAME}` in a string is the environment's NAME.
@@ -18,7 +18,16 @@ from typing import Any, TypeVar
 
 from suiro.errors import ConfigError
 
-__all__ = ["SettingError", "check_names", "read_settings", "with_environment"]
+__all__ = [
+    "SettingError",
+    "check_names",
+    "host_and_port",
+    "parse_address",
+    "read_settings",
+    "with_environment",
+]
+
+MAX_PORT = 65_535
 
 T = TypeVar("T")
 
@@ -27,7 +36,7 @@ _WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true
 
 
 class SettingError(ConfigError):
-    """One key of a connector is wrong. The configuration adds file and section to it."""
+    """One key is wrong. The reader of the file adds file and section to it."""
 
     def __init__(self, key: str, what: str) -> None:
         super().__init__(key, what)
@@ -110,3 +119,21 @@ def with_environment(value: Any, key: str) -> Any:
     if isinstance(value, list):
         return [with_environment(item, key) for item in value]
     return value
+
+
+def host_and_port(text: str, *, port_suffices: bool = False) -> tuple[str, int] | None:
+    """Of `HOST:PORT`; an IPv6 host in brackets. The host may be empty. None if the text is something else."""
+    host, colon, port = text.rpartition(":")
+    if not (colon or port_suffices) or not (port.isascii() and port.isdigit()) or int(port) > MAX_PORT:
+        return None
+    return host.strip("[]"), int(port)
+
+
+def parse_address(text: str, *, option: str = "--listen") -> tuple[str, int]:
+    """`HOST:PORT` to listen on; without a host, all addresses. Raises `ConfigError`."""
+    address = host_and_port(text)
+    if address is None:
+        raise ConfigError(
+            f"{option} {text!r}: expected HOST:PORT, such as 127.0.0.1:9092 (port 0: a free one)"
+        )
+    return address[0] or "0.0.0.0", address[1]
