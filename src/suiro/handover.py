@@ -17,6 +17,7 @@ from suiro.broker import HandedOver, handing_over, node_id_of
 from suiro.clock import Clock, SystemClock
 from suiro.config import NodeSettings, node_setting_names
 from suiro.errors import ConfigError
+from suiro.foundation.files import sync_folder
 from suiro.kafka import SIZES, data_directory, write_settings
 
 __all__ = ["HandedOver", "hand_over"]
@@ -105,18 +106,10 @@ def hand_over(
         write_settings(staging, node_ids, home=to, listen=listen, settings=_for_kafka(given, min_insync))
         os.sync()  # the settings, and every name that leads to what was synced one by one
         staging.rename(to)
-        _sync(to.parent)
+        sync_folder(to.parent)
     return done
 
 
 def _for_kafka(given: Mapping[str, str], min_insync: int) -> dict[str, str]:
     kept = {name: value for name, value in given.items() if name not in _NODE_ONLY | _COPIES | {"node.id"}}
     return {**_OTHER_DEFAULTS, **kept, _MIN_INSYNC: str(min_insync)}
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

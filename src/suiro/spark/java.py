@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from suiro.errors import UsageError
+from suiro.foundation.files import replace_file
 
 __all__ = [
     "SUPPORTED_JAVA_VERSIONS",
@@ -153,11 +154,7 @@ def write_script(script: Path, text: str) -> None:
     if script.is_file() and script.read_text() == text and os.access(script, os.X_OK):
         return
     script.parent.mkdir(parents=True, exist_ok=True)
-    # Another process may be starting this very file: write beside it, then put it in place in one step.
-    fresh = script.with_name(f"{script.name}.{os.getpid()}")
-    fresh.write_text(text)
-    fresh.chmod(0o755)
-    fresh.replace(script)
+    replace_file(script, text, sync=False, mode=0o755)  # another process may be starting this very file
 
 
 def cache_directory(environment: Mapping[str, str]) -> Path:

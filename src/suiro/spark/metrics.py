@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -19,6 +18,7 @@ from urllib.parse import quote
 
 from suiro.clock import SystemClock
 from suiro.errors import UsageError
+from suiro.foundation.files import replace_file
 from suiro.foundation.metrics import Kind, family
 from suiro.foundation.types import TopicPartition
 from suiro.spark.offsets import Positions
@@ -117,10 +117,8 @@ class SinkCounts:
         if folder is None:
             return
         path = folder / _name(self.query_id, self.transactional_id)
-        fresh = path.with_name(f"{path.name}.{os.getpid()}")
         try:
-            fresh.write_text(json.dumps(asdict(self)), encoding="utf-8")
-            fresh.replace(path)
+            replace_file(path, json.dumps(asdict(self)), sync=False)
         except OSError as error:
             _log.warning("metrics of %s cannot be written: %s", self.transactional_id, error)
 

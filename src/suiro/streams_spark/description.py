@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from pathlib import Path
 from typing import Any
 
+from suiro.foundation.files import replace_file
 from suiro.streams.errors import TopologyError
 from suiro.streams.topology.nodes import Node
 from suiro.streams.topology.topology import stores_of
@@ -198,9 +198,4 @@ def _is_generated(name: str) -> bool:
 
 def _write(path: Path, description: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    with fresh.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(description, indent=1, sort_keys=True) + "\n")
-        file.flush()
-        os.fsync(file.fileno())  # else it may be there, and empty, after a power cut
-    fresh.replace(path)
+    replace_file(path, json.dumps(description, indent=1, sort_keys=True) + "\n")

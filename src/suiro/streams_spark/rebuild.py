@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from suiro.foundation.files import replace_file
 from suiro.foundation.types import TopicPartition
 from suiro.spark import Positions, SinkOptions
 from suiro.streams.errors import CheckpointError
@@ -62,13 +62,7 @@ class Boundary:
             "waiting": [[*place, time] for place, time in sorted(self.waiting.items())],
         }
         checkpoint.mkdir(parents=True, exist_ok=True)
-        path = checkpoint / FILE
-        fresh = path.with_name(f"{path.name}.{os.getpid()}")
-        with fresh.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(value, indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
+        replace_file(checkpoint / FILE, json.dumps(value, indent=1) + "\n")
 
     @classmethod
     def load(cls, checkpoint: Path) -> Boundary | None:

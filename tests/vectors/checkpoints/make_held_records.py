@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from suiro.streams import StreamsBuilder, left, right, serdes
-from suiro.streams.topology import Topology
+from suiro.streams.topology.topology import Topology
 
 TYPES = {"key": serdes.string, "value": serdes.long}
 

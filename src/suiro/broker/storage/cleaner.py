@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from suiro.foundation.files import sync_folder
 from suiro.log import (
     Cleaned,
     CleanerSettings,
@@ -166,7 +166,7 @@ class Cleaner:
                 case GroupCleaned(bases=bases):
                     log.replace_segments(bases)
                 case Cleaned() as done:
-                    await run(child.executor, _sync_directory, str(log.directory))
+                    await run(child.executor, sync_folder, log.directory)
                     log.cleaned_offset = done.end_offset
                     self._broker.write_cleaner_offsets()
                     logger.info(
@@ -229,11 +229,3 @@ class _Child:
             self._input.close()
         except BrokenPipeError:
             pass
-
-
-def _sync_directory(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from suiro.connect.connectors import About, SinkBatch, check_expected
 from suiro.connect.sinks.columns import FEW_LARGE_FILES, ColumnsSettings, settings_and_columns
 from suiro.errors import DataLossError, TransientError
+from suiro.foundation.files import sync_folder
 from suiro.foundation.settings import SettingError
 from suiro.foundation.types import TopicPartition
 
@@ -98,7 +99,7 @@ class ParquetSink:
             raise TransientError(
                 f"{self._name}: another process writes to {self._folder}: {error}. A restart goes on from what is there"
             ) from error
-        _sync(self._folder)
+        sync_folder(self._folder)
         self._files.append(entry | {"file": path.name, "rows": rows.num_rows})
         self._write_manifest()
 
@@ -150,11 +151,3 @@ class ParquetSink:
 def _targets(offsets: Mapping[str, int]) -> dict[TopicPartition, int]:
     named = ((name.rpartition("-"), offset) for name, offset in offsets.items())
     return {(topic, int(partition)): offset for (topic, _, partition), offset in named}
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -15,6 +15,7 @@ from typing import Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from suiro.errors import ConfigError, TransientError
+from suiro.foundation.files import sync_folder
 
 
 class RemoteStoreError(TransientError):
@@ -117,11 +118,7 @@ class DirectoryStore:
     def _sync(self, folder: Path) -> None:
         """The names as well, up to the store's own directory, which may all be new."""
         while True:
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync_folder(folder)
             if folder == self._directory or folder == folder.parent:
                 return
             folder = folder.parent

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 from pathlib import Path
 
 from suiro.errors import ConfigError
+from suiro.foundation.files import replace_file
 from suiro.views.control.journal_keys import Keys
 from suiro.views.control.journal_records import Known
 
@@ -31,10 +31,8 @@ class Seen:
         self._path = path
 
     def note(self, topic_id: str, offset: int) -> None:
-        beside = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         with contextlib.suppress(OSError):  # a full disk: what it says is still true, only older
-            beside.write_text(json.dumps({"topic_id": topic_id, "head": offset}), encoding="utf-8")
-            beside.replace(self._path)
+            replace_file(self._path, json.dumps({"topic_id": topic_id, "head": offset}), sync=False)
 
     def offset(self, topic_id: str) -> int:
         """-1 where nothing is known of that topic."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from suiro.errors import ConfigError
+from suiro.foundation.files import replace_file
 
 __all__ = ["KEY_FILE", "Keys", "Signer", "key_id_of"]
 
@@ -80,18 +81,7 @@ class Keys:
         """The same, and where there is no file a new one is made: whole, or not at all."""
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            beside = path.with_name(f"{path.name}.{os.getpid()}")
-            beside.unlink(missing_ok=True)
-            with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(secrets.token_hex(MIN_SECRET_BYTES).encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(path)
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            replace_file(path, secrets.token_hex(MIN_SECRET_BYTES) + "\n", mode=0o600)
         return cls.read(path)
 
     @property

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 
 from suiro.client import Client
 from suiro.errors import ConfigError
+from suiro.foundation.files import replace_file
 from suiro.views.control.supervision import Supervisor
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.cuts import Cut
@@ -191,9 +191,4 @@ def _write(path: Path, data: bytes) -> None:
     """Whole, or as it was."""
     if path.exists() and path.read_bytes() == data:
         return
-    beside = path.with_suffix(".new")
-    with beside.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    replace_file(path, data)

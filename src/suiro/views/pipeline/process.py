@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from suiro.foundation import process
+from suiro.foundation.files import replace_file
 from suiro.views.control.cpus import apart
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.archive import Code
@@ -61,9 +62,7 @@ class PipelineProcess:
         folder = folder.resolve()
         folder.mkdir(parents=True, exist_ok=True)
         Code(code).unpack(folder / CODE)
-        fresh = folder / f"{SPEC}.{os.getpid()}"
-        fresh.write_text(json.dumps(spec.to_json(), indent=1) + "\n", encoding="utf-8")
-        fresh.replace(folder / SPEC)
+        replace_file(folder / SPEC, json.dumps(spec.to_json(), indent=1) + "\n", sync=False)
         command = ["nice", "-n", str(nice), sys.executable, "-m", "suiro.views.pipeline.run", str(folder)]
         where = {"bootstrap_servers": bootstrap_servers, "client_settings": dict(client_settings or {})}
         return cls(process.start_command(apart(command), log=folder / LOG, given=where, folder=folder))

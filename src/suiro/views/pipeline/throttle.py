@@ -7,10 +7,10 @@ is worth its cost, and no more than `SAVED_MS` of it is ever saved up.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from suiro.errors import ConfigError
+from suiro.foundation.files import replace_file
 
 __all__ = ["Budget", "read_throttle", "write_throttle"]
 
@@ -27,9 +27,7 @@ def write_throttle(folder: Path, records_per_second: int | None) -> None:
         return
     if records_per_second < 0:
         raise ConfigError(f"a throttle of {records_per_second} records/s; give 0 to pause, or more")
-    fresh = path.with_name(f"{FILE}.{os.getpid()}")
-    fresh.write_text(f"{records_per_second}\n")
-    fresh.replace(path)
+    replace_file(path, f"{records_per_second}\n", sync=False)
 
 
 def read_throttle(folder: Path) -> int | None:

@@ -1,0 +1,39 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+__all__ = ["replace_file", "sync_folder"]
+
+
+def replace_file(path: Path, content: str | bytes, *, sync: bool = True, mode: int = 0o666) -> None:
+    """Write the file beside and rename it: a reader finds the old content or the new one.
+
+    With `sync`, that also holds after a power failure. `mode` is limited by the process's umask.
+    """
+    beside = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
+    beside.unlink(missing_ok=True)
+    try:
+        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    if sync:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path | str) -> None:
+    """Make the names in it durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
