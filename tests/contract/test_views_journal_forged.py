@@ -362,7 +362,7 @@ def test_a_host_that_runs_reads_on_and_changes_nothing_until_what_is_gone_is_set
 ) -> None:
     """It has to read the topic anew, in many small pieces, and finds that records are missing."""
     monkeypatch.setattr(decided._table, "_partition_fetch_bytes", 1)
-    monkeypatch.setattr("suiro.topic_table.table.REFUSED_PAUSE_S", 0.1)
+    monkeypatch.setattr("suiro.topic_table.table.REJECTED_PAUSE_S", 0.1)
     lose_code()
     read, failed = decided._table._read, list[int]()
 

@@ -197,7 +197,7 @@ class Child(Session):
         raise FatalError(f"{self.what} did not begin within {READY_TIMEOUT_S} s, or ended; {self.tail()}")
 
     def tell(self, line: str) -> None:
-        process.tell(self._process, line)
+        process.send_line(self._process, line)
 
     def kill(self) -> None:
         super().kill()

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Replaces files as a whole, and makes them durable."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def replace_file(path: Path, content: str | bytes, *, sync: bool = True, mode: i
 
 
 def sync_folder(folder: Path | str) -> None:
-    """Make the names in it durable."""
+    """Make the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

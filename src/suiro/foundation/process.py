@@ -1,6 +1,6 @@
-"""Child processes: how one is started, heard, stopped and killed, and how long to wait before it is started again.
+"""Starts, watches, stops and kills child processes, and delays restarts.
 
-A child ends, cleanly, when this process ends, be it by kill -9: its standard input closes then. Light to import.
+A child of suiro stops when this process ends, even by kill -9, because its standard input closes. Cheap to import.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = [
     "events",
     "first_line",
     "kill",
+    "send_line",
     "start_command",
     "start_service",
     "stop",
-    "tell",
     "wait_or_kill",
 ]
 
@@ -46,7 +46,7 @@ def start_service(
     stderr: IO[bytes] | None = None,
     listener: socket.socket | None = None,
 ) -> Process:
-    """`suiro ARGUMENTS`, over a socket that listens already."""
+    """Start `suiro ARGUMENTS`, with a socket that already listens."""
     command = [sys.executable, "-m", "suiro.cli", *arguments, "--while-stdin-is-open"]
     if listener is not None:
         command += ["--listen-fd", str(listener.fileno())]
@@ -56,7 +56,7 @@ def start_service(
         stdout=stdout,
         stderr=stderr,
         pass_fds=() if listener is None else (listener.fileno(),),
-        # Who is ready is the parent, and not one of its children.
+        # systemd waits for the parent, not for its children.
         env={name: value for name, value in os.environ.items() if name != NOTIFY_SOCKET},
         start_new_session=True,
     )
@@ -70,7 +70,8 @@ def start_command(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Process:
-    """In a session of its own, with `events` on stdout. stderr goes to the end of `log`; `given` is told as JSON."""
+    """Start a command in a new session. stdout has its `events`, stderr is appended to `log`, and stdin gets `given` as
+    a line of JSON."""
     with log.open("ab") as stderr:
         process = subprocess.Popen(
             command,
@@ -82,12 +83,12 @@ def start_command(
             start_new_session=True,
         )
     if given is not None:
-        tell(process, json.dumps(given))
+        send_line(process, json.dumps(given))
     return process
 
 
-def tell(process: Process, line: str) -> None:
-    """On its standard input. One that has ended already hears nothing; how it ended says more."""
+def send_line(process: Process, line: str) -> None:
+    """Write a line to its standard input. Does nothing if the process has ended; its exit code says why."""
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(line.encode() + b"\n")
@@ -95,7 +96,7 @@ def tell(process: Process, line: str) -> None:
 
 
 def events(process: Process) -> Iterator[dict[str, Any]]:
-    """The JSON objects on its stdout, one a line, until it closes; other lines are left out."""
+    """Return the JSON objects on its stdout, one for each line, until stdout closes. Other lines are skipped."""
     assert process.stdout is not None
     for line in process.stdout:
         with contextlib.suppress(ValueError):
@@ -105,7 +106,7 @@ def events(process: Process) -> Iterator[dict[str, Any]]:
 
 
 def first_line(process: Process, timeout_s: float) -> bytes:
-    """Of its stdout; empty where it ended without one. Raises `TimeoutError`."""
+    """Return the first line on its stdout, or b"" if the process ends without one. Raises `TimeoutError`."""
     assert process.stdout is not None
     deadline = monotonic_s() + timeout_s
     line = b""
@@ -122,7 +123,7 @@ def first_line(process: Process, timeout_s: float) -> bytes:
 
 
 def stop(process: Process, timeout_s: float = STOP_TIMEOUT_S) -> int:
-    """SIGTERM, or kill -9 if that takes longer. Closes its pipes; returns the exit code."""
+    """Send SIGTERM, and SIGKILL after the timeout. Close its pipes and return the exit code."""
     process.terminate()
     wait_or_kill(process, timeout_s)
     close_pipes(process)
@@ -130,14 +131,14 @@ def stop(process: Process, timeout_s: float = STOP_TIMEOUT_S) -> int:
 
 
 def kill(process: Process) -> None:
-    """kill -9, as a crash would. Closes its pipes."""
+    """Send SIGKILL, wait, and close its pipes."""
     process.kill()
     process.wait()
     close_pipes(process)
 
 
 def wait_or_kill(process: Process, timeout_s: float) -> bool:
-    """Whether it has ended in time. If not, it is killed; it is gone when this returns."""
+    """Wait until it ends; kill it after the timeout. Return whether it ended by itself."""
     try:
         process.wait(timeout_s)
     except subprocess.TimeoutExpired:
@@ -150,17 +151,17 @@ def wait_or_kill(process: Process, timeout_s: float) -> bool:
 def close_pipes(process: Process) -> None:
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            with contextlib.suppress(BrokenPipeError):  # of what it was told and has not read
+            with contextlib.suppress(BrokenPipeError):  # data that it has not read
                 pipe.close()
 
 
 class Backoff:
-    """Pauses between the starts of what ends again and again: each twice as long, until it got somewhere."""
+    """Delays between restarts. Each is twice the one before, up to a limit, until `reset`."""
 
     def __init__(self, first_s: float, longest_s: float) -> None:
         self._first_s, self._longest_s = first_s, longest_s
         self.pause_s = first_s
-        """The next one."""
+        """The next delay."""
 
     def reset(self) -> None:
         self.pause_s = self._first_s

@@ -1,4 +1,4 @@
-"""Words of Kafka's that every layer says."""
+"""Types that every layer uses."""
 
 from __future__ import annotations
 

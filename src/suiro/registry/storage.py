@@ -150,8 +150,8 @@ class Storage:
         self._ask_lock = threading.Lock()
         self._table = TopicTable(
             topic,
-            connect=self._new_client,
-            empty=_Log,
+            new_client=self._new_client,
+            new_state=_Log,
             decode=_decode,
             apply=self._apply,
             name="registry-reader",

@@ -1,10 +1,10 @@
-"""Compacted topics as tables: what the registry, connectors, views and store readers need of one.
+"""Compacted topics as tables, for the registry, connectors, views and store readers.
 
-- `table`: `TopicTable`, a topic folded into a state by a thread that follows it. Kafka's own is called KafkaBasedLog.
-- `reading`: the records of a partition up to an offset, or from its end backwards.
-- `topic`: a topic of one compacted partition, made or checked.
+- `table`: `TopicTable`, a topic as a state in memory that a thread keeps current. Kafka's equivalent is KafkaBasedLog.
+- `reading`: the committed records of a partition up to an offset, or from its end backwards.
+- `topic`: creates or checks a topic with one compacted partition.
 
-Light to import: what reads columns loads their kernels when it is used.
+Importing it loads no kernels; the functions that decode columns load them on first use.
 """
 
 from suiro.topic_table.reading import Pair, batches, decode_pairs, pairs, slices_from_the_end

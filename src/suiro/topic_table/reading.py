@@ -1,6 +1,6 @@
-"""The committed records of one partition, from an offset to another that was its end at some moment.
+"""Reads the committed records of one partition up to an offset that was its end before.
 
-Few bytes are decoded record by record, without the compiled kernels, which take half a second to load.
+Small responses are decoded without the compiled kernels, because loading the kernels takes half a second.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["Pair", "batches", "decode_pairs", "pairs", "slices_from_the_end"]
 
 FETCH_BYTES, FETCH_BYTES_MAX = 8 << 20, 1 << 30
 FETCHES_MAX = 20
-"""That bring nothing, each after it has waited for half a second."""
+"""Fetches in a row that return no records, each after a wait of half a second."""
 FEW_BYTES = 1 << 18
 
 R = TypeVar("R")
 Pair = tuple[bytes | None, bytes | None]
-"""Key and value."""
+"""The key and value of a record."""
 
 
 def batches(
@@ -40,9 +40,11 @@ def batches(
     read_committed: bool = True,
     headers: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """As columns; some batches have no rows. `compacted`: where the partition's start moves past the reader nothing
-    is missed, for of each key there is a later record; otherwise that is an `OffsetOutOfRangeError`. Raises
-    `DeadlineExceededError` where the log gives nothing."""
+    """Return the records as Arrow batches, some of which may be empty.
+
+    With `compacted`, reading goes on at the log start if that moves past the reader, because each key has a later
+    record. Otherwise `OffsetOutOfRangeError` is raised. Raises `DeadlineExceededError` if no records arrive.
+    """
 
     def decode(part: Fetched, first: int) -> tuple[pa.RecordBatch, int]:
         from suiro.protocol import columnar
@@ -61,13 +63,13 @@ def batches(
 
 
 def pairs(client: Client, place: TopicPartition, start: int, end: int) -> Iterator[Pair]:
-    """Of a compacted partition."""
+    """Return keys and values of a compacted partition."""
     for found in _read(client, place, start, end, partial(decode_pairs, end=end), compacted=True):
         yield from found
 
 
 def slices_from_the_end(client: Client, place: TopicPartition, first_look: int) -> Iterator[list[Pair]]:
-    """A compacted partition from its end to its start, in slices of `first_look` offsets, twice as many, and so on."""
+    """Read a compacted partition backwards: its last `first_look` offsets, then twice as many before, and so on."""
     start = client.list_offsets({place: EARLIEST})[place].offset
     end = client.list_offsets({place: LATEST}, read_committed=True)[place].offset
     look = first_look
@@ -117,7 +119,7 @@ def _read(
 
 
 def decode_pairs(part: Fetched, start: int, end: int) -> tuple[list[Pair], int]:
-    """Those with start <= offset < end, and the offset to go on at."""
+    """Return the records with start <= offset < end, and the next offset to read."""
     if len(part.data) <= FEW_BYTES:
         return _one_by_one(part, start, end)
     from suiro.protocol import columnar
@@ -128,7 +130,7 @@ def decode_pairs(part: Fetched, start: int, end: int) -> tuple[list[Pair], int]:
 
 
 def _one_by_one(part: Fetched, start: int, end: int) -> tuple[list[Pair], int]:
-    """What was aborted is left out, from a transaction's first offset to the marker that ends it."""
+    """Skips aborted transactions, from the first offset of each to its marker."""
     found: list[Pair] = []
     next_offset = start
     waiting = sorted(part.aborted, key=lambda transaction: transaction[1])

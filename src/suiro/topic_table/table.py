@@ -1,15 +1,15 @@
-"""`TopicTable`: a topic, read from its start into a state and then followed, by a thread.
+"""`TopicTable`: a topic as a state in memory, loaded by a thread that then follows the topic.
 
-Always true:
+Invariants:
 
-- The state that callers see holds all that the topic had at some moment after the reading began, until `is_current`
-  none of it. Where the topic has to be read again (it was deleted and made again, or its start moved past the reader),
-  the state before is served until the new one has caught up, unless the table `forgets`.
-- A caller that has written can wait until its own record was read (`has_read`, `wait`): write, then read back.
-- What cannot be read is never skipped: the table stays where it is and tries again, or ends with its `failure`.
+- Callers see a state only after it has loaded everything that the topic had when loading began (`is_current`). If the
+  topic must be loaded again (it was deleted and recreated, or the log start moved past the reader), callers see the
+  previous state until the new one is loaded, unless `drop_on_reload` is set.
+- A writer can wait until the table has applied its record (`has_read`, `wait`).
+- A record that cannot be read is never skipped. The table retry_errors at the same offset, or stops with a `failure`.
 
-The state and everything beside it belong to the lock `changed`, which is notified whenever one of them changes. The
-memory for records on their way is that of one fetch.
+The condition `changed` guards the state and all public attributes, and is notified when one of them changes. The table
+holds one fetch response in memory in addition to the state.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ FETCH_WAIT_MS = 500
 FETCH_TIMEOUT_MS = 5_000
 PARTITION_FETCH_BYTES = 4 * 1024 * 1024
 RETRY_PAUSE_S = 0.2
-"""After what may pass; the client has already tried again for its own time, with its own backoff."""
+"""After a transient error. The client has retried before, with its own backoff."""
 ERROR_PAUSE_S = 1.0
-REFUSED_PAUSE_S = 10.0
+REJECTED_PAUSE_S = 10.0
 STOP_TIMEOUT_S = 10.0
 
 S = TypeVar("S")
@@ -45,52 +45,54 @@ def _exists(topic: TopicInfo | None) -> None:
 
 
 class TopicTable(Generic[S, R]):
-    """`start` begins to read. `empty` makes a state, `decode` gives a fetch's rows and the offset to go on at, and
-    `apply` puts the rows of a partition into a state.
+    """`start` begins to load. `new_state` creates an empty state. `decode` takes a fetch and its position, and returns
+    rows and the next position. `apply` applies the rows of a partition to a state.
 
-    `check` sees the topic before it is read from the start; it raises where that must not be read. `whole` is called
-    whenever all was read that was there at the moment; it raises where the state must not be believed. After one of
-    these `refusals` the topic is read again from its start, `REFUSED_PAUSE_S` later. `taken` is called, without the
-    lock, after rows that callers see were applied.
+    `check_topic` gets the topic before each load, None if it does not exist. `validate` gets the state each time the
+    table has read to the end of the topic. Both raise one of `rejections` if the topic or the state must not be used.
+    The table then loads the topic again after `REJECTED_PAUSE_S`. `on_change` is called without the lock after rows
+    were applied to the state that callers see.
 
-    `forgets`: the state is given up before the topic is read again, because two of them would be too large.
-    `retries`: also what is neither transient nor a refusal; otherwise that is the `failure`, and the table ends.
+    `drop_on_reload`: release the state before the topic is loaded again, for states of which memory holds only one.
+    `retry_errors`: also retry after errors that are neither transient nor rejections. Without it, such an error becomes
+    the `failure`, and the thread ends.
     """
 
     def __init__(
         self,
         topic: str,
         *,
-        connect: Callable[[], Client],
-        empty: Callable[[], S],
+        new_client: Callable[[], Client],
+        new_state: Callable[[], S],
         decode: Callable[[Fetched, int], tuple[R, int]],
         apply: Callable[[S, int, R], None],
         name: str,
-        check: Callable[[TopicInfo | None], None] = _exists,
-        whole: Callable[[S], None] | None = None,
-        refusals: tuple[type[Exception], ...] = (),
-        taken: Callable[[], None] = lambda: None,
+        check_topic: Callable[[TopicInfo | None], None] = _exists,
+        validate: Callable[[S], None] | None = None,
+        rejections: tuple[type[Exception], ...] = (),
+        on_change: Callable[[], None] = lambda: None,
         read_committed: bool = True,
         partition_fetch_bytes: int = PARTITION_FETCH_BYTES,
-        forgets: bool = False,
-        retries: bool = True,
+        drop_on_reload: bool = False,
+        retry_errors: bool = True,
     ) -> None:
         self.topic = topic
         self.changed = threading.Condition()
-        self.state = empty()
+        self.state = new_state()
         self.positions: dict[int, int] = {}
-        """Of each partition the next offset to read, into a state that callers see only if `is_current`."""
+        """The next offset to read, by partition. Before `is_current`, that of the state being loaded."""
         self.is_current = False
         self.is_stopping = False
         self.failure: Exception | None = None
-        self._connect, self._empty, self._decode, self._apply = connect, empty, decode, apply
-        self._check, self._whole, self._refusals, self._taken = check, whole, refusals, taken
+        self._new_client, self._new_state, self._decode, self._apply = new_client, new_state, decode, apply
+        self._check_topic, self._validate, self._rejections = check_topic, validate, rejections
+        self._on_change = on_change
         self._read_committed = read_committed
         self._partition_fetch_bytes = partition_fetch_bytes
-        self._forgets, self._retries = forgets, retries
-        self._read_into = self.state
-        self._ends: dict[int, int] = {}  # what a state has to reach before callers see it
-        self._is_missed = False
+        self._drop_on_reload, self._retry_errors = drop_on_reload, retry_errors
+        self._loading = self.state
+        self._ends: dict[int, int] = {}  # the end offsets that a load must reach
+        self._is_missing = False
         self._client: Client | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -98,7 +100,7 @@ class TopicTable(Generic[S, R]):
         self._thread.start()
 
     def stop(self) -> None:
-        """Whoever waits is woken. Safe to call again."""
+        """Wakes all callers of `wait`. Can be called more than once."""
         with self.changed:
             self.is_stopping = True
             self.changed.notify_all()
@@ -111,13 +113,13 @@ class TopicTable(Generic[S, R]):
     # -- for callers -------------------------------------------------------------------------------------------
 
     def has_read(self, offsets: Mapping[int, int]) -> bool:
-        """Whether the state has all that is below these offsets. Under the lock."""
+        """Whether the state has all records below these offsets. The caller holds `changed`."""
         return self.is_current and all(
             self.positions.get(partition, -1) >= offset for partition, offset in offsets.items()
         )
 
     def wait(self, reached: Callable[[], bool], timeout_ms: int) -> bool:
-        """Whether `reached`, which is asked under the lock; also returns when the table ends."""
+        """Wait until `reached()` is true, and return its last value. Also returns if the table stops or fails."""
         with self.changed:
             self.changed.wait_for(
                 lambda: reached() or self.is_stopping or self.failure is not None, timeout_ms / 1000
@@ -125,7 +127,7 @@ class TopicTable(Generic[S, R]):
             return reached()
 
     def pause(self, seconds: float) -> None:
-        """Ends early when the table stops."""
+        """Returns early if the table stops."""
         with self.changed:
             self.changed.wait_for(lambda: self.is_stopping, seconds)
 
@@ -133,14 +135,14 @@ class TopicTable(Generic[S, R]):
 
     def _run(self) -> None:
         try:
-            with self._connect() as client:
+            with self._new_client() as client:
                 with self.changed:
                     self._client = client
                 while not self.is_stopping:
                     self._attempt(client)
-        except Exception as error:  # told to whoever waits or asks
+        except Exception as error:  # callers get it
             with self.changed:
-                self.state = self._read_into = self._empty()
+                self.state = self._loading = self._new_state()
                 self.is_current, self.failure = False, error
                 self.changed.notify_all()
 
@@ -150,16 +152,17 @@ class TopicTable(Generic[S, R]):
                 self._begin(client)
             self._read(client)
         except OffsetOutOfRangeError as error:
-            logger.warning("topic %s is read again from its start: %s", self.topic, error)
+            logger.warning("loading topic %s again from its start: %s", self.topic, error)
             self._restart()
-        except self._refusals as error:
+            self.pause(RETRY_PAUSE_S)
+        except self._rejections as error:
             logger.error("%s", error)
             self._restart()
-            self.pause(REFUSED_PAUSE_S)
+            self.pause(REJECTED_PAUSE_S)
         except UnknownTopicError:
-            if not self._is_missed:
-                logger.warning("topic %s does not exist; waiting for it", self.topic)
-            self._is_missed = True
+            if not self._is_missing:
+                logger.warning("topic %s does not exist; waiting until it is created", self.topic)
+            self._is_missing = True
             self._restart()
             self.pause(RETRY_PAUSE_S)
         except TransientError as error:
@@ -167,7 +170,7 @@ class TopicTable(Generic[S, R]):
                 logger.warning("reading %s: %s", self.topic, error)
             self.pause(RETRY_PAUSE_S)
         except Exception:
-            if not self._retries:
+            if not self._retry_errors:
                 raise
             logger.exception("reading %s", self.topic)
             self.pause(ERROR_PAUSE_S)
@@ -175,22 +178,22 @@ class TopicTable(Generic[S, R]):
     def _restart(self) -> None:
         with self.changed:
             self._ends, self.is_current = {}, False
-            if self._forgets:
-                self.state, self.positions = self._empty(), {}
+            if self._drop_on_reload:
+                self.state, self.positions = self._new_state(), {}
             self.changed.notify_all()
 
     def _begin(self, client: Client) -> None:
         found = client.metadata([self.topic]).get(self.topic)
-        self._check(found)
-        assert found is not None  # or the check has raised
-        self._is_missed = False
+        self._check_topic(found)
+        assert found is not None  # `check_topic` has raised otherwise
+        self._is_missing = False
         places = [(self.topic, partition) for partition in range(len(found.partitions))]
         ends = client.list_offsets(dict.fromkeys(places, LATEST), read_committed=self._read_committed)
         starts = client.list_offsets(dict.fromkeys(places, EARLIEST))
         with self.changed:
-            self._read_into = self._empty()
-            if self._forgets:
-                self.state = self._read_into
+            self._loading = self._new_state()
+            if self._drop_on_reload:
+                self.state = self._loading
             self.positions = {partition: starts[topic, partition].offset for topic, partition in places}
             self._ends = {partition: ends[topic, partition].offset for topic, partition in places}
             self.changed.notify_all()
@@ -210,34 +213,36 @@ class TopicTable(Generic[S, R]):
             for partition, part in parts.items()
             if len(part.data)
         }
-        if not self.is_current and not self._forgets:  # nobody else sees the state, so nobody has to wait
-            self._put(rows)
+        if not self.is_current and not self._drop_on_reload:  # no caller sees this state, so none has to wait
+            self._apply_rows(rows)
         with self.changed:
-            if self.is_current or self._forgets:
-                self._put(rows)
+            if self.is_current or self._drop_on_reload:
+                self._apply_rows(rows)
             for partition, (_, following) in rows.items():
                 self.positions[partition] = max(self.positions[partition], following)
             if not rows and not self._has_reached_ends():
-                self._pass_over(parts)
+                self._skip_to_ends(parts)
             is_at_end = all(self.positions[partition] >= self._end(part) for partition, part in parts.items())
-            if self._whole is not None and is_at_end and (rows or not self.is_current):
-                self._whole(self._read_into)
-            is_new = not self.is_current and self._has_reached_ends() and (is_at_end or self._whole is None)
+            if self._validate is not None and is_at_end and (rows or not self.is_current):
+                self._validate(self._loading)
+            is_new = (
+                not self.is_current and self._has_reached_ends() and (is_at_end or self._validate is None)
+            )
             if is_new:
-                self.state, self.is_current = self._read_into, True
+                self.state, self.is_current = self._loading, True
             self.changed.notify_all()
         if is_new or (rows and self.is_current):
-            self._taken()
+            self._on_change()
 
-    def _put(self, rows: Mapping[int, tuple[R, int]]) -> None:
+    def _apply_rows(self, rows: Mapping[int, tuple[R, int]]) -> None:
         for partition, (decoded, _) in rows.items():
-            self._apply(self._read_into, partition, decoded)
+            self._apply(self._loading, partition, decoded)
 
     def _has_reached_ends(self) -> bool:
         return all(self.positions[partition] >= end for partition, end in self._ends.items())
 
-    def _pass_over(self, parts: Mapping[int, Fetched]) -> None:
-        """Below an end that the topic had before there is nothing left: compaction has removed it."""
+    def _skip_to_ends(self, parts: Mapping[int, Fetched]) -> None:
+        """The fetch returned no records below an end offset: compaction has removed them."""
         for partition, part in parts.items():
             end = min(self._ends[partition], self._end(part))
             self.positions[partition] = max(self.positions[partition], end)

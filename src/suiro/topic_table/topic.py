@@ -1,4 +1,4 @@
-"""A topic of one compacted partition: made where it is missing, refused where it is another kind."""
+"""Creates a topic with one compacted partition, or checks that an existing topic is one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from suiro.errors import ConfigError
 __all__ = ["BROKERS_DEFAULT", "one_compacted_partition"]
 
 BROKERS_DEFAULT = -1
-"""As a replication factor."""
+"""Replication factor: the default of the brokers."""
 
 
 def one_compacted_partition(
@@ -22,8 +22,10 @@ def one_compacted_partition(
     configs: Mapping[str, str] | None = None,
     replication_factor: int = BROKERS_DEFAULT,
 ) -> TopicInfo:
-    """`configs` are those of a topic that is made. Raises `ConfigError`, which says `why_one` partition, or which
-    `rows` would expire."""
+    """Create the topic with `configs` if it does not exist, and return it.
+
+    Raises `ConfigError` if it has more partitions (`why_one` completes the message) or if `rows` would expire.
+    """
     found = client.metadata([topic])
     if topic not in found:
         wanted = {"cleanup.policy": "compact", **(configs or {})}

@@ -46,12 +46,12 @@ def test_the_first_line_is_waited_for(start: Start) -> None:
     child = start("import sys; sys.stdin.readline(); print('ready'); sys.stdin.readline()")
     with pytest.raises(TimeoutError):
         process.first_line(child, 0)
-    process.tell(child, "go on")
+    process.send_line(child, "go on")
     assert process.first_line(child, DEADLINE_S) == b"ready\n"
-    process.tell(child, "end")
+    process.send_line(child, "end")
     assert process.first_line(child, DEADLINE_S) == b""
     process.wait_or_kill(child, DEADLINE_S)
-    process.tell(child, "nobody hears it")
+    process.send_line(child, "nobody hears it")
 
 
 def test_a_child_that_does_not_stop_is_killed(start: Start) -> None:

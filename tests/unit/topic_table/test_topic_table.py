@@ -115,8 +115,8 @@ def follow(log: Log) -> Iterator[Callable[..., TopicTable[Rows, list[str]]]]:
     def start(**options: Any) -> TopicTable[Rows, list[str]]:
         table = TopicTable(
             TOPIC,
-            connect=lambda: cast("Client", log),
-            empty=dict,
+            new_client=lambda: cast("Client", log),
+            new_state=dict,
             decode=decode,
             apply=apply,
             name="table",
@@ -149,7 +149,7 @@ def test_nothing_is_seen_before_the_end_is_reached(log: Log, follow: Follow) -> 
 
 def test_what_is_written_later_is_read(log: Log, follow: Follow) -> None:
     told: list[int] = []
-    table = follow(taken=lambda: told.append(1))
+    table = follow(on_change=lambda: told.append(1))
     assert table.wait(lambda: table.is_current, SOON_MS)
     end = log.write("a=1")
     assert table.wait(lambda: table.has_read({0: end}) and len(told) == 2, SOON_MS)
@@ -162,14 +162,14 @@ def test_an_end_that_compaction_has_emptied_is_reached(log: Log, follow: Follow)
     assert table.wait(lambda: table.has_read({0: end}), SOON_MS)
 
 
-@pytest.mark.parametrize("forgets", [False, True])
-def test_a_topic_that_was_made_again(log: Log, follow: Follow, forgets: bool) -> None:
+@pytest.mark.parametrize("drops", [False, True])
+def test_a_topic_that_was_made_again(log: Log, follow: Follow, drops: bool) -> None:
     log.write("a=1", "b=1")
-    table = follow(forgets=forgets)
+    table = follow(drop_on_reload=drops)
     assert table.wait(lambda: table.has_read({0: 2}), SOON_MS)
     log.set(exists=False, lines=[])
     assert table.wait(lambda: not table.is_current, SOON_MS)
-    assert table.state == ({} if forgets else {"a": "1", "b": "1"})
+    assert table.state == ({} if drops else {"a": "1", "b": "1"})
     log.set(exists=True)
     end = log.write("c=1")
     assert table.wait(lambda: table.has_read({0: end}), SOON_MS)
@@ -198,7 +198,7 @@ def test_a_damaged_record_is_not_passed_over(log: Log, follow: Follow) -> None:
 
 def test_a_table_that_does_not_retry_ends_with_its_failure(log: Log, follow: Follow) -> None:
     log.write("a=1")
-    table = follow(retries=False)
+    table = follow(retry_errors=False)
     assert table.wait(lambda: table.has_read({0: 1}), SOON_MS)
     log.write("damaged")
     assert not table.wait(lambda: table.has_read({0: 2}), SOON_MS)
@@ -210,13 +210,13 @@ def test_a_table_that_does_not_retry_ends_with_its_failure(log: Log, follow: Fol
 def test_a_state_that_is_refused_is_not_seen(log: Log, follow: Follow) -> None:
     judged: list[Rows] = []
 
-    def whole(rows: Rows) -> None:
+    def validate(rows: Rows) -> None:
         judged.append(dict(rows))
         if "forged" in rows:
             raise ValueError("forged")
 
     log.write("a=1")
-    table = follow(whole=whole, refusals=(ValueError,))
+    table = follow(validate=validate, rejections=(ValueError,))
     assert table.wait(lambda: table.has_read({0: 1}), SOON_MS)
     log.set(start=2, lines=[None, None, "forged=1", "b=1"])  # its start has moved past the reader
     assert table.wait(lambda: len(judged) == 2, SOON_MS)

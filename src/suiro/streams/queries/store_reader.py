@@ -109,13 +109,13 @@ class ReadOnlyStore:
         self._needs_headers = _global_source(topology, name) is not None
         self._table = TopicTable(
             self._topic,
-            connect=self._client,
-            empty=self._empty,
+            new_client=self._client,
+            new_state=self._empty,
             decode=self._decode,
             apply=lambda copy, partition, batch: copy.apply(partition, batch),
             name=f"suiro-store-{name}",
-            forgets=True,  # two copies would be more than `max_bytes`
-            retries=False,
+            drop_on_reload=True,  # two copies would be more than `max_bytes`
+            retry_errors=False,
         )
         self._table.start()
 

@@ -146,15 +146,15 @@ class Journal:
         self._has_news = False
         self._table = TopicTable(
             topic,
-            connect=self._new_client,
-            empty=self._empty,
+            new_client=self._new_client,
+            new_state=self._empty,
             decode=_decode,
             apply=self._apply,
             name="views-journal",
-            check=self._require,
-            whole=self._judge,
-            refusals=(JournalGoneError, JournalNotTrustedError),
-            taken=self._tell,
+            check_topic=self._require,
+            validate=self._judge,
+            rejections=(JournalGoneError, JournalNotTrustedError),
+            on_change=self._tell,
             partition_fetch_bytes=4 * MAX_CODE_BYTES,
         )
         self._read_on = self._table.changed  # guards what is known, and what follows
