@@ -19,7 +19,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "registry": ("fastavro", "avro", "jsonschema", "google.protobuf", "regex"),
     "capture": ("psycopg", "psycopg2", "fastavro", "pyarrow", "numpy", "numba"),
     "connect": ("pyarrow", "numpy", "numba", "psycopg", "typer"),
-    "lake": ("deltalake", "pyarrow"),
+    "lake": ("deltalake", "pyiceberg", "pyarrow"),
     "console-oidc": ("authlib", "joserfc"),
     "oauth": ("jwt", "cryptography"),
     "demo": (
@@ -41,6 +41,7 @@ _NAMES = {
     "numba": "Numba",
     "google.protobuf": "Protobuf",
     "deltalake": "delta-rs",
+    "pyiceberg": "PyIceberg",
     "authlib": "Authlib",
     "jwt": "PyJWT",
     "typer": "Typer",

@@ -13,14 +13,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyiceberg.catalog import load_catalog
 from support.connecting import committed, reaches, running, send, state
 from support.delta import read_delta
+from support.iceberg import metadata_of, read_iceberg
 from support.waiting import wait_until
 
 from suiro.client import Client, NewTopic
 from suiro.clock import SystemClock
 from suiro.connect import About, SettingError
 from suiro.connect.sinks.delta import DeltaSink
+from suiro.connect.sinks.iceberg import IcebergSink
 from suiro.connect.sinks.parquet import ParquetSink
 
 COLUMNS = """
@@ -52,20 +55,26 @@ def topic(client: Client, unique: str) -> str:
 
 
 def section(kind: str, topic: str, columns: str = "", more: str = "") -> str:
-    place = "table" if kind == "delta" else "folder"
-    text = f'[sink.{topic}]\nkind = "{kind}"\n{place} = "lake"\ntopics = ["{topic}"]\nlinger_ms = 1\n{more}\n'
+    place = {
+        "delta": 'table = "lake"',
+        "parquet": 'folder = "lake"',
+        "iceberg": 'table = "db.t"\ncatalog = { type = "sql", uri = "sqlite:///lake.db", warehouse = "lake" }',
+    }[kind]
+    text = f'[sink.{topic}]\nkind = "{kind}"\n{place}\ntopics = ["{topic}"]\nlinger_ms = 1\n{more}\n'
     return text + (f"[sink.{topic}.columns]\n{columns}" if columns else "")
 
 
 def read(kind: str, folder: Path) -> list[dict[str, Any]]:
     if kind == "delta":
         rows, _ = read_delta(folder)
+    elif kind == "iceberg":
+        rows = read_iceberg(folder.with_suffix(".db"), "db.t")
     else:
         rows = [row for path in sorted(folder.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
     return sorted(rows, key=lambda row: (row["_partition"], row["_offset"]))
 
 
-@pytest.mark.parametrize("kind", ["delta", "parquet"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
 def test_records_become_rows_once_over_restarts(
     tmp_path: Path, bootstrap: str, client: Client, topic: str, kind: str
 ) -> None:
@@ -108,7 +117,7 @@ def test_records_become_rows_once_over_restarts(
     assert rows[4]["price"] == decimal.Decimal("12.30")
 
 
-@pytest.mark.parametrize("kind", ["delta", "parquet"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
 def test_without_columns_the_value_is_text(
     tmp_path: Path, bootstrap: str, client: Client, topic: str, kind: str
 ) -> None:
@@ -118,7 +127,7 @@ def test_without_columns_the_value_is_text(
     assert [row["value"] for row in read(kind, tmp_path / "lake")] == ["plain", "\\xff"]
 
 
-@pytest.mark.parametrize("kind", ["delta", "parquet"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
 def test_offsets_are_kept_without_any_rows(
     tmp_path: Path, bootstrap: str, client: Client, topic: str, kind: str
 ) -> None:
@@ -180,21 +189,78 @@ def test_delta_keeps_offsets_over_checkpoints_and_beside_other_writers(
     assert (tmp_path / "lake" / "_delta_log" / "_last_checkpoint").exists()
 
 
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_a_commit_of_another_with_the_same_name_is_no_second_copy(
-    tmp_path: Path, bootstrap: str, client: Client, topic: str
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, kind: str
 ) -> None:
     """Two processes run the same sink; whichever commits first, every record is there once."""
     other = tmp_path / "other"
     other.mkdir()
-    first = section("delta", topic, 'n = "long"')
-    second = first.replace('"lake"', '"../lake"')
-    with running(tmp_path, bootstrap, first), running(other, bootstrap, second):
-        for number in range(10):
-            send(client, topic, [{"n": number}])
-            wait_until(
-                lambda n=number: n in {row["n"] for row in read("delta", tmp_path / "lake")}, what="the row"
-            )
-    assert [row["n"] for row in read("delta", tmp_path / "lake")] == list(range(10))
+    first = section(kind, topic, 'n = "long"')
+    second = first.replace('"lake"', '"../lake"').replace("///lake.db", "///../lake.db")
+
+    def is_there(number: int) -> bool:
+        return number in {row["n"] for row in read(kind, tmp_path / "lake")}
+
+    with running(tmp_path, bootstrap, first) as runtime:
+        send(client, topic, [{"n": 0}])
+        reaches(runtime, topic, lambda at: at["records"] == 1, "the table")
+        with running(other, bootstrap, second):
+            for number in range(1, 10):
+                send(client, topic, [{"n": number}])
+                wait_until(lambda n=number: is_there(n), what="the row")
+    assert [row["n"] for row in read(kind, tmp_path / "lake")] == list(range(10))
+
+
+def test_iceberg_keeps_offsets_beside_other_writers_and_without_old_snapshots(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str
+) -> None:
+    more = 'partition_by = ["n", "day(at)"]\nproperties = { "write.parquet.compression-codec" = "gzip" }\n'
+    text = section("iceberg", topic, 'n = "long"\nat = "timestamp"', more)
+    settings = {"type": "sql", "uri": f"sqlite:///{tmp_path}/lake.db", "warehouse": "x"}
+    for round_ in range(2):
+        with running(tmp_path, bootstrap, text) as runtime:
+            for number in range(2):
+                send(client, topic, [{"n": round_ * 2 + number, "at": 1}])
+                reaches(runtime, topic, lambda at, n=number: at["records"] == n + 1, "one more")
+        table = load_catalog("default", **settings).load_table("db.t")
+        table.append(
+            pa.table({"n": pa.array([100], pa.int64()), "at": pa.nulls(1, pa.timestamp("us", "UTC"))})
+        )
+        table.maintenance.expire_snapshots().by_ids(
+            [one.snapshot_id for one in table.snapshots() if one != table.current_snapshot()]
+        ).commit()
+    assert sorted(row["n"] for row in read_iceberg(tmp_path / "lake.db", "db.t")) == [0, 1, 2, 3, 100, 100]
+    metadata = metadata_of(tmp_path / "lake.db", "db.t")
+    assert len(metadata["snapshots"]) == 1
+    assert metadata["properties"][f"suiro-connect.{topic}.{topic}-0"] == "4"
+    assert "commit.retry.num-retries" not in metadata["properties"], "other writers keep their retries"
+    assert [one["transform"] for one in metadata["partition-specs"][-1]["fields"]] == ["identity", "day"]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_new_fields_become_columns(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, kind: str
+) -> None:
+    text = section(kind, topic, 'n = "long"', f'unknown_fields = "add"\ndead_letter_topic = "dead-{topic}"')
+    send(client, topic, [{"n": 1}, {"n": 2, "who": "ann", "at": None}])
+    with running(tmp_path, bootstrap, text) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 2, "two records")
+    send(client, topic, [{"n": "bad", "worse": 1}, {"n": 3, "who": {"id": 7}}, {"x y": 1}, {"Who": 1}])
+    send(client, topic, [{"n": 4, "more": [1], "deep": 1.5, "ok": True}])
+    with running(tmp_path, bootstrap, text) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 5, "five more")
+    rows = read(kind, tmp_path / "lake")
+    assert [row["n"] for row in rows] == [1, 2, 3, 4]
+    assert rows[1]["who"] == "ann"
+    assert (rows[2]["who"], rows[2].get("worse")) == ('{"id":7}', None), "the table's column keeps its type"
+    assert (rows[3]["more"], rows[3]["deep"], rows[3]["ok"]) == ("[1]", 1.5, True)
+    assert not any("worse" in row for row in rows), "a record that is rejected adds no column"
+    dead = committed(client, f"dead-{topic}")
+    reasons = [row["headers"]["__connect.errors.exception.message"].decode() for row in dead]
+    assert "field 'n' is 'bad'" in reasons[0]
+    assert "'x y' cannot be a column" in reasons[1]
+    assert "'Who' cannot be a column next to 'who'" in reasons[2]
 
 
 def test_a_second_parquet_sink_is_no_second_copy(
@@ -258,6 +324,14 @@ def test_a_folder_of_somebody_else_is_named(tmp_path: Path, bootstrap: str, topi
         (DeltaSink, {"table": "t", "columns": {"n": "decimal(40,2)"}}, "1 to 38 digits"),
         (DeltaSink, {"table": "t", "partition_by": ["x"]}, "partition_by: there is no column 'x'"),
         (DeltaSink, {"columns": {}}, "table: is missing"),
+        (DeltaSink, {"table": "t", "unknown_fields": "add", "metadata": False}, "columns: give at least one"),
+        (IcebergSink, {"table": "t", "catalog": {}}, "table: expected NAMESPACE.TABLE, got 't'"),
+        (IcebergSink, {"table": "a.t", "catalog": {}, "partition_by": ["day(x)"]}, "there is no column 'x'"),
+        (
+            IcebergSink,
+            {"table": "a.t", "catalog": {}, "partition_by": ["week(_key)"]},
+            "expected a column or one",
+        ),
         (
             ParquetSink,
             {"folder": "x", "compression_of_files": "rar"},

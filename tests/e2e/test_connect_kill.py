@@ -1,7 +1,8 @@
-"""kill -9 of `suiro connect run` at drawn moments: files to a topic, the topic to Postgres, Delta and Parquet.
+"""kill -9 of `suiro connect run` at drawn moments: files to a topic, the topic to Postgres, Delta, Iceberg and Parquet.
 
 The process is killed when something it does has gone on by a drawn number of steps: records in the topic, rows in
-Postgres, commits of the Delta table, files of the Parquet folder. At the end every row is in every place once.
+Postgres, commits of the Delta and Iceberg tables, files of the Parquet folder. At the end every row is in every place
+once.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.connecting import Running, committed, values, write
 from support.delta import read_delta
+from support.iceberg import read_iceberg
 from support.postgres import Postgres
 from support.waiting import wait_until
 
@@ -62,6 +64,17 @@ table = "delta"
 linger_ms = 0
 {shared}
 [sink.delta-{name}.columns]
+id = "long"
+amount = "double"
+file = "string"
+
+[sink.iceberg-{name}]
+kind = "iceberg"
+table = "db.t"
+catalog = {{ type = "sql", uri = "sqlite:///iceberg.db", warehouse = "iceberg" }}
+linger_ms = 0
+{shared}
+[sink.iceberg-{name}.columns]
 id = "long"
 amount = "double"
 file = "string"
@@ -115,6 +128,9 @@ class _World:
     def delta(self) -> int:
         return len(list((self.folder / "delta" / "_delta_log").glob("*.json")))
 
+    def iceberg(self) -> int:
+        return len(list((self.folder / "iceberg" / "db" / "t" / "metadata").glob("*.metadata.json")))
+
     def parquet(self) -> int:
         return len(list((self.folder / "parquet").glob("*.parquet")))
 
@@ -133,6 +149,7 @@ def _run(
         "topic": (world.topic, 150),
         "postgres": (world.postgres, 100),
         "delta": (world.delta, 4),
+        "iceberg": (world.iceberg, 4),
         "parquet": (world.parquet, 4),
     }
     try:
@@ -180,8 +197,10 @@ def _idle(world: _World, good: int) -> bool:
     if world.postgres() < good:
         return False
     rows, _ = read_delta(world.folder / "delta")
+    if len(rows) < good or len(read_iceberg(world.folder / "iceberg.db", "db.t")) < good:
+        return False
     files = sorted((world.folder / "parquet").glob("*.parquet"))
-    return len(rows) >= good and sum(pq.read_metadata(path).num_rows for path in files) >= good
+    return sum(pq.read_metadata(path).num_rows for path in files) >= good
 
 
 def _check(world: _World, good: list[int], bad: int) -> None:
@@ -192,6 +211,8 @@ def _check(world: _World, good: list[int], bad: int) -> None:
     assert table == [(row, row / 2, 1) for row in good]
     expected = [(row, row / 2) for row in good]
     lake, _ = read_delta(world.folder / "delta")
+    assert sorted((row["id"], row["amount"]) for row in lake) == expected
+    lake = read_iceberg(world.folder / "iceberg.db", "db.t")
     assert sorted((row["id"], row["amount"]) for row in lake) == expected
     paths = sorted((world.folder / "parquet").glob("*.parquet"))
     files: list[dict[str, Any]] = [row for path in paths for row in pq.read_table(path).to_pylist()]

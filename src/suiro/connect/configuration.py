@@ -49,6 +49,7 @@ SOURCES = {
 }
 SINKS = {
     "delta": "suiro.connect.sinks.delta:DeltaSink",
+    "iceberg": "suiro.connect.sinks.iceberg:IcebergSink",
     "parquet": "suiro.connect.sinks.parquet:ParquetSink",
     "postgres": "suiro.connect.sinks.postgres:PostgresSink",
     "search": "suiro.connect.sinks.search:SearchSink",

@@ -8,9 +8,12 @@
 | `decimal(p,s)` | a number, its text, a Decimal |
 | `json` | anything, as its JSON text |
 
-Beside them stand, unless `metadata = false`, `_topic`, `_partition`, `_offset`, `_timestamp`, `_key`. Without columns
-in the settings there is one more, `value`: the text (of bytes, with escapes where it is no UTF-8). A null value is a
-row whose columns are all null; `_key` tells of what.
+A row also has `_topic`, `_partition`, `_offset`, `_timestamp` and `_key`, unless `metadata = false`. Without columns in
+the settings there is one column `value`, the text of the value; bytes that are not UTF-8 are escaped. A null value is
+a row whose columns are all null; `_key` identifies it.
+
+With `unknown_fields = "add"`, a field without a column becomes one. Its type is that of the table's column of the same
+name, or the type of its first value that is not null.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
@@ -34,6 +37,8 @@ __all__ = ["FEW_LARGE_FILES", "Columns", "ColumnsSettings", "settings_and_column
 
 FEW_LARGE_FILES: Mapping[str, Any] = MappingProxyType({"linger_ms": 5_000, "max_records": 100_000})
 """Defaults of a sink whose batch is a file."""
+MAX_COLUMNS = 1_000
+"""With added ones: whoever writes to the topic could add columns without end."""
 
 _UTC = datetime.UTC
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -51,8 +56,11 @@ Convert = Callable[[Any], Any]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnsSettings:
     columns: dict[str, str] = field(default_factory=dict)
-    unknown_fields: str = "fail"  # or "ignore"
+    unknown_fields: str = "fail"  # or "ignore", or "add" where `MAY_ADD_FIELDS`
     metadata: bool = True
+
+    MAY_ADD_FIELDS: ClassVar[bool] = False
+    """Whether the kind of table can get new columns later."""
 
     def check(self) -> None:
         """What a kind of sink asks of its own settings; raises `SettingError`."""
@@ -72,24 +80,35 @@ class Columns:
     """`schema`, and the table of a batch."""
 
     def __init__(self, settings: ColumnsSettings) -> None:
-        if settings.unknown_fields not in ("fail", "ignore"):
-            raise SettingError(
-                "unknown_fields", f'expected "fail" or "ignore", got {settings.unknown_fields!r}'
-            )
+        allowed = ("fail", "ignore", "add") if settings.MAY_ADD_FIELDS else ("fail", "ignore")
+        if settings.unknown_fields not in allowed:
+            expected = " or ".join(f'"{word}"' for word in allowed)
+            raise SettingError("unknown_fields", f"expected {expected}, got {settings.unknown_fields!r}")
         self._settings = settings
+        self.may_add = settings.unknown_fields == "add"
+        self._types = dict(settings.columns)
+        self._of_table: dict[str, str] = {}
         self._converters: dict[str, Convert] = {}
         fields: list[pa.Field] = []
         for name, kind in settings.columns.items():
             kind_of, convert = _type(f"columns.{name}", kind)
             fields.append(pa.field(name, kind_of))
             self._converters[name] = convert
-        if not fields:
+        if not fields and not self.may_add:
             fields.append(pa.field("value", pa.string()))
+        if not fields and not settings.metadata:
+            raise SettingError("columns", "give at least one, or leave metadata on: a table needs a column")
         metadata = _METADATA if settings.metadata else []
         self.schema = pa.schema([*fields, *metadata])
 
+    def adopt(self, schema: pa.Schema) -> None:
+        """Take the types of added columns from the table, which may have them from an earlier run."""
+        self._of_table = {
+            item.name: _NAMES[found] for item in schema if (found := _plain(item.type)) in _NAMES
+        }
+
     def table(self, batch: SinkBatch) -> pa.Table:
-        """Rejects the records that do not fit."""
+        """Rejects the records that do not fit. `schema` may have more columns afterwards."""
         rows: list[dict[str, Any]] = []
         kept: list[SinkRecord] = []
         for record in batch.records:
@@ -98,9 +117,8 @@ class Columns:
                 kept.append(record)
             except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
                 batch.reject(record, str(error))
-        columns: dict[str, list[Any]] = {
-            name: [row.get(name) for row in rows] for name in (self._converters or ("value",))
-        }
+        names = self._converters if self._converters or self.may_add else ("value",)
+        columns: dict[str, list[Any]] = {name: [row.get(name) for row in rows] for name in names}
         if self._settings.metadata:
             columns |= _metadata(kept)
         return pa.table(
@@ -110,22 +128,48 @@ class Columns:
     def _row(self, value: Any) -> dict[str, Any]:
         if value is None:
             return {}
-        if not self._converters:
+        if not self._converters and not self.may_add:
             return {"value": _text(value)}
         if not isinstance(value, dict):
             raise ValueError(f"the value is {type(value).__name__}, not an object")
         if self._settings.unknown_fields == "fail" and (unknown := value.keys() - self._converters.keys()):
             raise ValueError(f"columns has no {', '.join(sorted(unknown))}")
+        added = self._added(value) if self.may_add else {}
+        types = self._types | added if added else self._types
         row = {}
-        for name, convert in self._converters.items():
+        for name, type_ in types.items():
             item = value.get(name)
             if item is not None:
+                convert = self._converters.get(name) or _type(name, type_)[1]
                 try:
                     row[name] = convert(item)
                 except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
-                    said = self._settings.columns[name]
-                    raise ValueError(f"field {name!r} is {item!r}, not of type {said} ({error})") from None
+                    raise ValueError(f"field {name!r} is {item!r}, not of type {type_} ({error})") from None
+        for name, type_ in added.items():  # only now: a record that is rejected adds nothing
+            kind, self._converters[name] = _type(name, type_)
+            self._types[name] = type_
+            self.schema = self.schema.append(pa.field(name, kind))
         return row
+
+    def _added(self, value: Mapping[str, Any]) -> dict[str, str]:
+        """The new columns of a record, with their types. Raises `ValueError` for a field that cannot be a column."""
+        added: dict[str, str] = {}
+        for name, item in value.items():
+            if name in self._types or item is None:
+                continue
+            if not _NAME.fullmatch(name):
+                raise ValueError(
+                    f"field {name[:100]!r} cannot be a column: expected a letter, then letters, digits and _"
+                )
+            same = next(
+                (other for other in (*self.schema.names, *added) if other.lower() == name.lower()), None
+            )
+            if same is not None:  # Spark and SQL do not distinguish them
+                raise ValueError(f"field {name!r} cannot be a column next to {same!r}")
+            if len(self.schema) + len(added) >= MAX_COLUMNS:
+                raise ValueError(f"field {name!r} cannot be a column: the table has {MAX_COLUMNS}")
+            added[name] = self._of_table.get(name) or _type_of(name, item)
+        return added
 
 
 def _metadata(records: Iterable[SinkRecord]) -> dict[str, list[Any]]:
@@ -235,3 +279,35 @@ _TYPES: Mapping[str, tuple[pa.DataType, Convert]] = {
     "date": (pa.date32(), _date),
     "json": (pa.string(), _text),
 }
+
+_NAME = re.compile(r"[^\W\d_]\w{0,127}")
+_NAMES: Mapping[pa.DataType, str] = {kind: name for name, (kind, _) in _TYPES.items()}
+"""Texts are taken as `json`, which takes anything."""
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type without what only says how it is laid out."""
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_large_binary(kind) else kind
+
+
+def _type_of(name: str, value: Any) -> str:
+    match value:
+        case bool():
+            return "boolean"
+        case int():
+            return "long"
+        case float():
+            return "double"
+        case bytes():
+            return "binary"
+        case datetime.datetime():
+            return "timestamp"
+        case datetime.date():
+            return "date"
+        case str():
+            return "string"
+        case dict() | list():
+            return "json"
+    raise ValueError(f"field {name!r} is {type(value).__name__}: give its type in columns")

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
@@ -40,6 +41,8 @@ class DeltaSettings(ColumnsSettings):
     partition_by: tuple[str, ...] = ()
     storage_options: dict[str, str] = field(default_factory=dict)
     configuration: dict[str, str] = field(default_factory=dict)  # of a table that it makes
+
+    MAY_ADD_FIELDS = True
 
     def check(self) -> None:
         if _RETENTION in self.configuration:
@@ -83,11 +86,12 @@ class DeltaSink:
             )
         there = {item.name for item in table.schema().fields}
         missing = [name for name in self._columns.schema.names if name not in there]
-        if missing:
+        if missing and not self._columns.may_add:
             raise UsageError(
-                f"{self._name}: table {self._uri} has no column {', '.join(missing)}; add it to the table, or mend "
-                "columns and metadata"
+                f"{self._name}: table {self._uri} has no column {', '.join(missing)}; add it to the table, remove it "
+                'from columns and metadata, or set unknown_fields = "add"'
             )
+        self._columns.adopt(pa.schema(table.schema().to_arrow()))
         self._table = table
 
     def close(self) -> None:

@@ -1,0 +1,204 @@
+"""Sink `iceberg`: appends records to an Iceberg table. Exactly once.
+
+    [sink.lake]
+    kind = "iceberg"
+    table = "flights.raw"                       # namespace.table
+    topics = ["flights"]
+    catalog = { type = "sql", uri = "sqlite:///catalog.db", warehouse = "lake" }
+    [sink.lake.columns]
+    carrier = "string"
+    delay = "double"
+
+A batch is one commit. It appends the rows and sets a table property for each partition,
+`suiro-connect.NAME.TOPIC-PARTITION`, to the offset behind the rows. Iceberg replaces the metadata as a whole, so rows
+and offsets become visible together. Properties survive `expire_snapshots` and compactions by other tools. The
+snapshot's summary has the same entries, which tells the records that a snapshot added.
+
+If another writer commits first, the catalog refuses the commit. pyiceberg would then rebase and repeat it, which would
+append the rows a second time if the other writer was a second copy of this sink. So its retries are turned off, and the
+sink's task repeats the batch after it has read the offsets again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    RESTError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
+
+from suiro.connect.connectors import About, SinkBatch, check_expected
+from suiro.connect.sinks.columns import FEW_LARGE_FILES, ColumnsSettings, settings_and_columns
+from suiro.errors import TransientError, UsageError
+from suiro.foundation.settings import SettingError
+from suiro.foundation.types import TopicPartition
+
+__all__ = ["IcebergSink"]
+
+_TRANSFORMS = {
+    "identity": IdentityTransform,
+    "year": YearTransform,
+    "month": MonthTransform,
+    "day": DayTransform,
+    "hour": HourTransform,
+}
+_PARTITION = re.compile(r"(?:(\w+)\((.+)\)|(.+))")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IcebergSettings(ColumnsSettings):
+    table: str
+    catalog: dict[str, str]
+    """The settings of pyiceberg, with `name`: a SQL catalog keeps tables by the name of the catalog."""
+    partition_by: tuple[str, ...] = ()
+    """Of a table that the sink creates: columns, or year(c), month(c), day(c), hour(c) of them."""
+    properties: dict[str, str] = field(default_factory=dict)
+    """Of a table that the sink creates."""
+
+    MAY_ADD_FIELDS = True
+
+    def check(self) -> None:
+        if len(self.table.split(".")) < 2 or not all(self.table.split(".")):
+            raise SettingError("table", f"expected NAMESPACE.TABLE, got {self.table!r}")
+
+
+class IcebergSink:
+    DEFAULTS = FEW_LARGE_FILES
+
+    def __init__(self, settings: Mapping[str, Any], about: About) -> None:
+        self._settings, self._columns = settings_and_columns(IcebergSettings, settings)
+        self._partition_by = [self._partition(text) for text in self._settings.partition_by]
+        self._name = about.name
+        self._catalog_settings = dict(self._settings.catalog)
+        self._catalog_name = self._catalog_settings.pop("name", "default")
+        warehouse = self._catalog_settings.get("warehouse", "")
+        if self._catalog_settings.get("type") == "sql" and "://" not in warehouse:
+            self._catalog_settings["warehouse"] = (
+                (about.folder / (warehouse or "warehouse")).absolute().as_uri()
+            )
+        uri = self._catalog_settings.get("uri", "")
+        if uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
+            self._catalog_settings["uri"] = (
+                f"sqlite:///{(about.folder / uri.removeprefix('sqlite:///')).absolute()}"
+            )
+        self._catalog: Catalog | None = None
+        self._table: Table | None = None
+
+    def _partition(self, text: str) -> tuple[str, str]:
+        """`day(at)` is the transform "day" of the column "at"; `carrier` is its identity."""
+        found = _PARTITION.fullmatch(text)
+        transform, column = (found[1] or "identity", found[2] or found[3]) if found else ("", "")
+        if transform not in _TRANSFORMS:
+            raise SettingError(
+                "partition_by", f"expected a column or one of {', '.join(_TRANSFORMS)} of it, got {text!r}"
+            )
+        if column not in self._columns.schema.names:
+            raise SettingError("partition_by", f"there is no column {column!r}")
+        return transform, column
+
+    def open(self) -> None:
+        with self._errors("open"):
+            try:
+                self._catalog = load_catalog(self._catalog_name, **self._catalog_settings)
+            except (ValueError, TypeError, ImportError) as error:
+                raise SettingError("catalog", f"pyiceberg cannot open it: {error}") from error
+            try:
+                table = self._catalog.load_table(self._settings.table)
+            except NoSuchTableError:
+                table = self._created(self._catalog)
+        there = {item.name: item for item in table.schema().as_arrow()}
+        missing = [name for name in self._columns.schema.names if name not in there]
+        if missing and not self._columns.may_add:
+            raise UsageError(
+                f"{self._name}: table {self._settings.table} has no column {', '.join(missing)}; add it to the table, "
+                'remove it from columns and metadata, or set unknown_fields = "add"'
+            )
+        self._columns.adopt(table.schema().as_arrow())
+        self._table = table
+
+    def _created(self, catalog: Catalog) -> Table:
+        namespace = self._settings.table.rpartition(".")[0]
+        try:
+            catalog.create_namespace(namespace)
+        except NamespaceAlreadyExistsError:
+            pass
+        try:
+            with catalog.create_table_transaction(
+                self._settings.table, self._columns.schema, properties=self._settings.properties
+            ) as transaction:
+                if self._partition_by:
+                    with transaction.update_spec() as spec:
+                        for transform, column in self._partition_by:
+                            spec.add_field(column, _TRANSFORMS[transform]())
+        except (TableAlreadyExistsError, CommitFailedException):
+            pass  # another process has just created it
+        return catalog.load_table(self._settings.table)
+
+    def close(self) -> None:
+        self._table = None
+        if self._catalog is not None:
+            self._catalog.close()
+            self._catalog = None
+
+    def offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return self._stored(partitions)
+
+    def put(self, batch: SinkBatch) -> None:
+        table = self._opened
+        with self._errors("write to"):
+            table.refresh()
+            check_expected(
+                batch.first_offsets,
+                self._stored(list(batch.first_offsets)),
+                f"{self._name}: {self._settings.table}",
+            )
+            rows = self._columns.table(batch)
+            batch.settle()  # the dead letters first: they may be written twice, but are never lost
+            # Of this copy of the metadata only; see the top of the file.
+            table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
+            offsets = {self._property(target): str(offset) for target, offset in batch.next_offsets.items()}
+            with table.transaction() as transaction:
+                there = set(table.schema().column_names)
+                if any(name not in there for name in rows.schema.names):
+                    with transaction.update_schema() as update:
+                        update.union_by_name(rows.schema)
+                transaction.set_properties(offsets)
+                transaction.append(rows, snapshot_properties=offsets)
+
+    def _property(self, target: TopicPartition) -> str:
+        return f"suiro-connect.{self._name}.{target[0]}-{target[1]}"
+
+    def _stored(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        found = {target: self._opened.properties.get(self._property(target)) for target in partitions}
+        return {target: int(offset) for target, offset in found.items() if offset is not None}
+
+    @property
+    def _opened(self) -> Table:
+        assert self._table is not None
+        return self._table
+
+    @contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        """Errors of the catalog and of the storage are transient: the task opens the table again."""
+        try:
+            yield
+        except CommitFailedException as error:
+            raise TransientError(
+                f"{self._name}: another writer changed the Iceberg table {self._settings.table} first: {error}"
+            ) from error
+        except (CommitStateUnknownException, RESTError, OSError, ConnectionError) as error:
+            raise TransientError(
+                f"{self._name}: cannot {doing} the Iceberg table {self._settings.table}: {error}"
+            ) from error
