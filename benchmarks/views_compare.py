@@ -35,11 +35,11 @@ from suiro.client import Client, NewTopic
 from suiro.node import NodeProcess
 from suiro.protocol.columnar import encode
 from suiro.streams import StreamsBuilder, serdes
-from suiro.views.analysis.compare import compare
-from suiro.views.analysis.explain import explain
-from suiro.views.analysis.explain_replay import Side
+from suiro.views.analysis.compare.comparison import compare
+from suiro.views.analysis.explain.replay import Side
+from suiro.views.analysis.explain.rows import explain
+from suiro.views.cuts import Cut
 from suiro.views.definition import RowCodec, topology_of, view
-from suiro.views.pipeline.cuts import Cut
 from suiro.views.store import open_store
 
 TARGET_BYTES = 1_000_000_000

@@ -28,7 +28,7 @@ from suiro.spark.metrics import HELP as QUERY_HELP
 from suiro.streams_spark.condition import CONDITIONS
 from suiro.streams_spark.condition import TABLE as CONDITION_OF
 from suiro.views.control.lifecycle import TABLE
-from suiro.views.control.state import POSITIONS
+from suiro.views.state import POSITIONS
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE)]  # `tools` and this folder are no part of what is installed

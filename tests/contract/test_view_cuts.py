@@ -24,7 +24,7 @@ from suiro.spark.decide import Plan
 from suiro.streams import serdes
 from suiro.views import Cut, CutLog, VersionSpec, view
 from suiro.views.control.consumers import move_group
-from suiro.views.pipeline.cuts import CutWriter, last_cut
+from suiro.views.cuts import CutWriter, last_cut
 from suiro.views.pipeline.run import make_topics
 from suiro.views.settings import RunSettings
 

@@ -18,7 +18,7 @@ from support.postgres import Postgres
 from support.view_stores import Described, cut, opened
 
 from suiro.errors import TransientError, UsageError
-from suiro.views.pipeline.cuts import Cut
+from suiro.views.cuts import Cut
 from suiro.views.store import (
     Condition,
     CutGoneError,

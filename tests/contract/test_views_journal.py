@@ -18,7 +18,7 @@ from suiro.views.control import lifecycle
 from suiro.views.control.journal import ConcurrentChangeError, Journal, JournalGoneError
 from suiro.views.control.journal_keys import Keys
 from suiro.views.control.journal_records import event_records
-from suiro.views.control.state import Change, RefusedChangeError, UnknownViewError, View
+from suiro.views.state import Change, RefusedChangeError, UnknownViewError, View
 
 KEYS = Keys.of(b"the secret of all hosts in these tests")
 

@@ -31,7 +31,7 @@ from suiro.views.control.journal import ConcurrentChangeError, Journal
 from suiro.views.control.journal_doubts import JournalNotTrustedError
 from suiro.views.control.journal_keys import Keys
 from suiro.views.control.journal_records import SIGNATURE
-from suiro.views.control.state import Change, View
+from suiro.views.state import Change, View
 
 OLD, NEW = b"the secret that these hosts began with", b"the secret that came in its place later"
 KEYS = Keys.of(OLD)

@@ -25,7 +25,7 @@ from suiro.protocol import columnar
 from suiro.protocol.records import Record, encode_batch
 from suiro.views.control import lifecycle
 from suiro.views.control.journal import JOURNAL_TOPIC
-from suiro.views.control.state import View
+from suiro.views.state import View
 
 APP = """
 from suiro.streams import serdes

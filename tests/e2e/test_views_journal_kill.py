@@ -18,7 +18,7 @@ import pytest
 from suiro.views.control import lifecycle
 from suiro.views.control.journal import Journal
 from suiro.views.control.journal_keys import Keys
-from suiro.views.control.state import Change, View
+from suiro.views.state import Change, View
 
 CHANGE = """
 import os, signal, sys

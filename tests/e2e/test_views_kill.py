@@ -21,7 +21,7 @@ from support.waiting import wait_until
 
 from suiro.errors import SuiroError
 from suiro.views import Views
-from suiro.views.control.state import UnknownViewError
+from suiro.views.state import UnknownViewError
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(3_600)]
 

@@ -33,7 +33,7 @@ from suiro.spark import faults
 from suiro.spark.offsets import Positions
 from suiro.spark.options import SinkOptions
 from suiro.spark.sink import CommitMessage, MicroBatchIdentity, StreamWriter, commit_micro_batch, stage
-from suiro.views.pipeline.cuts import CutWriter
+from suiro.views.cuts import CutWriter
 
 DONE, STOPPED, FENCED, REFUSED, GAVE_UP, SUPERSEDED = 0, 3, 4, 5, 6, 7
 """Exit codes: all was written; a `FatalError`; another driver took over; a `UsageError`; too many failures;

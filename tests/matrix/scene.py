@@ -22,7 +22,7 @@ from suiro.protocol.record_batch import iter_headers
 from suiro.protocol.records import control_type, decode_batch
 from suiro.spark.committer import MARKER_TOPIC
 from suiro.spark.decide import Marker
-from suiro.views.pipeline.cuts import Cut
+from suiro.views.cuts import Cut
 from tests.matrix import checker, driver
 from tests.matrix.driver import DONE, FENCED, GAVE_UP, PARTITIONS, SUPERSEDED, Checkpoint, Job
 from tests.support.tcp_proxy import TcpProxy

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from support.drawn_topologies import Drawn, drawn
 from support.view_logs import MemoryLog, as_version, built, log_of, rows_of
 
-from suiro.views.analysis.compare import compare
-from suiro.views.analysis.explain_replay import Side
-from suiro.views.pipeline.cuts import Cut
+from suiro.views.analysis.compare.comparison import compare
+from suiro.views.analysis.explain.replay import Side
+from suiro.views.cuts import Cut
 from suiro.views.store import Store, open_store
 
 OUT = "p.out"

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from support.drawn_topologies import Drawn, drawn
 from support.view_logs import MemoryLog, as_version, built, is_windowed, log_of, rows_from, rows_of
 
-from suiro.views.analysis.compare_values import Yardstick, columns_of
-from suiro.views.analysis.explain import explain_from
-from suiro.views.analysis.explain_replay import Side
-from suiro.views.analysis.explain_result import Explanation
+from suiro.views.analysis.compare.values import Yardstick, columns_of
+from suiro.views.analysis.explain.replay import Side
+from suiro.views.analysis.explain.result import Explanation
+from suiro.views.analysis.explain.rows import explain_from
 
 OUT = "p.out"
 KEYS_EXPLAINED = 3

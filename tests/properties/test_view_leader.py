@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from suiro.spark import evenly_limited
-from suiro.views.pipeline.cuts import Cut
+from suiro.views.cuts import Cut
 from suiro.views.pipeline.leader import Step, allowance_of, step_beside
 
 Place = tuple[str, int]

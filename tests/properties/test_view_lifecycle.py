@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from suiro.errors import UsageError
 from suiro.views.control import lifecycle
 from suiro.views.control.lifecycle import TABLE
-from suiro.views.control.state import ALL, POSITIONS, Change, Guide, View, position_of, version_for
+from suiro.views.state import ALL, POSITIONS, Change, Guide, View, position_of, version_for
 
 CALLERS = [f"caller-{number}" for number in range(300)]
 KEY = ("carrier", "day")

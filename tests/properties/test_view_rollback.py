@@ -18,9 +18,9 @@ from support.view_stores import Described, cut
 
 from suiro.foundation.http import HttpServer, listen_on
 from suiro.views.control import lifecycle
-from suiro.views.control.state import ALL, View, version_for
-from suiro.views.pipeline.cuts import Cut
+from suiro.views.cuts import Cut
 from suiro.views.serving.reads import ReadMetrics, Served, routes
+from suiro.views.state import ALL, View, version_for
 from suiro.views.store import open_store
 
 CALLERS = [f"caller {number}" for number in range(6)]

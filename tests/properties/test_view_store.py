@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from support.view_stores import Described, cut
 
 from suiro.views.store import Store, open_store
-from suiro.views.store.buckets import Digest
 from suiro.views.store.places import place_of, prefix_of
+from suiro.views.store.rows import Digest
 
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=4),

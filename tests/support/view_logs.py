@@ -13,8 +13,8 @@ from suiro.streams.provenance import Place
 from suiro.streams.serdes import Serde, SessionWindowedSerde, TimeWindowedSerde
 from suiro.streams.topology.nodes import Sink
 from suiro.streams.topology.topology import Topology
-from suiro.views.analysis.explain_inputs import InputRecord, global_topics, merged
-from suiro.views.analysis.explain_replay import OUTPUT, Side
+from suiro.views.analysis.explain.inputs import InputRecord, global_topics, merged
+from suiro.views.analysis.explain.replay import OUTPUT, Side
 from support.drawn_topologies import Drawn
 from support.spark_streams import Sent, encoded
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from suiro.client import LATEST, Client, NewTopic, TransactionalBatch
 from suiro.protocol.records import Record, encode_batch
+from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
-from suiro.views.pipeline.cuts import Cut
 
 Key = tuple[Any, ...]
 

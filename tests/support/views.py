@@ -28,7 +28,7 @@ from uuid import uuid4
 from suiro.client import Client, NewTopic
 from suiro.protocol.records import Record, encode_batch
 from suiro.views import Views
-from suiro.views.control.state import Routing, View, version_for
+from suiro.views.state import Routing, View, version_for
 
 PARTITIONS = 2
 CARRIERS = ("AA", "B6", "HA", "UA", "YV")

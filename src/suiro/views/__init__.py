@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from suiro.views.control.adoption import Adoption
     from suiro.views.control.host import HostConfig
     from suiro.views.control.rollback_conditions import guards_of, steps_of
+    from suiro.views.control.server import Listen, serve
+    from suiro.views.cuts import Cut, CutLog
     from suiro.views.definition import RowCodec, VersionSpec, ViewDefinition, topology_of, view
-    from suiro.views.pipeline.cuts import Cut, CutLog
     from suiro.views.serving.async_client import AsyncViews
     from suiro.views.serving.client import Views
-    from suiro.views.serving.server import Listen, serve
 
 __all__ = [
     "Adoption",
@@ -57,16 +57,16 @@ __all__ = [
 _HOMES = {
     "Adoption": "control.adoption",
     "AsyncViews": "serving.async_client",
-    "Cut": "pipeline.cuts",
-    "CutLog": "pipeline.cuts",
+    "Cut": "cuts",
+    "CutLog": "cuts",
     "HostConfig": "control.host",
-    "Listen": "serving.server",
+    "Listen": "control.server",
     "RowCodec": "definition",
     "VersionSpec": "definition",
     "ViewDefinition": "definition",
     "Views": "serving.client",
     "guards_of": "control.rollback_conditions",
-    "serve": "serving.server",
+    "serve": "control.server",
     "steps_of": "control.rollback_conditions",
     "topology_of": "definition",
     "view": "definition",

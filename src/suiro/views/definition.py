@@ -28,7 +28,7 @@ from suiro.streams.durations import milliseconds
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import JsonSerde, Serde, SessionWindowedSerde, TimeWindowedSerde
 from suiro.streams.topology.nodes import Sink
-from suiro.views.analysis.arrival import by_arrival
+from suiro.views.arrival import by_arrival
 
 __all__ = ["RowCodec", "Serve", "VersionSpec", "ViewDefinition", "topology_of", "view"]
 

@@ -42,7 +42,7 @@ from suiro.streams_spark.rebuild import Boundary, HeldFrom
 from suiro.streams_spark.reports import DroppedRecords, NodeRows, pack_report, unpack_reports
 from suiro.streams_spark.shuffle_message import HEADERS, Lane, ShuffleMessage
 from suiro.streams_spark.state_log import Directory, Segment, read_columns, write_segments
-from suiro.views.pipeline.cuts import Cut
+from suiro.views.cuts import Cut
 from tests.unit.streams_spark.test_messages import REPORTS
 
 GOLDEN = Path(__file__).parents[2] / "vectors" / "formats"

@@ -9,7 +9,7 @@ import pytest
 
 from suiro.streams import Joined, Materialized, StreamsBuilder, serdes
 from suiro.views import view
-from suiro.views.analysis.arrival import by_arrival, note_of
+from suiro.views.arrival import by_arrival, note_of
 from suiro.views.definition import VersionSpec, topology_of
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from suiro.errors import TransientError, UsageError
 from suiro.views import AsyncViews, Views
-from suiro.views.control.state import UnknownViewError
+from suiro.views.state import UnknownViewError
 
 
 class Host:

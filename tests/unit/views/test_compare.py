@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from suiro.errors import UsageError
-from suiro.views.analysis.compare import Comparison, compare, compare_buckets
-from suiro.views.analysis.compare_values import Tolerance, Yardstick
-from suiro.views.pipeline.cuts import Cut
+from suiro.views.analysis.compare.comparison import Comparison, compare, compare_buckets
+from suiro.views.analysis.compare.text import text_of
+from suiro.views.analysis.compare.values import Tolerance, Yardstick
+from suiro.views.cuts import Cut
 from suiro.views.store import open_store
 
 Rows = Mapping[tuple[Any, ...], Any]
@@ -70,7 +71,7 @@ def compared(old: Rows, new: Rows, *, ignored: tuple[str, ...] = (), **tolerance
     )
     again = Comparison.from_json(json.loads(json.dumps(found.to_json())))
     assert again == found
-    assert again.text() == found.text()
+    assert text_of(again) == text_of(found)
     return found
 
 
@@ -108,7 +109,7 @@ def test_differences_by_column_and_by_pattern() -> None:
         ("flights old > new, mean old < new", 14),
         ("flights old > new, mean old < new, name differs", 1),
     ]
-    text = found.text()
+    text = text_of(found)
     assert "mean     v1 < v2 in 15 rows, by 0.5 to 1.9, 1.2 on average" in text
     assert "flights  v1 > v2 in 15 rows, by 5 each" in text
     assert "14 rows, 93.3 % of what differs: flights v1 > v2, mean v1 < v2" in text
@@ -126,7 +127,7 @@ def test_rows_that_one_side_has() -> None:
     assert found.only_old.examples == ((("A",), {"n": 1}),)
     assert found.share == pytest.approx(3 / 4)
     assert found.example_keys() == [("A",), *(key for key, _ in found.only_new.examples)]
-    assert "only in v1: 1 row that v2 does not have" in found.text()
+    assert "only in v1: 1 row that v2 does not have" in text_of(found)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_how_a_difference_is_called(old: Any, new: Any, kind: str) -> None:
 def test_a_column_that_only_one_side_has() -> None:
     found = compared({("A",): {"x": 1}}, {("A",): {"x": 1, "gate": {"letter": "B"}}})
     assert [(each.column, each.kinds[0].kind) for each in found.columns] == [("gate.letter", "only in new")]
-    assert "gate.letter  only in v2 in 1 row" in found.text()
+    assert "gate.letter  only in v2 in 1 row" in text_of(found)
 
 
 def test_equal_by_value() -> None:
@@ -166,7 +167,7 @@ def test_tolerances_and_ignored_columns() -> None:
     assert not compared(old, new, ignored=("at",)).is_equal
     found = compared(old, new, ignored=("at",), m="1%")
     assert (found.equal, found.near) == (1, 1)
-    assert "tolerance m 1%; ignored at; 1 are equal only so" in found.text()
+    assert "tolerance m 1%; ignored at; 1 are equal only so" in text_of(found)
     assert compared(old, new, ignored=("at",), m=1).is_equal
     assert not compared(old, new, ignored=("at",), m=0.5).is_equal
     assert not compared(old, new, m=1).is_equal
@@ -190,7 +191,7 @@ def test_examples_and_patterns_are_bounded() -> None:
         for pair in e.columns.values()
         for value in pair
     )
-    assert len(found.text().splitlines()) < 60
+    assert len(text_of(found).splitlines()) < 60
 
 
 # -- over real stores ----------------------------------------------------------------------------------------------
@@ -244,5 +245,5 @@ def test_numbers_beyond_all_floats(tolerance: Mapping[str, str]) -> None:
     new = {("a",): {"n": 1.5}, ("b",): {"n": 10**400}, ("c",): {"n": 10**400}, ("d",): {"n": 1e308}}
     found = compared(old, new, **tolerance)
     assert (found.equal, found.differing) == (1, 3)
-    assert "v1 > v2 in 1 row" in found.text()
+    assert "v1 > v2 in 1 row" in text_of(found)
     assert json.dumps(found.to_json(), allow_nan=False)

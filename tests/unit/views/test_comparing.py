@@ -18,8 +18,8 @@ from suiro.views.control import comparing, isolated
 from suiro.views.control.comparing import Comparing
 from suiro.views.control.limit import Limit
 from suiro.views.control.running import Place
-from suiro.views.control.state import Routing, Version, View
 from suiro.views.definition import VersionSpec
+from suiro.views.state import Routing, Version, View
 from suiro.views.store import Store, open_store
 
 

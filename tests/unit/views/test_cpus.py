@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from suiro.errors import ConfigError
-from suiro.views.control import cpus
+from suiro.views import cpus
 
 OURS = sorted(os.sched_getaffinity(0))
 WHERE = [sys.executable, "-c", "import os; print(*sorted(os.sched_getaffinity(0)))"]

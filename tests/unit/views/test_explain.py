@@ -15,12 +15,13 @@ from suiro.errors import UsageError
 from suiro.streams import JoinWindows, StreamsBuilder, TimeWindows, serdes
 from suiro.streams.errors import ProcessingError
 from suiro.streams.provenance import TracingInterpreter
-from suiro.views.analysis.compare_values import Yardstick, columns_of
-from suiro.views.analysis.explain import explain_from
-from suiro.views.analysis.explain_inputs import InputRecord
-from suiro.views.analysis.explain_path import shown
-from suiro.views.analysis.explain_replay import Side
-from suiro.views.analysis.explain_result import Explanation
+from suiro.views.analysis.compare.values import Yardstick, columns_of
+from suiro.views.analysis.explain.inputs import InputRecord
+from suiro.views.analysis.explain.path import shown
+from suiro.views.analysis.explain.replay import Side
+from suiro.views.analysis.explain.result import Explanation
+from suiro.views.analysis.explain.rows import explain_from
+from suiro.views.analysis.explain.text import text_of
 from suiro.views.definition import RowCodec, topology_of, view
 
 Build = Callable[[Any], Any]
@@ -50,7 +51,7 @@ def explained(
     for side, row in ((old, found.old_row), (new, found.new_row)):
         text = rows_of(side, log).get(found.key)
         assert row == (None if text is None else columns_of(text))
-    assert Explanation.from_json(json.loads(json.dumps(found.to_json()))).text() == found.text()
+    assert text_of(Explanation.from_json(json.loads(json.dumps(found.to_json())))) == text_of(found)
     return found
 
 
@@ -119,7 +120,7 @@ def test_the_first_record_that_is_treated_otherwise_and_how_many_are_like_it() -
     assert kind.records == 6
     assert [trait.text for trait in kind.traits] == ["dep_delay null"]
     assert [trait.others for trait in kind.traits] == [0]
-    text = found.text()
+    text = text_of(found)
     assert "flights-0@7 (dep_delay null)" in text
     assert "6 records of flights: v1 count +1, flights +1, sum +0; v2 unchanged" in text
     assert "all of them have dep_delay null, none of the other 24 has" in text
@@ -188,7 +189,7 @@ def test_a_record_that_is_late_in_one_version_brings_the_one_that_made_it_late()
     assert found.parting is not None
     assert found.parting.place == ("flights", 0, 2)
     assert found.parting.old.dropped == ("late",)
-    assert "left out, for late" in found.text()
+    assert "left out, for late" in text_of(found)
 
 
 def test_a_row_that_only_one_version_has() -> None:
@@ -210,11 +211,11 @@ def test_a_row_that_only_one_version_has() -> None:
     assert found.is_explained
     assert (found.old_row, found.new_row) == (None, {"of": None})
     assert found.named == (("flights", 0, 1),)
-    assert "only v2 has this row, v1 does not" in found.text()
+    assert "only v2 has this row, v1 does not" in text_of(found)
     same = explained(records, old, new, ("AA",))
     assert set(same.named) == {("carriers", 0, 0), ("flights", 0, 0)}
     assert same.is_equal
-    assert "v1 and v2 have the same row" in same.text()
+    assert "v1 and v2 have the same row" in text_of(same)
 
 
 def test_a_join_of_streams_names_both_sides() -> None:
@@ -262,7 +263,7 @@ def test_what_is_made_again_is_checked_against_what_is_served() -> None:
     found = explained(SOME, rows[0], rows[1], ("AA",))
     assert found.matches_store is False
     assert not found.is_explained
-    assert "NOT the stored rows" in found.text()
+    assert "NOT the stored rows" in text_of(found)
 
 
 def test_a_key_that_is_a_number() -> None:
@@ -276,15 +277,15 @@ def test_a_key_that_is_a_number() -> None:
 def test_a_row_nobody_has() -> None:
     found = explained(SOME, version(1, zero_for_cancelled), version(2, without_cancelled), ("ZZ",))
     assert found.named == ()
-    assert "neither v1 nor v2 has this row" in found.text()
+    assert "neither v1 nor v2 has this row" in text_of(found)
 
 
 def test_many_records_make_a_short_text() -> None:
     records = [flight(n, "AA", None if n % 40 == 3 else n % 90) for n in range(4_000)]
     found = explained(records, version(1, zero_for_cancelled), version(2, without_cancelled), ("AA",))
     assert found.is_explained
-    assert len(found.text().splitlines()) < 30
-    assert len(found.text(full=True).splitlines()) > 4_000
+    assert len(text_of(found).splitlines()) < 30
+    assert len(text_of(found, full=True).splitlines()) > 4_000
     assert found.to_json(full=False)["named"] is None
 
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suiro.streams import KStream, StreamsBuilder, col, record_key, serdes, struct
-from suiro.views.analysis.explain_inputs import InputRecord
-from suiro.views.analysis.explain_prefilter import Sieve
+from suiro.views.analysis.explain.inputs import InputRecord
+from suiro.views.analysis.explain.prefilter import Sieve
 
 GATE = "gate"
 WAYS: dict[str, Callable[[KStream], KStream]] = {

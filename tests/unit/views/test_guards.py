@@ -6,7 +6,7 @@ import pytest
 
 from suiro.errors import UsageError
 from suiro.views.control.rollback_conditions import FEWEST_READS, Sample, broken, guards_of, steps_of
-from suiro.views.control.state import Guards
+from suiro.views.state import Guards
 
 ALL = Guards(errors=0.01, p99_ms=50.0, difference=0.2, lag_ms=10_000)
 WELL = Sample(reads=1_000, errors=10, p99_ms=50.0, difference=0.2, lag_ms=10_000)

@@ -10,7 +10,7 @@ import pytest
 from suiro.errors import UsageError
 from suiro.views.control import lifecycle
 from suiro.views.control.host import Host
-from suiro.views.control.state import ALL, UnknownViewError, View
+from suiro.views.state import ALL, UnknownViewError, View
 
 
 def shifted() -> View:

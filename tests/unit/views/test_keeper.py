@@ -20,12 +20,12 @@ from suiro.views.control import reconciler as keeping
 from suiro.views.control.journal import ConcurrentChangeError
 from suiro.views.control.reconciler import Keeper, _Held
 from suiro.views.control.running import Place
-from suiro.views.control.state import NO_GUARDS, Change, Guards, Guide, View, position_of
+from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
-from suiro.views.pipeline.cuts import Cut
 from suiro.views.pipeline.pace import ask_throttle
 from suiro.views.pipeline.throttle import read_throttle
 from suiro.views.serving.read_metrics import ReadMetrics
+from suiro.views.state import NO_GUARDS, Change, Guards, Guide, View, position_of
 from suiro.views.store import StoreOfAnotherError
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from suiro.views.pipeline.cuts import Cut
+from suiro.views.cuts import Cut
 from suiro.views.pipeline.lag import covers, lag_of
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from suiro.clock import ManualClock
 from suiro.errors import TransientError, UnknownTopicError
-from suiro.views.pipeline.cuts import Cut
+from suiro.views.cuts import Cut
 from suiro.views.pipeline.leader import LOOK_FOR_TOPIC_MS, STILL_MS, Leader, Step, VersionPace
 from suiro.views.pipeline.throttle import write_throttle
 

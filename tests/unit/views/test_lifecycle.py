@@ -8,7 +8,7 @@ import pytest
 
 from suiro.errors import UsageError
 from suiro.views.control import lifecycle
-from suiro.views.control.state import Guards, Guide, RefusedChangeError, UnknownViewError, View
+from suiro.views.state import Guards, Guide, RefusedChangeError, UnknownViewError, View
 
 KEY = ("carrier", "day")
 

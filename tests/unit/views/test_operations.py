@@ -18,7 +18,7 @@ from suiro.foundation.http import HttpServer, Users, listen_on
 from suiro.views import Listen, Views
 from suiro.views.control.journal import ConcurrentChangeError
 from suiro.views.control.operations import COMPARING_THREADS, application
-from suiro.views.control.state import Guards, RefusedChangeError, UnknownViewError
+from suiro.views.state import Guards, RefusedChangeError, UnknownViewError
 
 JSON = {"Content-Type": "application/json"}
 
@@ -336,7 +336,7 @@ def test_a_web_page_reads_nothing_under_a_name_of_its_own(url: str, host: Told) 
 def test_beyond_the_loopback_address_users_are_asked_for(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="runs code on this machine"):
         Listen(host="0.0.0.0")
-    with pytest.raises(ConfigError, match="TLS takes both"):
+    with pytest.raises(ConfigError, match="TLS needs both"):
         Listen(tls_certificate=tmp_path / "c.pem")
     for host in ("127.0.0.1", "::1", "localhost"):
         Listen(host=host)

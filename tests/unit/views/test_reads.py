@@ -21,9 +21,9 @@ from support.waiting import wait_until
 from suiro.errors import TransientError
 from suiro.foundation.http import HttpServer, listen_on
 from suiro.views import Views
-from suiro.views.control.state import UnknownViewError
-from suiro.views.pipeline.cuts import Cut
+from suiro.views.cuts import Cut
 from suiro.views.serving.reads import ReadMetrics, Served, routes
+from suiro.views.state import UnknownViewError
 from suiro.views.store import Store, open_store
 
 UA, DL = ("UA", 1), ("DL", 1)

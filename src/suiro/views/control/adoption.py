@@ -13,7 +13,7 @@ from typing import Self
 from suiro.views.control.host import HostConfig, locked
 from suiro.views.control.journal import Journal
 from suiro.views.control.journal_doubts import SEEN_FILE
-from suiro.views.control.state import POSITIONS, position_of
+from suiro.views.state import POSITIONS, position_of
 
 __all__ = ["Adoption"]
 

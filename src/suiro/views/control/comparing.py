@@ -12,14 +12,14 @@ from typing import Any
 
 from suiro.clock import Clock
 from suiro.errors import UsageError
-from suiro.views.analysis.arrival import note_of
+from suiro.views.arrival import note_of
 from suiro.views.control.isolated import run_isolated
 from suiro.views.control.journal import Journal
 from suiro.views.control.limit import Limit
 from suiro.views.control.running import Place
-from suiro.views.control.state import position_of
 from suiro.views.definition import VersionSpec
 from suiro.views.serving.reads import Served
+from suiro.views.state import position_of
 
 __all__ = ["Comparing"]
 

@@ -18,8 +18,8 @@ from suiro.client import LATEST, Client
 from suiro.errors import KafkaError, UsageError
 from suiro.foundation.types import TopicPartition
 from suiro.topic_table import batches
+from suiro.views.cuts import Cut, CutLog, require_topic
 from suiro.views.definition import VersionSpec
-from suiro.views.pipeline.cuts import Cut, CutLog, require_topic
 
 __all__ = ["Moved", "matching_cuts", "move_group"]
 

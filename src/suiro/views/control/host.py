@@ -35,7 +35,11 @@ from suiro.views.control.journal_keys import KEY_FILE, Keys
 from suiro.views.control.limit import Limit
 from suiro.views.control.reconciler import Keeper
 from suiro.views.control.running import Place
-from suiro.views.control.state import (
+from suiro.views.definition import VersionSpec
+from suiro.views.pipeline.inputs import check_names
+from suiro.views.pipeline.pace import ask_throttle
+from suiro.views.serving.reads import Served
+from suiro.views.state import (
     NO_GUARDS,
     POSITIONS,
     Change,
@@ -47,10 +51,6 @@ from suiro.views.control.state import (
     position_of,
     version_for,
 )
-from suiro.views.definition import VersionSpec
-from suiro.views.pipeline.inputs import check_names
-from suiro.views.pipeline.pace import ask_throttle
-from suiro.views.serving.reads import Served
 
 __all__ = ["Host", "HostConfig", "locked"]
 

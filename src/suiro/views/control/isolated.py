@@ -21,9 +21,9 @@ from typing import Any
 
 from suiro.clock import sleep_s
 from suiro.errors import FatalError, SuiroError, TransientError, UsageError
-from suiro.views.control.cpus import apart
 from suiro.views.control.limit import Limit
-from suiro.views.pipeline.cuts import Cut
+from suiro.views.cpus import apart
+from suiro.views.cuts import Cut
 
 __all__ = ["run_isolated"]
 
@@ -107,7 +107,8 @@ def _check(given: Mapping[str, Any]) -> Any:
 
 
 def _compare(given: Mapping[str, Any]) -> Any:
-    from suiro.views.analysis.compare import compare
+    from suiro.views.analysis.compare.comparison import compare
+    from suiro.views.analysis.compare.text import text_of
 
     with _store(given["old"]) as old, _store(given["new"]) as new, old.held(), new.held():
         old_cut, new_cut = _common(old, new)
@@ -119,10 +120,12 @@ def _compare(given: Mapping[str, Any]) -> Any:
             tolerances=given["tolerances"],
             ignored=tuple(given["ignored"]),
         )
-        return {"result": found.to_json(), "text": found.text(), "share": found.share}
+        return {"result": found.to_json(), "text": text_of(found), "share": found.share}
 
 
 def _explain(given: Mapping[str, Any]) -> Any:
+    from suiro.views.analysis.explain.text import text_of
+
     # What a replay makes is kept until the process ends: looking for garbage among millions of objects took a third of
     # the time, and the peak of memory is the same without.
     gc.disable()
@@ -130,7 +133,7 @@ def _explain(given: Mapping[str, Any]) -> Any:
     if isinstance(found, list):
         return {
             "explanations": [one.to_json() for one in found],
-            "text": "\n\n".join(one.text(full=given["full"]) for one in found),
+            "text": "\n\n".join(text_of(one, full=given["full"]) for one in found),
         }
     return {**found.to_json(), "text": found.text()}
 
@@ -138,9 +141,9 @@ def _explain(given: Mapping[str, Any]) -> Any:
 def _explained(given: Mapping[str, Any]) -> Any:
     """Of `keys`, or of a few examples for each group of a `comparison`."""
     from suiro.client import Client
-    from suiro.views.analysis.compare import Comparison
-    from suiro.views.analysis.explain import explain
-    from suiro.views.analysis.explain_differences import explain_differences
+    from suiro.views.analysis.compare.comparison import Comparison
+    from suiro.views.analysis.explain.differences import explain_differences
+    from suiro.views.analysis.explain.rows import explain
 
     comparison = None if given["comparison"] is None else Comparison.from_json(given["comparison"])
     keys = [tuple(key) for key in given["keys"]]
@@ -183,7 +186,7 @@ def _common(old: Any, new: Any) -> tuple[Cut, Cut]:
 
 
 def _side(side: Mapping[str, Any], store: Any, keys: list[tuple[Any, ...]], cut: Cut) -> Any:
-    from suiro.views.analysis.explain import side_of
+    from suiro.views.analysis.explain.rows import side_of
     from suiro.views.definition import VersionSpec
 
     spec = VersionSpec.from_json(side["spec"])

@@ -79,7 +79,7 @@ from suiro.views.control.journal_records import (
     mending_records,
     sealed,
 )
-from suiro.views.control.state import Change, UnknownViewError, View
+from suiro.views.state import Change, UnknownViewError, View
 
 __all__ = ["JOURNAL_TOPIC", "MAX_CODE_BYTES", "ConcurrentChangeError", "Journal", "JournalGoneError", "Trust"]
 

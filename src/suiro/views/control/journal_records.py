@@ -19,7 +19,7 @@ from typing import Any
 
 from suiro.protocol.records import Record
 from suiro.views.control.journal_keys import Signer, key_id_of
-from suiro.views.control.state import Event, View
+from suiro.views.state import Event, View
 
 __all__ = [
     "HEAD_KEY",

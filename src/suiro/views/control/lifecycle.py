@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from suiro.errors import UsageError
-from suiro.views.control.state import (
+from suiro.views.state import (
     ALL,
     NO_GUARDS,
     Change,

@@ -54,8 +54,8 @@ from suiro.foundation.http import Guard, Origins, Role, Users, not_allowed
 from suiro.foundation.metrics import CONTENT_TYPE, family, render
 from suiro.views.control.host import Host
 from suiro.views.control.journal import MAX_CODE_BYTES, ConcurrentChangeError
-from suiro.views.control.state import Guards, RefusedChangeError, UnknownViewError
 from suiro.views.serving.reads import routes
+from suiro.views.state import Guards, RefusedChangeError, UnknownViewError
 
 __all__ = ["application"]
 

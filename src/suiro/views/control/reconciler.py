@@ -21,12 +21,12 @@ from suiro.views.control import lifecycle
 from suiro.views.control import rollback_conditions as guards
 from suiro.views.control.journal import ConcurrentChangeError, Journal
 from suiro.views.control.running import Place, PlaceTakenError, RunningVersion, free
-from suiro.views.control.state import NO_GUARDS, RefusedChangeError, Version, View, position_of
 from suiro.views.control.supervision import FAILURES
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.lag import covers, lag_of
 from suiro.views.pipeline.pace import InputLag, Pace, ask_throttle
 from suiro.views.pipeline.throttle import read_throttle
+from suiro.views.state import NO_GUARDS, RefusedChangeError, Version, View, position_of
 from suiro.views.store import StoreOfAnotherError
 
 __all__ = ["Keeper"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from suiro.errors import UsageError
 from suiro.streams.durations import milliseconds
-from suiro.views.control.state import ALL, Guards
+from suiro.views.state import ALL, Guards
 
 __all__ = ["FEWEST_READS", "Sample", "broken", "guards_of", "steps_of"]
 

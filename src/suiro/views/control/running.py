@@ -20,8 +20,8 @@ from suiro.client import Client
 from suiro.errors import ConfigError
 from suiro.foundation.files import replace_file
 from suiro.views.control.supervision import Supervisor
+from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
-from suiro.views.pipeline.cuts import Cut
 from suiro.views.pipeline.folder import SPEC
 from suiro.views.pipeline.follower import Follower
 from suiro.views.pipeline.process import PipelineProcess, PipelineStatus

@@ -31,8 +31,8 @@ from suiro.client import EARLIEST, Client
 from suiro.clock import Clock, SystemClock
 from suiro.errors import FatalError, SuiroError, TransientError, UnknownTopicError
 from suiro.protocol import columnar
+from suiro.views.cuts import Cut, CutLog
 from suiro.views.definition import VersionSpec
-from suiro.views.pipeline.cuts import Cut, CutLog
 from suiro.views.store import Store, open_store
 from suiro.views.store.tables import Batch
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from suiro.errors import DeadlineExceededError, FatalError, SuiroError, TransientError
 from suiro.foundation import process
-from suiro.views.control.cpus import apart
+from suiro.views.cpus import apart
+from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
-from suiro.views.pipeline.cuts import Cut
 from suiro.views.store import open_store
 
 __all__ = ["Follower"]

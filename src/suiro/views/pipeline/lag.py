@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from suiro.views.pipeline.cuts import Cut
+from suiro.views.cuts import Cut
 
 __all__ = ["covers", "lag_of"]
 

@@ -28,7 +28,7 @@ from suiro.views.pipeline.stride import Stride
 from suiro.views.pipeline.throttle import Budget, read_throttle
 
 if TYPE_CHECKING:
-    from suiro.views.pipeline.cuts import Cut
+    from suiro.views.cuts import Cut
 
 __all__ = ["STILL_MS", "Leader", "Step", "VersionPace", "allowance_of", "step_beside"]
 
@@ -222,7 +222,7 @@ class VersionPace:
     def _led(self) -> Leader:
         if self._leader is None:
             from suiro.client import Client
-            from suiro.views.pipeline.cuts import CutLog
+            from suiro.views.cuts import CutLog
 
             client = Client(self._given["bootstrap_servers"], settings=self._given["settings"])
             log = CutLog(client, self._given["leader_cuts_topic"], keeps=False)

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 
 from suiro.foundation import process
 from suiro.foundation.files import replace_file
-from suiro.views.control.cpus import apart
+from suiro.views.cpus import apart
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.archive import Code
 from suiro.views.pipeline.folder import CODE, LOG, SPEC

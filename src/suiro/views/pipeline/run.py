@@ -37,9 +37,9 @@ from suiro.foundation.types import TopicPartition
 from suiro.spark import java_started_early
 from suiro.streams import KafkaStreams
 from suiro.streams_spark.rebuild import begins_anew
+from suiro.views.cuts import Cut, CutLog, CutWriter, last_cut
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.archive import definition_in, split_entry
-from suiro.views.pipeline.cuts import Cut, CutLog, CutWriter, last_cut
 from suiro.views.pipeline.folder import CODE, LOCK, SPEC, STATE
 from suiro.views.pipeline.leader import VersionPace
 from suiro.views.pipeline.progress import Arrival, Speed

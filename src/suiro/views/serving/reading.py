@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 
 from suiro.errors import UsageError
 from suiro.foundation.types import TopicPartition
-from suiro.views.pipeline.cuts import Cut
+from suiro.views.cuts import Cut
 from suiro.views.store import Change, Row, Store
 
 __all__ = ["PageToken", "as_of", "changes_text", "head_text", "offsets_of", "row_text", "rows_text"]

@@ -12,7 +12,7 @@ import httpx
 
 from suiro.clock import monotonic_s
 from suiro.errors import SuiroError, TransientError, UsageError
-from suiro.views.control.state import RefusedChangeError, UnknownViewError
+from suiro.views.state import RefusedChangeError, UnknownViewError
 
 __all__ = [
     "DEFAULT_URL",

@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any
 
 from suiro.errors import SuiroError, UsageError
-from suiro.views.pipeline.cuts import Cut
+from suiro.views.cuts import Cut
 from suiro.views.serving.reading import changes_text, head_text
 from suiro.views.serving.served import Served, waking
 from suiro.views.store import CutGoneError

@@ -14,12 +14,13 @@ from pathlib import Path
 
 from suiro.errors import ConfigError
 from suiro.extras import require
-from suiro.views.store.buckets import Buckets, Digest, same_buckets
+from suiro.views.store.buckets import Buckets, same_buckets
 from suiro.views.store.conditions import DEFAULT_LIMIT, MAX_LIMIT, Condition
 from suiro.views.store.meeting import Meeting, common_cut, no_common_cut
 from suiro.views.store.rows import (
     Change,
     CutGoneError,
+    Digest,
     Found,
     NoCutError,
     Page,

@@ -7,33 +7,12 @@ differ are looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from suiro.views.store.tables import TableStore
+from suiro.views.store.tables import TableStore
 
-__all__ = ["Buckets", "Digest", "same_buckets"]
-
-_ALL_BITS = (1 << 64) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Digest:
-    """Equal for equal sets of rows: how many, and the sum of their hashes, 64 bits of it."""
-
-    rows: int
-    total: int
-
-    @classmethod
-    def of(cls, sums: Iterable[tuple[Any, ...]]) -> Digest:
-        """From (rows, sum of the hashes' lower halves, sum of the upper ones); a sum of nothing is None."""
-        rows = total = 0
-        for count, low, high in sums:
-            rows += int(count)
-            total += int(low or 0) + (int(high or 0) << 32)
-        return cls(rows, total & _ALL_BITS)
+__all__ = ["Buckets", "same_buckets"]
 
 
 class Buckets:

@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from suiro.errors import SuiroError, TransientError, UsageError
-from suiro.views.pipeline.cuts import Cut
+from suiro.views.cuts import Cut
 
 if TYPE_CHECKING:
     from suiro.views.store.tables import TableStore

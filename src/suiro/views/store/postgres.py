@@ -18,7 +18,7 @@ import psycopg
 from psycopg import sql
 
 from suiro.errors import ConfigError, UsageError
-from suiro.views.pipeline.cuts import Cut
+from suiro.views.cuts import Cut
 from suiro.views.store.conditions import Condition, SearchWord
 from suiro.views.store.json_text import canonical
 from suiro.views.store.rows import (

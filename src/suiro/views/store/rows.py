@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from suiro.errors import FatalError, TransientError, UsageError
-from suiro.views.pipeline.cuts import Cut
+from suiro.views.cuts import Cut
 from suiro.views.store.json_text import canonical, invalid, parse, row_hash, servable, words_of
 from suiro.views.store.places import place_of
 
 __all__ = [
     "Change",
     "CutGoneError",
+    "Digest",
     "Found",
     "KeyTypes",
     "NoCutError",
@@ -29,6 +30,8 @@ __all__ = [
     "key_from",
     "prepare",
 ]
+
+ALL_BITS = (1 << 64) - 1
 
 
 class CutGoneError(UsageError):
@@ -93,6 +96,23 @@ class Change:
     place: bytes
     key: tuple[Any, ...]
     value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """The number of rows and 64 bits of the sum of their hashes. Equal sets of rows have equal digests."""
+
+    rows: int
+    total: int
+
+    @classmethod
+    def of(cls, sums: Iterable[tuple[Any, ...]]) -> Digest:
+        """From (rows, sum of the hashes' lower halves, sum of the upper halves). The sum of no rows is None."""
+        rows = total = 0
+        for count, low, high in sums:
+            rows += int(count)
+            total += int(low or 0) + (int(high or 0) << 32)
+        return cls(rows, total & ALL_BITS)
 
 
 KeyTypes = tuple[frozenset[str], ...]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from suiro.clock import monotonic_s
-from suiro.views.pipeline.cuts import Cut
+from suiro.views.cuts import Cut
 from suiro.views.store.conditions import Condition, SearchWord
 from suiro.views.store.json_text import canonical
 from suiro.views.store.rows import (

@@ -24,13 +24,13 @@ from typing import Any, ClassVar, Protocol, Self
 
 from suiro.errors import UsageError
 from suiro.foundation.types import TopicPartition
-from suiro.views.pipeline.cuts import Cut
-from suiro.views.store.buckets import Digest
+from suiro.views.cuts import Cut
 from suiro.views.store.conditions import DEFAULT_LIMIT, Condition, Query, SearchWord
 from suiro.views.store.places import AFTER_ALL, place_of
 from suiro.views.store.rows import (
     Change,
     CutGoneError,
+    Digest,
     Found,
     KeyTypes,
     NoCutError,

@@ -25,7 +25,7 @@ from suiro.console.web import Masks, Remote, remotes
 from suiro.errors import TransientError
 from suiro.foundation.http import HttpServer, Users, listen_on
 from suiro.views.control.operations import application as views_application
-from suiro.views.control.state import RefusedChangeError, UnknownViewError
+from suiro.views.state import RefusedChangeError, UnknownViewError
 
 BEYOND = 9007199254740993  # no double has it
 

@@ -18,13 +18,13 @@ from suiro.streams.provenance import Place
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology.nodes import Source
 from suiro.streams.topology.topology import Topology
-from suiro.views.analysis.compare_values import ABSENT, Tolerance, Yardstick, columns_of, plain
-from suiro.views.analysis.explain_inputs import InputRecord, Inputs, Log, source_of
-from suiro.views.analysis.explain_kinds import Deed, Group, Sorted, sort_records
-from suiro.views.analysis.explain_path import Path, Stop, parted, paths_of, shown
-from suiro.views.analysis.explain_replay import Key, Replay, Side, Traced, replay, reproduces
-from suiro.views.analysis.explain_result import Decided, Explanation, Kind, Turn
-from suiro.views.analysis.explain_traits import traits_of
+from suiro.views.analysis.compare.values import ABSENT, Tolerance, Yardstick, columns_of, plain
+from suiro.views.analysis.explain.inputs import InputRecord, Inputs, Log, source_of
+from suiro.views.analysis.explain.kinds import Deed, Group, Sorted, sort_records
+from suiro.views.analysis.explain.path import Path, Stop, parted, paths_of, shown
+from suiro.views.analysis.explain.replay import Key, Replay, Side, Traced, replay, reproduces
+from suiro.views.analysis.explain.result import Decided, Explanation, Kind, Turn
+from suiro.views.analysis.explain.traits import traits_of
 from suiro.views.definition import RowCodec, VersionSpec
 
 __all__ = ["explain", "explain_from", "side_of"]

@@ -13,13 +13,13 @@ from typing import Any
 
 from suiro.client import Client
 from suiro.foundation.types import TopicPartition
-from suiro.views.analysis.compare import PATTERNS_EXPLAINED, Comparison
-from suiro.views.analysis.compare_text import key_text, rows_text, share_text
-from suiro.views.analysis.compare_values import Yardstick
-from suiro.views.analysis.explain import explain_from
-from suiro.views.analysis.explain_inputs import Inputs, Log
-from suiro.views.analysis.explain_replay import Key, Side
-from suiro.views.analysis.explain_result import Explanation
+from suiro.views.analysis.compare.comparison import PATTERNS_EXPLAINED, Comparison
+from suiro.views.analysis.compare.text import key_text, rows_text, share_text
+from suiro.views.analysis.compare.values import Yardstick
+from suiro.views.analysis.explain.inputs import Inputs, Log
+from suiro.views.analysis.explain.replay import Key, Side
+from suiro.views.analysis.explain.result import Explanation
+from suiro.views.analysis.explain.rows import explain_from
 
 __all__ = ["Cause", "Explained", "explain_comparison", "explain_differences"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from suiro.streams.provenance import Place
-from suiro.views.analysis.compare_values import ABSENT, is_number
+from suiro.views.analysis.compare.values import ABSENT, is_number
 
 __all__ = ["Deed", "Effect", "Group", "Sorted", "sort_records"]
 

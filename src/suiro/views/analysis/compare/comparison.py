@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from suiro.errors import UsageError
-from suiro.views.analysis.compare_tally import ColumnDifferences, Pattern, Tally
-from suiro.views.analysis.compare_values import Tolerance, Yardstick, columns_of, shortened
-from suiro.views.pipeline.cuts import Cut
+from suiro.views.analysis.compare.tally import ColumnDifferences, Pattern, Tally
+from suiro.views.analysis.compare.values import Tolerance, Yardstick, columns_of, shortened
+from suiro.views.cuts import Cut
 from suiro.views.store.places import place_of
 
 __all__ = ["PATTERNS_EXPLAINED", "Buckets", "Comparison", "OnlyThere", "compare", "compare_buckets"]
@@ -87,11 +87,6 @@ class Comparison:
             example.key for pattern in self.patterns[:PATTERNS_EXPLAINED] for example in pattern.examples
         ]
         return found + [key for side in (self.only_old, self.only_new) for key, _ in side.examples]
-
-    def text(self) -> str:
-        from suiro.views.analysis.compare_text import text_of
-
-        return text_of(self)
 
     def to_json(self) -> dict[str, Any]:
         found = asdict(self)

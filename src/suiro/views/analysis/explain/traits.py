@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from suiro.views.analysis.compare_values import ABSENT, flattened, is_number, shortened
+from suiro.views.analysis.compare.values import ABSENT, flattened, is_number, shortened
 
 __all__ = ["Trait", "traits_of"]
 

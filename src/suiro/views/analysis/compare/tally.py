@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from suiro.views.analysis.compare_values import Difference, shortened
+from suiro.views.analysis.compare.values import Difference, shortened
 
 __all__ = ["ColumnDifferences", "Example", "Kind", "Pattern", "Tally"]
 

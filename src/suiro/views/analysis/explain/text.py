@@ -8,12 +8,12 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from suiro.views.analysis.compare_text import figure, inputs_text, key_text
-from suiro.views.analysis.compare_values import ABSENT
-from suiro.views.analysis.explain_kinds import Effect
-from suiro.views.analysis.explain_path import Stop
-from suiro.views.analysis.explain_result import Decided, Explanation, Kind, Turn
-from suiro.views.analysis.explain_traits import Trait
+from suiro.views.analysis.compare.text import figure, inputs_text, key_text
+from suiro.views.analysis.compare.values import ABSENT
+from suiro.views.analysis.explain.kinds import Effect
+from suiro.views.analysis.explain.path import Stop
+from suiro.views.analysis.explain.result import Decided, Explanation, Kind, Turn
+from suiro.views.analysis.explain.traits import Trait
 
 __all__ = ["effects_text", "text_of"]
 
@@ -22,6 +22,7 @@ ROW_COLUMNS_SHOWN = 12
 
 
 def text_of(found: Explanation, *, full: bool = False) -> str:
+    """`full`: list every record by name."""
     old, new = f"v{found.old_version}", f"v{found.new_version}"
     lines = [f"{key_text(found.key_names, found.key)}, from {inputs_text(found.inputs)}", ""]
     lines += _rows(found, old, new)

@@ -15,9 +15,9 @@ from suiro.streams.interpreter import Emitted
 from suiro.streams.provenance import Link, Place, TracingInterpreter
 from suiro.streams.records import Change, Record, Windowed
 from suiro.streams.topology.nodes import Node, Process, Repartition, Sink, Source
-from suiro.views.analysis.compare_values import shortened
-from suiro.views.analysis.explain_inputs import InputRecord
-from suiro.views.analysis.explain_replay import Side, pipe
+from suiro.views.analysis.compare.values import shortened
+from suiro.views.analysis.explain.inputs import InputRecord
+from suiro.views.analysis.explain.replay import Side, pipe
 
 __all__ = ["Path", "Stop", "function_of", "parted", "paths_of", "shown"]
 

@@ -17,9 +17,9 @@ from suiro.errors import ConfigError
 from suiro.foundation.http import HttpServer, Tls, Users, is_loopback, listen_on
 from suiro.foundation.readiness import say_ready
 from suiro.foundation.stopping import Stopping
-from suiro.views.control.cpus import keep_for_reads
 from suiro.views.control.host import Host, HostConfig
 from suiro.views.control.operations import application
+from suiro.views.cpus import keep_for_reads
 
 __all__ = ["Listen", "serve"]
 

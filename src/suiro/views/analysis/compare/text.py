@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from suiro.foundation.types import TopicPartition
-from suiro.views.analysis.compare import Comparison, OnlyThere
-from suiro.views.analysis.compare_tally import ColumnDifferences, Kind, Pattern
-from suiro.views.pipeline.cuts import Cut
+from suiro.views.analysis.compare.comparison import Comparison, OnlyThere
+from suiro.views.analysis.compare.tally import ColumnDifferences, Kind, Pattern
+from suiro.views.cuts import Cut
 
 __all__ = ["figure", "inputs_text", "key_text", "rows_text", "share_text", "text_of"]
 

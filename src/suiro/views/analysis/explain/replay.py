@@ -19,9 +19,9 @@ from suiro.streams.serdes import natural
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology.nodes import Node, Sink
 from suiro.streams.topology.topology import Topology
-from suiro.views.analysis.explain_inputs import InputRecord, Log, global_topics
-from suiro.views.analysis.explain_prefilter import Sieve
-from suiro.views.analysis.explain_rekey_point import Gates, gates_of
+from suiro.views.analysis.explain.inputs import InputRecord, Log, global_topics
+from suiro.views.analysis.explain.prefilter import Sieve
+from suiro.views.analysis.explain.rekey_point import Gates, gates_of
 from suiro.views.store.places import place_of
 
 __all__ = ["OUTPUT", "Replay", "Side", "Step", "Traced", "pipe", "replay", "reproduces"]

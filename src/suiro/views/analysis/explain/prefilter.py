@@ -30,7 +30,7 @@ from suiro.streams.topology.nodes import (
 from suiro.streams.topology.topology import Topology
 from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
 from suiro.streams.vectorised.stateless import Chain
-from suiro.views.analysis.explain_inputs import InputRecord
+from suiro.views.analysis.explain.inputs import InputRecord
 
 __all__ = ["Sieve"]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from suiro.foundation.types import TopicPartition
 from suiro.streams.provenance import Place
-from suiro.views.analysis.compare_values import Difference, plain
-from suiro.views.analysis.explain_kinds import Effect
-from suiro.views.analysis.explain_path import Stop
-from suiro.views.analysis.explain_replay import Key
-from suiro.views.analysis.explain_traits import Trait
+from suiro.views.analysis.compare.values import Difference, plain
+from suiro.views.analysis.explain.kinds import Effect
+from suiro.views.analysis.explain.path import Stop
+from suiro.views.analysis.explain.replay import Key
+from suiro.views.analysis.explain.traits import Trait
 
 __all__ = ["Decided", "Explanation", "Kind", "Turn"]
 
@@ -98,12 +98,6 @@ class Explanation:
         return (
             self.is_proven and self.matches_store is not False and (self.is_equal or self.parting is not None)
         )
-
-    def text(self, *, full: bool = False) -> str:
-        """`full`: with every record by name."""
-        from suiro.views.analysis.explain_text import text_of
-
-        return text_of(self, full=full)
 
     def to_json(self, *, full: bool = True) -> dict[str, Any]:
         """Without `full`, only how many records there are, not which."""

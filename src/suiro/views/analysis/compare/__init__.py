@@ -1,0 +1,1 @@
+"""Comparing two versions of a view, row by row, at the same input."""
